@@ -1,0 +1,135 @@
+"""Weighted means of states, one contribution at a time.
+
+However many sites reply, one float64 accumulator is all that is held: a reply can be dropped as soon as it was added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Self
+
+import torch
+
+from murmura.errors import RunError
+
+if TYPE_CHECKING:
+    from murmura.training.adapter import State
+
+# Weights are example counts or shares. Within these bounds weight * float32 neither overflows nor vanishes in float64.
+LEAST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
+
+
+class StateSum:
+    """A running sum of states in float64, which refuses a contribution that does not fit the others.
+
+    Args:
+        like: A state whose tensor names and shapes every contribution must have. By default the first contribution.
+    """
+
+    def __init__(self, like: State | None = None) -> None:
+        self._shapes = None if like is None else _shapes(like)
+        self.tensors: dict[str, torch.Tensor] = {}
+        """The sum so far, float64; in the order of the names in `like` or in the first contribution."""
+        self.count = 0
+        """How many contributions were added."""
+
+    def add(self, state: State, factor: float = 1.0) -> Self:
+        """Adds `factor * state`. A refused contribution leaves the sum as it was.
+
+        Raises:
+            RunError: A tensor is missing, unexpected, of another shape, or holds a NaN or an infinity.
+        """
+        shapes = _shapes(state) if self._shapes is None else self._shapes
+        _check(state, shapes, where=f"contribution {self.count + 1}")
+        self._shapes = shapes
+        for name in shapes:
+            # Multiply, then add: `add_(alpha=)` may fuse the two and round differently in vector and scalar lanes.
+            term = state[name].detach().to(torch.float64).contiguous() * factor
+            # The first term is stored, not added to zero, which would lose the sign of -0.0.
+            self.tensors[name] = self.tensors[name].add_(term) if name in self.tensors else term
+        self.count += 1
+        return self
+
+
+class WeightedMean:
+    """The mean `Σ w_k W_k / Σ w_k` of states, element by element, accumulated in float64.
+
+    One contribution alone, whatever its weight, comes back bit for bit.
+
+    Args:
+        like: A state whose tensor names and shapes every contribution must have. By default the first contribution.
+        uniform: Every contribution counts alike. Weights are still checked, but not used.
+    """
+
+    def __init__(self, like: State | None = None, *, uniform: bool = False) -> None:
+        self._sum = StateSum(like)
+        self._uniform = uniform
+        self._weight = 0.0
+
+    def add(self, state: State, weight: float) -> Self:
+        """Adds one contribution. A refused contribution leaves the mean as it was.
+
+        Args:
+            state: Tensors by name; not kept, not changed.
+            weight: A positive number, for instance the site's number of examples.
+
+        Raises:
+            RunError: The weight is not a positive finite number (or not within 1e-100 ... 1e100); a tensor is missing,
+                unexpected, of another shape, or holds a NaN or an infinity.
+        """
+        if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
+            raise RunError(
+                f"the weight {weight} is not a positive finite number",
+                where=f"contribution {self._sum.count + 1}",
+                fix="A site without examples must be left out of the mean.",
+            )
+        share = 1.0 if self._uniform else float(weight)
+        self._sum.add(state, share)
+        self._weight += share
+        return self
+
+    def result(self, dtype: torch.dtype = torch.float32) -> State:
+        """The mean, as new tensors of `dtype`. More contributions may follow.
+
+        Raises:
+            RunError: Nothing was added.
+        """
+        if not self._sum.count:
+            raise RunError("there is nothing to average", fix="At least one site must reply in each round.")
+        return {name: (total / self._weight).to(dtype) for name, total in self._sum.tensors.items()}
+
+
+def weighted_mean(pairs: Iterable[tuple[State, float]]) -> State:
+    """The weighted mean of (state, weight) pairs, float32; the pairs are read once, one at a time.
+
+    Raises:
+        RunError: As `WeightedMean.add` and `WeightedMean.result`.
+    """
+    mean = WeightedMean()
+    for state, weight in pairs:
+        mean.add(state, weight)
+    return mean.result()
+
+
+def _shapes(state: State) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in state.items()}
+
+
+def _check(state: State, shapes: dict[str, torch.Size], where: str) -> None:
+    odd = next((name for name in [*shapes, *state] if (name in shapes) != (name in state)), None)
+    if odd is not None:
+        what = "is missing" if odd in shapes else "is not expected"
+        raise RunError(f"the tensor '{odd}' {what}", where=where, fix="All sites must train the same tensors.")
+    for name, tensor in state.items():
+        if tensor.shape != shapes[name]:
+            raise RunError(
+                f"the tensor '{name}' has shape {tuple(tensor.shape)}, expected {tuple(shapes[name])}",
+                where=where,
+                fix="All sites must use the same model and the same adapter rank.",
+            )
+        if not torch.isfinite(tensor).all():
+            raise RunError(
+                f"the tensor '{name}' holds a NaN or an infinity",
+                where=where,
+                fix="Training has diverged there: lower the learning rate.",
+            )

@@ -1,0 +1,253 @@
+"""Server optimisers: how a round's replies become the next global state.
+
+With `Δ_k = W_k − W`, `Δ` the mean of the Δ_k of the sites that replied, and t counting rounds from 0:
+
+==========  ================  =======================================  ======================  =====================
+rule        Δ is a mean that  remembers                                step                    defaults
+==========  ================  =======================================  ======================  =====================
+FedAvg      is weighted       (nothing)                                W ← W + Δ
+FedAvgM     is weighted       m ← β₁ m + (1−β₁) Δ, at t = 0: m ← Δ     W ← W + η m             η = 1, β₁ = 0.9
+FedAdagrad  is not            v ← v + Δ²                               W ← W + η Δ / (√v + τ)  η = τ = 1e-3, v₀ = τ²
+FedYogi     is not            m; v ← v − (1−β₂) s² sign(v − s²)        W ← W + η m / (√v + τ)  β₁ = 0.9, β₂ = 0.99
+FedAdam     is not            m; v ← β₂ v + (1−β₂) s²                  W ← W + η m / (√v + τ)  β₁ = 0.9, β₂ = 0.99
+==========  ================  =======================================  ======================  =====================
+
+s is Δ (Reddi et al. 2021, arXiv 2003.00295, Algorithm 2; the default) or m (OpenFedLLM). Everything else, the start
+of m and the defaults included, is as OpenFedLLM has it. A and B of a LoRA pair are treated element by element, apart.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+
+from murmura.aggregation.mean import WeightedMean
+from murmura.errors import CheckpointError, ConfigError, nearest
+
+if TYPE_CHECKING:
+    from murmura.training.adapter import State
+
+Moments = dict[str, torch.Tensor]
+"""What a rule remembers of one tensor: "m", "v" or both, float64, of its shape. Empty before the first round."""
+
+
+@dataclass(kw_only=True)
+class ServerOptimizer(ABC):
+    """A rule, its options, and what it remembers between rounds.
+
+    Args:
+        weighted: Whether sites count by their weight (usually their number of examples) or all alike.
+
+    Raises:
+        ConfigError: An option is out of its range.
+    """
+
+    weighted: bool = True
+    remembers: ClassVar[tuple[str, ...]] = ()
+    """The keys of the rule's moments."""
+
+    def __post_init__(self) -> None:
+        for option in fields(self):
+            _check_option(option.name, getattr(self, option.name), where=type(self).__name__)
+        self.rounds = 0
+        """Steps taken: the t of the next one."""
+        self._memory: dict[str, Moments] = {}
+
+    def step(self, current: State, updates: Iterable[tuple[State, float]]) -> State:
+        """The next global state.
+
+        Args:
+            current: W, the state that this round's sites started from, float32.
+            updates: (W_k, weight) of each site that replied, W_k with the names and shapes of W. Read once, one at a
+                time, so that memory does not grow with the number of sites.
+
+        Returns:
+            New float32 tensors in the order of `current`; in between, all arithmetic is float64.
+
+        Raises:
+            RunError: Nobody replied; or a reply has other tensors than W, is not finite, or has a weight that is not
+                positive. The optimiser is then as it was.
+        """
+        mean = WeightedMean(like=current, uniform=not self.weighted)
+        for state, weight in updates:
+            mean.add(state, weight)
+        target = mean.result(torch.float64)
+        after: State = {}
+        for name, old in current.items():
+            new, self._memory[name] = self._next(old.double().contiguous(), target[name], self._memory.get(name, {}))
+            after[name] = new.float()
+        self.rounds += 1
+        return after
+
+    @abstractmethod
+    def _next(self, old: torch.Tensor, mean: torch.Tensor, past: Moments) -> tuple[torch.Tensor, Moments]:
+        """One tensor's next value and moments, from W, the mean of the W_k and the moments so far. Changes nothing."""
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """All that a run needs to go on bit for bit: "rounds" (int64 scalar), "m/NAME" and "v/NAME" (float64)."""
+        memory = {f"{key}/{name}": x for name, moments in self._memory.items() for key, x in moments.items()}
+        return {"rounds": torch.tensor(self.rounds), **memory}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Goes on from what `state_dict` returned, in this process or an earlier one.
+
+        Raises:
+            CheckpointError: Another rule wrote it, or it is not complete.
+        """
+        memory: dict[str, Moments] = {}
+        for path, tensor in state.items():
+            key, slash, name = path.partition("/")
+            if slash:
+                memory.setdefault(name, {})[key] = tensor
+        rounds = int(state.get("rounds", -1))
+        complete = all(moments.keys() == set(self.remembers) for moments in memory.values())
+        if rounds < 0 or not complete or bool(memory) != bool(rounds and self.remembers):
+            raise CheckpointError(
+                f"the checkpoint does not hold what {type(self).__name__} remembers between rounds",
+                fix="Resume with the server optimiser and the options that the run was started with.",
+            )
+        self.rounds, self._memory = rounds, memory
+
+
+@dataclass(kw_only=True)
+class FedAvg(ServerOptimizer):
+    """McMahan et al. 2017 (arXiv 1602.05629). The state of a single site comes back bit for bit."""
+
+    def _next(self, old: torch.Tensor, mean: torch.Tensor, past: Moments) -> tuple[torch.Tensor, Moments]:
+        return mean, {}  # not old + (mean − old), which would round
+
+
+@dataclass(kw_only=True)
+class FedAvgM(ServerOptimizer):
+    """Server momentum, in two forms.
+
+    Args:
+        learning_rate: η.
+        beta1: β₁.
+        damping: True: OpenFedLLM's moving average `m ← β₁ m + (1−β₁) Δ`. False: `m ← β₁ m + Δ` (Hsu et al. 2019,
+            arXiv 1909.06335), whose steps become up to 1/(1−β₁) times as long.
+        nesterov: Step by what m would be if the same Δ came once more.
+    """
+
+    learning_rate: float = 1.0
+    beta1: float = 0.9
+    damping: bool = True
+    nesterov: bool = False
+    remembers = ("m",)
+
+    def _next(self, old: torch.Tensor, mean: torch.Tensor, past: Moments) -> tuple[torch.Tensor, Moments]:
+        delta = mean - old
+        new = delta * (1 - self.beta1) if self.damping else delta
+        m = self.beta1 * past["m"] + new if past else delta
+        ahead = self.beta1 * m + new if self.nesterov else m
+        return old + self.learning_rate * ahead, {"m": m}
+
+
+@dataclass(kw_only=True)
+class FedAdagrad(ServerOptimizer):
+    """FedAdagrad of Reddi et al. 2021, without momentum.
+
+    Args:
+        learning_rate: η.
+        tau: τ. Coordinates that have moved less than τ hardly adapt; v starts at τ².
+    """
+
+    weighted: bool = False
+    learning_rate: float = 1e-3
+    tau: float = 1e-3
+    remembers = ("v",)
+
+    def _next(self, old: torch.Tensor, mean: torch.Tensor, past: Moments) -> tuple[torch.Tensor, Moments]:
+        delta = mean - old
+        v = past.get("v", self.tau**2) + delta.square()
+        return old + self.learning_rate * delta / (v.sqrt() + self.tau), {"v": v}
+
+
+@dataclass(kw_only=True)
+class AdaptiveMomentum(ServerOptimizer):
+    """What FedYogi and FedAdam share: all but v's rule. There is no bias correction; instead m starts at the first Δ.
+
+    Args:
+        learning_rate: η.
+        tau: τ. Coordinates that have moved less than τ hardly adapt; v starts at τ².
+        beta1: β₁.
+        beta2: β₂.
+        second_moment: Whether v follows Δ² ("delta", the paper) or m² ("momentum", OpenFedLLM).
+    """
+
+    weighted: bool = False
+    learning_rate: float = 1e-3
+    tau: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.99
+    second_moment: Literal["delta", "momentum"] = "delta"
+    remembers = ("m", "v")
+
+    def _next(self, old: torch.Tensor, mean: torch.Tensor, past: Moments) -> tuple[torch.Tensor, Moments]:
+        delta = mean - old
+        m = self.beta1 * past["m"] + (1 - self.beta1) * delta if past else delta
+        v = past["v"] if past else torch.full_like(delta, self.tau**2)
+        v = self._second(v, (delta if self.second_moment == "delta" else m).square())
+        return old + self.learning_rate * m / (v.sqrt() + self.tau), {"m": m, "v": v}
+
+    @abstractmethod
+    def _second(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
+        """The next v, from v and s²."""
+
+
+@dataclass(kw_only=True)
+class FedYogi(AdaptiveMomentum):
+    """FedYogi of Reddi et al. 2021: v moves towards s² by an amount that does not grow with v."""
+
+    def _second(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
+        return v - (1 - self.beta2) * square * torch.sign(v - square)
+
+
+@dataclass(kw_only=True)
+class FedAdam(AdaptiveMomentum):
+    """FedAdam of Reddi et al. 2021: v is a moving average of s²."""
+
+    def _second(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
+        return self.beta2 * v + (1 - self.beta2) * square
+
+
+RULES: dict[str, type[ServerOptimizer]] = {
+    "fedavg": FedAvg,
+    "fedavgm": FedAvgM,
+    "fedadagrad": FedAdagrad,
+    "fedyogi": FedYogi,
+    "fedadam": FedAdam,
+}
+
+
+def server_optimizer(name: str, **options: Any) -> ServerOptimizer:
+    """The rule `name` (a key of `RULES`), with the fields of its class as options.
+
+    Raises:
+        ConfigError: There is no such rule, the rule has no such option, or an option is out of its range.
+    """
+    if name not in RULES:
+        raise ConfigError(f"there is no server optimiser '{name}'", fix=nearest(name, RULES))
+    valid = [option.name for option in fields(RULES[name])]
+    for option in options:
+        if option not in valid:
+            raise ConfigError(f"the server optimiser '{name}' has no option '{option}'", fix=nearest(option, valid))
+    return RULES[name](**options)
+
+
+def _check_option(name: str, value: Any, where: str) -> None:
+    match name:
+        case "learning_rate" | "tau":
+            good, wanted = 0 < value < float("inf"), "a positive number"
+        case "beta1" | "beta2":
+            good, wanted = 0 <= value < 1, "at least 0 and below 1"
+        case "second_moment":
+            good, wanted = value in ("delta", "momentum"), "'delta' or 'momentum'"
+        case _:
+            good, wanted = isinstance(value, bool), "true or false"
+    if not good:
+        raise ConfigError(f"{name} = {value!r} is not {wanted}", where=where)

@@ -1,0 +1,59 @@
+"""Reading rows of a data set of the Hugging Face hub, by its id."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from murmura.data.files import READERS
+from murmura.data.layout import Layout, Row, Rows
+from murmura.errors import DataError
+
+_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(:(?P<config>[\w.-]+))?")
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether ``source`` means a hub data set: ``owner/name`` or ``owner/name:configuration``, and nothing here.
+
+    A path whose first folder exists, or whose name ends like a data file's, is taken for a file that is missing.
+    """
+    path = Path(source)
+    if not _ID.fullmatch(source) or path.exists() or path.suffix.lower() in READERS:
+        return False
+    return path.parts[0] not in (".", "..") and not path.parent.exists()
+
+
+def read_hub_rows(source: str, split: str, layout: Layout[Any]) -> Rows:
+    """The rows of one split, in order; ``where`` is the id, the split and the row's number from 1.
+
+    Raises:
+        DataError: The data set, its configuration or its split cannot be had, or a column is missing.
+    """
+    match = _ID.fullmatch(source)
+    if match is None:
+        raise DataError("not the id of a Hugging Face data set", where=source, fix="Expected owner/name.")
+    # Looked up at the call: `datasets` takes a second to import, and most runs read files.
+    import datasets
+
+    try:
+        rows = datasets.load_dataset(match["id"], match["config"], split=split)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _unavailable(source, match["id"], split, error) from error
+    where = f"{source} ({split})"
+    header = rows.column_names
+    layout.check_header(header, where)
+    for number, values in enumerate(rows.select_columns(layout.wanted(header)), start=1):
+        yield Row(f"{where}: row {number}", values)
+
+
+def _unavailable(source: str, name: str, split: str, error: Exception) -> DataError:
+    reason = str(error).strip().splitlines()
+    return DataError(
+        f"there is no such path here, and the Hugging Face data set cannot be loaded, split '{split}' "
+        f"({reason[0].rstrip('.') if reason else type(error).__name__})",
+        where=source,
+        fix="Check the id, the split and, where the data set has several, the configuration (owner/name:configuration). "
+        f"Without a network: where there is one, run `hf download --repo-type dataset {name} --local-dir FOLDER`, "
+        "copy the folder here, and give the path of its Parquet, JSONL or CSV file.",
+    )

@@ -1,0 +1,150 @@
+"""Which column of a file holds which field of a record, and what a usable value is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Generic
+
+from murmura.data.records import R
+from murmura.errors import DataError, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One record as it stands in a file: where (``file:line``) and its columns, not yet checked."""
+
+    where: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record that could not be used. ``why`` quotes no text of the record, so it may be shown and stored."""
+
+    where: str
+    why: str
+
+
+Rows = Iterator[Row | BadRecord]
+
+
+class BadValueError(ValueError):
+    """A column of one record does not hold what the record needs; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout(Generic[R]):
+    """The columns that make a record of ``kind``, and the column that names its site.
+
+    Attributes:
+        columns: Field to column, for every field of the kind.
+        named: Columns that the user chose by name. They must occur, even for a field that may be empty: otherwise a
+            misspelt name would silently give records without input.
+    """
+
+    kind: type[R]
+    columns: Mapping[str, str]
+    named: frozenset[str]
+    site_column: str | None = None
+
+    @classmethod
+    def of(cls, kind: type[R], renamed: Mapping[str, str] | None, site_column: str | None) -> Layout[R]:
+        """Columns are called like the fields unless ``renamed`` (field to column) says otherwise.
+
+        Raises:
+            DataError: ``renamed`` has a key that is not a field of ``kind``.
+        """
+        names = [field.name for field in fields(kind)]
+        renamed = dict(renamed or {})
+        for name in renamed:
+            if name not in names:
+                raise DataError(
+                    f"'{name}' is not a field of {kind.__name__} records", where="fields", fix=nearest(name, names)
+                )
+        named = frozenset(renamed.values()) | ({site_column} if site_column else frozenset())
+        return cls(kind, {name: renamed.get(name, name) for name in names}, named, site_column)
+
+    @property
+    def expected(self) -> str:
+        """What a record must hold, as a sentence for the user, without its full stop."""
+        must = [f"'{self.columns[name]}'" for name in self.kind.required]
+        must += [f"'{self.site_column}'"] if self.site_column else []
+        may = [f"'{column}'" for name, column in self.columns.items() if name not in self.kind.required]
+        return f"Expected {' and '.join(must)}" + (f", and where needed {' and '.join(may)}" if may else "")
+
+    def wanted(self, header: Iterable[str]) -> list[str]:
+        """Those columns of a table that are to be read."""
+        ours = {*self.columns.values(), *self.named}
+        return [name for name in header if name in ours]
+
+    def check_header(self, header: Iterable[str], where: str) -> None:
+        """Refuse a table that lacks a column.
+
+        Raises:
+            DataError: A column that every record needs, or that the user named, is not in the header.
+        """
+        found = list(header)
+        needed = [self.columns[name] for name in self.kind.required]
+        for column in dict.fromkeys([*needed, *sorted(self.named)]):
+            if column not in found:
+                raise DataError(
+                    f"no column '{column}'",
+                    where=where,
+                    fix=f"{nearest(column, found)} Columns are matched to fields with fields = {{field = 'column'}}.",
+                )
+
+    def read(self, values: Mapping[str, Any]) -> tuple[R, str | None]:
+        """The record that the columns hold, and the name of its site where there is a site column.
+
+        Raises:
+            BadValueError: A needed value is missing, empty, not text, or not encodable.
+        """
+        record = {}
+        for field, column in self.columns.items():
+            value = values.get(column)
+            if field in self.kind.required:
+                record[field] = _name(value, column, values) if field == "label" else _text(value, column, values)
+            else:
+                record[field] = "" if value is None else _string(value, column)
+        site = _name(values.get(self.site_column), self.site_column, values) if self.site_column else None
+        return self.kind(**record), site
+
+
+def _text(value: Any, column: str, values: Mapping[str, Any]) -> str:
+    """Text that has something in it."""
+    if value is None:
+        raise BadValueError(_missing(column, values))
+    if not _string(value, column).strip():
+        raise BadValueError(f"'{column}' is empty")
+    return value
+
+
+def _name(value: Any, column: str, values: Mapping[str, Any]) -> str:
+    """A label or a site's name: text or a number, kept as text. Whole floats lose their point, since a column of
+    integers in which one value is missing comes out of many tools as floats."""
+    if isinstance(value, float) and math.isnan(value):
+        value = None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, (int, float)):
+        return str(value)
+    return _text(value, column, values)
+
+
+def _string(value: Any, column: str) -> str:
+    if not isinstance(value, str):
+        raise BadValueError(f"'{column}' is of type {type(value).__name__}, not text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        # A byte that is not UTF-8 (kept by the CSV reader as a surrogate) or half an escape pair in JSON;
+        # no tokenizer takes either.
+        raise BadValueError(f"'{column}' is not valid UTF-8") from None
+    return value
+
+
+def _missing(column: str, values: Mapping[str, Any]) -> str:
+    others = ", ".join(repr(name) for name, value in values.items() if value is not None and name != column)
+    return f"record without '{column}'" + (f" (it has {others})" if others else "")

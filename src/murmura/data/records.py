@@ -1,0 +1,62 @@
+"""The three kinds of private item that a site can hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """A task, what it is applied to, and the response to learn.
+
+    Attributes:
+        instruction: What is asked; never empty in a loaded record.
+        input: What it is asked of; empty where the instruction needs nothing else.
+        output: The response; never empty in a loaded record. Empty only in a prompt that is still to be answered.
+    """
+
+    required: ClassVar[tuple[str, ...]] = ("instruction", "output")
+
+    instruction: str
+    input: str = ""
+    output: str = ""
+
+    @property
+    def question(self) -> str:
+        """Instruction and input in one string, joined by one space (the form OpenFedLLM trains on)."""
+        return f"{self.instruction} {self.input}" if self.input else self.instruction
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A text and its class. The label is text whatever the file held: 1 and "1" are the same label."""
+
+    required: ClassVar[tuple[str, ...]] = ("text", "label")
+
+    text: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text with nothing to answer."""
+
+    required: ClassVar[tuple[str, ...]] = ("text",)
+
+    text: str
+
+
+Record = Instruction | Labelled | Document
+R = TypeVar("R", Instruction, Labelled, Document)
+
+KINDS: dict[str, type[Instruction] | type[Labelled] | type[Document]] = {
+    "instruction": Instruction,
+    "labelled": Labelled,
+    "document": Document,
+}
+
+
+def text_of(record: Record) -> str:
+    """What an encoder embeds to place the record in a cluster: the question, or the text; never the answer or label."""
+    return record.question if isinstance(record, Instruction) else record.text

@@ -1,0 +1,1 @@
+"""How good an answer is: text metrics, benchmarks and judges."""

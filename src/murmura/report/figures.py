@@ -1,0 +1,229 @@
+"""The curves, as SVG that takes its colours and its type from the page around it.
+
+Drawn with matplotlib's object interface: nothing here touches pyplot or leaves a global setting changed, and the same
+rows give the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from murmura.report.style import COLOURS, style
+from murmura.report.table import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Colours that stand for CSS variables until the SVG is written.
+_STAND_INS = {"#010101": "--ink", "#020202": "--muted", "#030303": "--rule", "#040404": "--paper"} | {
+    f"#0500{number:02x}": f"--series-{number}" for number in range(1, COLOURS + 1)
+}
+_INK, _MUTED, _RULE, _PAPER = list(_STAND_INS)[:4]
+
+# Units of the SVG's view box; at 400 wide, type of 11 units is readable on a telephone and not coarse on a desk.
+_WIDTH, _HEIGHT, _TYPE = 400, 262, 11.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One picture: a title, the SVG and a sentence on how to read it."""
+
+    title: str
+    svg: str
+    caption: str
+
+
+def trade_offs(rows: Sequence[Row]) -> list[Figure]:
+    """Leakage against utility, after every round, on the aggregate (methods specification, 1.10)."""
+    drawn = [
+        (
+            "Leakage against held-out ROUGE-L",
+            _scatter(rows, "heldout_rouge", "held-out ROUGE-L (0 to 1)", better_right=True),
+            "Best is the lower right corner: answers well, gives little away.",
+        ),
+        (
+            "Leakage against held-out loss",
+            _scatter(rows, "heldout_loss", "held-out loss (nats per token)", better_right=False),
+            "Best is the lower left corner: answers well, gives little away.",
+        ),
+    ]
+    return [Figure(title, svg, caption) for title, svg, caption in drawn if svg]
+
+
+def curves(rows: Sequence[Row]) -> list[Figure]:
+    """Loss, ROUGE-L and leakage, round by round; a picture for which nothing was measured is left out."""
+    drawn = [
+        (
+            "Held-out loss",
+            _curves(rows, "loss (nats per token)", ("heldout_loss",)),
+            "Lower is better.",
+        ),
+        (
+            "Held-out ROUGE-L",
+            _curves(rows, "ROUGE-L (0 to 1)", ("heldout_rouge",)),
+            "Higher is better.",
+        ),
+        (
+            "Members and non-members",
+            _curves(rows, "ROUGE-L of answers to training questions (0 to 1)", ("member_rouge", "nonmember_rouge")),
+            "Filled, solid: records the model was trained on. Hollow, dashed: records it never saw. "
+            "The gap between the two is the leakage.",
+        ),
+        (
+            "Leakage",
+            _curves(rows, "ROUGE-L, members − non-members", ("leakage", "upload_leakage"), zero=True),
+            "Filled, solid: the model after the round. Hollow, dashed: single uploads, before they are mixed. "
+            "Lower is better; 0 means that the attack found nothing.",
+        ),
+    ]
+    return [Figure(title, svg, caption) for title, svg, caption in drawn if svg]
+
+
+def _curves(rows: Sequence[Row], unit: str, keys: tuple[str, ...], zero: bool = False) -> str:
+    """Lines over rounds: the first key filled and solid, a second one hollow and dashed; a band is one sd each way."""
+    if not any(row.series(key) for row in rows for key in keys):
+        return ""
+
+    def draw(axes: Axes) -> None:
+        for position, row in enumerate(rows):
+            for key, hollow in zip(keys, (False, True), strict=False):
+                _line(axes, row, key, position, hollow)
+        if zero:
+            axes.axhline(0, color=_MUTED, linewidth=0.9, zorder=1)
+        axes.set_xlabel("round (0 is before training)")
+
+    return _svg(draw, unit, f"{unit}{keys}")
+
+
+def _line(axes: Axes, row: Row, key: str, position: int, hollow: bool) -> None:
+    points = row.series(key)
+    if not points:
+        return
+    look = style(position)
+    colour = f"#0500{look.colour:02x}"
+    rounds = [point.round for point in points]
+    means = [point.cell.mean or 0.0 for point in points]
+    spreads = [point.cell.sd or 0.0 for point in points]
+    if any(spreads):
+        low = [mean - sd for mean, sd in zip(means, spreads, strict=True)]
+        high = [mean + sd for mean, sd in zip(means, spreads, strict=True)]
+        axes.fill_between(rounds, low, high, color=colour, alpha=0.08 if hollow else 0.14, linewidth=0, zorder=2)
+    axes.plot(
+        rounds,
+        means,
+        color=colour,
+        linewidth=1.3 if hollow else 1.9,
+        linestyle=(0, (4, 3)) if hollow else "solid",
+        marker=look.marker,
+        markersize=5.0,
+        markerfacecolor=_PAPER if hollow else colour,
+        markeredgewidth=1.1,
+        markevery=max(1, len(rounds) // 12),
+        zorder=3 if hollow else 4,
+    )
+
+
+def _scatter(rows: Sequence[Row], key: str, unit: str, better_right: bool) -> str:
+    """Each row's way through the rounds (thin), its end (large, with one sd each way) and its seeds (small)."""
+    paths = [_path(row, key) for row in rows]
+    if not any(paths):
+        return ""
+
+    def draw(axes: Axes) -> None:
+        axes.axhline(0, color=_MUTED, linewidth=0.9, zorder=1)
+        for position, (row, path) in enumerate(zip(rows, paths, strict=True)):
+            if path:
+                _trail(axes, row, key, path, position)
+        axes.set_xlabel(unit)
+        axes.text(
+            0.985 if better_right else 0.015,
+            0.02,
+            "better ↘" if better_right else "↙ better",
+            transform=axes.transAxes,
+            ha="right" if better_right else "left",
+            va="bottom",
+            color=_MUTED,
+        )
+
+    return _svg(draw, "leakage (ROUGE-L, members − non-members)", f"scatter {key}", rounds=False)
+
+
+def _path(row: Row, key: str) -> list[tuple[float, float, float, float]]:
+    """(utility, leakage, sd of utility, sd of leakage) for the rounds in which both were measured."""
+    leakage = {point.round: point.cell for point in row.series("leakage")}
+    path = []
+    for point in row.series(key):
+        other = leakage.get(point.round)
+        if other is not None and point.cell.mean is not None and other.mean is not None:
+            path.append((point.cell.mean, other.mean, point.cell.sd or 0.0, other.sd or 0.0))
+    return path
+
+
+def _trail(axes: Axes, row: Row, key: str, path: list[tuple[float, float, float, float]], position: int) -> None:
+    look = style(position)
+    colour = f"#0500{look.colour:02x}"
+    x, y, x_sd, y_sd = path[-1]
+    if len(path) > 1:
+        axes.plot([p[0] for p in path], [p[1] for p in path], color=colour, linewidth=1.0, alpha=0.55, zorder=2)
+    if len(row.runs) > 1:
+        axes.errorbar([x], [y], xerr=[x_sd], yerr=[y_sd], fmt="none", ecolor=colour, elinewidth=1.2, zorder=3)
+        ends = [(run.last.values.get(key), run.last.values.get("leakage")) for run in row.runs]
+        seen = [(u, v) for u, v in ends if u is not None and v is not None]
+        axes.plot(
+            [u for u, _ in seen],
+            [v for _, v in seen],
+            linestyle="none",
+            marker=look.marker,
+            markersize=3.6,
+            markerfacecolor=_PAPER,
+            color=colour,
+            markeredgewidth=0.9,
+            zorder=4,
+        )
+    axes.plot(
+        [x], [y], linestyle="none", marker=look.marker, markersize=8.5, color=colour, markeredgecolor=_PAPER, zorder=5
+    )
+
+
+def _svg(draw: Callable[[Axes], None], unit: str, salt: str, rounds: bool = True) -> str:
+    """One picture: axes with fixed margins (so that pictures align), the unit of y above them, drawn by ``draw``."""
+    import matplotlib
+    from matplotlib.figure import Figure as Canvas
+    from matplotlib.ticker import MaxNLocator
+
+    settings = {"svg.hashsalt": salt, "svg.fonttype": "none", "font.size": _TYPE, "axes.unicode_minus": True}
+    with matplotlib.rc_context(settings):
+        canvas = Canvas(figsize=(_WIDTH / 72, _HEIGHT / 72), dpi=72)
+        axes = canvas.add_axes((0.125, 0.175, 0.855, 0.71))
+        axes.patch.set_visible(False)
+        axes.margins(0.05, 0.08)
+        for side in ("top", "right", "left"):
+            axes.spines[side].set_visible(False)
+        axes.spines["bottom"].set_color(_RULE)
+        axes.tick_params(colors=_MUTED, length=0, pad=5, labelcolor=_MUTED)
+        axes.grid(axis="y" if rounds else "both", color=_RULE, linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.xaxis.label.set_color(_MUTED)
+        draw(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=rounds))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.text(-0.135, 1.055, unit, transform=axes.transAxes, color=_MUTED, ha="left", va="bottom")
+        buffer = io.StringIO()
+        canvas.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    return _inline(buffer.getvalue(), unit)
+
+
+def _inline(svg: str, title: str) -> str:
+    """Matplotlib's file as a piece of the page: no prologue, no metadata, no doubled ids, the page's colours and type."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<g id=\"[^\"]*\"", "<g", svg)
+    svg = re.sub(r"<svg [^>]*>", f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{title}">', svg, count=1)
+    svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
+    for stand_in, variable in _STAND_INS.items():
+        svg = svg.replace(stand_in, f"var({variable})")
+    return re.sub(r"\s*\n\s*", "\n", svg).strip()

@@ -1,0 +1,167 @@
+"""A run folder as one value: what a report needs of it, checked while it is read."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from murmura.errors import CheckpointError
+from murmura.report import files
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One row of ``metrics.jsonl``; round 0 is the model before training.
+
+    Attributes:
+        number: The round.
+        values: Every measured figure of the row by its key. A key that is absent was not measured.
+        seconds: Seconds spent in each phase.
+        counts: How many candidates met each fate, e.g. ``drafts.too_short``.
+        events: What went otherwise than planned, in words.
+    """
+
+    number: int
+    values: Mapping[str, float]
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, float] = field(default_factory=dict)
+    events: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What one run folder says; ``None`` wherever the run did not record a thing.
+
+    Attributes:
+        folder: Where it was read.
+        name: The run's name.
+        label: The method, as the run names it (``FewFedPIT β=0.5``).
+        seed: The run's seed.
+        model: The base model.
+        planned: Rounds that the experiment asks for.
+        finished: False where the run stopped before its last round.
+        rounds: The rows of ``metrics.jsonl`` in order, at least one.
+        totals: ``bytes_up``, ``bytes_down`` (bytes of the whole run), ``wall`` (s), ``peak_memory`` (bytes).
+        sites: The rows of ``sites.json``.
+        disclosure: The rows of ``disclosure.json``.
+        environment: ``environment.json``.
+        config: The resolved experiment as TOML text.
+    """
+
+    folder: Path
+    name: str
+    label: str
+    seed: int | None
+    model: str | None
+    planned: int | None
+    finished: bool
+    rounds: tuple[Round, ...]
+    totals: Mapping[str, float]
+    sites: tuple[Mapping[str, Any], ...] | None
+    disclosure: tuple[Mapping[str, Any], ...] | None
+    environment: Mapping[str, Any] | None
+    config: str | None
+
+    @property
+    def last(self) -> Round:
+        """The last round that was recorded."""
+        return self.rounds[-1]
+
+    @property
+    def before(self) -> Round | None:
+        """The model before training, if the run looked at it."""
+        return self.rounds[0] if self.rounds[0].number == 0 else None
+
+
+def read(folder: str | Path) -> RunRecord:
+    """Read a run folder. An unfinished run (no ``summary.json``, or one that says so) is read from ``metrics.jsonl``.
+
+    Raises:
+        CheckpointError: The folder is missing, is not a run, has recorded no round yet, or holds a file that cannot
+            be understood; file and line are named.
+    """
+    folder = Path(folder)
+    files.require_run(folder)
+    summary = files.mapping(folder / "summary.json") or {}
+    finished = bool(summary.get("finished", bool(summary)))
+    config, experiment = _config(folder / "config.toml")
+    rounds = _rounds(folder / "metrics.jsonl", torn=not finished)
+    method = experiment.get("method")
+    return RunRecord(
+        folder=folder,
+        name=str(summary.get("name") or experiment.get("name") or folder.resolve().name),
+        label=str(summary.get("method") or _name(method) or folder.resolve().name),
+        seed=_integer(summary.get("seed", experiment.get("seed"))),
+        model=_name(experiment.get("model")),
+        planned=_integer(summary.get("rounds", _find(experiment, "rounds"))),
+        finished=finished,
+        rounds=rounds,
+        totals=_totals(summary, rounds, folder / "summary.json"),
+        sites=files.rows(folder / "sites.json", "site", ("records", "used", "truncated", "dropped")),
+        disclosure=files.rows(folder / "disclosure.json", "field", ("messages", "bytes")),
+        environment=files.mapping(folder / "environment.json"),
+        config=config,
+    )
+
+
+def _rounds(path: Path, torn: bool) -> tuple[Round, ...]:
+    """Rows in the order of their rounds; a round that a resumed run did again counts as done the last time."""
+    rounds: dict[int, Round] = {}
+    for where, row in files.lines(path, torn=torn):
+        number = _integer(row.get("round"))
+        if number is None:
+            raise CheckpointError("the row has no round number", where=where, fix=files.REPAIR)
+        events = row.get("events") or []
+        if not isinstance(events, list):
+            raise CheckpointError("'events' is not a list of sentences", where=where, fix=files.REPAIR)
+        rounds[number] = Round(
+            number,
+            files.figures(row, where, skip=("round", "seconds", "counts", "events")),
+            files.figures(row.get("seconds") or {}, f"{where}, seconds"),
+            files.figures(row.get("counts") or {}, f"{where}, counts"),
+            tuple(str(event) for event in events),
+        )
+    if not rounds:
+        raise CheckpointError(
+            "the run has not recorded a round yet", where=str(path), fix="Wait for it, or `murmura run ... --resume`."
+        )
+    return tuple(rounds[number] for number in sorted(rounds))
+
+
+def _totals(summary: Mapping[str, Any], rounds: tuple[Round, ...], path: Path) -> dict[str, float]:
+    """Totals of the summary; what it lacks is added up from the rounds, as far as they recorded it."""
+    totals: dict[str, float] = {}
+    for key in ("bytes_up", "bytes_down", "wall", "peak_memory"):
+        known = [one.values[key] for one in rounds if key in one.values]
+        if known:
+            totals[key] = max(known) if key == "peak_memory" else sum(known)
+    stated = {key: summary.get(key) for key in ("bytes_up", "bytes_down", "wall", "peak_memory")}
+    return totals | files.figures(stated, str(path))
+
+
+def _config(path: Path) -> tuple[str | None, dict[str, Any]]:
+    text = files.text(path)
+    try:
+        return text, tomllib.loads(text or "")
+    except tomllib.TOMLDecodeError as error:
+        raise CheckpointError(f"not valid TOML ({error})", where=str(path), fix=files.REPAIR) from None
+
+
+def _name(value: Any) -> str | None:
+    """``"smollm2-135m"`` or ``{name = "smollm2-135m"}``."""
+    if isinstance(value, Mapping):
+        value = value.get("name")
+    return value if isinstance(value, str) else None
+
+
+def _integer(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _find(table: Mapping[str, Any], key: str) -> Any:
+    """The key at the top of the experiment or in one of its sections."""
+    sections = [table, *(value for value in table.values() if isinstance(value, Mapping))]
+    return next((section[key] for section in sections if key in section), None)

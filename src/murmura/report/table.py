@@ -1,0 +1,242 @@
+"""The table that answers a run's questions: a row a method, a column a figure, seeds put together."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from murmura.report.record import Round, RunRecord
+from murmura.report.units import DASH, count, decimal, duration, signed, size
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Mean and sample standard deviation (divisor n - 1) of the ``n`` runs that measured a figure.
+
+    ``mean`` is None where none did, ``sd`` where fewer than two did.
+    """
+
+    mean: float | None
+    sd: float | None
+    n: int
+
+    @staticmethod
+    def of(values: Iterable[float | None]) -> Cell:
+        known = [value for value in values if value is not None]
+        if not known:
+            return Cell(None, None, 0)
+        return Cell(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, len(known))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One figure of the table: its key in the run folder, its name, its unit and what it means in plain words."""
+
+    key: str
+    title: str
+    short: str
+    meaning: str
+    write: Callable[[float], str]
+    write_sd: Callable[[float], str]
+    total: bool = False  # of the whole run, not of its last round
+
+    def of(self, run: RunRecord) -> float | None:
+        return (run.totals if self.total else run.last.values).get(self.key)
+
+    def value(self, cell: Cell) -> str:
+        return DASH if cell.mean is None else self.write(cell.mean)
+
+    def spread(self, cell: Cell) -> str:
+        """``± 0.012``, or nothing where there is no spread to speak of."""
+        if cell.sd is None:
+            return ""
+        return f"± {self.write_sd(cell.sd)}" if cell.sd else "± 0"
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column(
+        "heldout_loss",
+        "Held-out loss",
+        "held-out\nloss",
+        "How badly the model predicts good answers to questions that no site trained on (mean over answers, in nats "
+        "per token). Lower is better.",
+        decimal,
+        decimal,
+    ),
+    Column(
+        "heldout_rouge",
+        "Held-out ROUGE-L",
+        "held-out\nROUGE-L",
+        "How much of the wording of the model's own answers agrees, in order, with the reference answers to those same "
+        "questions: 0 is nothing, 1 is word for word. Higher is better.",
+        decimal,
+        decimal,
+    ),
+    Column(
+        "leakage",
+        "Leakage",
+        "leakage",
+        "An attack, carried out: the final model is given the question of a record and its answer is compared "
+        "(ROUGE-L) with the real one, for records it was trained on (members) and for as many others (non-members). "
+        "Leakage is the difference. Above 0, the model gives away more of the training records than its skill alone "
+        "explains. Near 0, this attack found nothing; another one may.",
+        signed,
+        decimal,
+    ),
+    Column(
+        "upload_leakage",
+        "Leakage of single uploads",
+        "leakage of\nuploads",
+        "The same attack on what one site sends, before the server mixes it with the others: what a curious server, or "
+        "whoever breaks into it, would see. A dash where nothing is sent or the attack was switched off.",
+        signed,
+        decimal,
+    ),
+    Column(
+        "bytes_up",
+        "Sent up",
+        "up",
+        "Everything the sites sent to the server in all rounds together. 1 MB is a million bytes.",
+        size,
+        size,
+        total=True,
+    ),
+    Column(
+        "bytes_down",
+        "Sent down",
+        "down",
+        "Everything the server sent to the sites in all rounds together.",
+        size,
+        size,
+        total=True,
+    ),
+    Column(
+        "wall",
+        "Wall time",
+        "wall\ntime",
+        "Time from start to end on the machine named below, with all measurements and attacks.",
+        duration,
+        duration,
+        total=True,
+    ),
+    Column(
+        "peak_memory",
+        "Peak memory",
+        "peak\nmemory",
+        "The most memory the run took at any moment.",
+        size,
+        size,
+        total=True,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A figure at one round, over the runs of a row."""
+
+    round: int
+    cell: Cell
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run, or the runs of one method that differ in their seed.
+
+    Attributes:
+        label: The method; with the run's name where several rows would else look alike.
+        runs: At least one.
+        cells: A cell for each of ``COLUMNS``, by key.
+    """
+
+    label: str
+    runs: tuple[RunRecord, ...]
+    cells: dict[str, Cell]
+
+    @property
+    def finished(self) -> bool:
+        return all(run.finished for run in self.runs)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(run.seed for run in self.runs if run.seed is not None)
+
+    @property
+    def remark(self) -> str:
+        """What the figures stand for: a seed, how many seeds, or how far an unfinished run came."""
+        if len(self.runs) > 1:
+            return f"mean ± sd of {len(self.runs)} seeds"
+        seed = f"seed {self.seeds[0]}" if self.seeds else ""
+        if self.finished:
+            return seed
+        run = self.runs[0]
+        of = f" of {run.planned}" if run.planned is not None else ""
+        return f"{seed}{', ' if seed else ''}unfinished: round {run.last.number}{of}"
+
+    def before(self, key: str) -> Cell:
+        """The figure before training (round 0)."""
+        return Cell.of(run.before.values.get(key) if run.before else None for run in self.runs)
+
+    def series(self, key: str) -> list[Point]:
+        """The figure round by round; rounds in which no run measured it are left out."""
+        numbers = sorted({one.number for run in self.runs for one in run.rounds})
+        by_run = [{one.number: one for one in run.rounds} for run in self.runs]
+        points = [Point(number, Cell.of(_value(run.get(number), key) for run in by_run)) for number in numbers]
+        return [point for point in points if point.cell.n]
+
+
+def table(records: Sequence[RunRecord]) -> list[Row]:
+    """Rows in the order of the runs; finished runs of one method with different seeds share a row.
+
+    Runs share a row only if they have the same method label, model, number of sites and number of rounds and if their
+    seeds are known and all different: else a mean would hide what differs.
+    """
+    groups: dict[tuple[object, ...], list[RunRecord]] = {}
+    for position, run in enumerate(records):
+        alone = not run.finished or run.seed is None
+        sites = None if run.sites is None else len(run.sites)
+        key = (position,) if alone else (run.label, run.model, sites, run.last.number)
+        groups.setdefault(key, []).append(run)
+    members: list[tuple[RunRecord, ...]] = []
+    for group in groups.values():
+        distinct = len({run.seed for run in group}) == len(group)
+        members.extend([tuple(group)] if distinct else [(run,) for run in group])
+    return [
+        Row(label, group, {column.key: Cell.of(column.of(run) for run in group) for column in COLUMNS})
+        for label, group in zip(_labels(members), members, strict=True)
+    ]
+
+
+def _labels(members: Sequence[tuple[RunRecord, ...]]) -> list[str]:
+    """The method of each row; where rows would look alike, with the run's name, or else with its folder."""
+    labels = [group[0].label for group in members]
+    names = [f"{group[0].label} ({group[0].name})" for group in members]
+    folders = [f"{group[0].label} ({group[0].folder})" for group in members]
+    named = [label if labels.count(label) == 1 else name for label, name in zip(labels, names, strict=True)]
+    return [label if named.count(label) == 1 else folder for label, folder in zip(named, folders, strict=True)]
+
+
+def _value(one: Round | None, key: str) -> float | None:
+    return None if one is None else one.values.get(key)
+
+
+# Figures of a round that have no column in the table: name and how they are written.
+OTHERS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "train_loss": ("Training loss", decimal),
+    "member_rouge": ("ROUGE-L, members", decimal),
+    "nonmember_rouge": ("ROUGE-L, non-members", decimal),
+    "upload_member_rouge": ("ROUGE-L, members, single uploads", decimal),
+    "member_exact": ("Exact answers, members (share)", decimal),
+    "nonmember_exact": ("Exact answers, non-members (share)", decimal),
+    "member_prefix": ("Tokens right from the start, members", lambda value: decimal(value, 1)),
+    "nonmember_prefix": ("Tokens right from the start, non-members", lambda value: decimal(value, 1)),
+}
+
+
+def naming(key: str) -> tuple[str, Callable[[float], str]]:
+    """Name and writing of any figure of a round; one that is not known keeps its key as its name."""
+    for column in COLUMNS:
+        if column.key == key:
+            return column.title, column.write
+    return OTHERS.get(key, (key, lambda value: count(value) if value == int(value) else decimal(value)))

@@ -1,0 +1,57 @@
+"""How figures are written for people: one place, so that the terminal and the page agree.
+
+A value that was not measured is ``DASH``, never 0.
+"""
+
+from __future__ import annotations
+
+DASH = "–"
+MINUS = "−"
+
+
+def decimal(value: float, digits: int = 3) -> str:
+    """``0.1724`` -> ``0.172``, with a true minus sign and no negative zero."""
+    text = f"{value:.{digits}f}"
+    if float(text) == 0:
+        text = text.lstrip("-")
+    return text.replace("-", MINUS)
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """A difference: ``+0.030``, ``−0.004``, ``0.000``."""
+    text = decimal(value, digits)
+    return f"+{text}" if float(text.replace(MINUS, "-")) > 0 else text
+
+
+def count(value: float) -> str:
+    """``12345`` -> ``12,345``; a mean of counts keeps one decimal place."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+
+
+def size(value: float) -> str:
+    """Bytes in decimal units (1 kB = 1000 bytes), three significant figures: ``29.5 MB``."""
+    if value < 999.5:
+        return f"{value:.0f} B"
+    for unit in ("kB", "MB", "GB", "TB"):
+        value /= 1000
+        if value < 999.5:
+            break
+    return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
+
+
+def duration(value: float) -> str:
+    """Seconds: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``1 h 02 min``."""
+    if value < 0.995:
+        return f"{value:.2f} s"
+    if value < 99.95:
+        return f"{value:.1f} s"
+    whole = round(value)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(value / 60)
+    return f"{minutes // 60:,} h {minutes % 60:02d} min"
+
+
+def listing(names: list[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

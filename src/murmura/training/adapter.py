@@ -1,0 +1,149 @@
+"""The LoRA tensors of one site: what they are called, how they are mixed, how they rest on disk.
+
+An adapter in memory is a ``State``: names as in a PEFT file, values float32 on the CPU. On disk it is a PEFT folder
+(``adapter_config.json``, ``adapter_model.safetensors``) that ``peft``, ``transformers`` and vLLM load as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from murmura.errors import ModelError
+
+State = dict[str, torch.Tensor]
+
+PEFT_PREFIX = "base_model.model."
+
+
+@dataclass(frozen=True)
+class LoraSpec:
+    """Shape and scale of an adapter (Hu et al. 2021; rsLoRA: Kalajdzievski 2023).
+
+    Args:
+        rank: r, the inner dimension of ``ΔW = s·B·A``.
+        alpha: numerator of the scale s.
+        targets: names of the modules that carry an adapter (suffix match, as in PEFT), or ``("default",)`` for
+            PEFT's choice for the architecture, or ``("all-linear",)`` for every linear layer but the head.
+        dropout: dropout on the adapter's input while training.
+        rslora: scale by α/√r instead of α/r.
+    """
+
+    rank: int = 16
+    alpha: float = 32.0
+    targets: tuple[str, ...] = ("q_proj", "v_proj")
+    dropout: float = 0.0
+    rslora: bool = False
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
+
+
+def mix(beta: float, first: State, second: State) -> State:
+    """``β·first + (1−β)·second``, element by element on A and on B (FewFedPIT, local aggregation sharing).
+
+    β = 1 returns ``first`` itself, bit for bit, and β = 0 ``second``.
+    """
+    if beta == 1.0:
+        return first
+    if beta == 0.0:
+        return second
+    _same_tensors(first, second)
+    return {name: torch.lerp(second[name], first[name], beta) for name in first}
+
+
+def subtract(first: State, second: State) -> State:
+    """``first − second`` for every tensor."""
+    _same_tensors(first, second)
+    return {name: first[name] - second[name] for name in first}
+
+
+def zeros_like(state: State) -> State:
+    return {name: torch.zeros_like(tensor) for name, tensor in state.items()}
+
+
+def nbytes(state: Mapping[str, torch.Tensor]) -> int:
+    """Size of the tensors in bytes."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in state.values())
+
+
+def save_peft(folder: Path, state: State, spec: LoraSpec, base_name: str, *, fan_in_fan_out: bool = False) -> None:
+    """Write a PEFT folder.
+
+    Args:
+        folder: created if missing; files in it are replaced.
+        state: names and shapes as in ``Bank.manifest``.
+        base_name: what ``adapter_config.json`` names as the base model.
+        fan_in_fan_out: True for bases whose linear layers store ``[in, out]`` (GPT-2's Conv1D).
+    """
+    from peft import LoraConfig, TaskType
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    modules = sorted({name.removeprefix(PEFT_PREFIX).rsplit(".lora_", 1)[0] for name in state})
+    config = LoraConfig(
+        r=spec.rank,
+        # PEFT types alpha as an integer but divides by it; a whole number stays one for other readers.
+        lora_alpha=int(spec.alpha) if float(spec.alpha).is_integer() else spec.alpha,  # type: ignore[arg-type]
+        lora_dropout=spec.dropout,
+        use_rslora=spec.rslora,
+        target_modules=modules,
+        fan_in_fan_out=fan_in_fan_out,
+        task_type=TaskType.CAUSAL_LM if spec else None,
+        base_model_name_or_path=base_name,
+        inference_mode=True,
+    )
+    config.save_pretrained(str(folder))
+    save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "adapter_model.safetensors")
+
+
+def load_peft(folder: Path) -> tuple[State, LoraSpec]:
+    """Read a PEFT folder written by us or by ``peft``.
+
+    Returns:
+        The tensors as float32 on the CPU, and their spec.
+
+    Raises:
+        ModelError: no adapter there, or one that uses a feature a bank slot does not have.
+    """
+    from peft import LoraConfig, PeftConfig
+    from safetensors.torch import load_file
+
+    if not (folder / "adapter_config.json").is_file():
+        raise ModelError("no adapter_config.json here", where=str(folder), fix="Name a folder that PEFT wrote.")
+    config = PeftConfig.from_pretrained(str(folder))
+    weights = folder / "adapter_model.safetensors"
+    if not weights.is_file():
+        raise ModelError("no adapter_model.safetensors here", where=str(folder), fix="Save it with safetensors.")
+    if not isinstance(config, LoraConfig):
+        raise ModelError(f"a {config.peft_type} adapter, not LoRA", where=str(folder))
+    unsupported = [
+        key
+        for key in ("use_dora", "rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication", "lora_bias")
+        if getattr(config, key, None)
+    ] + (["bias"] if config.bias != "none" else [])
+    if unsupported:
+        raise ModelError(f"the adapter uses {', '.join(unsupported)}", where=str(folder), fix="Only plain LoRA loads.")
+    targets = config.target_modules or ()
+    spec = LoraSpec(
+        rank=config.r,
+        alpha=float(config.lora_alpha),
+        targets=(targets,) if isinstance(targets, str) else tuple(sorted(targets)),
+        dropout=config.lora_dropout,
+        rslora=config.use_rslora,
+    )
+    return {name: tensor.float() for name, tensor in load_file(weights).items()}, spec
+
+
+def _same_tensors(first: State, second: State) -> None:
+    if first.keys() != second.keys():
+        odd = sorted(first.keys() ^ second.keys())
+        raise ModelError(f"two adapters do not have the same tensors: {odd[0]} is in one of them only")
+    for name in first:
+        if first[name].shape != second[name].shape:
+            raise ModelError(f"{name} has shape {tuple(first[name].shape)} in one adapter, {tuple(second[name].shape)} in another")

@@ -1,0 +1,103 @@
+"""A linear layer with stacked LoRA factors, and the routing of a batch's rows to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from murmura.errors import ModelError
+
+
+@dataclass
+class Routing:
+    """Which slot each row of the present batch uses. One object is shared by all layers of a bank.
+
+    ``single`` is set when all rows use one slot and ``grouped`` when the rows are in slot order with equally many each;
+    both save the gather of the general case.
+    """
+
+    slots: torch.Tensor | None = None
+    single: int | None = None
+    grouped: bool = False
+    lengths: list[int] = field(default_factory=list)
+    generators: list[torch.Generator] | None = None
+
+    def set(self, slots: torch.Tensor, bank_slots: int) -> None:
+        rows = slots.tolist()
+        self.slots = slots
+        self.single = rows[0] if len(set(rows)) == 1 else None
+        each, rest = divmod(len(rows), bank_slots)
+        self.grouped = rest == 0 and rows == [slot for slot in range(bank_slots) for _ in range(each)]
+
+
+class BankLayer(nn.Module):
+    """``y = base(x) + s·B[slot](A[slot] x)`` with one (A, B) per slot.
+
+    Args:
+        base: the frozen layer: ``nn.Linear``, transformers' ``Conv1D``, or a bitsandbytes linear.
+        scale: s of the adapter.
+        dropout: probability of dropping an input of A while generators are set (that is, while training).
+
+    ``A`` [K, r, in] and ``B`` [K, out, r] are float32 views into the bank's buffer; the bank sets them.
+    """
+
+    def __init__(self, base: nn.Module, routing: Routing, scale: float, dropout: float) -> None:
+        super().__init__()
+        self.base, self.routing, self.scale, self.dropout = base, routing, scale, dropout
+        self.A: torch.Tensor
+        self.B: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.base(x)
+        with torch.autocast(x.device.type, enabled=False):
+            return y + self._delta(x).to(y.dtype)
+
+    def _delta(self, x: torch.Tensor) -> torch.Tensor:
+        routing, A, B = self.routing, self.A, self.B
+        assert routing.slots is not None, "a bank's forward needs a routing"
+        rows = routing.slots.shape[0]
+        shape = x.shape[:-1]
+        x = x.to(A.dtype).reshape(rows, -1, x.shape[-1])
+        if self.dropout and routing.generators:
+            x = x * self._mask(x)
+        if routing.single is not None:
+            delta = F.linear(F.linear(x, A[routing.single]), B[routing.single])
+        elif routing.grouped:
+            z = torch.bmm(x.reshape(A.shape[0], -1, x.shape[-1]), A.transpose(1, 2))
+            delta = torch.bmm(z, B.transpose(1, 2))
+        else:
+            z = torch.bmm(x, A.index_select(0, routing.slots).transpose(1, 2))
+            delta = torch.bmm(z, B.index_select(0, routing.slots).transpose(1, 2))
+        return (self.scale * delta).reshape(*shape, -1)
+
+    def _mask(self, x: torch.Tensor) -> torch.Tensor:
+        """Inverted-dropout mask, row by row from the row's own generator and only over its own length.
+
+        So a site draws the same masks whichever sites share its batch, and however long their rows are.
+        """
+        mask = torch.zeros_like(x)
+        keep = 1.0 - self.dropout
+        assert self.routing.generators is not None
+        for row, (length, generator) in enumerate(zip(self.routing.lengths, self.routing.generators, strict=True)):
+            mask[row, :length] = (
+                torch.rand(length, x.shape[-1], generator=generator, device=x.device) < keep
+            ).to(x.dtype) / keep
+        return mask
+
+
+def in_out_features(module: nn.Module, name: str) -> tuple[int, int]:
+    """(in, out) of a layer that can carry an adapter; raises ``ModelError`` for any other."""
+    if hasattr(module, "in_features") and hasattr(module, "out_features"):
+        return int(module.in_features), int(module.out_features)
+    if is_conv1d(module):
+        rows, columns = module.weight.shape  # type: ignore[union-attr, operator]
+        return int(rows), int(columns)
+    raise ModelError(f"target {name} is a {type(module).__name__}, not a linear layer", fix="Change lora.targets.")
+
+
+def is_conv1d(module: nn.Module) -> bool:
+    """True for GPT-2's linear layer, which stores its weight as [in, out] (PEFT: ``fan_in_fan_out``)."""
+    return type(module).__name__ == "Conv1D"

@@ -1,0 +1,18 @@
+"""Learning rates by round."""
+
+from __future__ import annotations
+
+import math
+
+
+def cosine_by_round(lr: float, lr_min: float, round_index: int, rounds: int) -> float:
+    """Constant within a round, cosine over rounds (OpenFedLLM; spec of the shared substrate, step 4).
+
+    ``lr_min + ½(lr − lr_min)(1 + cos(π t / R))`` with t = ``round_index`` counted from 0; it never quite reaches lr_min.
+    """
+    return lr_min + 0.5 * (lr - lr_min) * (1 + math.cos(math.pi * round_index / rounds))
+
+
+def learning_rate(schedule: str, lr: float, lr_min: float, round_index: int, rounds: int) -> float:
+    """The rate of a round for schedule ``"cosine"`` or ``"constant"``."""
+    return cosine_by_round(lr, lr_min, round_index, rounds) if schedule == "cosine" else lr

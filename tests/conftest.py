@@ -1,0 +1,104 @@
+"""Tiny models with real tokenizers, built once a session."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+
+import pytest
+
+WORDS = """the patient asks whether the new tablets may be taken with food and when to come back for a blood test
+please call the clinic if the rash spreads or if you feel short of breath before the next visit on monday morning
+instruction response below is a task that describes write appropriately completes request input further context
+kidney heart skin child fever dose daily evening doctor nurse letter summary result explain draft reply note""".split()
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    """A byte-level BPE of about 600 tokens, trained on a few words, with a chat template."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>", "[MASK]"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=600, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    core.train_from_iterator([" ".join(WORDS)] * 4, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token="<|im_end|>", pad_token="<|pad|>", mask_token="[MASK]"
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def make_llama(tokenizer, *, hidden=32, layers=2, seed=0):
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    return LlamaForCausalLM(config).eval()
+
+
+def make_gpt2(tokenizer, *, seed=0):
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(seed)
+    config = GPT2Config(
+        vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, n_positions=512, attn_pdrop=0.0, resid_pdrop=0.0,
+        embd_pdrop=0.0, bos_token_id=tokenizer.eos_token_id, eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    return GPT2LMHeadModel(config).eval()
+
+
+def make_bert(tokenizer, *, seed=0):
+    import torch
+    from transformers import BertConfig, BertForMaskedLM
+
+    torch.manual_seed(seed)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=256, pad_token_id=tokenizer.pad_token_id, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    return BertForMaskedLM(config).eval()
+
+
+@pytest.fixture
+def llama(tokenizer):
+    return make_llama(tokenizer)
+
+
+@pytest.fixture
+def gpt2(tokenizer):
+    return make_gpt2(tokenizer)
+
+
+@pytest.fixture
+def bert(tokenizer):
+    return make_bert(tokenizer)
+
+
+@pytest.fixture(scope="session")
+def llama_folder(tokenizer, tmp_path_factory):
+    """A tiny causal model and its tokenizer saved as transformers does."""
+    folder = tmp_path_factory.mktemp("tiny-llama")
+    make_llama(tokenizer).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -1,0 +1,132 @@
+"""The bank against PEFT: forward, gradients, twenty training steps, and adapter folders in both directions."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+
+from murmura.streams import Stream
+from murmura.training.adapter import LoraSpec, load_peft, save_peft
+from murmura.training.bank import Bank
+from murmura.training.batch import collate
+from murmura.training.loop import LocalTraining, batches, train
+from tests.conftest import make_gpt2, make_llama
+from tests.training.helpers import items
+
+TRAINING = LocalTraining(epochs=5, batch_size=4, tokens_per_pass=200)
+LR = 5e-3
+CASES = {
+    "llama": (make_llama, LoraSpec(rank=4, alpha=8)),
+    "llama-rslora": (make_llama, LoraSpec(rank=4, alpha=8, rslora=True, targets=("q_proj", "o_proj", "down_proj"))),
+    "gpt2": (make_gpt2, LoraSpec(rank=4, alpha=8, targets=("c_attn", "c_fc"))),
+}
+
+
+def peft_model(make, spec, tokenizer):
+    config = LoraConfig(
+        r=spec.rank, lora_alpha=spec.alpha, target_modules=list(spec.targets), use_rslora=spec.rslora,
+        fan_in_fan_out=make is make_gpt2, task_type="CAUSAL_LM",
+    )  # fmt: skip
+    return get_peft_model(make(tokenizer), config)
+
+
+def random_state(bank, seed):
+    """An adapter whose B is not zero, so that both factors matter."""
+    generator = torch.Generator().manual_seed(seed)
+    return {e.name: torch.randn(e.shape, generator=generator) * 0.1 for e in bank.manifest}
+
+
+@pytest.fixture(params=CASES, ids=list(CASES))
+def case(request, tokenizer):
+    make, spec = CASES[request.param]
+    return Bank(make(tokenizer), spec), peft_model(make, spec, tokenizer), spec
+
+
+def hf_batch(chosen):
+    ids, labels = collate(chosen, torch.device("cpu"))
+    return {"input_ids": ids, "attention_mask": (labels != -1).long(), "labels": labels.masked_fill(labels == -1, -100)}
+
+
+def test_names_are_those_of_peft(case):
+    bank, peft, _ = case
+    assert {e.name: e.shape for e in bank.manifest} == {
+        name: tuple(t.shape) for name, t in get_peft_model_state_dict(peft).items()
+    }
+
+
+def test_forward_and_gradients(case):
+    bank, peft, _ = case
+    state = random_state(bank, 1)
+    set_peft_model_state_dict(peft, state)
+    chosen = items(3)
+    loss = peft(**hf_batch(chosen)).loss
+    loss.backward()
+    expected = {
+        n.replace(".default", ""): p.grad for n, p in peft.named_parameters() if p.requires_grad
+    }
+    bank.load([state])
+    bank.route(torch.zeros(3, dtype=torch.long))
+    with bank.trainable():
+        nll, _ = bank.head.token_nll(*collate(chosen, bank.device))
+        nll.mean().backward()
+    assert nll.mean().item() == pytest.approx(loss.item(), abs=1e-6)
+    got = bank.unpack(bank.grad[0])
+    for name, gradient in expected.items():
+        torch.testing.assert_close(got[name], gradient, atol=1e-6, rtol=1e-4)
+
+
+def peft_run(peft, state, shard, stream):
+    """Twenty steps the way the Hugging Face Trainer does them."""
+    model = copy.deepcopy(peft)
+    set_peft_model_state_dict(model, state)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=LR, weight_decay=0.0)
+    for chosen in batches(len(shard), TRAINING, stream):
+        model(**hf_batch([shard[i] for i in chosen])).loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    return get_peft_model_state_dict(model)
+
+
+@pytest.mark.parametrize("sizes", [(16,), (16, 5, 9, 1, 12)], ids=["K=1", "K=5"])
+def test_training_equals_peft_site_by_site(case, sizes):
+    bank, peft, _ = case
+    shards = [items(size, seed=k) for k, size in enumerate(sizes)]
+    starts = [random_state(bank, 10 + k) for k in range(len(sizes))]
+    streams = [Stream(0) / f"site-{k}" for k in range(len(sizes))]
+    results = train(bank, shards, starts, TRAINING, LR, streams)
+    assert results[0].steps == 20
+    for shard, start, stream, result in zip(shards, starts, streams, results, strict=True):
+        expected = peft_run(peft, start, shard, stream)
+        for name, tensor in expected.items():
+            torch.testing.assert_close(result.state[name], tensor, atol=1e-4, rtol=1e-3)
+
+
+def test_our_folder_loads_in_peft(case, tmp_path, tokenizer):
+    bank, peft, spec = case
+    state = random_state(bank, 3)
+    save_peft(tmp_path, state, spec, "tiny", fan_in_fan_out=bank.fan_in_fan_out)
+    base = peft.unload()
+    ids = torch.tensor([[11, 12, 13, 14]])
+    bare = base(input_ids=ids).logits
+    expected = PeftModel.from_pretrained(base, tmp_path)(input_ids=ids).logits
+    assert not torch.allclose(expected, bare, atol=1e-3)
+    bank.load([state])
+    bank.route(torch.zeros(1, dtype=torch.long))
+    torch.testing.assert_close(bank.model(input_ids=ids).logits, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_peft_folder_loads_in_ours(case, tmp_path):
+    bank, peft, spec = case
+    set_peft_model_state_dict(peft, random_state(bank, 4))
+    peft.save_pretrained(tmp_path)
+    state, read = load_peft(tmp_path)
+    assert (read.rank, read.scale) == (spec.rank, spec.scale)
+    ids = torch.tensor([[11, 12, 13, 14]])
+    bank.load([state])
+    bank.route(torch.zeros(1, dtype=torch.long))
+    torch.testing.assert_close(bank.model(input_ids=ids).logits, peft(input_ids=ids).logits, atol=1e-5, rtol=1e-4)
