@@ -79,26 +79,28 @@ class Phases:
 
 
 _phases: ContextVar[Phases | None] = ContextVar("phases", default=None)
+_in_phase: ContextVar[bool] = ContextVar("in_phase", default=False)
 
 
-@contextmanager
-def measured() -> Iterator[Phases]:
-    """Collect the phase times of everything inside the block."""
+def collect_phases() -> Phases:
+    """Start collecting phase times anew; returns the collector."""
     phases = Phases()
-    token = _phases.set(phases)
-    try:
-        yield phases
-    finally:
-        _phases.reset(token)
+    _phases.set(phases)
+    return phases
 
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Count the time of the block towards phase ``name`` of the enclosing ``measured`` block."""
+    """Count the block's time towards phase ``name``; of phases inside each other the outermost counts."""
+    if _in_phase.get():
+        yield
+        return
+    token = _in_phase.set(True)
     start = time.perf_counter()
     try:
         yield
     finally:
+        _in_phase.reset(token)
         collector = _phases.get()
         if collector is not None:
             collector.add(name, time.perf_counter() - start)

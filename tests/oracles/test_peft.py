@@ -9,10 +9,11 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 
 from murmura.streams import Stream
-from murmura.training.adapter import LoraSpec, load_peft, save_peft
+from murmura.training.adapter import load_peft, save_peft
 from murmura.training.bank import Bank
 from murmura.training.batch import collate
-from murmura.training.loop import LocalTraining, batches, train
+from murmura.training.config import LocalTraining, LoraSpec
+from murmura.training.loop import batches, train
 from tests.conftest import make_gpt2, make_llama
 from tests.training.helpers import items
 

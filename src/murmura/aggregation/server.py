@@ -2,15 +2,15 @@
 
 With `Δ_k = W_k − W`, `Δ` the mean of the Δ_k of the sites that replied, and t counting rounds from 0:
 
-==========  ================  =======================================  ======================  =====================
-rule        Δ is a mean that  remembers                                step                    defaults
-==========  ================  =======================================  ======================  =====================
-FedAvg      is weighted       (nothing)                                W ← W + Δ
-FedAvgM     is weighted       m ← β₁ m + (1−β₁) Δ, at t = 0: m ← Δ     W ← W + η m             η = 1, β₁ = 0.9
-FedAdagrad  is not            v ← v + Δ²                               W ← W + η Δ / (√v + τ)  η = τ = 1e-3, v₀ = τ²
-FedYogi     is not            m; v ← v − (1−β₂) s² sign(v − s²)        W ← W + η m / (√v + τ)  β₁ = 0.9, β₂ = 0.99
-FedAdam     is not            m; v ← β₂ v + (1−β₂) s²                  W ← W + η m / (√v + τ)  β₁ = 0.9, β₂ = 0.99
-==========  ================  =======================================  ======================  =====================
+==========  ========  =====================================  ======================  ====================
+rule        mean      remembers                              step                    defaults
+==========  ========  =====================================  ======================  ====================
+FedAvg      weighted  (nothing)                              W ← W + Δ
+FedAvgM     weighted  m ← β₁ m + (1−β₁) Δ, at t = 0: m ← Δ   W ← W + η m             η = 1, β₁ = 0.9
+FedAdagrad  uniform   v ← v + Δ²                             W ← W + η Δ / (√v + τ)  η = τ = 1e-3, v₀ = τ²
+FedYogi     uniform   m; v ← v − (1−β₂) s² sign(v − s²)      W ← W + η m / (√v + τ)  and β₁ = 0.9, β₂ = 0.99
+FedAdam     uniform   m; v ← β₂ v + (1−β₂) s²                W ← W + η m / (√v + τ)  and β₁ = 0.9, β₂ = 0.99
+==========  ========  =====================================  ======================  ====================
 
 s is Δ (Reddi et al. 2021, arXiv 2003.00295, Algorithm 2; the default) or m (OpenFedLLM). Everything else, the start
 of m and the defaults included, is as OpenFedLLM has it. A and B of a LoRA pair are treated element by element, apart.

@@ -40,7 +40,7 @@ def _read_json_lines(path: Path, layout: Layout[Any]) -> Rows:
     seen: set[str] = set()
     with path.open("rb") as file:  # bytes: text mode would also split at characters that JSON allows inside a string
         for number, raw in enumerate(file, start=1):
-            line = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+            line = (raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw).rstrip(b"\r\n")
             if not line.strip():
                 continue
             row = _parse_json_line(line, f"{path}:{number}")
@@ -55,14 +55,14 @@ def _parse_json_line(line: bytes, where: str) -> Row | BadRecord:
     try:
         value = json.loads(line.decode())
     except UnicodeDecodeError as error:
-        return BadRecord(where, f"not UTF-8 (byte 0x{line[error.start]:02x} at position {error.start + 1} of the line)")
+        return BadRecord(where, f"not UTF-8 (byte 0x{line[error.start]:02x}, number {error.start + 1} of the line)")
     except json.JSONDecodeError as error:
-        return BadRecord(where, f"not JSON ({error.msg} at column {error.colno})")
+        return BadRecord(where, f"not one JSON object a line ({error.msg} at column {error.colno})")
     except (ValueError, RecursionError):  # a number of thousands of digits, thousands of nested brackets
         return BadRecord(where, "not JSON that can be read (a number too long, or nested too deeply)")
     if not isinstance(value, dict):
-        kind = "array" if isinstance(value, list) else "single value"
-        return BadRecord(where, f"a JSON {kind} where one object a line is expected")
+        kind = "an array" if isinstance(value, list) else "a single value"
+        return BadRecord(where, f"not one JSON object a line, but {kind}")
     return Row(where, value)
 
 

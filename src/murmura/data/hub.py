@@ -53,7 +53,7 @@ def _unavailable(source: str, name: str, split: str, error: Exception) -> DataEr
         f"there is no such path here, and the Hugging Face data set cannot be loaded, split '{split}' "
         f"({reason[0].rstrip('.') if reason else type(error).__name__})",
         where=source,
-        fix="Check the id, the split and, where the data set has several, the configuration (owner/name:configuration). "
+        fix="Check the id, the split and, where there are several, the configuration (owner/name:configuration). "
         f"Without a network: where there is one, run `hf download --repo-type dataset {name} --local-dir FOLDER`, "
         "copy the folder here, and give the path of its Parquet, JSONL or CSV file.",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Generic
 
@@ -27,7 +27,7 @@ class BadRecord:
     why: str
 
 
-Rows = Iterator[Row | BadRecord]
+Rows = Generator[Row | BadRecord, None, None]
 
 
 class BadValueError(ValueError):
@@ -86,7 +86,7 @@ class Layout(Generic[R]):
             DataError: A column that every record needs, or that the user named, is not in the header.
         """
         found = list(header)
-        needed = [self.columns[name] for name in self.kind.required]
+        needed: list[str] = [self.columns[name] for name in self.kind.required]
         for column in dict.fromkeys([*needed, *sorted(self.named)]):
             if column not in found:
                 raise DataError(

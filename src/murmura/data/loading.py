@@ -10,7 +10,7 @@ from typing import Generic, overload
 
 from murmura.data.files import READERS, read_rows
 from murmura.data.hub import is_hub_id, read_hub_rows
-from murmura.data.layout import BadRecord, BadValueError, Layout, Rows
+from murmura.data.layout import BadRecord, BadValueError, Layout, Row, Rows
 from murmura.data.records import Instruction, R
 from murmura.errors import DataError, nearest
 
@@ -72,9 +72,9 @@ def load_records(
 ) -> Loaded[R]: ...
 
 
-def load_records(  # type: ignore[misc]  # the default of `kind` is what the first overload says
+def load_records(
     source: str | Path,
-    kind: type[R] = Instruction,
+    kind: type[R] = Instruction,  # type: ignore[assignment]  # what the first overload says
     *,
     fields: Mapping[str, str] | None = None,
     site_column: str | None = None,
@@ -168,30 +168,37 @@ def _collect(rows: Rows, layout: Layout[R], limit: int | None, skip_bad: bool) -
     sites: list[str] = []
     bad: list[BadRecord] = []
     for row in rows:
-        fault = row if isinstance(row, BadRecord) else None
-        if not isinstance(row, BadRecord):
-            try:
-                record, site = layout.read(row.values)
-            except BadValueError as error:
-                fault = BadRecord(row.where, str(error))
-            else:
-                records.append(record)
-                sites.extend([site] if site is not None else [])
-        if fault is not None and not skip_bad:
-            raise DataError(fault.why, where=fault.where, fix=f"{layout.expected}. {_SKIP}.")
-        bad.extend([fault] if fault is not None else [])
+        found = _checked(row, layout)
+        if isinstance(found, BadRecord):
+            if not skip_bad:
+                raise DataError(found.why, where=found.where, fix=f"{layout.expected}. {_SKIP}.")
+            bad.append(found)
+            continue
+        record, site = found
+        records.append(record)
+        if site is not None:
+            sites.append(site)
         if len(records) == limit:
             break
     return Loaded(records, sites if layout.site_column else None, bad)
 
 
+def _checked(row: Row | BadRecord, layout: Layout[R]) -> tuple[R, str | None] | BadRecord:
+    if isinstance(row, BadRecord):
+        return row
+    try:
+        return layout.read(row.values)
+    except BadValueError as error:
+        return BadRecord(row.where, str(error))
+
+
 def _nothing(source: str | Path, layout: Layout[R], bad: list[BadRecord]) -> DataError:
     if not bad:
         return DataError("holds no records", where=str(source), fix=f"{layout.expected} in each record.")
+    first = f"The first, {bad[0].where}: {bad[0].why}"
     return DataError(
-        f"none of the {len(bad)} records can be used", where=str(source),
-        fix=f"The first, {bad[0].where}: {bad[0].why}. {layout.expected}.",
-    )  # fmt: skip
+        f"none of the {len(bad)} records can be used", where=str(source), fix=f"{first}. {layout.expected}."
+    )
 
 
 def _no_file(path: Path) -> DataError:

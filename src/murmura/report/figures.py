@@ -18,6 +18,8 @@ from murmura.report.table import Row
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_Stop = tuple[float, float, float, float]
+
 # Colours that stand for CSS variables until the SVG is written.
 _STAND_INS = {"#010101": "--ink", "#020202": "--muted", "#030303": "--rule", "#040404": "--paper"} | {
     f"#0500{number:02x}": f"--series-{number}" for number in range(1, COLOURS + 1)
@@ -26,6 +28,7 @@ _INK, _MUTED, _RULE, _PAPER = list(_STAND_INS)[:4]
 
 # Units of the SVG's view box; at 400 wide, type of 11 units is readable on a telephone and not coarse on a desk.
 _WIDTH, _HEIGHT, _TYPE = 400, 262, 11.0
+_FEW = 12  # up to so many rounds every one has its mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ def curves(rows: Sequence[Row]) -> list[Figure]:
         ),
         (
             "Members and non-members",
-            _curves(rows, "ROUGE-L of answers to training questions (0 to 1)", ("member_rouge", "nonmember_rouge")),
+            _curves(rows, "ROUGE-L of the model's answers (0 to 1)", ("member_rouge", "nonmember_rouge")),
             "Filled, solid: records the model was trained on. Hollow, dashed: records it never saw. "
             "The gap between the two is the leakage.",
         ),
@@ -77,7 +80,7 @@ def curves(rows: Sequence[Row]) -> list[Figure]:
             "Leakage",
             _curves(rows, "ROUGE-L, members − non-members", ("leakage", "upload_leakage"), zero=True),
             "Filled, solid: the model after the round. Hollow, dashed: single uploads, before they are mixed. "
-            "Lower is better; 0 means that the attack found nothing.",
+            "Lower is better; 0 means that this attack found nothing.",
         ),
     ]
     return [Figure(title, svg, caption) for title, svg, caption in drawn if svg]
@@ -122,7 +125,7 @@ def _line(axes: Axes, row: Row, key: str, position: int, hollow: bool) -> None:
         markersize=5.0,
         markerfacecolor=_PAPER if hollow else colour,
         markeredgewidth=1.1,
-        markevery=max(1, len(rounds) // 12),
+        markevery=max(1, len(rounds) // _FEW),
         zorder=3 if hollow else 4,
     )
 
@@ -132,12 +135,13 @@ def _scatter(rows: Sequence[Row], key: str, unit: str, better_right: bool) -> st
     paths = [_path(row, key) for row in rows]
     if not any(paths):
         return ""
+    faint = sum(map(len, paths)) > 5 * _FEW
 
     def draw(axes: Axes) -> None:
         axes.axhline(0, color=_MUTED, linewidth=0.9, zorder=1)
         for position, (row, path) in enumerate(zip(rows, paths, strict=True)):
             if path:
-                _trail(axes, row, key, path, position)
+                _trail(axes, row, key, path, position, faint)
         axes.set_xlabel(unit)
         axes.text(
             0.985 if better_right else 0.015,
@@ -152,7 +156,7 @@ def _scatter(rows: Sequence[Row], key: str, unit: str, better_right: bool) -> st
     return _svg(draw, "leakage (ROUGE-L, members − non-members)", f"scatter {key}", rounds=False)
 
 
-def _path(row: Row, key: str) -> list[tuple[float, float, float, float]]:
+def _path(row: Row, key: str) -> list[_Stop]:
     """(utility, leakage, sd of utility, sd of leakage) for the rounds in which both were measured."""
     leakage = {point.round: point.cell for point in row.series("leakage")}
     path = []
@@ -163,12 +167,20 @@ def _path(row: Row, key: str) -> list[tuple[float, float, float, float]]:
     return path
 
 
-def _trail(axes: Axes, row: Row, key: str, path: list[tuple[float, float, float, float]], position: int) -> None:
+def _trail(axes: Axes, row: Row, key: str, path: list[_Stop], position: int, faint: bool) -> None:
     look = style(position)
     colour = f"#0500{look.colour:02x}"
     x, y, x_sd, y_sd = path[-1]
     if len(path) > 1:
-        axes.plot([p[0] for p in path], [p[1] for p in path], color=colour, linewidth=1.0, alpha=0.55, zorder=2)
+        axes.plot(
+            [point[0] for point in path],
+            [point[1] for point in path],
+            color=colour,
+            linewidth=1.0,
+            marker="." if len(path) <= _FEW else "",
+            markersize=3.5,
+            alpha=0.3 if faint else 0.7,
+        )
     if len(row.runs) > 1:
         axes.errorbar([x], [y], xerr=[x_sd], yerr=[y_sd], fmt="none", ecolor=colour, elinewidth=1.2, zorder=3)
         ends = [(run.last.values.get(key), run.last.values.get("leakage")) for run in row.runs]
@@ -191,14 +203,14 @@ def _trail(axes: Axes, row: Row, key: str, path: list[tuple[float, float, float,
 
 def _svg(draw: Callable[[Axes], None], unit: str, salt: str, rounds: bool = True) -> str:
     """One picture: axes with fixed margins (so that pictures align), the unit of y above them, drawn by ``draw``."""
-    import matplotlib
+    from matplotlib import style as styles
     from matplotlib.figure import Figure as Canvas
     from matplotlib.ticker import MaxNLocator
 
-    settings = {"svg.hashsalt": salt, "svg.fonttype": "none", "font.size": _TYPE, "axes.unicode_minus": True}
-    with matplotlib.rc_context(settings):
+    settings = {"svg.hashsalt": salt, "svg.fonttype": "none", "font.size": _TYPE}
+    with styles.context(["default", settings]):  # whatever the user's own matplotlibrc says
         canvas = Canvas(figsize=(_WIDTH / 72, _HEIGHT / 72), dpi=72)
-        axes = canvas.add_axes((0.125, 0.175, 0.855, 0.71))
+        axes = canvas.add_axes((0.125, 0.16, 0.855, 0.735))
         axes.patch.set_visible(False)
         axes.margins(0.05, 0.08)
         for side in ("top", "right", "left"):
@@ -211,19 +223,22 @@ def _svg(draw: Callable[[Axes], None], unit: str, salt: str, rounds: bool = True
         draw(axes)
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=rounds))
         axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.text(-0.135, 1.055, unit, transform=axes.transAxes, color=_MUTED, ha="left", va="bottom")
+        axes.text(-0.146, 1.055, unit, transform=axes.transAxes, color=_MUTED, ha="left", va="bottom")
         buffer = io.StringIO()
         canvas.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     return _inline(buffer.getvalue(), unit)
 
 
 def _inline(svg: str, title: str) -> str:
-    """Matplotlib's file as a piece of the page: no prologue, no metadata, no doubled ids, the page's colours and type."""
+    """Matplotlib's file as a piece of the page: no prologue, metadata or doubled ids; the page's colours and type."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<g id=\"[^\"]*\"", "<g", svg)
-    svg = re.sub(r"<svg [^>]*>", f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{title}">', svg, count=1)
-    svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
+    svg = re.sub(
+        r"<svg [^>]*>", f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{title}">', svg, count=1
+    )
+    svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)  # up to matplotlib 3.10
+    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
     for stand_in, variable in _STAND_INS.items():
         svg = svg.replace(stand_in, f"var({variable})")
     return re.sub(r"\s*\n\s*", "\n", svg).strip()

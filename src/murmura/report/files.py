@@ -117,4 +117,6 @@ def _json(path: Path) -> Any:
     try:
         return json.loads(content)
     except json.JSONDecodeError as error:
-        raise CheckpointError(f"not valid JSON ({error.msg})", where=f"{path}, line {error.lineno}", fix=REPAIR) from None
+        raise CheckpointError(
+            f"not valid JSON ({error.msg})", where=f"{path}, line {error.lineno}", fix=REPAIR
+        ) from None

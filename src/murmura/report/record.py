@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +90,14 @@ def read(folder: str | Path) -> RunRecord:
     finished = bool(summary.get("finished", bool(summary)))
     config, experiment = _config(folder / "config.toml")
     rounds = _rounds(folder / "metrics.jsonl", torn=not finished)
-    method = experiment.get("method")
+    run, model, method = (_section(experiment, name) for name in ("run", "model", "method"))
     return RunRecord(
         folder=folder,
-        name=str(summary.get("name") or experiment.get("name") or folder.resolve().name),
-        label=str(summary.get("method") or _name(method) or folder.resolve().name),
-        seed=_integer(summary.get("seed", experiment.get("seed"))),
-        model=_name(experiment.get("model")),
-        planned=_integer(summary.get("rounds", _find(experiment, "rounds"))),
+        name=str(summary.get("name") or run.get("name") or folder.resolve().name),
+        label=str(summary.get("method") or method.get("name") or folder.resolve().name),
+        seed=_integer(summary.get("seed", run.get("seed"))),
+        model=str(model["name"]) if "name" in model else None,
+        planned=_integer(method.get("rounds")),
         finished=finished,
         rounds=rounds,
         totals=_totals(summary, rounds, folder / "summary.json"),
@@ -105,6 +106,22 @@ def read(folder: str | Path) -> RunRecord:
         environment=files.mapping(folder / "environment.json"),
         config=config,
     )
+
+
+def read_all(folders: Sequence[str | Path]) -> list[RunRecord]:
+    """``read`` for several folders, in order; one that is given twice is read once.
+
+    Runs that have the same name are called by their folders.
+
+    Raises:
+        CheckpointError: As ``read``, or no folder is given.
+    """
+    if not folders:
+        raise CheckpointError("no run folder is given", fix="Give one or more folders that `murmura run` wrote.")
+    unique = {Path(folder).resolve(): folder for folder in folders}
+    records = [read(folder) for folder in unique.values()]
+    names = Counter(run.name for run in records)
+    return [run if names[run.name] == 1 else replace(run, name=str(run.folder)) for run in records]
 
 
 def _rounds(path: Path, torn: bool) -> tuple[Round, ...]:
@@ -150,18 +167,10 @@ def _config(path: Path) -> tuple[str | None, dict[str, Any]]:
         raise CheckpointError(f"not valid TOML ({error})", where=str(path), fix=files.REPAIR) from None
 
 
-def _name(value: Any) -> str | None:
-    """``"smollm2-135m"`` or ``{name = "smollm2-135m"}``."""
-    if isinstance(value, Mapping):
-        value = value.get("name")
-    return value if isinstance(value, str) else None
+def _section(experiment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = experiment.get(name)
+    return section if isinstance(section, Mapping) else {}
 
 
 def _integer(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _find(table: Mapping[str, Any], key: str) -> Any:
-    """The key at the top of the experiment or in one of its sections."""
-    sections = [table, *(value for value in table.values() if isinstance(value, Mapping))]
-    return next((section[key] for section in sections if key in section), None)

@@ -77,10 +77,10 @@ COLUMNS: tuple[Column, ...] = (
         "leakage",
         "Leakage",
         "leakage",
-        "An attack, carried out: the final model is given the question of a record and its answer is compared "
-        "(ROUGE-L) with the real one, for records it was trained on (members) and for as many others (non-members). "
-        "Leakage is the difference. Above 0, the model gives away more of the training records than its skill alone "
-        "explains. Near 0, this attack found nothing; another one may.",
+        "An attack, carried out: the model is given the question of a record and its answer is compared (ROUGE-L) with "
+        "the real one, for records it was trained on (members) and for records it never saw (non-members). Leakage is "
+        "the difference. Above 0, the model gives away more of the training records than its skill alone explains. "
+        "Near 0, this attack found nothing; another one may.",
         signed,
         decimal,
     ),
@@ -97,7 +97,8 @@ COLUMNS: tuple[Column, ...] = (
         "bytes_up",
         "Sent up",
         "up",
-        "Everything the sites sent to the server in all rounds together. 1 MB is a million bytes.",
+        "Everything the sites sent to the server for the method itself, in all rounds together; what it took to "
+        "measure the other figures is not counted. 1 MB is a million bytes.",
         size,
         size,
         total=True,
@@ -106,7 +107,7 @@ COLUMNS: tuple[Column, ...] = (
         "bytes_down",
         "Sent down",
         "down",
-        "Everything the server sent to the sites in all rounds together.",
+        "Everything the server sent to the sites for the method itself, in all rounds together.",
         size,
         size,
         total=True,
@@ -115,7 +116,7 @@ COLUMNS: tuple[Column, ...] = (
         "wall",
         "Wall time",
         "wall\ntime",
-        "Time from start to end on the machine named below, with all measurements and attacks.",
+        "Time from start to end on the machine named above, with all measurements and attacks.",
         duration,
         duration,
         total=True,
@@ -124,7 +125,8 @@ COLUMNS: tuple[Column, ...] = (
         "peak_memory",
         "Peak memory",
         "peak\nmemory",
-        "The most memory the run took at any moment.",
+        "The most memory the run took at any moment: of the graphics card where the model was on one, else of the "
+        "process.",
         size,
         size,
         total=True,
@@ -164,15 +166,19 @@ class Row:
 
     @property
     def remark(self) -> str:
-        """What the figures stand for: a seed, how many seeds, or how far an unfinished run came."""
+        """What the figures stand for: a seed, or how many."""
         if len(self.runs) > 1:
             return f"mean ± sd of {len(self.runs)} seeds"
-        seed = f"seed {self.seeds[0]}" if self.seeds else ""
+        return f"seed {self.seeds[0]}" if self.seeds else ""
+
+    @property
+    def state(self) -> str:
+        """How far an unfinished run came; nothing for a finished one."""
         if self.finished:
-            return seed
+            return ""
         run = self.runs[0]
         of = f" of {run.planned}" if run.planned is not None else ""
-        return f"{seed}{', ' if seed else ''}unfinished: round {run.last.number}{of}"
+        return f"unfinished: round {run.last.number}{of}"
 
     def before(self, key: str) -> Cell:
         """The figure before training (round 0)."""
@@ -209,12 +215,12 @@ def table(records: Sequence[RunRecord]) -> list[Row]:
 
 
 def _labels(members: Sequence[tuple[RunRecord, ...]]) -> list[str]:
-    """The method of each row; where rows would look alike, with the run's name, or else with its folder."""
+    """The method of each row, with the run's name where rows would look alike."""
     labels = [group[0].label for group in members]
-    names = [f"{group[0].label} ({group[0].name})" for group in members]
-    folders = [f"{group[0].label} ({group[0].folder})" for group in members]
-    named = [label if labels.count(label) == 1 else name for label, name in zip(labels, names, strict=True)]
-    return [label if named.count(label) == 1 else folder for label, folder in zip(named, folders, strict=True)]
+    return [
+        label if labels.count(label) == 1 else f"{label} ({group[0].name})"
+        for label, group in zip(labels, members, strict=True)
+    ]
 
 
 def _value(one: Round | None, key: str) -> float | None:
@@ -224,13 +230,17 @@ def _value(one: Round | None, key: str) -> float | None:
 # Figures of a round that have no column in the table: name and how they are written.
 OTHERS: dict[str, tuple[str, Callable[[float], str]]] = {
     "train_loss": ("Training loss", decimal),
+    "bytes_measuring": ("Sent for these measurements", size),
     "member_rouge": ("ROUGE-L, members", decimal),
     "nonmember_rouge": ("ROUGE-L, non-members", decimal),
     "upload_member_rouge": ("ROUGE-L, members, single uploads", decimal),
+    "upload_nonmember_rouge": ("ROUGE-L, non-members, single uploads", decimal),
     "member_exact": ("Exact answers, members (share)", decimal),
     "nonmember_exact": ("Exact answers, non-members (share)", decimal),
+    "upload_member_exact": ("Exact answers, members, single uploads (share)", decimal),
     "member_prefix": ("Tokens right from the start, members", lambda value: decimal(value, 1)),
     "nonmember_prefix": ("Tokens right from the start, non-members", lambda value: decimal(value, 1)),
+    "upload_member_prefix": ("Tokens right from the start, members, single uploads", lambda value: decimal(value, 1)),
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 DASH = "–"
 MINUS = "−"
+_UNITS = ("kB", "MB", "GB", "TB")
 
 
 def decimal(value: float, digits: int = 3) -> str:
@@ -32,11 +33,11 @@ def size(value: float) -> str:
     """Bytes in decimal units (1 kB = 1000 bytes), three significant figures: ``29.5 MB``."""
     if value < 999.5:
         return f"{value:.0f} B"
-    for unit in ("kB", "MB", "GB", "TB"):
-        value /= 1000
-        if value < 999.5:
-            break
-    return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
+    power = 0
+    while value >= 999.5 and power < len(_UNITS):
+        value, power = value / 1000, power + 1
+    digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:.{digits}f} {_UNITS[power - 1]}"
 
 
 def duration(value: float) -> str:

@@ -6,42 +6,17 @@ An adapter in memory is a ``State``: names as in a PEFT file, values float32 on 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from murmura.errors import ModelError
+from murmura.training.config import LoraSpec
 
 State = dict[str, torch.Tensor]
 
 PEFT_PREFIX = "base_model.model."
-
-
-@dataclass(frozen=True)
-class LoraSpec:
-    """Shape and scale of an adapter (Hu et al. 2021; rsLoRA: Kalajdzievski 2023).
-
-    Args:
-        rank: r, the inner dimension of ``ΔW = s·B·A``.
-        alpha: numerator of the scale s.
-        targets: names of the modules that carry an adapter (suffix match, as in PEFT), or ``("default",)`` for
-            PEFT's choice for the architecture, or ``("all-linear",)`` for every linear layer but the head.
-        dropout: dropout on the adapter's input while training.
-        rslora: scale by α/√r instead of α/r.
-    """
-
-    rank: int = 16
-    alpha: float = 32.0
-    targets: tuple[str, ...] = ("q_proj", "v_proj")
-    dropout: float = 0.0
-    rslora: bool = False
-
-    @property
-    def scale(self) -> float:
-        return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
 
 
 def mix(beta: float, first: State, second: State) -> State:
@@ -72,7 +47,9 @@ def nbytes(state: Mapping[str, torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in state.values())
 
 
-def save_peft(folder: Path, state: State, spec: LoraSpec, base_name: str, *, fan_in_fan_out: bool = False) -> None:
+def save_peft(
+    folder: Path, state: State, spec: LoraSpec, base_name: str, *, fan_in_fan_out: bool = False, task_type: str = "CAUSAL_LM"
+) -> None:
     """Write a PEFT folder.
 
     Args:
@@ -80,8 +57,9 @@ def save_peft(folder: Path, state: State, spec: LoraSpec, base_name: str, *, fan
         state: names and shapes as in ``Bank.manifest``.
         base_name: what ``adapter_config.json`` names as the base model.
         fan_in_fan_out: True for bases whose linear layers store ``[in, out]`` (GPT-2's Conv1D).
+        task_type: PEFT's name of the task; masked models have none ("").
     """
-    from peft import LoraConfig, TaskType
+    from peft import LoraConfig
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +72,7 @@ def save_peft(folder: Path, state: State, spec: LoraSpec, base_name: str, *, fan
         use_rslora=spec.rslora,
         target_modules=modules,
         fan_in_fan_out=fan_in_fan_out,
-        task_type=TaskType.CAUSAL_LM if spec else None,
+        task_type=task_type or None,
         base_model_name_or_path=base_name,
         inference_mode=True,
     )

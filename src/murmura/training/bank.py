@@ -19,7 +19,8 @@ from torch import nn
 
 from murmura.errors import ModelError
 from murmura.streams import Stream
-from murmura.training.adapter import PEFT_PREFIX, LoraSpec, State
+from murmura.training.adapter import PEFT_PREFIX, State
+from murmura.training.config import LoraSpec
 from murmura.training.head import Head
 from murmura.training.layer import BankLayer, Routing, in_out_features, is_conv1d
 

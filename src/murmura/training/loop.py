@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
@@ -18,33 +17,7 @@ from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.training.bank import Bank
 from murmura.training.batch import Sequenced, collate, micro_batches
-
-
-@dataclass(frozen=True)
-class LocalTraining:
-    """How a site trains in one round; the defaults are those of the Hugging Face Trainer.
-
-    Args:
-        epochs: passes over the shard, unless ``max_steps`` is given.
-        max_steps: exactly so many optimiser steps; the shard is sampled down to ``batch_size · max_steps`` records and
-            repeated when it is smaller (OpenFedLLM).
-        batch_size: records of an optimiser step, of each site.
-        clip: largest gradient norm of a site's adapter, 0 for none.
-        tokens_per_pass: padded tokens that go through the model at once; bounds memory, changes no result.
-        precision: ``"bfloat16"`` computes the base model's matrix products in bfloat16.
-    """
-
-    epochs: int = 1
-    max_steps: int | None = None
-    batch_size: int = 8
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    momentum: float = 0.0
-    clip: float = 1.0
-    tokens_per_pass: int = 1024
-    precision: Literal["float32", "bfloat16"] = "float32"
+from murmura.training.config import LocalTraining
 
 
 @dataclass(frozen=True)

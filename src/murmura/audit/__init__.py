@@ -1,0 +1,1 @@
+"""Attacks: what a trained adapter gives away."""

@@ -1,0 +1,61 @@
+"""The command line: one file per verb. What a verb needs is imported inside its function, so that help is instant."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from murmura import __version__
+from murmura.cli import init, models, report, run
+from murmura.errors import MurmuraError
+
+MISTAKE, INTERRUPTED = 2, 130  # exit codes
+
+
+class Verbs(TyperGroup):
+    """Tells a user's mistake in one red line, and how to go on after an interruption, both without a traceback."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta["murmura.words"] = list(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MurmuraError as error:
+            typer.secho(str(error), fg=typer.colors.RED, err=True)
+            raise typer.Exit(MISTAKE) from error
+        except KeyboardInterrupt as interrupt:
+            typer.secho(_parting(ctx.meta["murmura.words"]), err=True)
+            raise typer.Exit(INTERRUPTED) from interrupt
+
+
+def _parting(words: list[str]) -> str:
+    if words[0] != "run" or "--dry-run" in words:
+        return "Stopped."
+    again = [word for word in words if word not in ("--resume", "--overwrite")]
+    return f"Stopped. Every finished round is kept; go on with: {shlex.join(['murmura', *again, '--resume'])}"
+
+
+# Without typer's own tracebacks: they can print local variables, and those hold private records.
+app = typer.Typer(cls=Verbs, no_args_is_help=True, pretty_exceptions_enable=False)
+app.command("run")(run.run)
+app.command("report")(report.report)
+app.command("init")(init.init)
+app.add_typer(models.app, name="models")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"murmura {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def murmura(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """Fine-tune a language model across many owners' few, private examples, and measure what that costs and leaks."""

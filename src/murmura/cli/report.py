@@ -1,0 +1,29 @@
+"""``murmura report``: the table and the page of runs that are there already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, shown side by side.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="The HTML page. Default: report.html in the run folder; of several runs, in the current folder.",
+        ),
+    ] = None,
+) -> None:
+    """Print the table of one or several runs and write their report as one HTML page."""
+    from murmura import report as reports
+
+    records = reports.read_all(runs)
+    reports.show(reports.table(records))
+    page = reports.write(records, out or (runs[0] if len(records) == 1 else Path()) / "report.html")
+    typer.echo(f"Report: {page}")

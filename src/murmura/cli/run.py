@@ -1,0 +1,47 @@
+"""``murmura run``: run an experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from murmura.errors import ConfigError
+
+
+def run(
+    file: Annotated[Path, typer.Argument(help="The experiment file.")],
+    override: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override an option, e.g. method.beta=0.7.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last saved round.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over in a folder that holds a run.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop bad records and count them.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and do none of it.")] = False,
+) -> None:
+    """Run an experiment file: train, measure every round, and write a report.
+
+    The run is kept in the folder that the file names (run.folder, or runs/NAME). Stop it at any time with Ctrl-C and go
+    on with --resume.
+    """
+    from murmura.experiment import Experiment
+    from murmura.experiment.config import parse_override
+
+    if resume and overwrite:
+        raise ConfigError("--resume and --overwrite exclude each other", fix="Give one of them.")
+    changes = dict(parse_override(text) for text in override or [])
+    if skip_bad:
+        changes["data.skip_bad"] = True
+    experiment = Experiment.load(file, set=changes)
+    if dry_run:
+        from murmura.experiment.plan import show
+
+        show(experiment)
+        return
+    from murmura.experiment.run import run as run_experiment
+    from murmura.report import show_table
+
+    result = run_experiment(experiment, resume=resume, overwrite=overwrite)
+    show_table([result.folder])
+    typer.echo(f"report: {result.folder / 'report.html'}")

@@ -1,0 +1,65 @@
+"""The base of every section of an experiment file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo
+
+from murmura.errors import ConfigError, nearest
+
+
+def _beside_the_file(value: str, info: ValidationInfo) -> str:
+    base = (info.context or {}).get("base")
+    if base is None or Path(value).is_absolute():
+        return value
+    beside = (Path(base) / value).resolve()
+    return str(beside) if beside.exists() else value
+
+
+Source = Annotated[str, AfterValidator(_beside_the_file)]
+"""A path, relative to the experiment file it is written in; or the name of something that is not on this disk."""
+
+
+class Section(BaseModel):
+    """A frozen set of options. Unknown keys are errors; the line under an option says what it means."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any], where: str, base: Path | None = None) -> Self:
+        """Validate a table of an experiment file that lies in folder ``base``.
+
+        Raises:
+            ConfigError: naming the key, what was wrong, and for an unknown key the nearest valid one.
+        """
+        try:
+            return cls.model_validate(data, context={"base": base})
+        except ValidationError as error:
+            raise _readable(cls, error, where) from None
+
+
+def _readable(section: type[BaseModel], error: ValidationError, where: str) -> ConfigError:
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    name = ".".join(path) or section.__name__
+    if first["type"] == "extra_forbidden":
+        return ConfigError(f"unknown key '{name}'", where=where, fix=nearest(path[-1], _valid_keys(section, path[:-1])))
+    if first["type"] == "missing":
+        return ConfigError(f"'{name}' is missing", where=where, fix="Add it.")
+    message = str(first["msg"]).removeprefix("Value error, ")
+    return ConfigError(f"'{name}' = {first.get('input')!r}: {message}", where=where)
+
+
+def _valid_keys(section: type[BaseModel], path: list[str]) -> list[str]:
+    """Keys of the (nested) section that ``path`` leads to."""
+    for part in path:
+        field = section.model_fields.get(part)
+        inner = field.annotation if field else None
+        candidates = [a for a in (inner, *getattr(inner, "__args__", ())) if isinstance(a, type) and issubclass(a, BaseModel)]
+        if not candidates:
+            break
+        section = candidates[0]
+    return list(section.model_fields)

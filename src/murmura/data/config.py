@@ -1,0 +1,88 @@
+"""Where records come from and how they are shared out."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from murmura.config import Section, Source
+
+
+class FewShot(Section):
+    """Few records that still cover what many are about: k-means over their embeddings, then some of each cluster."""
+
+    clusters: int = Field(100, ge=1)
+    per_cluster: int = Field(10, ge=1)
+
+
+class SitesConfig(Section):
+    """How records become sites."""
+
+    by: Literal["file", "column", "partition"] = "file"
+    """file: one file a site in the folder data.train; column: the column that names a record's owner; partition: one
+    file shared out."""
+    column: str | None = None
+    """The column, for by = "column"."""
+    count: int | None = Field(None, ge=1)
+    """How many sites, for by = "partition"."""
+    scheme: Literal["iid", "dirichlet", "dirichlet-equal"] = "iid"
+    """iid; dirichlet: each label's records by shares drawn from Dir(alpha); dirichlet-equal: FedNLP's form, sites of
+    equal size whose mix of labels is drawn from Dir(alpha·prior)."""
+    alpha: float = Field(1.0, gt=0)
+    """Small means that sites differ much."""
+    label: str | None = None
+    """Column to draw the mix over; k-means clusters of the records' embeddings if not given."""
+    clusters: int = Field(100, ge=1)
+    """How many k-means clusters, where there is no label column."""
+    records: int | None = Field(None, ge=1)
+    """At most so many records a site, drawn at random."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> SitesConfig:
+        if self.by == "column" and not self.column:
+            raise ValueError('by = "column" needs column = "..."')
+        if self.by == "partition" and not self.count:
+            raise ValueError('by = "partition" needs count = ...')
+        idle = [name for name in ("count", "scheme", "alpha", "label", "clusters") if name in self.model_fields_set]
+        if self.by != "partition" and idle:
+            raise ValueError(f"'{idle[0]}' does nothing with by = \"{self.by}\"; remove it")
+        if self.scheme == "iid" and {"alpha", "label", "clusters"} & self.model_fields_set:
+            raise ValueError('alpha, label and clusters do nothing with scheme = "iid"; remove them')
+        return self
+
+
+class DataConfig(Section):
+    """The sites' private records, the public held-out ones, and how they become text."""
+
+    train: Source
+    """A JSONL, CSV or Parquet file, a folder with one such file a site, or a Hugging Face id."""
+    heldout: Source | None = None
+    """Public records to measure on, of the same kinds; or give heldout_records."""
+    heldout_records: int | None = Field(None, ge=1)
+    """So many held-out records: of `heldout` at random, or taken out of `train` before sharing it out."""
+    split: str = "train"
+    """Split of a Hugging Face data set."""
+    heldout_split: str = "test"
+    """Split of a Hugging Face held-out set."""
+    fields: dict[str, str] = {}
+    """Field to column where they differ: {instruction = "question"}."""
+    skip_bad: bool = False
+    """Drop records that cannot be used and count them, instead of stopping at the first."""
+    template: Literal["alpaca", "alpaca-merged", "feddca", "chat"] = "alpaca"
+    """Text around a record: Stanford Alpaca's, OpenFedLLM's, FedDCA's, or the tokenizer's chat template."""
+    max_length: int = Field(512, ge=16)
+    """Most tokens of a record; a response that does not fit drops its record, a prompt is shortened."""
+    encoder: str = "minilm"
+    """Sentence encoder for few_shot and for partitions by clusters."""
+    few_shot: FewShot | None = None
+    """Choose few records of many before sharing them out."""
+    sites: SitesConfig = SitesConfig()
+
+    @model_validator(mode="after")
+    def _heldout_from_somewhere(self) -> DataConfig:
+        if self.heldout is None and self.heldout_records is None:
+            raise ValueError("give heldout = a file, or heldout_records = a number to take out of train")
+        if self.few_shot and self.sites.by != "partition":
+            raise ValueError('few_shot needs sites.by = "partition"')
+        return self

@@ -1,0 +1,204 @@
+"""Records as token ids, shortened so that the response is never cut.
+
+Prompt and response are tokenised apart and joined. So the prompt's ids are a prefix of the whole for every tokenizer
+(joined text may be merged across the border), and training, scoring, attack and evaluation see the same ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from murmura.data.records import Instruction
+from murmura.data.templates import Template
+from murmura.errors import DataError
+from murmura.progress import bar
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_AT_ONCE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A record as token ids.
+
+    Attributes:
+        ids: Prompt, response, end-of-sequence token; at most ``max_length``.
+        start: ``ids[:start]`` is the prompt, ``ids[start:]`` the response and the end-of-sequence token.
+        truncated: The input, or the instruction too, was shortened.
+    """
+
+    ids: list[int]
+    start: int
+    truncated: bool
+
+    @property
+    def labels(self) -> list[int]:
+        """At each position the token to predict there: the response's own, -100 in the prompt."""
+        return [-100] * self.start + self.ids[self.start :]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSet:
+    """Encoded records, and what became of the others.
+
+    Attributes:
+        items: The records that fit, in their order.
+        kept: For each item, the index of its record.
+        truncated: How many items were shortened.
+        dropped: How many records did not fit.
+    """
+
+    items: list[Encoded]
+    kept: list[int]
+    truncated: int
+    dropped: int
+
+
+def encode(
+    record: Instruction, template: Template, tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> Encoded | None:
+    """The ids of one record, or None if it does not fit.
+
+    A prompt that is too long loses text of its input, from the end; if no input is left, of its instruction, from the
+    end. The response, the template's own text and at least one character of the instruction always stay.
+
+    Args:
+        max_length: The largest number of ids, end-of-sequence token included.
+
+    Raises:
+        DataError: The tokenizer has no end-of-sequence token.
+    """
+    return _Encoder(template, tokenizer, max_length).encode([record])[0]
+
+
+def encode_all(
+    records: Sequence[Instruction],
+    template: Template,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+) -> EncodedSet:
+    """``encode`` for many records: the same ids, in a fraction of the time.
+
+    Raises:
+        DataError: As ``encode``.
+    """
+    encoder = _Encoder(template, tokenizer, max_length)
+    found: list[Encoded | None] = []
+    with bar("tokenising", len(records)) as progress:
+        for first in range(0, len(records), _AT_ONCE):
+            some = records[first : first + _AT_ONCE]
+            found += encoder.encode(some)
+            progress.advance(len(some))
+    kept = [index for index, item in enumerate(found) if item is not None]
+    items = [item for item in found if item is not None]
+    return EncodedSet(items, kept, sum(item.truncated for item in items), len(records) - len(items))
+
+
+def prompt_ids(
+    record: Instruction, template: Template, tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> list[int]:
+    """The ids of the prompt, exactly as ``encode`` has them in front of the response.
+
+    Raises:
+        DataError: The record does not fit, or as ``encode``.
+    """
+    item = encode(record, template, tokenizer, max_length)
+    if item is None:
+        raise DataError(f"a record does not fit into {max_length} tokens", fix="Raise max_length.")
+    return item.ids[: item.start]
+
+
+def encode_response(
+    record: Instruction, template: Template, tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> Encoded | None:
+    """The response after nothing but the response header: what L(y) of the IFS and IFD scores is computed on.
+
+    Its response ids are those of ``encode``. None if it does not fit.
+
+    Raises:
+        DataError: As ``encode``.
+    """
+    return _Encoder(template, tokenizer, max_length).encode_response(record)
+
+
+class _Encoder:
+    """What ``encode`` needs to know of a tokenizer, found out once."""
+
+    def __init__(self, template: Template, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
+        if tokenizer.eos_token_id is None:
+            raise DataError(
+                "the tokenizer has no end-of-sequence token, so a model would not learn where a response ends",
+                fix="Use a causal model with its own tokenizer.",
+            )
+        self._template, self._tokenizer, self._max_length = template, tokenizer, max_length
+        self._eos: int = tokenizer.eos_token_id
+        bos = tokenizer.bos_token_id
+        self._opens_with_bos = bos is not None and tokenizer("a")["input_ids"][:1] == [bos]
+
+    def encode(self, records: Sequence[Instruction]) -> list[Encoded | None]:
+        prompts = self._prompts([self._template.prompt(record) for record in records])
+        outputs = self._responses(records)
+        return [self._fit(*parts) for parts in zip(records, prompts, outputs, strict=True)]
+
+    def encode_response(self, record: Instruction) -> Encoded | None:
+        [header], [output] = self._prompts([self._template.response_prefix]), self._responses([record])
+        fits = len(header) + len(output) <= self._max_length
+        return Encoded(header + output, len(header), truncated=False) if fits else None
+
+    def _fit(self, record: Instruction, prompt: list[int], output: list[int]) -> Encoded | None:
+        room = self._max_length - len(output)
+        if len(prompt) <= room:
+            return Encoded(prompt + output, len(prompt), truncated=False)
+        shorter = self._shorten(record, room) if room > 0 else None
+        return None if shorter is None else Encoded(shorter + output, len(shorter), truncated=True)
+
+    def _shorten(self, record: Instruction, room: int) -> list[int] | None:
+        """A prompt of at most ``room`` ids, with as much of the record's text as fits."""
+
+        def fitting(shorter: Instruction) -> list[int] | None:
+            [ids] = self._prompts([self._template.prompt(shorter)])
+            return ids if len(ids) <= room else None
+
+        bare = replace(record, input="")
+        if fitting(bare) is not None:
+            return _longest(record.input, lambda text: fitting(replace(record, input=text)))
+        return _longest(record.instruction, lambda text: fitting(replace(bare, instruction=text)) if text else [])
+
+    def _prompts(self, texts: list[str]) -> list[list[int]]:
+        """With the beginning-of-sequence token, once, where the tokenizer sets one: chat templates write it too."""
+        ids = self._tokenise(texts)
+        if not self._opens_with_bos:
+            return ids
+        bos = self._tokenizer.bos_token_id
+        return [found if found[:1] == [bos] else [bos, *found] for found in ids]
+
+    def _responses(self, records: Sequence[Instruction]) -> list[list[int]]:
+        return [[*ids, self._eos] for ids in self._tokenise([record.output for record in records])]
+
+    def _tokenise(self, texts: list[str]) -> list[list[int]]:
+        if not texts:
+            return []
+        # verbose: no warning for texts longer than the model's context, since they are shortened here
+        return self._tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+
+
+def _longest(text: str, attempt: Callable[[str], list[int] | None]) -> list[int] | None:
+    """What ``attempt`` gives for the longest beginning of ``text`` that it accepts, found by halving.
+
+    A beginning may have more tokens than a slightly longer one, so a few characters may be lost that would have fitted;
+    what is returned was always accepted.
+    """
+    fits, too_long = 0, len(text)
+    best = attempt("")
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        found = attempt(text[:middle].rstrip())
+        if found is None:
+            too_long = middle
+        else:
+            fits, best = middle, found
+    return best or None

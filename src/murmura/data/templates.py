@@ -1,0 +1,143 @@
+"""How an instruction record becomes text. One template serves training, scoring, attack and evaluation.
+
+A template that differs by one byte between two of these uses changes leakage and IFS without a sign, so every
+template here is fixed to the byte by a test, and the prompt ends exactly where the response begins.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from murmura.data.records import Instruction
+from murmura.errors import ConfigError, DataError, nearest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_TASK = "Below is an instruction that describes a task"
+_WITH_INPUT = ", paired with an input that provides further context"
+_ANSWER = "Write a response that appropriately completes the request."
+_HEADER = "### Response:"
+# Some chat templates print the day on which they are used. A prompt must not change overnight, in the middle of a run,
+# so we define the function that they call before they do. The day is the one that Llama 3's template falls back on; the
+# line's end is eaten by Jinja's trim_blocks, so that nothing else of the text changes.
+_FIXED_DAY = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}\n"
+_PROBE = "murmura"
+_OTHER = "Use the template 'alpaca'."
+
+
+class Template(ABC):
+    """Text around a record.
+
+    Attributes:
+        name: What ``template`` calls it.
+        response_prefix: The response header, the end of every prompt. It is the only context of L(y) in the IFS and IFD
+            scores, so that the first token of y has a context (Li et al., "From Quantity to Quality", 2024).
+    """
+
+    name: str
+    response_prefix: str
+
+    @abstractmethod
+    def prompt(self, record: Instruction) -> str:
+        """Everything before the response, the response header and its separator included; ``output`` is not read."""
+
+    def full(self, record: Instruction) -> str:
+        """Prompt and response, without the end-of-sequence token."""
+        return self.prompt(record) + record.output
+
+
+class _Alpaca(Template):
+    """Stanford Alpaca (Taori et al., 2023): two forms, with and without input; nothing between header and response."""
+
+    name = "alpaca"
+    response_prefix = _HEADER
+
+    def prompt(self, record: Instruction) -> str:
+        if not record.input:
+            return f"{_TASK}. {_ANSWER}\n\n### Instruction:\n{record.instruction}\n\n{_HEADER}"
+        return (
+            f"{_TASK}{_WITH_INPUT}. {_ANSWER}\n\n### Instruction:\n{record.instruction}\n\n"
+            f"### Input:\n{record.input}\n\n{_HEADER}"
+        )
+
+
+class _Merged(Template):
+    """OpenFedLLM (Ye et al., 2024) and its FedDCA fork: the form without input, the input appended to the instruction,
+    and a space after it, before the line ends. They differ in what stands between the header and the response."""
+
+    def __init__(self, name: str, separator: str) -> None:
+        self.name, self.response_prefix = name, _HEADER + separator
+
+    def prompt(self, record: Instruction) -> str:
+        return f"{_TASK}. {_ANSWER}\n\n### Instruction:\n{record.question} \n\n{self.response_prefix}"
+
+
+class _Chat(Template):
+    """The tokenizer's own chat template: one turn of the user, then the header that opens the model's turn."""
+
+    name = "chat"
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        if not tokenizer.chat_template:
+            raise DataError("the tokenizer has no chat template", fix=_OTHER)
+        text = tokenizer.get_chat_template()
+        self._tokenizer, self._text = tokenizer, _FIXED_DAY + text if "strftime_now" in text else text
+        self.response_prefix = self._header()
+
+    def prompt(self, record: Instruction) -> str:
+        said = f"{record.instruction}\n\n{record.input}" if record.input else record.instruction
+        return self._render(said, open_answer=True)
+
+    def _header(self) -> str:
+        """What the generation prompt adds; where the template always writes it, what follows the user's words."""
+        try:
+            closed, opened = self._render(_PROBE, open_answer=False), self._render(_PROBE, open_answer=True)
+        except Exception as error:  # a template is a program: whatever stops it, it cannot be used
+            raise DataError(f"the tokenizer's chat template takes no single user turn ({error})", fix=_OTHER) from error
+        if opened.startswith(closed) and opened != closed:
+            return opened.removeprefix(closed)
+        _, found, after = opened.rpartition(_PROBE)
+        if not found or not after:
+            raise DataError("the tokenizer's chat template does not mark where the response begins", fix=_OTHER)
+        return after
+
+    def _render(self, said: str, *, open_answer: bool) -> str:
+        text = self._tokenizer.apply_chat_template(
+            [{"role": "user", "content": said}],
+            chat_template=self._text,
+            tokenize=False,
+            add_generation_prompt=open_answer,
+        )
+        return str(text)
+
+
+TEMPLATES = ("alpaca", "alpaca-merged", "feddca", "chat")
+
+
+def template(name: str, tokenizer: PreTrainedTokenizerBase | None = None) -> Template:
+    """The template called ``name``.
+
+    * ``alpaca``: Stanford's, byte for byte.
+    * ``alpaca-merged``: OpenFedLLM's; one space before the response.
+    * ``feddca``: as before, nothing before the response.
+    * ``chat``: the chat template of ``tokenizer``, which only this one needs. Where that template prints the date, a
+      fixed one is given to it.
+
+    Raises:
+        ConfigError: There is no such template, or ``chat`` was asked without a tokenizer.
+        DataError: The tokenizer has no chat template, or one that takes no single turn of a user.
+    """
+    match name:
+        case "alpaca":
+            return _Alpaca()
+        case "alpaca-merged":
+            return _Merged(name, " ")
+        case "feddca":
+            return _Merged(name, "")
+        case "chat" if tokenizer is not None:
+            return _Chat(tokenizer)
+        case "chat":
+            raise ConfigError("the template 'chat' needs a tokenizer")
+    raise ConfigError(f"there is no template '{name}'", fix=nearest(name, TEMPLATES))

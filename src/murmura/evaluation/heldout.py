@@ -1,0 +1,83 @@
+"""Utility on public held-out records: response loss, and ROUGE-L of greedy answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from murmura.data.records import Instruction
+from murmura.evaluation.text import common_prefix, rouge_l
+from murmura.progress import phase
+from murmura.training.adapter import State
+from murmura.workbench import Workbench
+
+
+@dataclass(frozen=True)
+class Continuations:
+    """How an adapter continues given prompts, each at most as long as its reference, as means over the records.
+
+    Args:
+        rouge: ROUGE-L F1 against the reference.
+        exact: share continued word for word.
+        prefix: tokens equal to the reference's from its start on.
+        records: how many.
+    """
+
+    rouge: float
+    exact: float
+    prefix: float
+    records: int
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Mean token NLL in nats over all held-out records, and the continuations of a sample of them."""
+
+    loss: float
+    rouge: float
+    exact: float
+    prefix: float
+
+
+def continuations(
+    workbench: Workbench, adapters: Sequence[State], records: Sequence[Sequence[Instruction]], description: str
+) -> list[Continuations]:
+    """For each adapter: prompt it with its records as in training and compare what it writes with their outputs.
+
+    Greedy, up to the reference's own number of tokens (spec §1.8; Carlini et al. 2023, Nasr et al. 2023).
+    """
+    flat = [(k, record) for k, shard in enumerate(records) for record in shard if workbench.encode(record)]
+    items = [encoded for encoded in (workbench.encode(record) for _, record in flat) if encoded]
+    references = [item.ids[item.start : -1] for item in items]
+    written = workbench.write(
+        [adapters[k] for k, _ in flat],
+        [item.ids[: item.start] for item in items],
+        [len(reference) for reference in references],
+        description=description,
+    )
+    rows: list[list[tuple[float, bool, int]]] = [[] for _ in records]
+    for (k, record), reference, text in zip(flat, references, written, strict=True):
+        same = common_prefix(text.ids, reference)
+        rows[k].append((rouge_l(text.text, record.output), same == len(reference), same))
+    return [
+        Continuations(*(sum(column) / len(shard) for column in zip(*shard, strict=True)), records=len(shard))
+        if shard
+        else Continuations(0.0, 0.0, 0.0, 0)
+        for shard in rows
+    ]
+
+
+def evaluate(workbench: Workbench, adapters: Sequence[State]) -> list[HeldOut]:
+    """For each adapter: loss over all held-out records, and continuations of the first ``workbench.sample`` of them."""
+    with phase("evaluate"):
+        items = workbench.encode_fitting(workbench.heldout)
+        flat = [adapter for adapter in adapters for _ in items]
+        scores = workbench.score(flat, items * len(adapters), description="held-out loss")
+        sample = workbench.heldout[: workbench.sample]
+        found = continuations(workbench, adapters, [sample] * len(adapters), "held-out answers")
+    results = []
+    for k, written in enumerate(found):
+        own = scores[k * len(items) : (k + 1) * len(items)]
+        loss = sum(s.nll for s in own) / sum(s.tokens for s in own)
+        results.append(HeldOut(loss, written.rouge, written.exact, written.prefix))
+    return results

@@ -1,0 +1,129 @@
+"""The experiment file."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import tomli_w
+from pydantic import Field, SerializeAsAny
+
+from murmura import methods
+from murmura.config import Section
+from murmura.data.config import DataConfig
+from murmura.errors import ConfigError, nearest
+from murmura.evaluation.config import EvaluationConfig
+from murmura.training.config import LocalTraining, LoraSpec
+
+
+class RunConfig(Section):
+    """The run itself."""
+
+    name: str = "run"
+    """Names the run, and its folder runs/NAME unless `folder` is given."""
+    seed: int = 0
+    """Source of all randomness."""
+    folder: str | None = None
+    """Where the run is kept."""
+    engine: Literal["local", "loopback"] = "local"
+    """local: all sites share one resident model; loopback: also through the wire encoding, site by site."""
+    min_replies: int = Field(1, ge=1)
+    """Fewer answers than this stop the run."""
+    slots: int = Field(8, ge=1)
+    """Most adapters in memory at once; a larger cohort is worked off in chunks, with the same results."""
+    decode_rows: int = Field(32, ge=1)
+    """Texts written at once."""
+
+    @property
+    def path(self) -> Path:
+        return Path(self.folder) if self.folder else Path("runs") / self.name
+
+
+class ModelConfig(Section):
+    """The base model."""
+
+    name: str = "smollm2-135m"
+    """An alias (see `murmura models list`), a folder, or a Hugging Face id."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """auto: bfloat16 on a GPU, float32 on a CPU."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 ..."""
+    quantization: Literal["int8", "4bit"] | None = None
+    """Quantise the base with bitsandbytes."""
+    trainable: Literal["adapter", "all"] = "adapter"
+    """all: train and exchange every parameter (one site at a time)."""
+
+
+class Experiment(Section):
+    """One experiment, as written in a TOML file."""
+
+    run: RunConfig = RunConfig()
+    model: ModelConfig = ModelConfig()
+    lora: LoraSpec = LoraSpec()
+    data: DataConfig
+    training: LocalTraining = LocalTraining()
+    method: SerializeAsAny[Section]
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @classmethod
+    def load(cls, path: str | Path, set: Mapping[str, Any] | None = None) -> Self:
+        """Read an experiment file.
+
+        Args:
+            path: the TOML file; paths in it are relative to its folder.
+            set: overrides, dotted key to value: ``{"method.beta": 0.7}``.
+
+        Raises:
+            ConfigError: with the line of a TOML error, or the key and its nearest valid name.
+        """
+        file = Path(path)
+        try:
+            table = tomllib.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"cannot be read ({error.strerror})", where=str(path), fix="Name an experiment file.") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"is not TOML ({error})", where=str(path)) from None
+        for key, value in (set or {}).items():
+            _override(table, key, value)
+        return cls.of(table, where=str(path), base=file.parent)
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any], where: str = "experiment", base: Path | None = None) -> Self:
+        """Validate tables as an experiment file has them."""
+        if not isinstance(table.get("method"), Mapping):
+            raise ConfigError("there is no [method] table", where=where, fix=f"name = {' | '.join(methods.METHODS)}.")
+        method = methods.parse_config(table["method"], f"{where} [method]", base)
+        # The method's own options are validated by its own section; here it is taken as it is.
+        return cls.parse({**table, "method": method}, where, base)
+
+    def dump(self) -> str:
+        """The experiment as TOML with every option written out (options that are not set have no line)."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """``method.beta=0.7`` as key and value; the value is read as TOML, and as a plain string where it is none.
+
+    Raises:
+        ConfigError: there is no '='.
+    """
+    key, found, value = text.partition("=")
+    if not found or not key.strip():
+        raise ConfigError(f"'{text}' is not KEY=VALUE", where="--set", fix="For example: --set method.beta=0.7")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def _override(table: dict[str, Any], key: str, value: Any) -> None:
+    *path, last = key.split(".")
+    for depth, part in enumerate(path):
+        if depth == 0 and part not in Experiment.model_fields:
+            raise ConfigError(f"unknown section '{part}'", where=f"--set {key}", fix=nearest(part, Experiment.model_fields))
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"'{part}' is not a section", where=f"--set {key}")
+    table[last] = value

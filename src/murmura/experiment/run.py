@@ -1,0 +1,154 @@
+"""Build everything an experiment needs, run it, and leave its folder complete."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from murmura import methods, models
+from murmura.data.templates import template
+from murmura.errors import ConfigError
+from murmura.experiment.config import Experiment
+from murmura.experiment.sites import Population, populate
+from murmura.federation.checkpoint import latest
+from murmura.federation.engines.local import LocalEngine
+from murmura.federation.engines.loopback import LoopbackEngine
+from murmura.federation.fleet import Fleet
+from murmura.federation.folder import RunFolder
+from murmura.federation.ledger import Ledger
+from murmura.federation.messages import size
+from murmura.federation.method import MEASURING, Method
+from murmura.federation.monitor import Monitor
+from murmura.federation.server import Server
+from murmura.progress import say
+from murmura.report import build as build_report
+from murmura.streams import Stream
+from murmura.training.adapter import nbytes, save_peft
+from murmura.training.bank import Bank
+from murmura.workbench import Workbench
+
+_ENGINES = {"local": LocalEngine, "loopback": LoopbackEngine}
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where a run is kept, and its metrics, one row a round."""
+
+    folder: Path
+    rows: list[dict[str, Any]]
+
+
+def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False) -> Result:
+    """Run an experiment from its first round, or go on after its last saved one.
+
+    Args:
+        experiment: what to run.
+        resume: go on in the run folder, whose experiment must be the same.
+        overwrite: start over in a folder that holds a run.
+
+    Raises:
+        MurmuraError: bad options, data, model or folder, all before training starts; or what stopped the run.
+    """
+    folder, stream = RunFolder(experiment.run.path), Stream(experiment.run.seed)
+    checkpoint = _checkpoint(folder, experiment) if resume else None
+    method = methods.build(experiment.method)
+    loaded = models.load(
+        experiment.model.name, "causal", experiment.model.dtype, experiment.model.device, experiment.model.quantization
+    )
+    text = template(experiment.data.template, loaded.tokenizer)
+    people = populate(experiment.data, text, loaded.tokenizer, stream / "data", pooled=method.pools)
+    bank = Bank(loaded.model, experiment.lora if experiment.model.trainable == "adapter" else None)
+    workbench = Workbench(
+        bank, loaded.tokenizer, text, experiment.training, max_length=experiment.data.max_length,
+        heldout=people.heldout, sample=experiment.evaluation.sample, slots=experiment.run.slots,
+        decode_rows=experiment.run.decode_rows,
+    )  # fmt: skip
+    ledger = Ledger(MEASURING)
+    engine = _ENGINES[experiment.run.engine](people.sites, method, workbench, stream)
+    fleet = Fleet(engine, method, ledger, stream, experiment.run.min_replies)
+    adapter = bank.initial(stream / "adapter")
+    folder.prepare(resume=checkpoint is not None, overwrite=overwrite or resume, needed=_disk(adapter, people, method))
+    server = Server(
+        workbench, fleet, Monitor(workbench, experiment.evaluation, stream), folder, stream, adapter, method.personal
+    )
+    if checkpoint:
+        server.restore(checkpoint)
+        say(f"going on after round {checkpoint.round}")
+    elif method.pools:
+        pooled = people.sites[0]
+        ledger.pooled(pooled.size, size({"records": [asdict(record) for record in pooled.records]}))
+    _describe(folder, experiment, people, workbench)
+    method.lead(server, fleet)
+    _finish(folder, experiment, method, server, fleet, loaded.base)
+    return Result(folder.path, server.rows)
+
+
+def _checkpoint(folder: RunFolder, experiment: Experiment) -> Any:
+    """The checkpoint to go on from, or None where the run never got to its first.
+
+    Raises:
+        ConfigError: the folder's experiment is another one.
+    """
+    before = folder.path / "config.toml"
+    if not before.exists():
+        raise ConfigError("there is no run to resume", where=str(folder.path), fix="Start it without --resume.")
+    old, new = tomllib.loads(before.read_text()), tomllib.loads(experiment.dump())
+    for table in (old, new):
+        # What may change between two parts of a run: where it is kept, how it is measured, how long it lasts, and how
+        # sites train, which the report notes.
+        for key in ("training", "evaluation"):
+            table.pop(key, None)
+        table["method"].pop("rounds", None)
+        table["run"] = {"seed": table["run"]["seed"]}
+    for section in new:
+        for key in {**old.get(section, {}), **new[section]}:
+            if old.get(section, {}).get(key) != new[section].get(key):
+                raise ConfigError(
+                    f"{section}.{key} is {new[section].get(key)!r}, but the run was started with "
+                    f"{old.get(section, {}).get(key)!r}",
+                    where=str(folder.path), fix="Resume with the same experiment, or start another run.",
+                )  # fmt: skip
+    return latest(folder.checkpoint)
+
+
+def _disk(adapter: dict[str, Any], people: Population, method: Method) -> int:
+    """Bytes for two checkpoints and the final adapters."""
+    kept = 1 + (len(people.sites) if method.personal else 0)
+    return 3 * kept * nbytes(adapter)
+
+
+def _describe(folder: RunFolder, experiment: Experiment, people: Population, workbench: Workbench) -> None:
+    """Write what is known before the first round."""
+    folder.write_text("config.toml", experiment.dump())
+    folder.write_environment(workbench.bank.device)
+    folder.write_json("sites.json", [asdict(report) for report in people.reports])
+
+
+def _finish(
+    folder: RunFolder, experiment: Experiment, method: Method, server: Server, fleet: Fleet, base: str
+) -> None:
+    """Write adapters, summary and report."""
+    bank = server.workbench.bank
+    if bank.lora is None:
+        bank.load([server.adapter])
+        bank.model.save_pretrained(folder.path / "model")
+        server.workbench.tokenizer.save_pretrained(folder.path / "model")
+    else:
+        kept = {"adapter": server.adapter}
+        if method.personal:
+            kept = {f"sites/{name}": store["adapter"] for name, store in fleet.engine.stores().items()}
+        for name, state in kept.items():
+            save_peft(folder.path / name, state, bank.lora, base, fan_in_fan_out=bank.fan_in_fan_out)
+    rows = server.rows
+    folder.write_json(
+        "summary.json",
+        {
+            "name": experiment.run.name, "method": method.label, "seed": experiment.run.seed,
+            "rounds": rows[-1]["round"], "final": rows[-1],
+            "bytes_up": sum(row["bytes_up"] for row in rows), "bytes_down": sum(row["bytes_down"] for row in rows),
+            "wall": sum(row["wall"] for row in rows), "peak_memory": rows[-1]["peak_memory"], "finished": True,
+        },
+    )  # fmt: skip
+    build_report([folder.path], folder.path / "report.html")

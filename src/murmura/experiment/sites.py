@@ -1,0 +1,170 @@
+"""From the data section to sites with private records, and the public held-out ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from murmura.data.config import DataConfig
+from murmura.data.encoding import encode_all
+from murmura.data.loading import Loaded, load_records, load_sites
+from murmura.data.partition import partition
+from murmura.data.records import Instruction
+from murmura.data.selection import few_shot, kmeans
+from murmura.data.templates import Template
+from murmura.errors import DataError
+from murmura.federation.cohort import Site
+from murmura.progress import say
+from murmura.retrieval.encoder import Encoder
+from murmura.streams import Stream
+
+Records = list[Instruction]
+
+
+@dataclass(frozen=True)
+class SiteReport:
+    """What became of a site's records: how many it has, how many are used, had a prompt shortened, did not fit."""
+
+    site: str
+    records: int
+    used: int
+    truncated: int
+    dropped: int
+
+
+@dataclass(frozen=True)
+class Population:
+    """All sites, what became of their records, and the public held-out records. ``bad`` counts unusable ones."""
+
+    sites: list[Site]
+    reports: list[SiteReport]
+    heldout: Records
+    bad: int
+
+
+def populate(data: DataConfig, template: Template, tokenizer: Any, stream: Stream, *, pooled: bool) -> Population:
+    """Load, select, share out and check all records.
+
+    Args:
+        pooled: bring all records together in one site, as the centralised baseline does.
+
+    Raises:
+        DataError: a record is bad (and ``skip_bad`` off), or no site or no held-out record is left.
+    """
+    groups, heldout, bad = _load(data, stream)
+    if pooled:
+        groups = {"pooled": [record for records in groups.values() for record in records]}
+    sites, reports = [], []
+    for name, records in groups.items():
+        found = encode_all(records, template, tokenizer, data.max_length)
+        reports.append(SiteReport(name, len(records), len(found.items), found.truncated, found.dropped))
+        if found.items:
+            sites.append(Site(name, [records[i] for i in found.kept]))
+        else:
+            say(f"site {name} has no record that fits {data.max_length} tokens; it is left out")
+    if not sites:
+        raise DataError("no site has a usable record", where=data.train, fix="Raise data.max_length, or look at the data.")
+    usable = encode_all(heldout, template, tokenizer, data.max_length).kept
+    if not usable:
+        raise DataError("no held-out record fits", where=str(data.heldout), fix="Raise data.max_length.")
+    short = sum(r.dropped for r in reports)
+    if short:
+        say(f"{short} records do not fit {data.max_length} tokens and are not used")
+    return Population(sites, reports, [heldout[i] for i in usable], bad)
+
+
+def _load(data: DataConfig, stream: Stream) -> tuple[dict[str, Records], Records, int]:
+    """Records by site, held-out records, and how many were bad."""
+    options: dict[str, Any] = {"fields": data.fields, "skip_bad": data.skip_bad}
+    bad = 0
+    if data.sites.by == "file":
+        loaded = load_sites(data.train, **options)
+        bad = sum(len(site.bad) for site in loaded.values())
+        groups = {name: site.records for name, site in loaded.items()}
+        groups, heldout = _hold_out(data, groups, stream)
+    else:
+        column = data.sites.column if data.sites.by == "column" else data.sites.label
+        source = load_records(data.train, site_column=column, split=data.split, **options)
+        bad = len(source.bad)
+        if data.sites.by == "column":
+            groups, heldout = _hold_out(data, source.by_site(), stream)
+        else:
+            groups, heldout = _share_out(data, source, stream)
+    if data.heldout is not None:
+        is_file = Path(data.heldout).exists()
+        public = load_records(data.heldout, split="train" if is_file else data.heldout_split, **options)
+        bad += len(public.bad)
+        heldout = public.records.copy()
+        # Shuffled, so that the first few of them are a fair sample.
+        (stream / "heldout").python().shuffle(heldout)
+        heldout = heldout[: data.heldout_records]
+    if data.sites.records is not None:
+        for name, records in groups.items():
+            count = min(data.sites.records, len(records))
+            groups[name] = (stream / "site-records" / name).python().sample(records, count)
+    private = {record for records in groups.values() for record in records}
+    overlap = sum(record in private for record in heldout)
+    if overlap:
+        raise DataError(
+            f"{overlap} held-out records are also private ones, so they would measure memory and not skill",
+            where=str(data.heldout or data.train), fix="Remove them from one of the two.",
+        )  # fmt: skip
+    return groups, heldout, bad
+
+
+def _hold_out(
+    data: DataConfig, groups: dict[str, Records], stream: Stream
+) -> tuple[dict[str, Records], Records]:
+    """Take held-out records out of the sites' own, unless they come from elsewhere."""
+    if data.heldout is not None:
+        return groups, []
+    everything = [(name, record) for name, records in groups.items() for record in records]
+    (stream / "heldout").python().shuffle(everything)
+    count = _checked_count(data, len(everything))
+    rest: dict[str, Records] = {name: [] for name in groups}
+    for name, record in everything[count:]:
+        rest[name].append(record)
+    return {name: records for name, records in rest.items() if records}, [record for _, record in everything[:count]]
+
+
+def _share_out(data: DataConfig, source: Loaded[Instruction], stream: Stream) -> tuple[dict[str, Records], Records]:
+    """One file: hold out, choose few, and partition what is left."""
+    records, labels = source.records, source.sites
+    order = list(range(len(records)))
+    heldout: list[int] = []
+    if data.heldout is None:
+        (stream / "heldout").python().shuffle(order)
+        count = _checked_count(data, len(order))
+        heldout, order = order[:count], sorted(order[count:])
+    rest = [records[i] for i in order]
+    sites, scheme = data.sites, data.sites.scheme
+    clusters: Any = None
+    if data.few_shot or (scheme != "iid" and labels is None):
+        vectors = Encoder(data.encoder).encode([f"{r.instruction} {r.input}".strip() for r in rest])
+        wanted = data.few_shot.clusters if data.few_shot else sites.clusters
+        clusters = kmeans(vectors, min(wanted, len(rest)), (stream / "clusters").integer())
+    groups = clusters if labels is None else np.array([labels[i] for i in order])
+    if data.few_shot:
+        chosen = few_shot(clusters, data.few_shot.per_cluster, (stream / "few-shot").numpy())
+        rest = [rest[i] for i in chosen]
+        groups = None if groups is None else groups[chosen]
+    assert sites.count is not None
+    shares = partition(groups, len(rest), sites.count, scheme, sites.alpha, (stream / "partition").numpy())
+    width = len(str(sites.count - 1))
+    shared = {f"site-{k:0{width}d}": [rest[i] for i in share] for k, share in enumerate(shares)}
+    empty = [name for name, share in shared.items() if not share]
+    if empty:
+        say(f"{len(empty)} sites got no record in this partition and are left out: {', '.join(empty[:5])}")
+    return {name: share for name, share in shared.items() if share}, [records[i] for i in heldout]
+
+
+def _checked_count(data: DataConfig, available: int) -> int:
+    count = data.heldout_records or 0
+    if count >= available:
+        raise DataError(
+            f"{count} held-out records asked of {available} in all", where=data.train, fix="Lower data.heldout_records."
+        )
+    return count

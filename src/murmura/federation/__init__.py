@@ -1,0 +1,1 @@
+"""Server, fleet, sites, and what travels between them."""

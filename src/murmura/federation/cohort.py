@@ -1,0 +1,99 @@
+"""The site's side: private records, private memory, and the sites that work together in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from murmura.data.encoding import Encoded
+from murmura.data.records import Instruction
+from murmura.errors import RunError
+from murmura.federation.messages import Ask, Payload, Reply
+from murmura.progress import phase
+from murmura.streams import Stream
+from murmura.training.adapter import State
+from murmura.training.loop import NonFiniteLoss, Trained, train
+from murmura.workbench import Workbench
+
+
+@dataclass
+class Site:
+    """One data owner.
+
+    Args:
+        name: unique in the federation.
+        records: its private records, all of which fit the model.
+        store: what it keeps to itself between rounds; a payload, saved with the checkpoint.
+    """
+
+    name: str
+    records: list[Instruction]
+    store: Payload = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return len(self.records)
+
+
+class Cohort:
+    """K ≥ 1 sites whose work shares one bank. A verb is written for a cohort, whatever K is.
+
+    Attributes:
+        sites: in the order of the replies.
+        workbench: the resident model.
+        round: of the ask.
+        stream: the run's randomness.
+    """
+
+    def __init__(self, sites: Sequence[Site], workbench: Workbench, ask: Ask, stream: Stream) -> None:
+        self.sites, self.workbench, self.round, self.stream = list(sites), workbench, ask.round, stream
+
+    @property
+    def sizes(self) -> list[int]:
+        """Records of each site."""
+        return [site.size for site in self.sites]
+
+    def streams(self, purpose: str) -> list[Stream]:
+        """Each site's own randomness for a purpose in this round."""
+        return [self.stream / "round" / self.round / purpose / site.name for site in self.sites]
+
+    def given(self, ask: Ask, name: str, default: Callable[[Site], Any] | None = None) -> list[Any]:
+        """Field ``name`` of the ask as each site got it; a field left out is filled by ``default``."""
+        values = []
+        for site in self.sites:
+            payload = ask.payload(site.name)
+            values.append(payload[name] if name in payload or default is None else default(site))
+        return values
+
+    def train(
+        self, shards: Sequence[Sequence[Encoded]], starts: Sequence[State], lr: float, purpose: str, **options: Any
+    ) -> list[Trained]:
+        """Local training of all sites together; see ``murmura.training.loop.train``.
+
+        Raises:
+            RunError: a loss is not finite, naming round, site and step.
+        """
+        with phase("train"):
+            try:
+                return train(
+                    self.workbench.bank, shards, starts, self.workbench.training, lr, self.streams(purpose),
+                    description=f"train {purpose}", **options,
+                )  # fmt: skip
+            except NonFiniteLoss as error:
+                raise RunError(
+                    "the loss is not a finite number",
+                    where=f"round {self.round}, site {self.sites[error.slot].name}, step {error.step} ({purpose})",
+                    fix="Lower training.lr, or look at this site's records. The last checkpoint is intact: "
+                    "change the option and start with --resume.",
+                ) from None
+
+    def own(self) -> list[list[Encoded]]:
+        """Each site's encoded records."""
+        return [self.workbench.encode_fitting(site.records) for site in self.sites]
+
+    def reply(self, **fields: Sequence[Any]) -> list[Reply]:
+        """One reply a site: ``fields[name][k]`` goes into the reply of site k."""
+        return [
+            Reply(site.name, {name: values[k] for name, values in fields.items()}) for k, site in enumerate(self.sites)
+        ]

@@ -1,0 +1,1 @@
+"""What carries asks to sites and replies back."""

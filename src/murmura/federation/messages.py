@@ -1,0 +1,111 @@
+"""What server and sites exchange, and how it is encoded.
+
+A payload is a dict whose values are states (name -> tensor), tensors, or anything JSON can hold. On the wire and in a
+checkpoint it is one safetensors buffer: the tensors packed one after the other behind their manifest, the rest as JSON
+in the buffer's metadata. Nothing is ever pickled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from murmura.errors import RunError
+
+Payload = dict[str, Any]
+
+_SEPARATOR = "\x1f"  # between a field and the tensor's own name
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request to some sites: the verb, the round, fields for all of them, and fields for single ones."""
+
+    verb: str
+    round: int
+    shared: Payload = field(default_factory=dict)
+    each: Mapping[str, Payload] = field(default_factory=dict)
+
+    def payload(self, site: str) -> Payload:
+        """What one site receives."""
+        return {**self.shared, **self.each.get(site, {})}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What one site sends back."""
+
+    site: str
+    fields: Payload
+
+    def __getitem__(self, name: str) -> Any:
+        return self.fields[name]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A site that was asked and did not answer."""
+
+    site: str
+    why: str
+
+
+def encode(payload: Payload) -> bytes:
+    """One buffer; raises ``RunError`` for a value that is neither tensors nor JSON."""
+    from safetensors.torch import save
+
+    tensors, rest = _split(payload)
+    try:
+        text = json.dumps(rest)
+    except TypeError as error:
+        raise RunError(f"a message holds something that is neither tensors nor JSON ({error})") from error
+    packed = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    return save(packed, {"json": text})
+
+
+def decode(buffer: bytes) -> Payload:
+    """The inverse of ``encode``; raises ``RunError`` for a damaged buffer."""
+    from safetensors import SafetensorError, safe_open  # noqa: F401  (SafetensorError documents what load raises)
+    from safetensors.torch import load
+
+    try:
+        length = int.from_bytes(buffer[:8], "little")
+        payload: Payload = json.loads(json.loads(buffer[8 : 8 + length])["__metadata__"]["json"])
+        tensors = load(buffer)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise RunError(f"a message or checkpoint part is damaged ({error})") from error
+    for name, tensor in tensors.items():
+        head, _, inner = name.partition(_SEPARATOR)
+        if inner:
+            payload.setdefault(head, {})[inner] = tensor
+        else:
+            payload[head] = tensor
+    return payload
+
+
+def size(payload: Payload) -> int:
+    """Bytes of the tensors and of the JSON, without the manifest: the same for every engine."""
+    tensors, rest = _split(payload)
+    return sum(t.numel() * t.element_size() for t in tensors.values()) + (len(json.dumps(rest)) if rest else 0)
+
+
+def field_sizes(payload: Payload) -> dict[str, int]:
+    """Bytes of each field."""
+    return {name: size({name: value}) for name, value in payload.items()}
+
+
+def _split(payload: Payload) -> tuple[dict[str, torch.Tensor], Payload]:
+    tensors: dict[str, torch.Tensor] = {}
+    rest: Payload = {}
+    for name, value in payload.items():
+        if isinstance(value, torch.Tensor):
+            tensors[name] = value
+        elif isinstance(value, Mapping) and value and all(isinstance(v, torch.Tensor) for v in value.values()):
+            tensors.update({f"{name}{_SEPARATOR}{inner}": tensor for inner, tensor in value.items()})
+        else:
+            rest[name] = value
+    return tensors, rest

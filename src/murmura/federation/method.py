@@ -1,0 +1,104 @@
+"""What a method is: a server program and site verbs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from murmura.audit.memorisation import attack
+from murmura.errors import UndeclaredReleaseError, nearest
+from murmura.evaluation.heldout import evaluate
+from murmura.federation.ledger import Metric, Release
+from murmura.federation.messages import Ask, Reply
+
+if TYPE_CHECKING:
+    from murmura.federation.cohort import Cohort
+    from murmura.federation.fleet import Fleet
+    from murmura.federation.server import Server
+
+MEASURING = frozenset({"memorise", "assess"})
+"""Verbs of every method that measure a run and are no part of the method."""
+
+Verb = TypeVar("Verb", bound=Callable[..., list[Reply]])
+
+
+def verb(*, releases: Mapping[str, Release]) -> Callable[[Verb], Verb]:
+    """Mark a method's function as one that runs at sites, and declare every field that its replies may hold."""
+
+    def mark(function: Verb) -> Verb:
+        function.releases = dict(releases)  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+class Method(ABC):
+    """One algorithm. Subclasses write ``lead`` for the server and verbs for the sites.
+
+    Attributes:
+        label: how reports call a run of it.
+        personal: True when the trained adapters stay at the sites (``site.store["adapter"]``) and there is no global one.
+        pools: True when all records are brought together before training, as a baseline.
+    """
+
+    personal = False
+    pools = False
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    @property
+    @abstractmethod
+    def label(self) -> str: ...
+
+    @abstractmethod
+    def lead(self, server: Server, fleet: Fleet) -> None:
+        """The server's program, from the first round to the last."""
+
+    def releases(self, name: str) -> Mapping[str, Release]:
+        """What verb ``name`` declares; raises ``UndeclaredReleaseError`` if it is not a verb."""
+        function = getattr(type(self), name, None)
+        if not hasattr(function, "releases"):
+            verbs = [n for n in dir(type(self)) if hasattr(getattr(type(self), n), "releases")]
+            raise UndeclaredReleaseError(f"{name} is not a verb of {type(self).__name__}", fix=nearest(name, verbs))
+        return function.releases  # type: ignore[union-attr, no-any-return]
+
+    @verb(
+        releases={
+            "rouge": Metric("mean ROUGE-L of continuations of own records (discoverable memorisation)"),
+            "exact": Metric("share of own records continued word for word"),
+            "prefix": Metric("mean tokens of own records continued word for word"),
+            "records": Metric("records attacked"),
+        }
+    )
+    def memorise(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Attack an adapter with the site's own records: does it complete them?
+
+        ``adapter`` is the server's, the site's own upload, or left out for the personal one in the site's store.
+        """
+        adapters = cohort.given(ask, "adapter", default=lambda site: site.store.get("adapter"))
+        chosen = [
+            (cohort.stream / "memorise" / site.name).python().sample(site.records, min(count, site.size))
+            for site, count in zip(cohort.sites, cohort.given(ask, "records"), strict=True)
+        ]
+        found = attack(cohort.workbench, adapters, chosen)
+        return cohort.reply(
+            rouge=[f.rouge for f in found], exact=[f.exact for f in found], prefix=[f.prefix for f in found],
+            records=[f.records for f in found],
+        )  # fmt: skip
+
+    @verb(
+        releases={
+            "heldout_loss": Metric("loss of the site's personal adapter on the public held-out set"),
+            "heldout_rouge": Metric("ROUGE-L of the site's personal adapter on the public held-out set"),
+            "nonmember": Metric("memorisation figures on the public held-out set"),
+        }
+    )
+    def assess(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Evaluate each site's personal adapter on the public held-out records."""
+        found = evaluate(cohort.workbench, [site.store["adapter"] for site in cohort.sites])
+        return cohort.reply(
+            heldout_loss=[f.loss for f in found], heldout_rouge=[f.rouge for f in found],
+            nonmember=[[f.rouge, f.exact, f.prefix] for f in found],
+        )  # fmt: skip

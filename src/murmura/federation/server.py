@@ -1,0 +1,125 @@
+"""The server's side of a run: its model, its memory, and the loop of rounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from murmura.federation.checkpoint import Checkpoint, save
+from murmura.federation.fleet import Fleet
+from murmura.federation.folder import RunFolder, peak_memory
+from murmura.federation.messages import Payload
+from murmura.federation.monitor import Monitor
+from murmura.progress import bar, collect_phases, say
+from murmura.streams import Stream
+from murmura.training.adapter import State
+from murmura.training.schedule import learning_rate
+from murmura.workbench import Workbench
+
+_STORE = "store."
+_SHOWN = ("train_loss", "heldout_loss", "heldout_rouge", "leakage")
+
+
+class Server:
+    """What a method's ``lead`` works with.
+
+    Attributes:
+        adapter: the global adapter; a method assigns it.
+        store: the method's other memory on the server, a payload; saved in every checkpoint.
+        workbench: the server's own resident model.
+        stream: the run's randomness.
+        rows: metrics of each finished round, round 0 being before training.
+    """
+
+    def __init__(
+        self, workbench: Workbench, fleet: Fleet, monitor: Monitor, folder: RunFolder, stream: Stream, adapter: State,
+        personal: bool,
+    ) -> None:  # fmt: skip
+        self.workbench, self.stream, self.adapter = workbench, stream, adapter
+        self.store: Payload = {}
+        self.rows: list[dict[str, Any]] = []
+        self._fleet, self._monitor, self._folder, self._personal = fleet, monitor, folder, personal
+        fleet.listener = monitor.hear
+
+    def rounds(self, count: int) -> Iterator[int]:
+        """Rounds 1 to ``count``. After each one the model is measured and everything is saved; a resumed run goes on
+        after its last saved round.
+        """
+        self._count = count
+        if not self.rows:
+            self._begin(0)
+            self._close()
+        with bar("rounds", count) as progress:
+            progress.advance(self.rows[-1]["round"])
+            for round in range(self.rows[-1]["round"] + 1, count + 1):
+                self._begin(round)
+                yield round
+                self._close()
+                progress.advance()
+
+    def lr(self, round: int) -> float:
+        """The learning rate of a round, counted from 1."""
+        t = self.workbench.training
+        return learning_rate(t.schedule, t.lr, t.lr_min, round - 1, self._count)
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        """Add to the round's counters, shown in the report."""
+        for name, value in counts.items():
+            self._counted[name] = self._counted.get(name, 0) + value
+
+    def note_loss(self, loss: float | None) -> None:
+        """Note a site's training loss; the report shows the round's mean."""
+        if loss is not None:
+            self._losses.append(loss)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Take everything up where a checkpoint left it."""
+        self.adapter = checkpoint.server["adapter"]
+        self.store = {
+            name.removeprefix(_STORE): value for name, value in checkpoint.server.items() if name.startswith(_STORE)
+        }
+        self.rows = checkpoint.run["rows"]
+        self._fleet.ledger.restore(checkpoint.run["ledger"])
+        self._fleet.engine.restore(checkpoint.stores)
+
+    def _begin(self, round: int) -> None:
+        self._fleet.round = round
+        self._fleet.events = []
+        self._counted: dict[str, int] = {}
+        self._losses: list[float] = []
+        self._traffic = self._fleet.ledger.traffic()
+        self._phases = collect_phases()
+        self._start = time.perf_counter()
+
+    def _close(self) -> None:
+        """Measure, record and save the round that has just been worked."""
+        round, ledger = self._fleet.round, self._fleet.ledger
+        figures = (
+            self._monitor.measure(self.adapter, self._fleet, self._personal and round > 0)
+            if self._monitor.due(round, self._count)
+            else {}
+        )
+        before, now = self._traffic, ledger.traffic()
+        row = {
+            "round": round,
+            **figures,
+            "train_loss": sum(self._losses) / len(self._losses) if self._losses else None,
+            "bytes_up": now.up - before.up,
+            "bytes_down": now.down - before.down,
+            "bytes_measuring": now.measuring - before.measuring,
+            "seconds": self._phases.seconds,
+            "wall": time.perf_counter() - self._start,
+            "peak_memory": peak_memory(self.workbench.bank.device),
+            "counts": self._counted,
+            "events": self._fleet.events,
+        }
+        self.rows.append(row)
+        server = {"adapter": self.adapter, **{f"{_STORE}{name}": value for name, value in self.store.items()}}
+        run = {"rows": self.rows, "ledger": ledger.state()}
+        save(self._folder.checkpoint, Checkpoint(round, server, self._fleet.engine.stores(), run))
+        self._folder.write_metrics(self.rows)
+        self._folder.write_disclosure(ledger.table())
+        shown = [f"{name.replace('_', ' ')} {row[name]:.3f}" for name in _SHOWN if row.get(name) is not None]
+        shown.append(f"{row['wall']:.0f} s")
+        say(f"round {round}: {', '.join(shown)}" if round else f"before training: {', '.join(shown)}")

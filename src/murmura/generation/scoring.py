@@ -1,0 +1,51 @@
+"""How likely a model finds given texts, many sites' adapters in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from murmura.progress import bar
+from murmura.training.bank import Bank
+from murmura.training.batch import Sequenced, collate, micro_batches
+
+
+@dataclass(frozen=True)
+class Score:
+    """Summed negative log-likelihood in nats of a record's labelled tokens, and how many they are."""
+
+    nll: float
+    tokens: int
+
+    @property
+    def mean(self) -> float:
+        """Mean token NLL; infinite when there is no token to score."""
+        return self.nll / self.tokens if self.tokens else float("inf")
+
+
+@torch.no_grad()
+def score(
+    bank: Bank, items: Sequence[Sequenced], slots: Sequence[int], *, tokens_per_pass: int, description: str = "score"
+) -> list[Score]:
+    """Score each record's labelled tokens under its slot's adapter.
+
+    Args:
+        items: encoded records; labels say which tokens count.
+        slots: the bank slot that reads each record.
+        tokens_per_pass: padded tokens that go through the model at once.
+    """
+    results: list[Score | None] = [None] * len(items)
+    route = torch.tensor(slots, dtype=torch.long)
+    with bar(description, len(items)) as progress:
+        for group in micro_batches(items, tokens_per_pass):
+            ids, labels = collate([items[i] for i in group], bank.device)
+            bank.route(route[group])
+            nll, row = bank.head.token_nll(ids, labels)
+            sums = torch.zeros(len(group), dtype=torch.float64, device=bank.device).index_add_(0, row, nll.double())
+            counts = torch.bincount(row, minlength=len(group))
+            for i, total, count in zip(group, sums.tolist(), counts.tolist(), strict=True):
+                results[i] = Score(total, count)
+            progress.advance(len(group))
+    return [result for result in results if result is not None]

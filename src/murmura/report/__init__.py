@@ -1,0 +1,10 @@
+"""One self-contained HTML page, and the table, from the files that runs left in their folders."""
+
+from __future__ import annotations
+
+from murmura.report.page import build, write
+from murmura.report.record import RunRecord, read, read_all
+from murmura.report.table import Row, table
+from murmura.report.terminal import show, show_table
+
+__all__ = ["Row", "RunRecord", "build", "read", "read_all", "show", "show_table", "table", "write"]

@@ -1,0 +1,69 @@
+"""The disclosure table: what left each site, and what may be said about its protection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from murmura.report.record import RunRecord
+from murmura.report.table import Row
+from murmura.report.units import DASH, count, size
+
+_DIFFERENTIAL = re.compile(r"^(?!no).*((?<![a-z])l?dp(?![a-z])|differential)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What left the sites in one or several methods alike.
+
+    Attributes:
+        rows: Positions of those methods in the report's table.
+        runs: Names of the runs, where a method's runs differ from one another; else empty.
+        entries: The table; None where the runs recorded none.
+        differential: Whether an entry carries differential privacy.
+    """
+
+    rows: tuple[int, ...]
+    runs: tuple[str, ...]
+    entries: tuple[dict[str, Any], ...] | None
+    differential: bool
+
+
+def released(rows: Sequence[Row]) -> list[Released]:
+    """The disclosure tables of a report; methods that released the same are put together."""
+    found: dict[str, tuple[list[int], list[str], RunRecord]] = {}
+    for position, row in enumerate(rows):
+        alike = len({repr(_entries(run)) for run in row.runs}) == 1
+        for run in row.runs[:1] if alike else row.runs:
+            key = repr(_entries(run)) if alike else f"{position} {_entries(run)!r}"
+            positions, names, _ = found.setdefault(key, ([], [], run))
+            positions.append(position)
+            names.extend([] if alike else [run.name])
+    return [
+        Released(tuple(dict.fromkeys(positions)), tuple(names), _entries(run), _differential(run))
+        for positions, names, run in found.values()
+    ]
+
+
+def _differential(run: RunRecord) -> bool:
+    return any(_DIFFERENTIAL.match(str(entry.get("protection"))) for entry in run.disclosure or ())
+
+
+def _entries(run: RunRecord) -> tuple[dict[str, Any], ...] | None:
+    if run.disclosure is None:
+        return None
+    return tuple(
+        {
+            "verb": str(entry.get("verb") or DASH),
+            "field": str(entry["field"]),
+            "what": str(entry.get("what") or entry.get("kind") or DASH),
+            "note": str(entry.get("note") or ""),
+            "protection": str(entry.get("protection") or DASH),
+            "bare": str(entry.get("protection")).lower() == "none",
+            "messages": DASH if entry.get("messages") is None else count(entry["messages"]),
+            "bytes": DASH if entry.get("bytes") is None else size(entry["bytes"]),
+        }
+        for entry in run.disclosure
+    )

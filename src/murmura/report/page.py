@@ -1,0 +1,290 @@
+"""The page: everything is put into words here, so that the template only arranges it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from murmura.errors import CheckpointError
+from murmura.report import figures
+from murmura.report.disclosure import released
+from murmura.report.record import RunRecord, read_all
+from murmura.report.style import Style, style
+from murmura.report.table import COLUMNS, Cell, Row, naming, table
+from murmura.report.units import DASH, count, duration, listing
+
+T = TypeVar("T")
+_MANY_SITES = 12
+_MANY_EVENTS = 12
+
+
+def build(folders: Sequence[str | Path], out: str | Path) -> Path:
+    """Write one self-contained HTML page about one or several runs, side by side.
+
+    Args:
+        folders: Run folders; one that is given twice is shown once.
+        out: The page. It is replaced in one step, so that a reader never sees half of it.
+
+    Raises:
+        CheckpointError: No folder is given, one is no readable run, or the page cannot be written.
+    """
+    return write(read_all(folders), Path(out))
+
+
+def write(records: Sequence[RunRecord], out: Path) -> Path:
+    """``build`` for runs that are read already."""
+    page = render(records)
+    draft = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(page, encoding="utf-8")
+        draft.replace(out)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink()
+        raise CheckpointError(
+            f"the page cannot be written ({error.strerror})", where=str(out), fix="Give another --out."
+        ) from None
+    return out
+
+
+def render(records: Sequence[RunRecord]) -> str:
+    """The page as text: the same records give the same characters."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("murmura.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["drawing"] = Markup  # only ever applied to our own SVG
+    rows = table(records)
+    releases = released(rows)
+    return environment.get_template("page.html.j2").render(
+        dash=DASH,
+        several=len(rows) > 1,
+        head=_head(rows, records),
+        columns=COLUMNS,
+        rows=[_row(row, style(position)) for position, row in enumerate(rows)],
+        many_seeds=any(len(row.runs) > 1 for row in rows),
+        trade_offs=figures.trade_offs(rows),
+        curves=figures.curves(rows),
+        releases=releases,
+        without_dp=_positions(one.rows for one in releases if one.entries is not None and not one.differential),
+        with_dp=_positions(one.rows for one in releases if one.differential),
+        sites=_distinct(records, _sites),
+        runs=[_run(run) for run in records],
+        events=[(run.name, one.number, event) for run in records for one in run.rounds for event in one.events],
+        many_events=_MANY_EVENTS,
+        configs=_distinct(records, lambda run: run.config),
+        environments=_distinct(records, _environment),
+    )
+
+
+def _head(rows: Sequence[Row], records: Sequence[RunRecord]) -> dict[str, Any]:
+    labels = list(dict.fromkeys(row.runs[0].label for row in rows))
+    title = listing(labels) if len(labels) <= 4 else f"{len(labels)} methods"
+    seeds = sorted({run.seed for run in records if run.seed is not None})
+    facts = [
+        ("Methods", listing(labels) if len(labels) > 4 else ""),
+        ("Model", _unique(run.model for run in records)),
+        ("Sites", _unique((None if run.sites is None else count(len(run.sites)) for run in records), ", ")),
+        ("Rounds", _unique((count(run.last.number) for run in records), ", ")),
+        ("Seed" if len(seeds) < 2 else "Seeds", _unique(seeds, ", ")),
+        ("Started", _started(records)),
+        ("Machine", _unique(_machine(run) for run in records)),
+        ("Software", _unique(_software(run) for run in records)),
+    ]
+    facts = [fact for fact in facts if fact[1]]
+    return {"title": title, "facts": facts, "unfinished": [run.name for run in records if not run.finished]}
+
+
+def _row(row: Row, look: Style) -> dict[str, Any]:
+    """A row of the table with all that belongs to the same method further down the page."""
+    cells = []
+    for column in COLUMNS:
+        cell, before = row.cells[column.key], row.before(column.key)
+        small = [
+            column.spread(cell),
+            f"{cell.n} of {len(row.runs)} seeds" if 0 < cell.n < len(row.runs) else "",
+            "" if column.total or before.mean is None else f"before {column.value(before)}",
+        ]
+        cells.append({"title": column.title, "value": column.value(cell), "small": [text for text in small if text]})
+    return {
+        "label": row.label,
+        "remark": row.remark,
+        "state": row.state,
+        "look": look,
+        "cells": cells,
+        "phases": _phases(row),
+        "counts": _counts(row),
+        "numbers": [_numbers(run) for run in row.runs],
+    }
+
+
+def _phases(row: Row) -> list[dict[str, str]]:
+    """Seconds of each phase, longest first; ``other`` is what the phases leave of the wall time."""
+    totals = _mean_totals(row, lambda one: one.seconds)
+    wall = row.cells["wall"].mean
+    other = (wall or 0.0) - sum(totals.values())
+    if totals and wall and other > 0.005 * wall:
+        totals["other"] = other
+    whole = sum(totals.values())
+    order = sorted(totals, key=lambda name: (name == "other", -totals[name]))
+    return [
+        {"name": name, "value": duration(totals[name]), "share": f"{100 * totals[name] / whole:.1f}" if whole else "0"}
+        for name in order
+    ]
+
+
+def _counts(row: Row) -> list[tuple[str, list[dict[str, str]]]]:
+    """Counts by reason, most frequent first, under the part of the key before the first dot."""
+    totals = _mean_totals(row, lambda one: one.counts)
+    groups: dict[str, dict[str, float]] = {}
+    for key, value in totals.items():
+        head, _, reason = key.partition(".")
+        groups.setdefault(head, {})[(reason or head).replace("_", " ")] = value
+    return [
+        (
+            head.replace("_", " "),
+            [
+                {"name": name, "value": count(value), "share": f"{100 * value / max(1.0, *group.values()):.1f}"}
+                for name, value in sorted(group.items(), key=lambda item: -item[1])
+            ],
+        )
+        for head, group in groups.items()
+    ]
+
+
+def _mean_totals(row: Row, part: Callable[[Any], Mapping[str, float]]) -> dict[str, float]:
+    """Sum over the rounds, mean over the runs that have the key."""
+    sums: dict[str, list[float]] = {}
+    for run in row.runs:
+        keys = dict.fromkeys(key for one in run.rounds for key in part(one))
+        for key in keys:
+            sums.setdefault(key, []).append(sum(part(one).get(key, 0.0) for one in run.rounds))
+    return {key: Cell.of(values).mean or 0.0 for key, values in sums.items()}
+
+
+def _numbers(run: RunRecord) -> dict[str, Any]:
+    """Every figure of every round: the pictures for those who cannot see them, and what has no picture."""
+    keys = list(dict.fromkeys(key for one in run.rounds for key in one.values))
+    known = [column.key for column in COLUMNS if column.key in keys]
+    keys = known + [key for key in keys if key not in known]
+    names = [naming(key) for key in keys]
+    return {
+        "run": run.name,
+        "titles": [name for name, _ in names],
+        "rounds": [
+            (
+                one.number,
+                [
+                    write(one.values[key]) if key in one.values else DASH
+                    for key, (_, write) in zip(keys, names, strict=True)
+                ],
+            )
+            for one in run.rounds
+        ],
+    }
+
+
+def _sites(run: RunRecord) -> dict[str, Any] | None:
+    if run.sites is None:
+        return None
+    keys = ("records", "used", "truncated", "dropped")
+    sums = {key: Cell.of(site.get(key) for site in run.sites) for key in keys}
+    return {
+        "rows": [(str(site["site"]), [_count(site.get(key)) for key in keys]) for site in run.sites],
+        "sums": [DASH if sums[key].mean is None else count(round((sums[key].mean or 0) * sums[key].n)) for key in keys],
+        "many": len(run.sites) > _MANY_SITES,
+    }
+
+
+def _run(run: RunRecord) -> dict[str, str]:
+    of = "" if run.planned is None or run.finished else f" of {run.planned}"
+    return {
+        "name": run.name,
+        "label": run.label,
+        "seed": DASH if run.seed is None else str(run.seed),
+        "model": run.model or DASH,
+        "rounds": f"{run.last.number}{of}",
+        "state": "finished" if run.finished else "unfinished",
+    }
+
+
+def _environment(run: RunRecord) -> list[tuple[str, str]] | None:
+    if run.environment is None:
+        return None
+    lines: list[tuple[str, str]] = []
+    for key, value in run.environment.items():
+        if isinstance(value, Mapping):
+            lines.extend((str(name), str(inner)) for name, inner in value.items())
+        else:
+            lines.append((str(key).replace("_", " "), DASH if value is None else str(value)))
+    return [line for line in lines if line[0] != "started"]  # differs between runs that are otherwise alike
+
+
+def _machine(run: RunRecord) -> str | None:
+    environment = run.environment or {}
+    cores = environment.get("cpu_count")
+    parts = [
+        str(environment.get("device") or ""),
+        f"{cores} CPU core{'' if cores == 1 else 's'}" if cores else "",
+        str(environment.get("platform") or ""),
+    ]
+    return ", ".join(part for part in parts if part) or None
+
+
+def _software(run: RunRecord) -> str | None:
+    environment = run.environment or {}
+    names = (("murmura", "Murmura"), ("torch", "PyTorch"), ("python", "Python"))
+    return ", ".join(f"{name} {environment[key]}" for key, name in names if environment.get(key)) or None
+
+
+def _started(records: Sequence[RunRecord]) -> str:
+    times = sorted(
+        str(run.environment["started"]) for run in records if run.environment and run.environment.get("started")
+    )
+    if not times:
+        return DASH
+    first, last = _moment(times[0]), _moment(times[-1])
+    return first if first == last else f"{first} to {last}"
+
+
+def _moment(text: str) -> str:
+    """``2025-11-21T09:17:03+00:00`` -> ``21 November 2025, 09:17 UTC``; other texts as they are."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return f"{moment.day} {moment:%B %Y, %H:%M} {moment.tzname() or ''}".strip()
+
+
+def _count(value: Any) -> str:
+    return DASH if value is None else count(value)
+
+
+def _positions(groups: Iterable[tuple[int, ...]]) -> list[int]:
+    return sorted({position for group in groups for position in group})
+
+
+def _unique(values: Iterable[object], separator: str = "; ") -> str:
+    """The different values, in order; a dash where there is none."""
+    known = dict.fromkeys(str(value) for value in values if value is not None)
+    return separator.join(known) if known else DASH
+
+
+def _distinct(records: Iterable[RunRecord], part: Callable[[RunRecord], T]) -> list[tuple[T, list[str]]]:
+    """What runs have in common is shown once: each different value with the names of its runs."""
+    found: dict[Hashable, tuple[T, list[str]]] = {}
+    for run in records:
+        value = part(run)
+        found.setdefault(repr(value), (value, []))[1].append(run.name)
+    return list(found.values())

@@ -1,0 +1,89 @@
+"""The table for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from murmura.report.record import read_all
+from murmura.report.table import COLUMNS, Column, Row, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+_UNBOUNDED = 10_000
+
+
+def show_table(folders: Sequence[str | Path], console: Console | None = None) -> None:
+    """``show`` for run folders.
+
+    Raises:
+        CheckpointError: A folder is no readable run.
+    """
+    show(table(read_all(folders)), console)
+
+
+def show(rows: Sequence[Row], console: Console | None = None) -> None:
+    """Print the rows; a terminal too narrow for all columns gets a column a method instead of a row a method.
+
+    In a file or a pipe there is no edge to fold at: every line is written whole.
+    """
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    console = console or Console(highlight=False)
+    drawn = rich_table(rows)
+    needed = Measurement.get(console, console.options.update(max_width=_UNBOUNDED), drawn).maximum
+    if not console.is_terminal:
+        console.width = max(needed, console.width)
+    console.print(rich_table(rows, upright=True) if needed > console.width else drawn)
+
+
+def rich_table(rows: Sequence[Row], upright: bool = False) -> Table:
+    """The rows as a rich table, spreads and remarks on second lines.
+
+    Args:
+        upright: A line a figure and a column a method.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, header_style="bold", show_edge=False, collapse_padding=True)
+    if upright:
+        drawn.add_column("")
+        for row in rows:
+            drawn.add_column(_method(row), justify="right", overflow="fold")
+        for column in COLUMNS:
+            drawn.add_row(Text(column.title), *(_figure(column, row) for row in rows))
+        return drawn
+    drawn.add_column("method", overflow="fold")
+    for column in COLUMNS:
+        drawn.add_column(column.short, justify="right", no_wrap=True)
+    for row in rows:
+        drawn.add_row(_method(row), *(_figure(column, row) for column in COLUMNS))
+    return drawn
+
+
+def _method(row: Row) -> Text:
+    from rich.text import Text
+
+    text = Text(row.label)
+    if row.remark:
+        text.append(f"\n{row.remark}", style="dim not bold")
+    if row.state:
+        text.append(f"\n{row.state}", style="yellow not bold")
+    return text
+
+
+def _figure(column: Column, row: Row) -> Text:
+    from rich.text import Text
+
+    cell = row.cells[column.key]
+    text = Text(column.value(cell))
+    if column.spread(cell):
+        text.append(f"\n{column.spread(cell)}", style="dim")
+    return text

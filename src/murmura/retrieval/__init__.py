@@ -1,0 +1,1 @@
+"""Texts as vectors, and search among them."""

@@ -1,0 +1,65 @@
+"""Texts to unit vectors, by a sentence encoder that runs where the texts are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from murmura.progress import bar
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+
+class Encoder:
+    """A sentence encoder (Reimers and Gurevych, 2019), loaded when the first text is encoded.
+
+    Args:
+        name: An alias, a folder or a hub id, as in ``murmura.models``.
+        batch_size: Texts in one forward pass.
+        device: As torch names it; None takes a GPU where there is one.
+    """
+
+    def __init__(self, name: str = "minilm", *, batch_size: int = 64, device: str | None = None) -> None:
+        self.name, self._batch_size, self._device = name, batch_size, device
+
+    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """The vectors of the texts, float32 [n, d], each of length 1, so that a dot product is a cosine.
+
+        A text longer than the encoder's window is read up to there.
+
+        Raises:
+            ModelError: The encoder cannot be found or fetched.
+        """
+        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        # Texts of like length together: a batch costs as much as its longest text. Long ones first, so that a batch
+        # that does not fit into memory is met at once and not at the end.
+        order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
+        with bar("encoding", len(texts)) as progress:
+            for first in range(0, len(order), self._batch_size):
+                batch = order[first : first + self._batch_size]
+                vectors[batch] = self._model.encode(
+                    [texts[index] for index in batch],
+                    batch_size=len(batch),
+                    normalize_embeddings=True,
+                    show_progress_bar=False,
+                )
+                progress.advance(len(batch))
+        return vectors
+
+    @cached_property
+    def dimension(self) -> int:
+        """d, the length of a vector."""
+        return int(self._model.encode("a", show_progress_bar=False).shape[-1])
+
+    @cached_property
+    def _model(self) -> SentenceTransformer:
+        from sentence_transformers import SentenceTransformer
+
+        from murmura.models import resolve
+
+        return SentenceTransformer(str(resolve(self.name)), device=self._device)

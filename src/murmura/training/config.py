@@ -1,0 +1,66 @@
+"""Options of an adapter and of local training."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from murmura.config import Section
+
+
+class LoraSpec(Section):
+    """Shape and scale of an adapter (Hu et al. 2021; rsLoRA: Kalajdzievski 2023)."""
+
+    rank: int = Field(16, ge=1)
+    """r, the inner dimension of ΔW = s·B·A."""
+    alpha: float = Field(32.0, gt=0)
+    """Numerator of the scale s = α/r."""
+    targets: tuple[str, ...] = ("q_proj", "v_proj")
+    """Modules that carry an adapter (suffix match, as in PEFT); ["default"] for PEFT's choice for the architecture,
+    ["all-linear"] for every linear layer but the head."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout on the adapter's input while training."""
+    rslora: bool = False
+    """Scale by α/√r instead of α/r."""
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
+
+
+class LocalTraining(Section):
+    """How a site trains in one round; the defaults are those of the Hugging Face Trainer where it has them."""
+
+    lr: float = Field(3e-4, gt=0)
+    """Learning rate of the first round."""
+    lr_min: float = Field(1e-6, ge=0)
+    """What the cosine approaches in the last rounds."""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """The rate is constant within a round; over rounds it follows a cosine, or stays."""
+    epochs: int = Field(1, ge=1)
+    """Passes over a site's records in one round, unless max_steps is given."""
+    max_steps: int | None = Field(None, ge=1)
+    """Exactly so many optimiser steps a round; a shard is sampled down to batch_size·max_steps records, or repeated."""
+    batch_size: int = Field(8, ge=1)
+    """Records of an optimiser step, of each site."""
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's decay rates."""
+    eps: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    momentum: float = Field(0.0, ge=0)
+    """SGD's momentum."""
+    clip: float = Field(1.0, ge=0)
+    """Largest gradient norm of a site's adapter; 0 for none."""
+    tokens_per_pass: int = Field(1024, ge=1)
+    """Padded tokens that go through the model at once; bounds memory, changes no result."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16 computes the base model's matrix products in bfloat16 while training; adapters stay float32."""
+
+    @model_validator(mode="after")
+    def _rates(self) -> LocalTraining:
+        if self.lr_min > self.lr:
+            raise ValueError(f"lr_min ({self.lr_min:g}) is above lr ({self.lr:g})")
+        return self

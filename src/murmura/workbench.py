@@ -1,0 +1,109 @@
+"""The resident model with everything that training, writing and scoring with it need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from murmura.data.encoding import Encoded, encode
+from murmura.data.records import Instruction
+from murmura.data.templates import Template
+from murmura.generation.local import Completion, complete
+from murmura.generation.scoring import Score, score
+from murmura.progress import phase
+from murmura.training.adapter import State
+from murmura.training.bank import Bank
+from murmura.training.config import LocalTraining
+
+
+class Workbench:
+    """One bank, its tokenizer and template, and how much of it may be used at once.
+
+    Args:
+        bank: the resident model.
+        tokenizer: its tokenizer.
+        template: how records become text, everywhere the same.
+        training: how sites train.
+        max_length: most tokens of a record.
+        heldout: public records that no site trains on.
+        sample: how many held-out records are also answered in full, and as many members attacked.
+        slots: most adapters in the bank at once; a larger cohort is worked off in chunks.
+        decode_rows: texts written at once.
+    """
+
+    def __init__(
+        self,
+        bank: Bank,
+        tokenizer: Any,
+        template: Template,
+        training: LocalTraining,
+        *,
+        max_length: int,
+        heldout: Sequence[Instruction] = (),
+        sample: int = 16,
+        slots: int = 8,
+        decode_rows: int = 32,
+    ) -> None:
+        self.bank, self.tokenizer, self.template, self.training = bank, tokenizer, template, training
+        self.max_length, self.heldout = max_length, list(heldout)
+        self.sample, self.slots, self.decode_rows = sample, slots, decode_rows
+        self._encoded: dict[Instruction, Encoded | None] = {}
+
+    def encode(self, record: Instruction) -> Encoded | None:
+        """Token ids of a record, or None if its response does not fit ``max_length``. Tokenised once."""
+        if record not in self._encoded:
+            self._encoded[record] = encode(record, self.template, self.tokenizer, self.max_length)
+        return self._encoded[record]
+
+    def encode_fitting(self, records: Iterable[Instruction]) -> list[Encoded]:
+        """The encodings of those records that fit."""
+        return [encoded for encoded in map(self.encode, records) if encoded is not None]
+
+    def load(self, adapters: Sequence[State]) -> list[int]:
+        """Put adapters into the bank, each different one once; returns the slot of each."""
+        distinct = list({id(adapter): adapter for adapter in adapters}.values())
+        slot_of = {id(adapter): slot for slot, adapter in enumerate(distinct)}
+        self.bank.load(distinct)
+        return [slot_of[id(adapter)] for adapter in adapters]
+
+    def write(
+        self, adapters: Sequence[State], prompts: Sequence[Sequence[int]], limits: Sequence[int], *,
+        stop: Sequence[str] = (), description: str = "generate",
+    ) -> list[Completion]:  # fmt: skip
+        """Continue ``prompts[i]`` greedily with ``adapters[i]``, at most ``limits[i]`` tokens."""
+        results: dict[int, Completion] = {}
+        with phase("generate"):
+            for chosen in self._chunks(adapters):
+                slots = self.load([adapters[i] for i in chosen])
+                written = complete(
+                    self.bank, self.tokenizer, [prompts[i] for i in chosen], slots, [limits[i] for i in chosen],
+                    stop=stop, rows=self.decode_rows, description=description,
+                )  # fmt: skip
+                results.update(zip(chosen, written, strict=True))
+        return [results[i] for i in range(len(prompts))]
+
+    def score(self, adapters: Sequence[State], items: Sequence[Encoded], *, description: str = "score") -> list[Score]:
+        """Loss of ``items[i]`` under ``adapters[i]``."""
+        results: dict[int, Score] = {}
+        with phase("score"):
+            for chosen in self._chunks(adapters):
+                slots = self.load([adapters[i] for i in chosen])
+                scores = score(
+                    self.bank, [items[i] for i in chosen], slots,
+                    tokens_per_pass=2 * self.training.tokens_per_pass, description=description,
+                )  # fmt: skip
+                results.update(zip(chosen, scores, strict=True))
+        return [results[i] for i in range(len(items))]
+
+    def _chunks(self, adapters: Sequence[State]) -> list[list[int]]:
+        """Indices in groups that use at most ``slots`` different adapters."""
+        capacity = self.slots if self.bank.lora else 1
+        groups: list[list[int]] = []
+        seen: set[int] = set()
+        for index, adapter in enumerate(adapters):
+            if not groups or (id(adapter) not in seen and len(seen) == capacity):
+                groups.append([])
+                seen = set()
+            seen.add(id(adapter))
+            groups[-1].append(index)
+        return groups

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from murmura import report as reports
+from murmura.cli import report
+from murmura.errors import MurmuraError
+from tests.report.runs import metrics, write_run
+
+
+@pytest.fixture
+def invoke(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    app = typer.Typer()
+    app.command("report")(report.report)
+    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_one_run_is_reported_into_its_own_folder(invoke, tmp_path):
+    folder = write_run(tmp_path / "a")
+    result = invoke(folder)
+    assert result.exit_code == 0
+    words = result.stdout.split()
+    for word in ("FedAvg", "2.000", "0.250", "+0.125", "+0.250", "4.50", "9.00", "90.0", "1.65"):
+        assert word in words
+    assert f"Report: {folder / 'report.html'}" in result.stdout
+    assert "<title>FedAvg" in (folder / "report.html").read_text()
+
+
+def test_several_runs_stand_side_by_side_in_the_current_folder(invoke, tmp_path):
+    folders = [write_run(tmp_path / f"avg-{seed}", seed=seed) for seed in range(2)]
+    result = invoke(*folders, write_run(tmp_path / "pit", method="FewFedPIT [β=0.5]"))
+    assert "mean ± sd of 2 seeds" in result.stdout
+    assert "FewFedPIT [β=0.5]" in result.stdout
+    assert "FedAvg and FewFedPIT [β=0.5]" in (tmp_path / "report.html").read_text()
+
+
+def test_out_says_where(invoke, tmp_path):
+    folder = write_run(tmp_path / "a")
+    assert invoke(folder, "--out", "pages/one.html").exit_code == 0
+    assert (tmp_path / "pages" / "one.html").exists()
+    assert not (folder / "report.html").exists()
+
+
+def test_a_missing_figure_is_a_dash(invoke, tmp_path):
+    result = invoke(write_run(tmp_path / "a", rows=[metrics(2, upload_leakage=None)]))
+    (line,) = [line for line in result.stdout.splitlines() if "FedAvg" in line]
+    assert line.split()[:5] == ["FedAvg", "2.000", "0.250", "+0.125", "–"]
+
+
+def test_a_folder_that_is_no_run_is_a_murmura_error(invoke, tmp_path):
+    result = invoke(tmp_path / "nowhere")
+    assert isinstance(result.exception, MurmuraError)
+    assert "nowhere" in str(result.exception)
+
+
+@pytest.mark.parametrize(("width", "upright"), [(120, False), (60, True)])
+def test_a_narrow_terminal_gets_a_column_a_method(tmp_path, width, upright):
+    import io
+
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=width)
+    reports.show_table([write_run(tmp_path / "a")], console)
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert max(map(len, lines)) <= width
+    assert any(line.split()[:2] == ["Held-out", "loss"] for line in lines) == upright
+    assert not any("…" in line for line in lines)
+
+
+def test_it_is_imported_without_its_heavy_libraries():
+    heavy = "{'torch', 'matplotlib', 'jinja2'} & set(sys.modules)"
+    code = f"import sys, murmura.cli.report, murmura.report; sys.exit(str({heavy}) if {heavy} else 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,177 @@
+"""Every fault of a file, with the place where the user finds it."""
+
+from __future__ import annotations
+
+import csv
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from murmura.data.files import read_rows
+from murmura.data.layout import BadRecord, Layout, Row
+from murmura.data.records import Document, Instruction
+from murmura.errors import DataError
+
+TEXT = Layout.of(Document, None, None)
+
+
+def rows(path, layout=TEXT):
+    return list(read_rows(path, layout))
+
+
+def texts(path):
+    return [row.values["text"] for row in rows(path)]
+
+
+@pytest.fixture
+def table(tmp_path):
+    def write(content, name="site.csv"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+# JSON lines
+
+
+def test_json_lines_count_blank_lines_and_keep_line_separators_inside_strings(jsonl):
+    path = jsonl({"text": "a"}, b"", '{"text": "b\u2028c"}'.encode(), b'{"text": "d"}\r')
+    assert rows(path) == [
+        Row(f"{path}:1", {"text": "a"}),
+        Row(f"{path}:3", {"text": "b\u2028c"}),
+        Row(f"{path}:4", {"text": "d"}),
+    ]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_record(jsonl, table):
+    assert texts(jsonl(b'\xef\xbb\xbf{"text": "a"}')) == ["a"]
+    assert texts(table(b"\xef\xbb\xbftext\na\n")) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b'{"text": "b"', "not one JSON object a line (Expecting ',' delimiter at column 13)"),
+        (b"[", "not one JSON object a line (Expecting value at column 2)"),
+        (b'[{"text": "b"}]', "not one JSON object a line, but an array"),
+        (b'"b"', "not one JSON object a line, but a single value"),
+        (b'{"text": "caf\xe9"}', "not UTF-8 (byte 0xe9, number 14 of the line)"),
+        (b"[" * 100_000, "not JSON that can be read (a number too long, or nested too deeply)"),
+        (b'{"n": ' + b"1" * 5000 + b"}", "not JSON that can be read (a number too long, or nested too deeply)"),
+    ],
+)
+def test_a_bad_json_line_does_not_stop_the_lines_after_it(jsonl, line, why):
+    path = jsonl({"text": "a"}, line, {"text": "c"})
+    first, bad, last = rows(path)
+    assert bad == BadRecord(f"{path}:2", why)
+    assert (first.values, last.values) == ({"text": "a"}, {"text": "c"})
+
+
+def test_a_named_column_that_never_occurs_is_a_misspelling(jsonl):
+    path = jsonl({"instruction": "a", "context": "b", "output": "c"})
+    with pytest.raises(DataError, match=r"no column 'contxt'.*Did you mean 'context'"):
+        rows(path, Layout.of(Instruction, {"input": "contxt"}, None))
+
+
+# CSV
+
+
+def test_csv_rows_are_called_by_the_line_they_begin_on(table):
+    path = table('text,n\n"two\nlines",1\n\nb,2\n')
+    assert rows(path) == [
+        Row(f"{path}:2", {"text": "two\nlines", "n": "1"}),
+        Row(f"{path}:5", {"text": "b", "n": "2"}),
+    ]
+
+
+def test_tabs_separate_a_tsv_file(table):
+    assert texts(table("text\tn\na, b\t1\n", name="site.tsv")) == ["a, b"]
+
+
+def test_a_csv_row_of_the_wrong_width_is_bad(table):
+    path = table("text,n\na,1\nb\nc,2,3\nd,4\n")
+    found = rows(path)
+    assert [type(row) for row in found] == [Row, BadRecord, BadRecord, Row]
+    assert found[1] == BadRecord(f"{path}:3", "1 columns where the header has 2")
+    assert found[2].where == f"{path}:4"
+
+
+def test_a_wrong_byte_in_a_csv_field_stays_in_its_field(table):
+    path = table(b"text,n\ncaf\xe9,1\nb,2\n")
+    assert [row.values["n"] for row in rows(path)] == ["1", "2"]
+    with pytest.raises(ValueError, match="'text' is not valid UTF-8"):
+        TEXT.read(rows(path)[0].values)
+
+
+def test_a_lost_quote_is_refused_and_does_not_swallow_the_file(table):
+    path = table('text\na\n"b\nc\nd\n')
+    with pytest.raises(DataError, match=r"broken quoting .*\"\"") as error:
+        rows(path)
+    assert error.value.where.startswith(f"{path}:")
+
+
+def test_a_field_may_be_longer_than_the_csv_modules_limit(table):
+    before = csv.field_size_limit()
+    long = "x" * (before + 1)
+    assert texts(table(f"text\n{long}\n")) == [long]
+    assert csv.field_size_limit() == before
+
+
+def test_csv_faults_of_the_header(table):
+    with pytest.raises(DataError, match=r"no column 'text'.*Did you mean 'texts'"):
+        rows(table("texts\na\n"))
+    with pytest.raises(DataError, match="two columns are called 'text'"):
+        rows(table("text,text\na,b\n"))
+    assert rows(table("")) == []
+
+
+# Parquet
+
+
+def test_parquet_rows_are_counted_from_one_and_only_used_columns_are_read(tmp_path):
+    path = tmp_path / "site.parquet"
+    pq.write_table(pa.table({"id": [7, 8, 9], "text": ["a", None, "c"]}), path, row_group_size=2)
+    assert rows(path) == [
+        Row(f"{path}: row 1", {"text": "a"}),
+        Row(f"{path}: row 2", {"text": None}),
+        Row(f"{path}: row 3", {"text": "c"}),
+    ]
+
+
+def test_parquet_faults(tmp_path):
+    path = tmp_path / "site.parquet"
+    path.write_bytes(b"this is not Parquet")
+    with pytest.raises(DataError, match="not a Parquet file"):
+        rows(path)
+    pq.write_table(pa.table({"body": ["a"]}), path)
+    with pytest.raises(DataError, match=r"no column 'text'.*Valid: body\."):
+        rows(path)
+
+
+def test_a_parquet_string_that_is_not_utf8_is_a_bad_record(tmp_path):
+    path = tmp_path / "site.parquet"
+    offsets, data = pa.py_buffer(b"\0\0\0\0\x01\0\0\0\x02\0\0\0"), pa.py_buffer(b"a\xe9")
+    pq.write_table(pa.table({"text": pa.StringArray.from_buffers(2, offsets, data)}), path)
+    assert rows(path) == [Row(f"{path}: row 1", {"text": "a"}), BadRecord(f"{path}: row 2", "not UTF-8")]
+
+
+# All types
+
+
+def test_a_utf16_file_is_refused_as_a_whole(jsonl, table):
+    for path in (jsonl('{"text": "a"}'.encode("utf-16")), table("text\na\n".encode("utf-16"))):
+        with pytest.raises(DataError, match=r"UTF-16, expected UTF-8\. Save the file as UTF-8"):
+            rows(path)
+
+
+def test_an_unknown_type_of_file_names_the_known_ones(table):
+    with pytest.raises(DataError, match=r"unknown type of file '\.xlsx'.*\.jsonl.*\.parquet"):
+        rows(table("", name="site.xlsx"))
+
+
+def test_a_file_that_cannot_be_opened(tmp_path):
+    with pytest.raises(DataError, match="cannot be read"):
+        rows(tmp_path / "absent.jsonl")

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+
+from murmura.data.layout import BadValueError, Layout
+from murmura.data.records import Document, Instruction, Labelled
+from murmura.errors import DataError
+
+
+def test_fields_stand_in_columns_of_their_name_unless_renamed():
+    layout = Layout.of(Instruction, {"instruction": "question"}, None)
+    assert layout.columns == {"instruction": "question", "input": "input", "output": "output"}
+    record, site = layout.read({"question": "Why?", "input": "It rains", "output": "Clouds", "other": 3})
+    assert (record, site) == (Instruction("Why?", "It rains", "Clouds"), None)
+
+
+def test_an_unknown_field_is_met_with_the_nearest_valid_one():
+    with pytest.raises(DataError, match=r"'instuction' is not a field of Instruction.*Did you mean 'instruction'"):
+        Layout.of(Instruction, {"instuction": "question"}, None)
+    with pytest.raises(DataError, match=r"Valid: label, text\."):
+        Layout.of(Labelled, {"zzz": "question"}, None)
+
+
+def test_a_table_must_have_what_records_need_and_what_the_user_named():
+    Layout.of(Instruction, None, None).check_header(["instruction", "output"], "x.csv")
+    with pytest.raises(DataError, match=r"x\.csv: no column 'output'.*Did you mean 'outputs'"):
+        Layout.of(Instruction, None, None).check_header(["instruction", "outputs"], "x.csv")
+    with pytest.raises(DataError, match=r"no column 'contxt'.*Did you mean 'context'"):
+        Layout.of(Instruction, {"input": "contxt"}, None).check_header(["instruction", "output", "context"], "x.csv")
+    with pytest.raises(DataError, match="no column 'clinic'"):
+        Layout.of(Document, None, "clinic").check_header(["text"], "x.csv")
+
+
+def test_only_the_columns_in_use_are_wanted():
+    layout = Layout.of(Document, {"text": "body"}, "user")
+    assert layout.wanted(["id", "user", "body", "text"]) == ["user", "body"]
+
+
+@pytest.mark.parametrize("empty", [{}, {"input": None}, {"input": ""}])
+def test_an_input_may_be_absent_null_or_empty(empty):
+    record, _ = Layout.of(Instruction, None, None).read({"instruction": "a", "output": "b", **empty})
+    assert record.input == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"instruction": "a"}, r"record without 'output' \(it has 'instruction'\)"),
+        ({"instruction": "a", "output": None}, "record without 'output'"),
+        ({}, "record without 'instruction'$"),
+        ({"instruction": "a", "output": " \n"}, "'output' is empty"),
+        ({"instruction": "", "output": "b"}, "'instruction' is empty"),
+        ({"instruction": "a", "output": ["b"]}, "'output' is of type list, not text"),
+        ({"instruction": "a", "output": 4}, "'output' is of type int, not text"),
+        ({"instruction": "a", "output": "b", "input": {}}, "'input' is of type dict, not text"),
+        ({"instruction": "a\ud800", "output": "b"}, "'instruction' is not valid UTF-8"),
+    ],
+)
+def test_a_value_that_cannot_be_used_says_why(values, why):
+    with pytest.raises(BadValueError, match=why):
+        Layout.of(Instruction, None, None).read(values)
+
+
+def test_text_is_kept_to_the_byte():
+    text = "  two  spaces\n\ttab\u2028é\x00 "
+    record, _ = Layout.of(Document, None, None).read({"text": text})
+    assert record.text == text
+
+
+@pytest.mark.parametrize(
+    ("value", "label"), [("neg", "neg"), (1, "1"), (1.0, "1"), (0.5, "0.5"), (True, "True"), ("1", "1")]
+)
+def test_labels_and_sites_are_text_whatever_the_file_held(value, label):
+    record, site = Layout.of(Labelled, None, "user").read({"text": "a", "label": value, "user": value})
+    assert record.label == label
+    assert site == label
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), "", [1]])
+def test_a_label_or_a_site_cannot_be_nothing(value):
+    layout = Layout.of(Labelled, None, "user")
+    with pytest.raises(BadValueError, match="'label'"):
+        layout.read({"text": "a", "label": value, "user": "u"})
+    with pytest.raises(BadValueError, match="'user'"):
+        layout.read({"text": "a", "label": "l", "user": value})
+
+
+def test_the_reason_quotes_nothing_of_the_record():
+    with pytest.raises(BadValueError) as error:
+        Layout.of(Instruction, None, None).read({"instruction": "Mrs Oduya's result", "note": "positive"})
+    assert "Oduya" not in str(error.value)
+    assert "positive" not in str(error.value)

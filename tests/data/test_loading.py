@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from murmura.data.layout import BadRecord
+from murmura.data.loading import load_records, load_sites
+from murmura.data.records import Document, Instruction, Labelled
+from murmura.errors import DataError
+
+GOOD = {"instruction": "Explain", "input": "a fever", "output": "A rise in ..."}
+
+
+def test_the_same_records_from_every_type_of_file(jsonl, tmp_path):
+    rows = [GOOD, {"instruction": 'Say "hello",\nplease', "input": None, "output": "hello"}]
+    expected = [Instruction("Explain", "a fever", "A rise in ..."), Instruction('Say "hello",\nplease', "", "hello")]
+    csv = tmp_path / "site.csv"
+    csv.write_text(
+        'instruction,input,output\nExplain,a fever,A rise in ...\n"Say ""hello"",\nplease",,hello\n', encoding="utf-8"
+    )
+    parquet = tmp_path / "site.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), parquet)
+    for path in (jsonl(*rows), csv, parquet, str(parquet)):
+        loaded = load_records(path)
+        assert loaded.records == expected
+        assert loaded.sites is None
+        assert loaded.bad == []
+
+
+def test_other_kinds_and_renamed_fields(jsonl):
+    path = jsonl({"review": "dull", "stars": 1}, {"review": "fine", "stars": "2"})
+    assert load_records(path, Labelled, fields={"text": "review", "label": "stars"}).records == [
+        Labelled("dull", "1"),
+        Labelled("fine", "2"),
+    ]
+    assert load_records(path, Document, fields={"text": "review"}).records == [Document("dull"), Document("fine")]
+
+
+def test_a_record_without_output_names_file_line_what_is_expected_and_the_way_round(jsonl):
+    path = jsonl(GOOD, {"question": "Explain", "answer": "A rise"})
+    with pytest.raises(DataError) as error:
+        load_records(path)
+    assert error.value.where == f"{path}:2"
+    assert error.value.what == "record without 'instruction' (it has 'question', 'answer')"
+    assert error.value.fix == (
+        "Expected 'instruction' and 'output', and where needed 'input'. "
+        "To drop such records and count them: --skip-bad."
+    )
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"instruction": "a", "output": ""}', b"{broken", b'{"instruction": "caf\xe9", "output": "b"}']
+)
+def test_bad_records_stop_the_load_or_are_dropped_and_counted(jsonl, line):
+    path = jsonl(GOOD, line, GOOD, line)
+    with pytest.raises(DataError, match=rf"{path}:2: .*--skip-bad"):
+        load_records(path)
+    loaded = load_records(path, skip_bad=True)
+    assert len(loaded.records) == 2
+    assert [bad.where for bad in loaded.bad] == [f"{path}:2", f"{path}:4"]
+
+
+def test_a_csv_record_in_the_wrong_encoding_is_named_by_its_line(tmp_path):
+    path = tmp_path / "site.csv"
+    path.write_bytes(b"text\nplain\ncaf\xe9\n")
+    with pytest.raises(DataError, match=rf"{path}:3: 'text' is not valid UTF-8"):
+        load_records(path, Document)
+    assert load_records(path, Document, skip_bad=True).bad == [BadRecord(f"{path}:3", "'text' is not valid UTF-8")]
+
+
+def test_a_file_without_a_usable_record_is_refused(jsonl):
+    with pytest.raises(DataError, match=r"holds no records\. Expected 'instruction' and 'output'"):
+        load_records(jsonl())
+    with pytest.raises(DataError, match=r"holds no records"):
+        load_records(jsonl(b"", b" "))
+    path = jsonl(b"{", {"instruction": "a", "output": ""})
+    with pytest.raises(DataError, match=rf"none of the 2 records can be used\. The first, {path}:1: not one JSON"):
+        load_records(path, skip_bad=True)
+    with pytest.raises(DataError, match="no column 'output'"):
+        load_records(jsonl({"instruction": "a", "answer": "b"}), skip_bad=True)
+
+
+def test_the_limit_counts_usable_records_and_reads_no_further(jsonl):
+    path = jsonl(GOOD, b"{", GOOD, GOOD, b"{")
+    loaded = load_records(path, limit=2, skip_bad=True)
+    assert len(loaded.records) == 2
+    assert [bad.where for bad in loaded.bad] == [f"{path}:2"]
+    assert len(load_records(path, limit=1).records) == 1
+    with pytest.raises(DataError, match="limit is 0"):
+        load_records(path, limit=0)
+
+
+def test_a_user_column_gives_sites(jsonl):
+    rows = [GOOD | {"clinic": name, "output": str(n)} for n, name in enumerate(["skin", "heart", "skin"])]
+    loaded = load_records(jsonl(*rows), site_column="clinic")
+    assert loaded.sites == ["skin", "heart", "skin"]
+    groups = loaded.by_site()
+    assert list(groups) == ["heart", "skin"]
+    assert [record.output for record in groups["skin"]] == ["0", "2"]
+
+
+def test_sites_stay_beside_their_records_when_some_are_dropped(jsonl):
+    loaded = load_records(
+        jsonl(GOOD | {"clinic": "a"}, GOOD, b"{", GOOD | {"clinic": "b"}), site_column="clinic", skip_bad=True
+    )
+    assert loaded.sites == ["a", "b"]
+    assert loaded.bad[0].why.startswith("record without 'clinic'")
+
+
+def test_records_have_no_sites_without_a_site_column(jsonl):
+    with pytest.raises(DataError, match="without the column that names their site"):
+        load_records(jsonl(GOOD)).by_site()
+
+
+def test_sources_that_are_not_there(jsonl, tmp_path):
+    jsonl(GOOD, name="clinic.jsonl")
+    with pytest.raises(DataError, match=r"there is no such file\. Did you mean 'clinic.jsonl'"):
+        load_records(tmp_path / "clinics.jsonl")
+    with pytest.raises(DataError, match=r"there is no such file.*owner/name"):
+        load_records("imdb")
+    with pytest.raises(DataError, match="a folder where a file is expected"):
+        load_records(tmp_path)
+    with pytest.raises(DataError, match="a file has no split 'test'"):
+        load_records(tmp_path / "clinic.jsonl", split="test")
+
+
+def test_one_file_a_site(jsonl, tmp_path):
+    jsonl(GOOD, name="skin.jsonl")
+    jsonl(GOOD, GOOD, b"{", name="heart.v2.JSONL")
+    (tmp_path / "README.md").write_text("about the clinics")
+    (tmp_path / ".hidden.jsonl").write_text("{")
+    sites = load_sites(tmp_path, skip_bad=True)
+    assert list(sites) == ["heart.v2", "skin"]
+    assert [len(loaded.records) for loaded in sites.values()] == [2, 1]
+    assert [len(loaded.bad) for loaded in sites.values()] == [1, 0]
+    with pytest.raises(DataError, match=r"heart\.v2\.JSONL:3"):
+        load_sites(tmp_path)
+
+
+def test_fields_and_limit_hold_for_every_site(jsonl, tmp_path):
+    for name in ("a.jsonl", "b.jsonl"):
+        jsonl({"note": "one"}, {"note": "two"}, name=name)
+    sites = load_sites(tmp_path, Document, fields={"text": "note"}, limit=1)
+    assert {name: loaded.records for name, loaded in sites.items()} == {"a": [Document("one")], "b": [Document("one")]}
+
+
+@pytest.mark.parametrize("twin", ["skin.csv", "SKIN.json"])
+def test_two_files_of_one_site_are_refused(jsonl, tmp_path, twin):
+    jsonl(GOOD, name="skin.jsonl")
+    (tmp_path / twin).write_text("instruction,output\na,b\n")
+    with pytest.raises(DataError, match=r"both name the site"):
+        load_sites(tmp_path)
+
+
+def test_an_empty_site_is_refused_by_name(jsonl, tmp_path):
+    jsonl(GOOD, name="skin.jsonl")
+    jsonl(name="heart.jsonl")
+    with pytest.raises(DataError, match=r"heart\.jsonl: holds no records"):
+        load_sites(tmp_path)
+
+
+def test_folders_without_sites(tmp_path):
+    with pytest.raises(DataError, match=r"no site's file.*Expected one file a site: \.jsonl"):
+        load_sites(tmp_path)
+    with pytest.raises(DataError, match="there is no such folder"):
+        load_sites(tmp_path / "absent")
+    file = tmp_path / "a.jsonl"
+    file.write_text("")
+    with pytest.raises(DataError, match="not a folder"):
+        load_sites(file)

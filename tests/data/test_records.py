@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from murmura.data.records import KINDS, Document, Instruction, Labelled, text_of
+
+
+def test_the_question_joins_instruction_and_input_by_one_space():
+    assert Instruction("Explain", "a fever", "It is ...").question == "Explain a fever"
+    assert Instruction("Explain a fever", output="It is ...").question == "Explain a fever"
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        (Instruction("Explain", "a fever", "SECRET"), "Explain a fever"),
+        (Labelled("a dull film", "SECRET"), "a dull film"),
+        (Document("a note"), "a note"),
+    ],
+)
+def test_the_text_to_embed_holds_neither_answer_nor_label(record, text):
+    assert text_of(record) == text
+
+
+def test_records_are_values():
+    assert Instruction("a", "b", "c") == Instruction("a", "b", "c")
+    assert len({Instruction("a", "b", "c"), Instruction("a", "b", "c")}) == 1
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Document("a").text = "b"
+
+
+def test_every_required_field_is_a_field():
+    for kind in KINDS.values():
+        assert set(kind.required) <= {field.name for field in dataclasses.fields(kind)}

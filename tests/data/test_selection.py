@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from murmura.data.selection import few_shot, kmeans
+from murmura.errors import ConfigError, DataError
+from murmura.streams import Stream
+
+
+@pytest.fixture
+def blobs():
+    """60 points around 3 far corners, in turn."""
+    noise = Stream(1).numpy().normal(scale=0.05, size=(60, 8))
+    return (np.eye(3, 8)[np.arange(60) % 3] + noise).astype(np.float32)
+
+
+def test_kmeans_finds_separate_groups(blobs):
+    labels = kmeans(blobs, 3, seed=0)
+    assert labels.dtype == np.int64
+    assert [len(set(labels[first::3])) for first in range(3)] == [1, 1, 1]
+    assert len(set(labels)) == 3
+
+
+def test_kmeans_is_a_function_of_its_seed(blobs):
+    assert np.array_equal(kmeans(blobs, 9, seed=5), kmeans(blobs, 9, seed=5))
+    assert not np.array_equal(kmeans(blobs, 9, seed=5), kmeans(blobs, 9, seed=6))
+    assert kmeans(blobs, 9, seed=Stream(0).integer()).shape == (60,)
+
+
+def test_kmeans_of_repeated_rows_makes_no_empty_cluster(recwarn):
+    rows = np.repeat(np.eye(3, dtype=np.float32), 4, axis=0)
+    assert sorted(np.bincount(kmeans(rows, 10, seed=0))) == [4, 4, 4]
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("k", [0, -1, 61])
+def test_kmeans_needs_a_record_for_every_cluster(blobs, k):
+    with pytest.raises(ConfigError, match=rf"{k} clusters of 60 records, expected between 1 and 60"):
+        kmeans(blobs, k, seed=0)
+
+
+@given(
+    clusters=st.lists(st.integers(0, 5), min_size=1, max_size=80).map(np.array),
+    per_cluster=st.integers(1, 20),
+    seed=st.integers(0, 1000),
+)
+def test_few_shot_takes_so_many_of_each_cluster_or_all(clusters, per_cluster, seed):
+    chosen = few_shot(clusters, per_cluster, Stream(seed).numpy())
+    assert (np.diff(chosen) > 0).all()
+    for name in range(6):
+        assert (clusters[chosen] == name).sum() == min(per_cluster, (clusters == name).sum())
+
+
+def test_few_shot_chooses_at_random():
+    clusters = np.zeros(50, dtype=int)
+    chosen = [tuple(few_shot(clusters, 5, Stream(seed).numpy())) for seed in (0, 0, 1)]
+    assert chosen[0] == chosen[1] != chosen[2]
+    counts = np.bincount(np.concatenate([few_shot(clusters, 5, Stream(seed).numpy()) for seed in range(600)]))
+    assert counts.min() > 30
+    assert counts.max() < 95
+
+
+def test_few_shot_wrong_arguments():
+    with pytest.raises(ConfigError, match="0 records of each cluster"):
+        few_shot(np.zeros(3), 0, Stream(0).numpy())
+    with pytest.raises(DataError, match="no records"):
+        few_shot(np.zeros(0), 1, Stream(0).numpy())

@@ -1,0 +1,139 @@
+"""Text metrics against `rouge_score`, bit for bit, and against their definitions."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from rouge_score.rouge_scorer import RougeScorer
+from rouge_score.tokenize import tokenize
+
+from murmura.errors import DataError
+from murmura.evaluation.text import References, common_prefix, exact_match, rouge_l, token_f1, tokens
+
+ORACLE = RougeScorer(["rouge1", "rougeL"], use_stemmer=False)
+
+# Few words, so that texts have much in common; any separator; and any text at all.
+words = st.lists(
+    st.sampled_from(["the", "Patient,", "took", "5mg", "of", "DR-7", "é", "İ", "薬", "the's"]), max_size=25
+)
+texts = st.one_of(words.map(" ".join), st.text(max_size=60), st.text("aAbB0 .\n\u00e9\u212a\u0130", max_size=40))
+
+
+def oracle(candidate: str, reference: str) -> float:
+    return ORACLE.score(reference, candidate)["rougeL"].fmeasure
+
+
+@settings(deadline=None)
+@given(texts)
+@example("İstanbul \u212aelvin ſ ２ \ud800 e\u0301té")  # letters whose lower case is ASCII, wholly or in part
+def test_tokens(text: str) -> None:
+    assert tokens(text) == tokenize(text, None)
+
+
+@settings(deadline=None)
+@given(texts, texts)
+@example("", "")
+@example("薬", "薬")
+@example("a b c", "c b a")
+def test_rouge_l_is_rouge_scores(candidate: str, reference: str) -> None:
+    assert rouge_l(candidate, reference) == oracle(candidate, reference)
+
+
+@settings(deadline=None)
+@given(texts, texts)
+def test_rouge_l_does_not_care_who_is_the_reference(a: str, b: str) -> None:
+    assert rouge_l(a, b) == pytest.approx(rouge_l(b, a), rel=1e-15)
+
+
+@settings(deadline=None)
+@given(st.lists(texts, max_size=8), texts)
+def test_best_is_the_highest_of_all(references: list[str], candidate: str) -> None:
+    best = max((oracle(candidate, reference) for reference in references), default=0.0)
+    assert References(references).best(candidate) == best
+
+
+@settings(deadline=None)
+@given(
+    st.lists(texts, max_size=8), texts, st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 2 / 3, 0.7, 0.8, 1.0]))
+)
+def test_exceeds_leaves_out_nothing_that_matters(references: list[str], candidate: str, threshold: float) -> None:
+    ours = References(references)
+    best = ours.best(candidate)
+    assert ours.exceeds(candidate, threshold) == (best > threshold)
+    assert not ours.exceeds(candidate, best)  # a tie does not exceed
+
+
+def test_long_texts() -> None:
+    """Past the 64 words of a machine word, at which LCS algorithms change their ways."""
+    generator = random.Random(0)
+    vocabulary = [f"w{i}" for i in range(40)]
+    texts = [" ".join(generator.choices(vocabulary, k=k)) for k in (1, 63, 64, 65, 128, 129, 300)]
+    for reference in texts:
+        for candidate in texts:
+            assert rouge_l(candidate, reference) == oracle(candidate, reference)
+
+
+def test_large_vocabulary() -> None:
+    """Word numbers pass through the surrogates (55,296 ... 57,343) and beyond 65,535."""
+    vocabulary = [f"w{i}" for i in range(70_000)]
+    references = References(" ".join(vocabulary[i : i + 50]) for i in range(0, 70_000, 50))
+    for i in (0, 55_290, 57_340, 65_530, 69_950):
+        block = i // 50 * 50
+        assert references.best(" ".join(vocabulary[block : block + 50])) == 1.0
+        half = " ".join(vocabulary[block : block + 25] + ["unseen"] * 25)
+        assert references.best(half) == 0.5
+
+
+def test_unseen_words_match_nothing() -> None:
+    assert References(["zero one"]).best("alpha beta") == 0.0
+    assert References(["", "?!"]).best("alpha") == 0.0
+
+
+def test_references_grow() -> None:
+    references = References(["one two"])
+    assert not references.exceeds("three four", 0.7)
+    references.add("three four")
+    assert len(references) == 2
+    assert references.exceeds("three four", 0.7)
+
+
+def test_too_many_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("murmura.evaluation.text.sys.maxunicode", 3)
+    references = References(["a b c"])
+    with pytest.raises(DataError, match="more than 3 distinct words"):
+        references.add("c d")
+
+
+@settings(deadline=None)
+@given(texts, texts)
+def test_token_f1_is_rouge_1(candidate: str, reference: str) -> None:
+    assert token_f1(candidate, reference) == ORACLE.score(reference, candidate)["rouge1"].fmeasure
+
+
+def test_token_f1_counts_repeats() -> None:
+    assert token_f1("a a b", "a c") == pytest.approx(2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2))
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference", "same"),
+    [
+        ("Take 5 mg.", " Take  5 mg.\n", True),
+        ("Take 5 mg.", "take 5 mg.", False),
+        ("Take 5 mg.", "Take 5 mg", False),
+        ("薬", "医", False),
+        ("ab", "a b", False),
+    ],
+)
+def test_exact_match(candidate: str, reference: str, same: bool) -> None:
+    assert exact_match(candidate, reference) is same
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 2)), st.lists(st.integers(0, 2)))
+def test_common_prefix(a: list[int], b: list[int]) -> None:
+    n = common_prefix(a, b)
+    assert a[:n] == b[:n]
+    assert n == min(len(a), len(b)) or a[n] != b[n]

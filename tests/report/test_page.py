@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from murmura import report
+from murmura.errors import MurmuraError
+from tests.report.runs import NOISED, metrics, write_run
+
+COUNTED = {"counts": {"drafts.kept": 32, "drafts.too_short": 3}, "events": ["site 'b' did not answer"]}
+
+
+class Outline(HTMLParser):
+    """Tags that are never closed, ids, and what the page refers to."""
+
+    VOID = frozenset({"meta", "br", "link", "img", "hr", "input"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.ids: list[str] = []
+        self.targets: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("src", "href", "xlink:href", "srcset", "action", "data"):
+                self.targets.append(value)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def page_of(tmp_path, *folders):
+    return report.build(folders, tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.fixture
+def several(tmp_path):
+    seeds = [write_run(tmp_path / f"avg-{seed}", seed=seed) for seed in range(2)]
+    rows = [metrics(0), metrics(1, **COUNTED), metrics(2)]
+    other = write_run(tmp_path / "pit", method="FewFedPIT β=0.5", rows=rows)
+    return page_of(tmp_path, *seeds, other)
+
+
+def test_the_page_is_well_formed_and_needs_nothing_from_outside(several):
+    outline = Outline()
+    outline.feed(several)
+    outline.close()
+    assert outline.open == []
+    assert len(outline.ids) == len(set(outline.ids))
+    assert outline.targets and all(target.startswith("#") for target in outline.targets)
+    assert {target[1:] for target in outline.targets} <= set(outline.ids)
+    assert not outline.tags & {"script", "link", "img", "iframe", "object"}
+    assert "://" not in several
+    assert not re.search(r"@import|url\((?!#)", several)
+
+
+def test_it_has_every_picture_and_section(several):
+    titles = re.findall(r"<h[23]>([^<]+)</h", several)
+    for title in (
+        "Leakage against held-out ROUGE-L", "Leakage against held-out loss", "Held-out loss", "Held-out ROUGE-L",
+        "Members and non-members", "Leakage", "What left the sites", "Sites", "Where the time went",
+        "What became of the generated text", "Events",
+    ):  # fmt: skip
+        assert title in titles
+    assert several.count("<figure>") == 6
+    assert "FedAvg and FewFedPIT β=0.5</h1>" in several
+    assert "mean ± sd of 2 seeds" in several
+    assert "site &#39;b&#39; did not answer" in several
+    assert re.search(r"<dt>too short</dt>.*?<dd>3</dd>", several, re.DOTALL)
+
+
+def test_pictures_take_every_colour_from_the_page(several):
+    pictures = re.findall(r"<figure>.*?</figure>", several, re.DOTALL)
+    drawn = "".join(pictures)
+    assert not re.search(r"[: \"]#[0-9a-f]{6}\b", drawn)
+    assert {"var(--series-1)", "var(--series-2)"} <= set(re.findall(r"var\(--[\w-]+\)", drawn))
+    assert "font-family" not in drawn
+    used = set(re.findall(r"var\((--[\w-]+)\)", several))
+    dark = several[several.index("prefers-color-scheme: dark") :]
+    for scheme in (several, dark[: dark.index("\n}")]):
+        assert used <= set(re.findall(r"(--[\w-]+):", scheme))
+
+
+def test_the_same_runs_give_the_same_bytes(tmp_path):
+    folder = write_run(tmp_path / "a")
+    assert page_of(tmp_path / "1", folder) == page_of(tmp_path / "2", folder)
+
+
+def test_names_are_escaped(tmp_path):
+    hostile = "<script>alert(1)</script>"
+    rows = [
+        metrics(0),
+        metrics(1, events=[hostile], seconds={hostile: 1.0}, counts={f"a.{hostile}": 1}, **{hostile: 1}),
+    ]
+    folder = write_run(
+        tmp_path / "a", method=hostile, rows=rows, sites=[{"site": hostile}], disclosure=[{"field": hostile}]
+    )
+    page = page_of(tmp_path, folder)
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;alert(1)") >= 7
+
+
+def test_a_run_that_measured_nothing_still_has_a_page_of_dashes(tmp_path):
+    folder = write_run(tmp_path / "a", rows=[{"round": 0}, {"round": 1, "leakage": None}], finished=False)
+    for name in ("sites.json", "disclosure.json", "environment.json", "config.toml"):
+        (folder / name).unlink()
+    page = page_of(tmp_path, folder)
+    assert "<figure>" not in page
+    assert len(re.findall(r"<td class=\"n\" data-name=\"[^\"]+\"><div>–</div></td>", page)) == 8
+    assert "what left the sites cannot be known" in page
+    assert "No ε" not in page
+    assert "unfinished: round 1" in page
+    assert "<strong>Unfinished:</strong> a stopped" in page
+
+
+def test_one_measured_round_is_enough_for_pictures(tmp_path):
+    assert page_of(tmp_path, write_run(tmp_path / "a", rows=[metrics(2)])).count("<figure>") == 6
+
+
+def test_no_epsilon_is_stated_and_a_mix_is_not_called_private(tmp_path):
+    page = page_of(tmp_path, write_run(tmp_path / "a"))
+    assert "Nothing here was protected by differential privacy" in page
+    assert "neither is a mix of adapters" in page
+    assert "No ε" in page
+
+
+def test_the_sentence_goes_where_an_entry_has_differential_privacy(tmp_path):
+    noised = write_run(tmp_path / "a", method="DP-LoRA", disclosure=NOISED)
+    assert "No ε" not in page_of(tmp_path / "1", noised)
+    both = page_of(tmp_path / "2", noised, write_run(tmp_path / "b"), write_run(tmp_path / "c", method="LocIT"))
+    assert "FedAvg and LocIT: nothing here was protected" in both
+
+
+@pytest.mark.parametrize(
+    ("protection", "differential"),
+    [("none", False), ("no DP", False), ("secure sum", False), ("adapter", False), ("dp", True), ("central_dp", True),
+     ("LDP", True), ("differentially private (Gaussian)", True), (None, False)],
+)  # fmt: skip
+def test_what_counts_as_differential_privacy(tmp_path, protection, differential):
+    entry = {"field": "adapter", "protection": protection}
+    page = page_of(tmp_path, write_run(tmp_path / "a", disclosure=[entry]))
+    assert ("No ε" not in page) == differential
+
+
+def test_nothing_sent_is_said(tmp_path):
+    assert "Nothing left any site." in page_of(tmp_path, write_run(tmp_path / "a", disclosure=[]))
+
+
+def test_methods_that_release_the_same_share_a_disclosure_table(tmp_path, several):
+    assert several.count('class="stack releases"') == 1
+    odd = write_run(tmp_path / "odd", seed=9, disclosure=NOISED)
+    split = page_of(tmp_path / "2", tmp_path / "avg-0", odd)
+    assert split.count('class="stack releases"') == 2
+    assert '<span class="sub">odd</span>' in split
+
+
+def test_time_outside_phases_is_shown_as_other(tmp_path):
+    page = page_of(tmp_path, write_run(tmp_path / "a"))  # 90 s of wall time; train 36 s, evaluate 18 s
+    times = re.findall(r"<dt>(\w+)</dt>\s*<dd class=\"bar\"[^\n]*</dd>\s*<dd>([^<]+)</dd>", page)
+    assert times == [("train", "36.0 s"), ("evaluate", "18.0 s"), ("other", "36.0 s")]
+
+
+def test_sites_add_up_and_keep_their_dashes(tmp_path):
+    page = page_of(tmp_path, write_run(tmp_path / "a"))
+    cells = [
+        re.findall(r"<td class=\"n\">([^<]+)</td>", line)
+        for line in page.splitlines()
+        if "skin" in line or "All sites" in line
+    ]
+    assert cells == [["30", "30", "0", "–"], ["54", "52", "1", "2"]]
+
+
+def test_a_page_that_cannot_be_written_is_a_readable_error(tmp_path):
+    folder = write_run(tmp_path / "a")
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file" / "report.html", tmp_path):
+        with pytest.raises(MurmuraError, match="the page cannot be written"):
+            report.build([folder], out)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_pictures_leave_matplotlib_as_it_was(tmp_path):
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    with matplotlib.rc_context({"axes.facecolor": "#123456", "font.size": 30}):
+        odd = page_of(tmp_path / "1", write_run(tmp_path / "a"))
+    assert dict(matplotlib.rcParams) == before
+    assert odd == page_of(tmp_path / "2", tmp_path / "a")

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from murmura import report
+from murmura.report.table import COLUMNS, Cell
+from tests.report.runs import metrics, write_run
+
+
+def rows_of(*folders):
+    return report.table(report.read_all(folders))
+
+
+def texts(row):
+    return [column.value(row.cells[column.key]) for column in COLUMNS]
+
+
+def test_a_single_run_is_shown_as_it_is(tmp_path):
+    (row,) = rows_of(write_run(tmp_path / "a"))
+    assert (row.label, row.remark, row.state) == ("FedAvg", "seed 0", "")
+    assert texts(row) == ["2.000", "0.250", "+0.125", "+0.250", "4.50 MB", "9.00 MB", "90.0 s", "1.65 GB"]
+    assert [column.spread(row.cells[column.key]) for column in COLUMNS] == [""] * len(COLUMNS)
+    assert row.before("heldout_loss").mean == 2.25
+
+
+def test_what_was_not_measured_is_a_dash_never_zero(tmp_path):
+    (row,) = rows_of(write_run(tmp_path / "a", rows=[{"round": 0}], finished=False))
+    assert texts(row) == ["–"] * len(COLUMNS)
+
+
+def test_zero_is_not_a_dash(tmp_path):
+    (row,) = rows_of(write_run(tmp_path / "a", rows=[metrics(0, bytes_up=0, leakage=0.0)], finished=False))
+    assert texts(row)[2] == "0.000"
+    assert texts(row)[4] == "0 B"
+
+
+def test_seeds_of_one_method_become_mean_and_sample_standard_deviation(tmp_path):
+    losses = (1.0, 2.0, 4.0)
+    folders = [
+        write_run(tmp_path / f"s{seed}", seed=seed, rows=[metrics(0), metrics(2, heldout_loss=loss)])
+        for seed, loss in enumerate(losses)
+    ]
+    (row,) = rows_of(*folders)
+    assert (row.seeds, row.remark) == ((0, 1, 2), "mean ± sd of 3 seeds")
+    cell = row.cells["heldout_loss"]
+    assert cell.n == 3
+    assert cell.mean == pytest.approx(7 / 3)
+    # squared deviations 16/9, 1/9, 25/9: their sum 42/9, divided by n - 1 = 2
+    assert cell.sd == pytest.approx(math.sqrt(7 / 3))
+    loss = COLUMNS[0]
+    assert (loss.value(cell), loss.spread(cell)) == ("2.333", "± 1.528")
+    assert COLUMNS[4].spread(row.cells["bytes_up"]) == "± 0"
+
+
+def test_seeds_without_a_figure_do_not_count_as_zero(tmp_path):
+    folders = [
+        write_run(tmp_path / f"s{seed}", seed=seed, rows=[metrics(2, leakage=leakage)])
+        for seed, leakage in enumerate((0.25, None, 0.75))
+    ]
+    (row,) = rows_of(*folders)
+    assert row.cells["leakage"] == Cell(0.5, pytest.approx(math.sqrt(0.125)), 2)
+
+
+def test_methods_keep_their_own_rows_in_the_order_given(tmp_path):
+    a0 = write_run(tmp_path / "a0", method="FedProx", seed=0)
+    b0 = write_run(tmp_path / "b0", method="FedAvg", seed=0)
+    a1 = write_run(tmp_path / "a1", method="FedProx", seed=1)
+    assert [(row.label, row.seeds) for row in rows_of(a0, b0, a1)] == [("FedProx", (0, 1)), ("FedAvg", (0,))]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"seed": 0}, {"seed": 1, "model": "large"}, {"seed": 1, "rows": [metrics(1)]}, {"seed": 1, "finished": False},
+     {"seed": None}, {"seed": 1, "sites": [{"site": "only"}]}],
+)  # fmt: skip
+def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(tmp_path, other):
+    rows = rows_of(write_run(tmp_path / "a"), write_run(tmp_path / "b", **other))
+    assert [len(row.runs) for row in rows] == [1, 1]
+    assert len({row.label for row in rows}) == 2
+
+
+def test_equal_names_in_different_folders_are_told_apart(tmp_path):
+    rows = rows_of(write_run(tmp_path / "x" / "run"), write_run(tmp_path / "y" / "run"))
+    assert [row.label for row in rows] == [f"FedAvg ({tmp_path / name / 'run'})" for name in "xy"]
+
+
+def test_an_unfinished_run_says_how_far_it_came(tmp_path):
+    (row,) = rows_of(write_run(tmp_path / "a", rows=[metrics(0), metrics(1)], finished=False))
+    assert (row.finished, row.state) == (False, "unfinished: round 1 of 2")
+
+
+def test_a_series_skips_rounds_without_the_figure(tmp_path):
+    folders = [
+        write_run(
+            tmp_path / f"s{seed}", seed=seed, rows=[metrics(0), metrics(1, leakage=None), metrics(2, leakage=leak)]
+        )
+        for seed, leak in enumerate((0.5, 1.0))
+    ]
+    (row,) = rows_of(*folders)
+    points = row.series("leakage")
+    assert [(point.round, point.cell.mean) for point in points] == [(0, 0.0), (2, 0.75)]
+    assert points[1].cell.sd == pytest.approx(math.sqrt(0.125))

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from murmura.errors import ModelError
+from murmura.retrieval.encoder import Encoder
+
+TEXTS = ["fever", "the rash on her skin spread to the heart", "blood test on monday", "a dose", "fever"]
+
+
+@pytest.fixture(scope="module")
+def folder(tokenizer, tmp_path_factory):
+    """A tiny BERT; sentence-transformers averages its vectors where a folder says nothing else."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("encoder")
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+    )
+    BertModel(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def test_vectors_are_unit_float32_in_the_texts_order(folder):
+    vectors = Encoder(str(folder), device="cpu").encode(TEXTS)
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (5, 32)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(1.0, abs=1e-5)
+    assert np.allclose(vectors[0], vectors[4], atol=1e-6)
+    assert not np.allclose(vectors[0], vectors[3], atol=1e-2)
+
+
+def test_batches_do_not_change_the_vectors(folder):
+    whole = Encoder(str(folder), device="cpu").encode(TEXTS)
+    for size in (1, 4):
+        assert np.allclose(Encoder(str(folder), batch_size=size, device="cpu").encode(TEXTS), whole, atol=1e-5)
+
+
+def test_vectors_equal_the_librarys_own(folder):
+    from sentence_transformers import SentenceTransformer
+
+    reference = SentenceTransformer(str(folder), device="cpu").encode(TEXTS, normalize_embeddings=True)
+    assert np.allclose(Encoder(str(folder), device="cpu").encode(TEXTS), reference, atol=1e-5)
+
+
+def test_no_texts_are_no_vectors_of_the_right_length(folder):
+    assert Encoder(str(folder), device="cpu").encode([]).shape == (0, 32)
+
+
+def test_the_model_is_loaded_when_it_is_needed(tmp_path):
+    encoder = Encoder(str(tmp_path / "absent"))
+    with pytest.raises(ModelError, match="absent"):
+        encoder.encode(["fever"])
+
+
+@pytest.mark.real
+def test_minilm_places_like_meanings_together():
+    fever, temperature, shares = Encoder(device="cpu").encode(
+        ["She is running a fever.", "The patient has a high temperature.", "The shares rose on Monday."]
+    )
+    assert fever @ temperature > 0.4
+    assert abs(fever @ shares) < 0.2

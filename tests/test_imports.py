@@ -1,0 +1,119 @@
+"""Imports point down one list, and the command line starts without heavy libraries."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import murmura
+
+ORDER = (
+    ("cli",), ("experiment",), ("methods",), ("federation",), ("audit",), ("evaluation",), ("workbench",),
+    ("generation",), ("aggregation",), ("training",), ("retrieval",), ("privacy",), ("data",), ("report",), ("models",),
+    ("config", "progress", "streams", "errors"),
+)  # fmt: skip
+RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+HEAVY = ("torch", "transformers", "sklearn", "datasets", "sentence_transformers", "matplotlib", "peft", "numpy")
+
+SOURCE = Path(murmura.__file__).parent
+
+
+def test_imports_point_down_the_list():
+    assert list(breaches(SOURCE)) == []
+
+
+def test_every_part_has_a_place_in_the_list():
+    parts = {path.stem for path in SOURCE.glob("*.py")} | {path.parent.name for path in SOURCE.glob("*/*.py")}
+    assert parts - {"__init__", "__main__"} <= RANK.keys()
+
+
+def test_an_upward_import_is_found_however_it_is_written(tmp_path):
+    write(tmp_path, "data/files.py", "import murmura.training.bank")
+    write(tmp_path, "data/hub.py", "from murmura import training")
+    write(tmp_path, "data/deep/own.py", "from ...training import bank\nfrom .. import files")
+    write(tmp_path, "errors.py", "def late():\n    from murmura.models import load")
+    write(tmp_path, "training/bank.py", "from murmura.data import files\nfrom murmura import __version__")
+    write(tmp_path, "models.py", "from murmura.nowhere import x")
+    write(
+        tmp_path,
+        "streams.py",
+        "import typing\nfrom typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from murmura.cli import app\nelse:\n    from murmura.report import page\n"
+        "if typing.TYPE_CHECKING:\n    import murmura.cli",
+    )
+    assert sorted(breaches(tmp_path)) == [
+        "data/deep/own.py: training",
+        "data/files.py: training",
+        "data/hub.py: training",
+        "errors.py: models",
+        "models.py: nowhere",
+        "streams.py: report",
+    ]
+
+
+def test_help_and_the_command_line_load_nothing_heavy():
+    program = (
+        "import sys\nfrom murmura.cli import app\n"
+        "try:\n    app(['--help'], prog_name='murmura')\nexcept SystemExit as end:\n    assert end.code in (None, 0)\n"
+        f"print('LOADED', *(name for name in {HEAVY!r} if name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "Usage: murmura" in done.stdout
+    assert done.stdout.splitlines()[-1].split() == ["LOADED"]
+
+
+def test_the_names_that_murmura_exports_are_there_and_no_others():
+    for name in murmura.__all__:
+        assert getattr(murmura, name)
+    assert murmura.Experiment.__name__ == "Experiment"
+    assert callable(murmura.run)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        murmura.nothing  # noqa: B018
+
+
+def breaches(source: Path) -> Iterator[str]:
+    """Imports that do not point down, as ``file: part``; what only a type checker reads is free."""
+    for path in sorted(source.rglob("*.py")):
+        module = path.relative_to(source).with_suffix("").parts
+        if module in (("__init__",), ("__main__",)):
+            continue
+        for part in imported(ast.parse(path.read_text(encoding="utf-8")), module):
+            if part != module[0] and RANK.get(part, -1) < RANK[module[0]]:
+                yield f"{path.relative_to(source).as_posix()}: {part}"
+
+
+def imported(node: ast.AST, module: tuple[str, ...]) -> Iterator[str]:
+    """The parts of murmura that a module imports, anywhere in it."""
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        package = ("murmura", *module)[: -node.level] if node.level else ()
+        start = ".".join((*package, *([node.module] if node.module else [])))
+        names = [f"{start}.{alias.name}" for alias in node.names]
+    else:
+        names = []
+    for name in names:
+        top, _, rest = name.partition(".")
+        part = rest.partition(".")[0]
+        if top == "murmura" and part not in ("", "__version__"):
+            yield part
+    for child in children(node):
+        yield from imported(child, module)
+
+
+def children(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+        yield from node.orelse
+    else:
+        yield from ast.iter_child_nodes(node)
+
+
+def write(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
