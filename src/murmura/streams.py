@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from dataclasses import dataclass
+from operator import index
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class Stream:
     path: tuple[str | int, ...] = ()
 
     def __truediv__(self, name: str | int) -> Stream:
-        return Stream(self.seed, (*self.path, name))
+        # numpy's integers print differently, so they would lead elsewhere than the same number of Python's.
+        return Stream(self.seed, (*self.path, name if isinstance(name, str) else index(name)))
 
     def integer(self) -> int:
         """A 63-bit integer derived by hashing the seed and the path (BLAKE2b)."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from murmura.data.encoding import Encoded, encode
+from murmura.data.encoding import Encoded, encode, plain_ids
 from murmura.data.records import Instruction
 from murmura.data.templates import Template
 from murmura.generation.local import Completion, complete
-from murmura.generation.scoring import Score, score
+from murmura.generation.scoring import Score, energies, score
 from murmura.progress import phase
 from murmura.training.adapter import State
 from murmura.training.bank import Bank
@@ -59,6 +59,15 @@ class Workbench:
         """The encodings of those records that fit."""
         return [encoded for encoded in map(self.encode, records) if encoded is not None]
 
+    @property
+    def context(self) -> int | None:
+        """Most tokens of a text that the model was made for, or None where its config does not say."""
+        return getattr(self.bank.model.config, "max_position_embeddings", None)
+
+    def prompt_ids(self, text: str) -> list[int]:
+        """Ids of a prompt that no template stands around."""
+        return plain_ids([text], self.tokenizer)[0]
+
     def load(self, adapters: Sequence[State]) -> list[int]:
         """Put adapters into the bank, each different one once; returns the slot of each."""
         distinct = list({id(adapter): adapter for adapter in adapters}.values())
@@ -68,7 +77,7 @@ class Workbench:
 
     def write(
         self, adapters: Sequence[State], prompts: Sequence[Sequence[int]], limits: Sequence[int], *,
-        stop: Sequence[str] = (), description: str = "generate",
+        stop: Sequence[str] = (), halt: Callable[[str], bool] | None = None, description: str = "generate",
     ) -> list[Completion]:  # fmt: skip
         """Continue ``prompts[i]`` greedily with ``adapters[i]``, at most ``limits[i]`` tokens."""
         results: dict[int, Completion] = {}
@@ -77,7 +86,7 @@ class Workbench:
                 slots = self.load([adapters[i] for i in chosen])
                 written = complete(
                     self.bank, self.tokenizer, [prompts[i] for i in chosen], slots, [limits[i] for i in chosen],
-                    stop=stop, rows=self.decode_rows, description=description,
+                    stop=stop, halt=halt, rows=self.decode_rows, description=description,
                 )  # fmt: skip
                 results.update(zip(chosen, written, strict=True))
         return [results[i] for i in range(len(prompts))]
@@ -93,6 +102,19 @@ class Workbench:
                     tokens_per_pass=2 * self.training.tokens_per_pass, description=description,
                 )  # fmt: skip
                 results.update(zip(chosen, scores, strict=True))
+        return [results[i] for i in range(len(items))]
+
+    def energies(self, adapters: Sequence[State], items: Sequence[Encoded], *, temperature: float) -> list[float]:
+        """Mean free energy of ``items[i]``'s response under ``adapters[i]``."""
+        results: dict[int, float] = {}
+        with phase("score"):
+            for chosen in self._chunks(adapters):
+                slots = self.load([adapters[i] for i in chosen])
+                found = energies(
+                    self.bank, [items[i] for i in chosen], slots, temperature=temperature,
+                    tokens_per_pass=2 * self.training.tokens_per_pass,
+                )  # fmt: skip
+                results.update(zip(chosen, found, strict=True))
         return [results[i] for i in range(len(items))]
 
     def _chunks(self, adapters: Sequence[State]) -> list[list[int]]:

@@ -40,6 +40,7 @@ def test_the_languages_models_parts_are_there(smollm):
         ("take  2 ½ tablets\n", "take|ĠĠ|2|Ġ|Â½|Ġtablets|Ċ"),
         ("<|im_start|>user\nhi<|im_end|>\n", "<|im_start|>|user|Ċ|hi|<|im_end|>|Ċ"),
         (" It's\ta café", "ĠIt|'s|ĉ|a|ĠcafÃ©"),
+        ("<0x41> ,▁ do n't .", "<|0|x|4|1|>|Ġ,|âĸ|ģ|Ġdo|Ġn|'t|Ġ."),
     ],
 )
 def test_the_tokenizer_cuts_as_the_original_and_loses_nothing(smollm, text, tokens):

@@ -19,6 +19,9 @@ def report(
             help="The HTML page. Default: report.html in the run folder; of several runs, in the current folder.",
         ),
     ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Also write the table as Markdown.")
+    ] = None,
 ) -> None:
     """Print the table of one or several runs and write their report as one HTML page."""
     from murmura import report as reports
@@ -27,3 +30,5 @@ def report(
     reports.show(reports.table(records))
     page = reports.write(records, out or (runs[0] if len(records) == 1 else Path()) / "report.html")
     typer.echo(f"Report: {page}")
+    if markdown is not None:
+        markdown.write_text(reports.markdown(reports.table(records)), encoding="utf-8")

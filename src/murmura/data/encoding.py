@@ -125,6 +125,12 @@ def encode_response(
     return _Encoder(template, tokenizer, max_length).encode_response(record)
 
 
+def plain_ids(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+    """The ids of texts that no template stands around, with the beginning-of-sequence token where the tokenizer sets
+    one."""
+    return _with_bos(_tokenise(texts, tokenizer), _opening(tokenizer))
+
+
 class _Encoder:
     """What ``encode`` needs to know of a tokenizer, found out once."""
 
@@ -136,8 +142,7 @@ class _Encoder:
             )
         self._template, self._tokenizer, self._max_length = template, tokenizer, max_length
         self._eos: int = tokenizer.eos_token_id
-        bos = tokenizer.bos_token_id
-        self._opens_with_bos = bos is not None and tokenizer("a")["input_ids"][:1] == [bos]
+        self._bos = _opening(tokenizer)
 
     def encode(self, records: Sequence[Instruction]) -> list[Encoded | None]:
         prompts = self._prompts([self._template.prompt(record) for record in records])
@@ -169,21 +174,28 @@ class _Encoder:
         return _longest(record.instruction, lambda text: fitting(replace(bare, instruction=text)) if text else [])
 
     def _prompts(self, texts: list[str]) -> list[list[int]]:
-        """With the beginning-of-sequence token, once, where the tokenizer sets one: chat templates write it too."""
-        ids = self._tokenise(texts)
-        if not self._opens_with_bos:
-            return ids
-        bos = self._tokenizer.bos_token_id
-        return [found if found[:1] == [bos] else [bos, *found] for found in ids]
+        return _with_bos(_tokenise(texts, self._tokenizer), self._bos)
 
     def _responses(self, records: Sequence[Instruction]) -> list[list[int]]:
-        return [[*ids, self._eos] for ids in self._tokenise([record.output for record in records])]
+        return [[*ids, self._eos] for ids in _tokenise([r.output for r in records], self._tokenizer)]
 
-    def _tokenise(self, texts: list[str]) -> list[list[int]]:
-        if not texts:
-            return []
-        # verbose: no warning for texts longer than the model's context, since they are shortened here
-        return self._tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+
+def _tokenise(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+    if not texts:
+        return []
+    # verbose: no warning for texts longer than the model's context, since they are shortened here
+    return tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+
+
+def _opening(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The beginning-of-sequence token, where the tokenizer sets one by itself."""
+    bos = tokenizer.bos_token_id
+    return bos if bos is not None and tokenizer("a")["input_ids"][:1] == [bos] else None
+
+
+def _with_bos(ids: list[list[int]], bos: int | None) -> list[list[int]]:
+    """The token in front, once: chat templates write it too."""
+    return ids if bos is None else [found if found[:1] == [bos] else [bos, *found] for found in ids]
 
 
 def _longest(text: str, attempt: Callable[[str], list[int] | None]) -> list[int] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from murmura.training.bank import Bank
 
 @dataclass(frozen=True)
 class Completion:
-    """What a model wrote. ``finished`` is False when it was cut off by the token limit.
+    """What a model wrote. ``finished`` is False when it was cut off: by the token limit, or halted.
 
     ``ids`` are the tokens without the end-of-sequence token; ``text`` ends before the first stop string.
     """
@@ -31,6 +31,7 @@ class _Row:
     limit: int
     ids: list[int] = field(default_factory=list)
     finished: bool = False
+    halted: bool = False
 
 
 @torch.no_grad()
@@ -42,6 +43,7 @@ def complete(
     limits: Sequence[int],
     *,
     stop: Sequence[str] = (),
+    halt: Callable[[str], bool] | None = None,
     rows: int = 32,
     description: str = "generate",
 ) -> list[Completion]:
@@ -52,6 +54,7 @@ def complete(
         slots: the bank slot that writes each continuation.
         limits: most tokens to write for each prompt.
         stop: a continuation ends where one of these first appears in it.
+        halt: a continuation is cut off as soon as this holds for its text so far, for one that gets nowhere.
         rows: prompts decoded together; a finished row leaves the batch. It changes no result beyond float rounding.
 
     Returns:
@@ -63,7 +66,7 @@ def complete(
         for start in range(0, len(order), rows):
             chosen = order[start : start + rows]
             batch = [_Row(i, limits[i]) for i in chosen]
-            _decode(bank, tokenizer, batch, [prompts[i] for i in chosen], [slots[i] for i in chosen], stop)
+            _decode(bank, tokenizer, batch, [prompts[i] for i in chosen], [slots[i] for i in chosen], stop, halt)
             for row in batch:
                 results[row.index] = _completion(row, tokenizer, stop)
             progress.advance(len(batch))
@@ -71,7 +74,13 @@ def complete(
 
 
 def _decode(
-    bank: Bank, tokenizer: Any, batch: list[_Row], prompts: list[Sequence[int]], slots: list[int], stop: Sequence[str]
+    bank: Bank,
+    tokenizer: Any,
+    batch: list[_Row],
+    prompts: list[Sequence[int]],
+    slots: list[int],
+    stop: Sequence[str],
+    halt: Callable[[str], bool] | None,
 ) -> None:
     """One batch, left-padded, until every row has ended; fills the rows' ``ids`` and ``finished``."""
     from transformers import DynamicCache
@@ -94,8 +103,8 @@ def _decode(
         )
         ids = out.logits[:, -1].argmax(-1, keepdim=True)
         for row, token in zip(active, ids[:, 0].tolist(), strict=True):
-            _advance(row, token, ends, stop, tokenizer)
-        running = [i for i, row in enumerate(active) if not row.finished and len(row.ids) < row.limit]
+            _advance(row, token, ends, stop, halt, tokenizer)
+        running = [i for i, row in enumerate(active) if not (row.finished or row.halted) and len(row.ids) < row.limit]
         if not running:
             return
         mask = torch.cat([mask, mask.new_ones(len(active), 1)], 1)
@@ -108,7 +117,9 @@ def _decode(
             bank.route(route)
 
 
-def _advance(row: _Row, token: int, ends: set[int], stop: Sequence[str], tokenizer: Any) -> None:
+def _advance(
+    row: _Row, token: int, ends: set[int], stop: Sequence[str], halt: Callable[[str], bool] | None, tokenizer: Any
+) -> None:
     if token in ends:
         row.finished = True
         return
@@ -117,6 +128,8 @@ def _advance(row: _Row, token: int, ends: set[int], stop: Sequence[str], tokeniz
         # A stop string is a few tokens long; the tail is enough to see it appear.
         tail = tokenizer.decode(row.ids[-16:], skip_special_tokens=True)
         row.finished = any(text in tail for text in stop)
+    if halt is not None and not row.finished:
+        row.halted = halt(tokenizer.decode(row.ids, skip_special_tokens=True))
 
 
 def _completion(row: _Row, tokenizer: Any, stop: Sequence[str]) -> Completion:

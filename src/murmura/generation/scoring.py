@@ -49,3 +49,35 @@ def score(
                 results[i] = Score(total, count)
             progress.advance(len(group))
     return [result for result in results if result is not None]
+
+
+def energies(
+    bank: Bank,
+    items: Sequence[Sequenced],
+    slots: Sequence[int],
+    *,
+    temperature: float,
+    tokens_per_pass: int,
+    description: str = "energies",
+) -> list[float]:
+    """Mean free energy of each record's labelled positions under its slot's adapter; see ``Head.free_energy``.
+
+    Args:
+        items: encoded records; labels say which positions count, at least one each.
+        slots: the bank slot that reads each record.
+        temperature: T of the free energy.
+        tokens_per_pass: padded tokens that go through the model at once.
+    """
+    results = [0.0] * len(items)
+    route = torch.tensor(slots, dtype=torch.long)
+    with bar(description, len(items)) as progress:
+        for group in micro_batches(items, tokens_per_pass):
+            ids, labels = collate([items[i] for i in group], bank.device)
+            bank.route(route[group])
+            energy, row = bank.head.free_energy(ids, labels, temperature)
+            sums = torch.zeros(len(group), dtype=torch.float64, device=bank.device).index_add_(0, row, energy.double())
+            means = sums / torch.bincount(row, minlength=len(group))
+            for i, mean in zip(group, means.tolist(), strict=True):
+                results[i] = mean
+            progress.advance(len(group))
+    return results

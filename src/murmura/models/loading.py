@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -106,6 +107,8 @@ def _quantized(quantization: Quantization, dtype: torch.dtype) -> object:
     from transformers import BitsAndBytesConfig
 
     if quantization == "int8":
+        # It computes in float16 whatever comes in, and says so at every product.
+        logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
         return BitsAndBytesConfig(load_in_8bit=True)
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
 

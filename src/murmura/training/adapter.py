@@ -39,6 +39,7 @@ def subtract(first: State, second: State) -> State:
 
 
 def zeros_like(state: State) -> State:
+    """Zeros of the same names and shapes."""
     return {name: torch.zeros_like(tensor) for name, tensor in state.items()}
 
 
@@ -48,8 +49,9 @@ def nbytes(state: Mapping[str, torch.Tensor]) -> int:
 
 
 def save_peft(
-    folder: Path, state: State, spec: LoraSpec, base_name: str, *, fan_in_fan_out: bool = False, task_type: str = "CAUSAL_LM"
-) -> None:
+    folder: Path, state: State, spec: LoraSpec, base_name: str, *,
+    fan_in_fan_out: bool = False, task_type: str = "CAUSAL_LM",
+) -> None:  # fmt: skip
     """Write a PEFT folder.
 
     Args:
@@ -123,5 +125,6 @@ def _same_tensors(first: State, second: State) -> None:
         odd = sorted(first.keys() ^ second.keys())
         raise ModelError(f"two adapters do not have the same tensors: {odd[0]} is in one of them only")
     for name in first:
-        if first[name].shape != second[name].shape:
-            raise ModelError(f"{name} has shape {tuple(first[name].shape)} in one adapter, {tuple(second[name].shape)} in another")
+        ours, theirs = tuple(first[name].shape), tuple(second[name].shape)
+        if ours != theirs:
+            raise ModelError(f"{name} has shape {ours} in one adapter, {theirs} in another")

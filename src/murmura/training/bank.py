@@ -1,8 +1,8 @@
 """One resident model with a slot of trainable tensors per site.
 
-The base model is loaded once. Every adapter target becomes a ``BankLayer``; the factors of all layers of one slot lie in
-one row of a flat float32 buffer ``flat[K, P]``, of which each layer's A and B are views. So an optimiser has one tensor,
-a site's adapter is one row, and a norm per site is one reduction.
+The base model is loaded once. Every adapter target becomes a ``BankLayer``; the factors of all layers of one slot lie
+in one row of a flat float32 buffer ``flat[K, P]``, of which each layer's A and B are views. So an optimiser has one
+tensor, a site's adapter is one row, and a norm per site is one reduction.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Bank:
     """The resident model and its slots.
 
     Args:
-        model: a transformers causal or masked language model; it is changed in place.
+        model: a transformers causal or masked language model; it is changed in place, and its own dropout stays off.
         lora: the adapter's spec, or None to train all parameters (one slot only, model in float32).
 
     Raises:
@@ -59,6 +59,7 @@ class Bank:
         self._layers: dict[str, BankLayer] = {}
         self._parameters: dict[str, nn.Parameter] = {}
         self.manifest = self._inject(lora) if lora else self._adopt()
+        self.head.adapted(self._layers)
         self.size = self.manifest[-1].stop
         self.flat = torch.zeros(0, self.size, device=self.device)
         self.grad = torch.zeros(0, self.size, device=self.device)
@@ -195,6 +196,7 @@ class Bank:
                 warnings.filterwarnings("ignore", message="grad and param do not obey the gradient layout contract")
                 yield parameter
         finally:
+            self.routing.generators = None
             for leaf in leaves:
                 leaf.requires_grad_(False)
                 leaf.grad = None
@@ -248,7 +250,7 @@ def target_names(model: nn.Module, targets: Sequence[str]) -> list[str]:
         return [
             name
             for name, module in model.named_modules()
-            if module is not head and ("Linear" in type(module).__name__ or is_conv1d(module)) and "cls." not in name
+            if module is not head and _is_linear(module) and not name.startswith("cls.")
         ]
     if tuple(targets) == ("default",):
         from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as DEFAULTS
@@ -262,7 +264,12 @@ def target_names(model: nn.Module, targets: Sequence[str]) -> list[str]:
     for target in targets:
         matches = [name for name in modules if name == target or name.endswith("." + target)]
         if not matches:
-            kinds = sorted({n.rpartition(".")[2] for n, m in modules.items() if "Linear" in type(m).__name__ or is_conv1d(m)})
-            raise ModelError(f"no module of the model is called {target}", fix=f"lora.targets may name: {', '.join(kinds)}.")
+            kinds = sorted({name.rpartition(".")[2] for name, module in modules.items() if _is_linear(module)})
+            what = f"no module of the model is called {target}"
+            raise ModelError(what, fix=f"lora.targets may name: {', '.join(kinds)}.")
         found.update(dict.fromkeys(matches))
     return [name for name in modules if name in found]
+
+
+def _is_linear(module: nn.Module) -> bool:
+    return "Linear" in type(module).__name__ or is_conv1d(module)

@@ -7,12 +7,14 @@ chunk by chunk in the forward pass, and the logits are dropped.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+_HEADS = ("lm_head", "cls", "embed_out")  # what transformers calls the output head
 _CHUNK = 1024  # label positions whose logits exist at one time
 
 
@@ -29,7 +31,7 @@ class Head:
         backbone = getattr(model, "base_model", None)
         self.backbone: Any = backbone if backbone is not model else None
         self.project: nn.Module | None = next(
-            (getattr(model, n) for n in ("lm_head", "cls", "embed_out") if isinstance(getattr(model, n, None), nn.Module)),
+            (getattr(model, n) for n in _HEADS if isinstance(getattr(model, n, None), nn.Module)),
             None,
         )
         self.is_linear = isinstance(self.project, nn.Linear)
@@ -40,7 +42,16 @@ class Head:
         ids = torch.tensor([[1, 2]], device=next(self.model.parameters()).device)
         assert self.project is not None
         direct = self.project(self.backbone(input_ids=ids).last_hidden_state)
-        return bool(torch.allclose(direct, self.model(input_ids=ids).logits, atol=1e-4, rtol=1e-3))
+        # The same operations give the same bits. A tolerance would pass a soft cap that small logits hardly feel.
+        return torch.equal(direct, self.model(input_ids=ids).logits)
+
+    def adapted(self, names: Collection[str]) -> None:
+        """Take the long way if one of the named modules, which now carry adapters, belongs to the head.
+
+        An adapter's layer expects a batch's rows, not the label positions that are picked out of them.
+        """
+        if any(name.partition(".")[0] in _HEADS for name in names):
+            self.is_direct = False
 
     def token_nll(self, ids: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Negative log-likelihood of every labelled token.
@@ -53,11 +64,7 @@ class Head:
         Returns:
             float32 [n] losses in nats, differentiable, and int64 [n] row of each.
         """
-        mask = None if self.is_decoder else (labels != -1).long()
-        if self.is_decoder:
-            wanted, targets = labels[:, 1:] >= 0, labels[:, 1:]
-        else:
-            wanted, targets = labels >= 0, labels
+        mask, wanted, targets = self._places(labels)
         rows = wanted.nonzero()[:, 0]
         chosen = targets[wanted]
         if not self.is_direct:
@@ -69,6 +76,40 @@ class Head:
         if self.is_linear and not any(p.requires_grad for p in self.project.parameters()):  # type: ignore[union-attr]
             return _FrozenHeadLoss.apply(picked, self.project, chosen), rows
         return F.cross_entropy(self.project(picked).float(), chosen, reduction="none"), rows  # type: ignore[misc]
+
+    @torch.no_grad()
+    def free_energy(
+        self, ids: torch.Tensor, labels: torch.Tensor, temperature: float = 1.0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Free energy ``−T·log Σ_v exp(z_v / T)`` of the logits behind every labelled token (Liu et al. 2020).
+
+        Lower means that the model finds itself on familiar ground; which token really followed does not matter.
+
+        Args:
+            ids: as in ``token_nll``.
+            labels: as in ``token_nll``.
+            temperature: T.
+
+        Returns:
+            float32 [n] energies, and int64 [n] row of each.
+        """
+        mask, wanted, _ = self._places(labels)
+        rows = wanted.nonzero()[:, 0]
+        direct = self.is_direct
+        states = self.hidden(ids, mask) if direct else self.model(input_ids=ids, attention_mask=mask).logits
+        picked = (states[:, :-1] if self.is_decoder else states)[wanted]
+        energies = torch.empty(picked.shape[0], device=ids.device)
+        for start in range(0, picked.shape[0], _CHUNK):
+            part = slice(start, start + _CHUNK)
+            logits = self.project(picked[part]) if direct else picked[part]  # type: ignore[misc]
+            energies[part] = -temperature * (logits.float() / temperature).logsumexp(-1)
+        return energies, rows
+
+    def _places(self, labels: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
+        """The attention mask, where a state predicts a labelled token, and the labels those places predict."""
+        if self.is_decoder:
+            return None, labels[:, 1:] >= 0, labels[:, 1:]
+        return (labels != -1).long(), labels >= 0, labels
 
     def hidden(self, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Last hidden states [rows, length, d]."""

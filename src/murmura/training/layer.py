@@ -60,6 +60,11 @@ class BankLayer(nn.Module):
         assert routing.slots is not None, "a bank's forward needs a routing"
         rows = routing.slots.shape[0]
         shape = x.shape[:-1]
+        if x.dim() > 2 and len(x) != rows and routing.single is None:
+            raise ModelError(
+                f"an adapter's layer got {len(x)} rows of a batch of {rows}, so they cannot be told apart by site",
+                fix="Take another layer for lora.targets, or set run.slots = 1.",
+            )
         x = x.to(A.dtype).reshape(rows, -1, x.shape[-1])
         if self.dropout and routing.generators:
             x = x * self._mask(x)
@@ -82,9 +87,8 @@ class BankLayer(nn.Module):
         keep = 1.0 - self.dropout
         assert self.routing.generators is not None
         for row, (length, generator) in enumerate(zip(self.routing.lengths, self.routing.generators, strict=True)):
-            mask[row, :length] = (
-                torch.rand(length, x.shape[-1], generator=generator, device=x.device) < keep
-            ).to(x.dtype) / keep
+            drawn = torch.rand(length, x.shape[-1], generator=generator, device=x.device)
+            mask[row, :length] = (drawn < keep).to(x.dtype) / keep
         return mask
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -32,7 +33,7 @@ class Trained:
 
 
 class NonFiniteLoss(Exception):
-    """A site's loss became NaN or infinite. Carries the slot and the step, counted from 1."""
+    """A site's loss, or what it trained, is no longer finite. Carries the slot and the step, counted from 1."""
 
     def __init__(self, slot: int, step: int) -> None:
         super().__init__(slot, step)
@@ -97,18 +98,14 @@ def train(
         NonFiniteLoss: naming slot and step.
     """
     if bank.lora is None and len(starts) > 1:
-        given = [None] * len(starts)
-        return [
-            train(bank, [shard], [start], training, lr, [stream], prox=prox,
-                  corrections=None if c is None else [c], weights=None if w is None else [w], description=description)[0]
-            for shard, start, stream, c, w in zip(
-                shards, starts, streams, corrections or given, weights or given, strict=True)
-        ]  # fmt: skip
+        return _one_by_one(
+            bank, shards, starts, training, lr, streams, corrections, weights, prox=prox, description=description
+        )
     bank.load(starts)
     plans = [list(batches(len(shard), training, stream)) for shard, stream in zip(shards, streams, strict=True)]
     steps = max((len(plan) for plan in plans), default=0)
     step_of = _Step(bank, shards, training, streams, weights)
-    results: list[Trained | None] = [None if plan else Trained(start, 0, 0, 0, None) for plan, start in zip(plans, starts, strict=True)]
+    results = {slot: Trained(starts[slot], 0, 0, 0, None) for slot, plan in enumerate(plans) if not plan}
     losses = torch.zeros(len(shards), dtype=torch.float64)
     counted = [[0, 0] for _ in shards]  # records, response tokens
     with bank.trainable() as parameter, bar(description, sum(len(p) for p in plans)) as progress:
@@ -134,9 +131,38 @@ def train(
                 bank.flat.sub_(shift, alpha=lr)
             for slot, plan in enumerate(plans):
                 if step + 1 == len(plan):
-                    results[slot] = Trained(bank.read(slot), len(plan), *counted[slot], float(losses[slot] / len(plan)))
+                    if not torch.isfinite(bank.flat[slot]).all():
+                        raise NonFiniteLoss(slot, step + 1)
+                    records, tokens_seen = counted[slot]
+                    mean = float(losses[slot] / len(plan))
+                    results[slot] = Trained(bank.read(slot), len(plan), records, tokens_seen, mean)
             progress.advance(len(chosen))
-    return [result for result in results if result is not None]
+    return [results[slot] for slot in range(len(shards))]
+
+
+def _one_by_one(
+    bank: Bank,
+    shards: Sequence[Sequence[Sequenced]],
+    starts: Sequence[State],
+    training: LocalTraining,
+    lr: float,
+    streams: Sequence[Stream],
+    corrections: Sequence[State] | None,
+    weights: Sequence[Sequence[float]] | None,
+    **options: Any,
+) -> list[Trained]:
+    """``train`` where there is one slot."""
+    results: list[Trained] = []
+    for k in range(len(starts)):
+        one = slice(k, k + 1)
+        try:
+            results += train(
+                bank, shards[one], starts[one], training, lr, streams[one],
+                corrections=corrections and corrections[one], weights=weights and weights[one], **options,
+            )  # fmt: skip
+        except NonFiniteLoss as error:
+            raise NonFiniteLoss(k, error.step) from None
+    return results
 
 
 class _Step:
@@ -173,7 +199,6 @@ class _Step:
             weighted = nll * factors[group][row]
             weighted.sum().backward()
             total.index_add_(0, slots[group].to(self.bank.device)[row], weighted.detach())
-        self.bank.routing.generators = None
         return total.tolist(), tokens
 
     def _seed_dropout(self, rows: list[tuple[int, int]], items: list[Sequenced], step: int) -> None:

@@ -1,0 +1,123 @@
+"""Options of FewFedPIT and of the baselines that share its generation."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from murmura.config import Section, Source
+
+Scorer = Literal["ifs", "ifd", "ppl", "random"]
+
+_OF_GENERATION = (
+    "drafts_per_kept", "instructions_shown", "examples_shown", "instruction_attempts", "example_attempts", "rouge",
+    "scorer", "judge", "alpaca_filters", "instruction_tokens", "example_tokens",
+)  # fmt: skip
+
+
+class FewFedPITConfig(Section):
+    """Each site lets the model write examples after its own few, and trains on its own and on these apart."""
+
+    name: Literal["fewfedpit"] = "fewfedpit"
+    variant: Literal["fewfedpit", "fedmit", "locit-sg"] = "fewfedpit"
+    """fewfedpit: two branches and a β-mix; fedmit: one adapter trained on private and synthetic records together and
+    uploaded; locit-sg: the same without any exchange, each site's own adapter writing its synthetic records."""
+    rounds: int = Field(10, ge=1)
+    """Rounds of asking and averaging."""
+    sites_per_round: int | None = Field(None, ge=1)
+    """Sites asked each round, drawn without replacement; all if not given."""
+    beta: float = Field(0.5, ge=0, le=1)
+    """β, the share of the private branch in what a site uploads. 1 is FedAvg, and nothing is generated; 0 uploads the
+    synthetic branch alone. No value of it is differential privacy."""
+    keep: int = Field(16, ge=1)
+    """M, synthetic records a site trains on in a round."""
+    drafts_per_kept: int = Field(2, ge=1)
+    """Records drafted for each one kept; the judge chooses among them."""
+    instructions_shown: int = Field(8, ge=1)
+    """Own instructions shown to the model when it writes a new one; fewer at a site that has fewer."""
+    examples_shown: int = Field(4, ge=1)
+    """Own records shown to the model when it writes input and response; fewer at a site that has fewer."""
+    instruction_attempts: int = Field(6, ge=1)
+    """Attempts at an instruction for each draft wanted, on the average; then a site makes do with what it has."""
+    example_attempts: int = Field(3, ge=1)
+    """Attempts at input and response before an instruction is given up."""
+    rouge: float = Field(0.7, gt=0, le=1)
+    """A draft closer than this (ROUGE-L) to one of the site's own records, or to another draft, is dropped."""
+    scorer: Scorer = "ifs"
+    """What ranks drafts: ifs, lowest L(y|x)/L(y) first; ifd, highest first (Li et al. 2024); ppl, lowest perplexity of
+    the response first; random."""
+    judge: Literal["private", "global"] = "private"
+    """Whose losses the scorer uses: the site's private branch of this round, or the adapter that wrote the drafts."""
+    alpaca_filters: bool = False
+    """Also drop instructions about images, files, maps and the like, and those that begin with 'Write a program', as
+    Self-Instruct does; for data like Alpaca's."""
+    instruction_tokens: int = Field(64, ge=1)
+    """Most tokens of a new instruction; one that is longer is dropped."""
+    example_tokens: int = Field(192, ge=1)
+    """Most tokens of a new input and response together; a response that is longer keeps its complete sentences."""
+    substitute: Source | None = None
+    """Public records (a file or a Hugging Face id) instead of generated ones: each round `keep` of them, drawn anew.
+    The paper's +OOD, +SIMD and +IDEAL are such files. They must not overlap the held-out records."""
+    substitute_label: str | None = None
+    """What reports call the substitute, for instance OOD; the file's name if not given."""
+    accumulate: bool = False
+    """Train on the synthetic records of all rounds so far; a site keeps them to itself."""
+
+    @property
+    def drafts(self) -> int:
+        """Records drafted by a site in a round."""
+        return self.keep * self.drafts_per_kept
+
+    @property
+    def generates(self) -> bool:
+        """Whether anything is written at all."""
+        return self.substitute is None and self.branches
+
+    @property
+    def branches(self) -> bool:
+        """Whether synthetic records have any part in what is trained."""
+        return self.variant != "fewfedpit" or self.beta < 1
+
+    @property
+    def judged_privately(self) -> bool:
+        """Whether drafts are ranked by an adapter trained on the site's own records."""
+        return self.generates and self.judge == "private" and self.scorer != "random"
+
+    @property
+    def needs_private_branch(self) -> bool:
+        """Whether an adapter is trained on the private records alone."""
+        return self.judged_privately or (self.variant == "fewfedpit" and self.beta > 0)
+
+    @property
+    def most_tokens_written(self) -> int:
+        """Most tokens that a site may have written for it in a round: every attempt made, and to its limit."""
+        if not self.generates:
+            return 0
+        instructions = self.instruction_attempts * self.drafts * self.instruction_tokens
+        return instructions + self.example_attempts * self.drafts * self.example_tokens
+
+    @property
+    def substitute_name(self) -> str:
+        """How reports call the substitute."""
+        return self.substitute_label or PurePath(self.substitute or "").stem
+
+    @model_validator(mode="after")
+    def _options_that_do_nothing(self) -> FewFedPITConfig:
+        given = self.model_fields_set
+        idle: dict[str, str] = {}
+        if self.variant != "fewfedpit":
+            idle["beta"] = f"variant '{self.variant}'"
+        if self.variant == "locit-sg":
+            idle["sites_per_round"] = "variant 'locit-sg', where every site trains in every round"
+        if self.substitute is not None:
+            idle |= dict.fromkeys(_OF_GENERATION, "a substitute")
+        else:
+            idle["substitute_label"] = "no substitute"
+        if self.scorer == "random":
+            idle["judge"] = "scorer 'random'"
+        for option, reason in idle.items():
+            if option in given and getattr(self, option) is not None:
+                raise ValueError(f"'{option}' does nothing with {reason}; remove it")
+        return self

@@ -1,0 +1,71 @@
+"""What is dropped of what a model wrote, and why: every rule has a name under which it is counted."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterable
+
+from murmura.data.records import Instruction
+from murmura.evaluation.text import References
+
+_REFUSAL = re.compile(r"(as an?|sorry|i[’']m sorry)\b", re.IGNORECASE)
+_KEYWORD = re.compile(r"\b(images?|graphs?|pictures?|files?|maps?|draw|plot|go to)\b", re.IGNORECASE)
+_FEWEST_WORDS, _MOST_WORDS = 4, 150
+
+
+def format_fault(instruction: str, complete: bool, alpaca_filters: bool) -> str | None:
+    """The first rule that a new instruction breaks, or None (Wang et al. 2023, Self-Instruct, §2.3).
+
+    Args:
+        instruction: in one line.
+        complete: False where the model was cut off before its end.
+        alpaca_filters: also the two rules for data like Alpaca's.
+    """
+    words = len(instruction.split())
+    rules = {
+        "empty": not instruction,
+        "unfinished": not complete,
+        "refusal": _REFUSAL.match(instruction),
+        "too_short": words < _FEWEST_WORDS,
+        "too_long": words > _MOST_WORDS,
+        "bad_start": instruction[:1] in string.punctuation or not instruction[:1].isascii(),
+        "keyword": alpaca_filters and _KEYWORD.search(instruction),
+        "program": alpaca_filters and instruction.startswith("Write a program"),
+    }
+    return next((name for name, broken in rules.items() if broken), None)
+
+
+class Similar:
+    """Texts that a new one must not resemble: ROUGE-L F1 above a threshold, or equal but for white space.
+
+    ROUGE-L has words in Latin letters only; equality also catches a copy in another script.
+    """
+
+    def __init__(self, texts: Iterable[str], threshold: float) -> None:
+        self._references, self._exact, self._threshold = References(), set[str](), threshold
+        for text in texts:
+            self.add(text)
+
+    def add(self, text: str) -> None:
+        self._references.add(text)
+        self._exact.add(_spaced(text))
+
+    def __contains__(self, text: str) -> bool:
+        return _spaced(text) in self._exact or self._references.exceeds(text, self._threshold)
+
+
+class Copies:
+    """A site's own records, to tell whether a draft repeats one, in its question or in its response."""
+
+    def __init__(self, records: Iterable[Instruction], threshold: float) -> None:
+        records = list(records)
+        self._questions = Similar((r.question for r in records), threshold)
+        self._responses = Similar((r.output for r in records), threshold)
+
+    def __contains__(self, draft: Instruction) -> bool:
+        return draft.question in self._questions or draft.output in self._responses
+
+
+def _spaced(text: str) -> str:
+    return " ".join(text.split())

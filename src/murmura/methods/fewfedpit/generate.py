@@ -1,0 +1,200 @@
+"""Drafting: a model writes new records after a site's few, for all sites of a cohort at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from murmura.data.records import Instruction
+from murmura.generation.local import Completion
+from murmura.methods.fewfedpit.config import FewFedPITConfig
+from murmura.methods.fewfedpit.filters import Copies, Similar, format_fault
+from murmura.methods.fewfedpit.loops import goes_round
+from murmura.methods.fewfedpit.prompts import (
+    EXAMPLE_STOP,
+    INSTRUCTION_STOP,
+    alternating,
+    example_prompt,
+    instruction_prompt,
+    read_example,
+    read_instruction,
+)  # fmt: skip
+from murmura.methods.fewfedpit.tasks import as_task, from_task, shared_instruction
+from murmura.streams import Stream
+from murmura.training.adapter import State
+from murmura.workbench import Workbench
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be drafted for one site.
+
+    Args:
+        records: the site's own, shown to the model; at least one.
+        known: other records that drafts must not repeat.
+        adapter: the one that writes.
+        stream: the site's randomness for drafting in this round.
+    """
+
+    records: Sequence[Instruction]
+    known: Sequence[Instruction]
+    adapter: State
+    stream: Stream
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """What was written for one site, and how many attempts met which fate (``drafts.similar`` and the like)."""
+
+    records: list[Instruction]
+    counts: Counter[str]
+
+
+def draft(workbench: Workbench, orders: Sequence[Order], config: FewFedPITConfig) -> list[Drafts]:
+    """Draft up to ``config.drafts`` records for each site; greedy, so variety comes from which records are shown.
+
+    Every attempt draws from a stream of its own, and attempts are judged in their order: sites and attempts that share
+    a batch do not change each other's results.
+    """
+    desks = [_Desk(order, config) for order in orders]
+    _in_waves(
+        workbench, desks, _Desk.ask_instructions, _Desk.take_instruction,
+        limit=config.instruction_tokens, stop=INSTRUCTION_STOP, description="write instructions",
+    )  # fmt: skip
+    _in_waves(
+        workbench, desks, _Desk.ask_examples, _Desk.take_example,
+        limit=config.example_tokens, stop=EXAMPLE_STOP, description="write examples",
+    )  # fmt: skip
+    return [Drafts(desk.finish(), desk.counts) for desk in desks]
+
+
+Prompt = Callable[[Sequence[Instruction]], str]
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """Records to show, most of them if not all fit; how they become a prompt; what the answer belongs to."""
+
+    shown: Sequence[Instruction]
+    prompt: Prompt
+    task: str = ""
+
+
+class _Desk:
+    """One site's work in progress."""
+
+    def __init__(self, order: Order, config: FewFedPITConfig) -> None:
+        self.order, self.config = order, config
+        self.shared = shared_instruction(order.records)
+        self.shown = [as_task(record, self.shared) for record in order.records]
+        known = [as_task(record, self.shared) for record in order.known]
+        self.similar = Similar((record.instruction for record in [*self.shown, *known]), config.rouge)
+        self.copies = Copies([*self.shown, *known], config.rouge)
+        self.counts: Counter[str] = Counter()
+        self.instructions: list[str] = []
+        self.written: dict[str, Instruction | None] = {}
+        self.attempts = self.rounds = 0
+        self.seen: set[str] = set()
+
+    # ---- instructions -------------------------------------------------------------------------------------------
+
+    def ask_instructions(self) -> Iterator[_Attempt]:
+        """As many attempts as instructions are missing, so that none is made in vain."""
+        asked = 0
+        while asked < self.config.drafts - len(self.instructions) and self.attempts < self._most_attempts:
+            self.attempts += 1
+            rng = (self.order.stream / "instruction" / self.attempts).python()
+            shown = rng.sample(self.shown, min(self.config.instructions_shown, len(self.shown)))
+            prompt = _instruction_prompt(shown)
+            if prompt in self.seen:  # the same prompt gives the same answer
+                self.counts["drafts.same_prompt"] += 1
+                continue
+            self.seen.add(prompt)
+            asked += 1
+            yield _Attempt(shown, _instruction_prompt)
+
+    @property
+    def _most_attempts(self) -> int:
+        return self.config.instruction_attempts * self.config.drafts
+
+    def take_instruction(self, attempt: _Attempt, written: Completion) -> None:
+        instruction, complete = read_instruction(written.text, written.finished)
+        fault = format_fault(instruction, complete, self.config.alpaca_filters)
+        if fault is None and instruction in self.similar:
+            fault = "similar"
+        if fault is not None:
+            self.counts[f"drafts.{fault}"] += 1
+            return
+        self.similar.add(instruction)
+        self.instructions.append(instruction)
+
+    # ---- input and response -------------------------------------------------------------------------------------
+
+    def ask_examples(self) -> Iterator[_Attempt]:
+        """One attempt for each instruction that has no example yet."""
+        self.rounds += 1
+        if self.rounds > self.config.example_attempts:
+            return
+        for index, task in enumerate(self.instructions):
+            if task not in self.written:
+                rng = (self.order.stream / "example" / index / self.rounds).python()
+                shown = alternating(self.shown, self.config.examples_shown, rng)
+                yield _Attempt(shown, partial(example_prompt, task=task), task)
+
+    def take_example(self, attempt: _Attempt, written: Completion) -> None:
+        draft = read_example(attempt.task, written.text, written.finished)
+        if draft is None:
+            if self.rounds == self.config.example_attempts:
+                self.counts["drafts.no_response"] += 1
+            return
+        self.written[attempt.task] = draft
+        if draft in self.copies:
+            self.written[attempt.task] = None
+            self.counts["drafts.copied"] += 1
+
+    def finish(self) -> list[Instruction]:
+        """The drafts in the order of their instructions."""
+        drafts = (self.written.get(task) for task in self.instructions)
+        return [from_task(draft, self.shared) for draft in drafts if draft is not None]
+
+
+def _in_waves(
+    workbench: Workbench,
+    desks: Sequence[_Desk],
+    ask: Callable[[_Desk], Iterator[_Attempt]],
+    take: Callable[[_Desk, _Attempt, Completion], None],
+    *,
+    limit: int,
+    stop: Sequence[str],
+    description: str,
+) -> None:
+    """All desks' attempts in one batch, again and again until no desk has another."""
+    while wave := [(desk, attempt) for desk in desks for attempt in ask(desk)]:
+        prompts = [_fitting(workbench, desk, attempt, limit) for desk, attempt in wave]
+        written = workbench.write(
+            [desk.order.adapter for desk, _ in wave], prompts, [_room(workbench, ids, limit) for ids in prompts],
+            stop=stop, halt=goes_round, description=description,
+        )  # fmt: skip
+        for (desk, attempt), completion in zip(wave, written, strict=True):
+            take(desk, attempt, completion)
+
+
+def _fitting(workbench: Workbench, desk: _Desk, attempt: _Attempt, limit: int) -> list[int]:
+    """The prompt's ids; where they leave no room to write in the model's context, fewer records are shown."""
+    for count in range(len(attempt.shown), -1, -1):
+        ids = workbench.prompt_ids(attempt.prompt(attempt.shown[:count]))
+        if workbench.context is None or len(ids) + limit <= workbench.context:
+            break
+        desk.counts["prompts.shortened"] += count > 0
+    return ids
+
+
+def _room(workbench: Workbench, ids: list[int], limit: int) -> int:
+    """Tokens that may be written after a prompt."""
+    return limit if workbench.context is None else max(0, min(limit, workbench.context - len(ids)))
+
+
+def _instruction_prompt(shown: Sequence[Instruction]) -> str:
+    return instruction_prompt([record.instruction for record in shown])

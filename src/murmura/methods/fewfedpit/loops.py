@@ -1,0 +1,39 @@
+"""Small models that decode greedily fall into a loop sooner or later: noticing it, and keeping what came before."""
+
+from __future__ import annotations
+
+import re
+
+_CLAUSE_END = re.compile(r"[.!?,;:\n。！？，；：]+")
+_SENTENCE_END = re.compile(r"[.!?。！？]+[\"'”’)]*(?=\s|$)|[。！？]+|\n+")
+_NOT_A_LETTER = re.compile(r"[\W\d_]+")
+_ENOUGH = 4  # times that the same clause stands in a text before it counts as a loop
+
+
+def goes_round(text: str) -> bool:
+    """Whether the last complete clause has now been written for the fourth time.
+
+    Clauses are compared by their letters alone, so that a numbered list of one item over and over is a loop too. Greedy
+    decoding hardly ever leaves one, so that writing can stop there.
+    """
+    clauses = [_letters(clause) for clause in _CLAUSE_END.split(text)[:-1]]
+    return bool(clauses) and bool(clauses[-1]) and clauses.count(clauses[-1]) >= _ENOUGH
+
+
+def complete_sentences(text: str) -> str:
+    """The beginning of an unfinished text: its complete sentences up to the first that repeats an earlier one."""
+    seen: set[str] = set()
+    start = end = 0
+    for match in _SENTENCE_END.finditer(text):
+        sentence = _letters(text[start : match.end()])
+        start = match.end()
+        if sentence in seen:
+            break
+        if sentence:  # not the bare number of a list's next item
+            seen.add(sentence)
+            end = match.end()
+    return text[:end].strip()
+
+
+def _letters(text: str) -> str:
+    return _NOT_A_LETTER.sub("", text).lower()

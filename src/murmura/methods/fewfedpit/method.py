@@ -1,0 +1,165 @@
+"""FewFedPIT, and the baselines that share its generation (Zhang et al. 2024, arXiv 2403.06131, Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from murmura.aggregation.mean import weighted_mean
+from murmura.data.loading import load_records
+from murmura.data.records import Instruction
+from murmura.federation.cohort import Cohort
+from murmura.federation.fleet import Fleet
+from murmura.federation.ledger import Count, Metric, Weights
+from murmura.federation.messages import Ask, Reply
+from murmura.federation.method import Method, verb
+from murmura.federation.server import Server
+from murmura.methods.fewfedpit.config import FewFedPITConfig
+from murmura.methods.fewfedpit.synthetic import Synthetic, drawn, generated
+from murmura.progress import say
+from murmura.training.adapter import State, mix
+from murmura.training.loop import Trained
+
+_LOSS = Metric("mean training loss on the private records")
+_JOINT_LOSS = Metric("mean training loss on private and synthetic records")
+_COUNTS = Metric("how many drafts each filter dropped")
+
+
+class FewFedPIT(Method):
+    """A private branch, a synthetic branch trained on what the model writes after the private few, and their β-mix.
+
+    Mixing lessens what an upload shows of the private branch; it is not differential privacy, and the synthetic branch
+    is no stranger to the private records either: they are shown to the model that writes, and they judge what it wrote.
+    """
+
+    config: FewFedPITConfig
+
+    def __init__(self, config: FewFedPITConfig) -> None:
+        super().__init__(config)
+        self._told: set[str] = set()
+
+    @property
+    def label(self) -> str:
+        c = self.config
+        name = {"fewfedpit": f"FewFedPIT β={c.beta:g}", "fedmit": "FedMIT", "locit-sg": "LocIT+SG"}[c.variant]
+        if c.substitute is not None:
+            return f"{name} +{c.substitute_name}"
+        marks = [c.scorer.upper()] if c.scorer != "ifs" else []
+        marks += ["global judge"] if c.judge == "global" else []
+        return ", ".join([name, *marks])
+
+    @property
+    def personal(self) -> bool:  # type: ignore[override]
+        return self.config.variant == "locit-sg"
+
+    def lead(self, server: Server, fleet: Fleet) -> None:
+        if self.config.substitute is not None:
+            say(f"{len(self.public)} public records of {self.config.substitute_name} stand in for synthetic ones")
+        for round in server.rounds(self.config.rounds):
+            cohort, lr = fleet.sample(self.config.sites_per_round, round), server.lr(round)
+            if self.personal:
+                start: dict[str, Any] = {"start": server.adapter} if round == 1 else {}
+                for reply in fleet.ask("improve_alone", cohort, lr=lr, **start):
+                    _note(server, reply)
+            else:
+                verb = "improve" if self.config.variant == "fewfedpit" else "improve_together"
+                replies = fleet.ask(verb, cohort, adapter=server.adapter, lr=lr)
+                server.adapter = weighted_mean(_contributions(server, replies))
+
+    @verb(
+        releases={
+            "adapter": Weights(
+                note="mixed with the synthetic branch, β = {config.beta}; mixing is not differential privacy"
+            ),
+            "examples": Count(), "loss": _LOSS, "counts": _COUNTS,
+        }
+    )  # fmt: skip
+    def improve(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Train the two branches from the global adapter and send their mix back.
+
+        A site that is left without synthetic records sends ``β·W^l + (1−β)·W^g``: its synthetic branch is the global
+        adapter, untouched. The private branch in its place would show more of the site than β says.
+        """
+        lr, start = ask.shared["lr"], cohort.given(ask, "adapter")
+        private = self._private_branch(cohort, start, lr)
+        if self.config.branches:
+            records, counts = self._synthesise(cohort, writers=start, judges=private)
+            synthetic = cohort.train(records, start, lr, "synthetic")
+        else:
+            synthetic, counts = private, [{} for _ in cohort.sites]
+        mixed = [mix(self.config.beta, own.state, other.state) for own, other in zip(private, synthetic, strict=True)]
+        return cohort.reply(adapter=mixed, examples=cohort.sizes, loss=[p.loss for p in private], counts=counts)
+
+    @verb(
+        releases={
+            "adapter": Weights(note="trained on private and synthetic records together"),
+            "examples": Count(), "loss": _JOINT_LOSS, "counts": _COUNTS,
+        }
+    )  # fmt: skip
+    def improve_together(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """FedMIT: the same synthetic records, but one adapter for both kinds, uploaded as it is."""
+        trained, counts = self._train_together(cohort, cohort.given(ask, "adapter"), ask.shared["lr"])
+        return cohort.reply(
+            adapter=[t.state for t in trained], examples=cohort.sizes, loss=[t.loss for t in trained], counts=counts
+        )
+
+    @verb(releases={"loss": _JOINT_LOSS, "counts": _COUNTS})
+    def improve_alone(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """LocIT+SG: FedMIT without a federation; the site's own adapter is also the one that writes."""
+        start = cohort.given(ask, "start", default=lambda site: site.store["adapter"])
+        trained, counts = self._train_together(cohort, start, ask.shared["lr"])
+        for site, result in zip(cohort.sites, trained, strict=True):
+            site.store["adapter"] = result.state
+        return cohort.reply(loss=[t.loss for t in trained], counts=counts)
+
+    def _train_together(
+        self, cohort: Cohort, start: list[State], lr: float
+    ) -> tuple[list[Trained], list[dict[str, int]]]:
+        private = self._private_branch(cohort, start, lr)
+        records, counts = self._synthesise(cohort, writers=start, judges=private)
+        shards = [own + other for own, other in zip(cohort.own(), records, strict=True)]
+        return cohort.train(shards, start, lr, "together"), counts
+
+    def _private_branch(self, cohort: Cohort, start: list[State], lr: float) -> list[Trained]:
+        """LocTrain(D_k); nothing is trained where neither the upload nor the judge has a use for it."""
+        shards = cohort.own() if self.config.needs_private_branch else [[] for _ in cohort.sites]
+        return cohort.train(shards, start, lr, "private")
+
+    def _synthesise(self, cohort: Cohort, writers: Sequence[State], judges: Sequence[Trained]) -> Synthetic:
+        if self.config.substitute is not None:
+            return drawn(cohort, self.public, self.config)
+        self._tell_of_few(cohort)
+        private = self.config.judge == "private"
+        return generated(cohort, writers, [j.state for j in judges] if private else writers, self.config)
+
+    @cached_property
+    def public(self) -> list[Instruction]:
+        """The substitute's records.
+
+        Raises:
+            DataError: they cannot be read.
+        """
+        assert self.config.substitute is not None
+        return load_records(self.config.substitute).records
+
+    def _tell_of_few(self, cohort: Cohort) -> None:
+        """Say once which sites have fewer records than are to be shown."""
+        wanted = max(self.config.instructions_shown, self.config.examples_shown)
+        few = [site for site in cohort.sites if site.size < wanted and site.name not in self._told]
+        self._told.update(site.name for site in few)
+        if few:
+            names = ", ".join(f"{site.name} ({site.size})" for site in few)
+            say(f"fewer than {wanted} records to show the model, so it sees what there is: {names}")
+
+
+def _contributions(server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
+    """Adapter and number of private records of each reply, as it comes."""
+    for reply in replies:
+        _note(server, reply)
+        yield reply["adapter"], reply["examples"]
+
+
+def _note(server: Server, reply: Reply) -> None:
+    server.note_loss(reply["loss"])
+    server.count(reply["counts"])

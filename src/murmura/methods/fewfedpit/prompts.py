@@ -1,0 +1,85 @@
+"""The two prompts, and how what comes back is read (Zhang et al. 2024, arXiv 2403.06131).
+
+Both are plain texts to be continued, for every model: no chat template stands around them.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+
+from murmura.data.records import Instruction
+from murmura.methods.fewfedpit.loops import complete_sentences
+
+INSTRUCTION_STOP = ("\nTask", "\n\n")
+EXAMPLE_STOP = ("\nTask:",)
+
+_ASK_FOR_TASKS = "Write a series of different tasks."
+_ASK_FOR_EXAMPLES = (
+    "Write an example for each task: an input where the task needs one, and then the response. Where the task needs no "
+    "input, write the response directly."
+)
+_NO_INPUT = "None"
+_NO_INPUT_WORDS = {"", "none", "n/a", "no input", "not needed"}
+_EXAMPLE = re.compile(r"\s*(?:Input:(?P<input>.*?)^\s*)?Response:(?P<output>.*)", re.DOTALL | re.MULTILINE)
+_NEXT_MARKER = re.compile(r"\n\s*(?:Task(?: \d+)?|Input|Response):")
+
+
+def instruction_prompt(shown: Sequence[str]) -> str:
+    """Prompt (a): the site's instructions as ``Task 1:`` to ``Task n:``, then ``Task n+1:`` to be completed."""
+    tasks = "".join(f"Task {i}: {_one_line(text).rstrip(':')}\n" for i, text in enumerate(shown, 1))
+    return f"{_ASK_FOR_TASKS}\n\n{tasks}Task {len(shown) + 1}:"
+
+
+def example_prompt(shown: Sequence[Instruction], task: str) -> str:
+    """Prompt (b): the site's records as demonstrations, then the new task whose input and response are wanted."""
+    demonstrations = "".join(
+        f"Task: {_one_line(r.instruction)}\nInput: {_block(r.input) or _NO_INPUT}\nResponse: {_block(r.output)}\n\n"
+        for r in shown
+    )
+    return f"{_ASK_FOR_EXAMPLES}\n\n{demonstrations}Task: {_one_line(task)}\n"
+
+
+def alternating(records: Sequence[Instruction], count: int, rng: random.Random) -> list[Instruction]:
+    """``count`` records at random, with and without input by turns; where one kind runs out, the other fills up."""
+    kinds = [[r for r in records if r.input], [r for r in records if not r.input]]
+    for kind in kinds:
+        rng.shuffle(kind)
+    chosen: list[Instruction] = []
+    while len(chosen) < min(count, len(records)):
+        kinds = [kind for kind in kinds if kind]
+        for kind in kinds:
+            chosen.append(kind.pop())
+    return chosen[:count]
+
+
+def read_instruction(text: str, finished: bool) -> tuple[str, bool]:
+    """The new instruction, its first line that is not empty, and whether it is complete."""
+    first, _, rest = text.lstrip().partition("\n")
+    return _one_line(first), finished or bool(rest)
+
+
+def read_example(task: str, text: str, finished: bool) -> Instruction | None:
+    """The record that was written for ``task``, or None where no response can be made out.
+
+    A missing input marker means that there is no input. An unfinished response keeps its complete sentences.
+    """
+    found = _EXAMPLE.match(text)
+    if found is None:
+        return None
+    given = (found["input"] or "").strip()
+    output, *more = _NEXT_MARKER.split(found["output"])
+    output = output.strip() if finished or more else complete_sentences(output)
+    if not output:
+        return None
+    return Instruction(task, "" if given.lower().rstrip(".") in _NO_INPUT_WORDS else given, output)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _block(text: str) -> str:
+    """The text without blank lines, since these stand between demonstrations."""
+    return "\n".join(line.strip() for line in text.splitlines() if line.strip())

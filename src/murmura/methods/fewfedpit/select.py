@@ -1,0 +1,119 @@
+"""Choosing among drafts by how the judge finds their responses (FewFedPIT, instruction-following score)."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from murmura.data.encoding import Encoded, encode_all, encode_response
+from murmura.data.records import Instruction
+from murmura.methods.fewfedpit.config import Scorer
+from murmura.training.adapter import State
+from murmura.workbench import Workbench
+
+_FEWEST_TOKENS = 3
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What the judge thinks of a response y to a prompt x.
+
+    Args:
+        given: L(y|x), mean token NLL in nats after the whole prompt; NaN where it was not asked for.
+        alone: L(y), the same after nothing but the template's response header; NaN where it was not asked for.
+        tokens: of y, without the end-of-sequence token.
+    """
+
+    given: float
+    alone: float
+    tokens: int
+
+    @property
+    def ratio(self) -> float:
+        """L(y|x) / L(y): below 1 where the prompt makes the response likelier. Infinite where it is not a number."""
+        ratio = self.given / self.alone if self.alone > 0 else math.inf
+        return ratio if math.isfinite(ratio) else math.inf
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Indices of the drafts to keep, ascending, and how many drafts met which fate."""
+
+    kept: list[int]
+    counts: Counter[str]
+
+
+def choose(scorer: Scorer, opinions: Sequence[Opinion | None], keep: int, rng: random.Random) -> Choice:
+    """Keep the best ``keep`` of one site's drafts.
+
+    IFS keeps the lowest ratios and drops those of 1 and more. IFD keeps the highest and drops those above 1 (Li et al.
+    2024). PPL keeps the lowest exp(L(y|x)), which ranks as L(y|x) does. Responses of fewer than three tokens are dropped
+    whatever the scorer.
+
+    Args:
+        opinions: one for each draft; None for one that does not fit the model.
+        keep: M.
+        rng: for the scorer ``random``.
+    """
+    counts: Counter[str] = Counter()
+    ranks: dict[int, float] = {}
+    for index, opinion in enumerate(opinions):
+        rank = _rank(scorer, opinion, rng)
+        if isinstance(rank, str):
+            counts[f"drafts.{rank}"] += 1
+        else:
+            ranks[index] = rank
+    best = sorted(ranks, key=lambda index: (ranks[index], index))[:keep]
+    counts["drafts.outranked"] += len(ranks) - len(best)
+    counts["drafts.kept"] += len(best)
+    return Choice(sorted(best), counts)
+
+
+def _rank(scorer: Scorer, opinion: Opinion | None, rng: random.Random) -> float | str:
+    """A draft's place, the lowest first; or why it has none."""
+    if opinion is None:
+        return "does_not_fit"
+    if opinion.tokens < _FEWEST_TOKENS:
+        return "short_response"
+    if scorer == "random":
+        return rng.random()
+    if scorer == "ppl":
+        return opinion.given if math.isfinite(opinion.given) else "no_score"
+    if opinion.ratio == math.inf:
+        return "no_score"
+    if scorer == "ifd":
+        return -opinion.ratio if opinion.ratio <= 1 else "unrelated_to_prompt"
+    return opinion.ratio if opinion.ratio < 1 else "unrelated_to_prompt"
+
+
+def judge(
+    workbench: Workbench, adapters: Sequence[State], drafts: Sequence[Sequence[Instruction]], scorer: Scorer
+) -> list[list[Opinion | None]]:
+    """What ``adapters[k]`` thinks of each of ``drafts[k]``; all sites' drafts are scored in the same batches."""
+    flat = [(k, draft) for k, own in enumerate(drafts) for draft in own]
+    fitting = encode_all([draft for _, draft in flat], workbench.template, workbench.tokenizer, workbench.max_length)
+    full = dict(zip(fitting.kept, fitting.items, strict=True))
+    items: list[tuple[int, Encoded]] = []
+    for index, item in full.items():
+        if scorer != "random":
+            items.append((index, item))
+        if scorer in ("ifs", "ifd"):
+            alone = encode_response(flat[index][1], workbench.template, workbench.tokenizer, workbench.max_length)
+            items += [(index, alone)] if alone is not None else []
+    scores = workbench.score(
+        [adapters[flat[index][0]] for index, _ in items], [item for _, item in items], description="judge drafts"
+    )
+    losses: dict[int, list[float]] = {index: [] for index in full}
+    for (index, _), score in zip(items, scores, strict=True):
+        losses[index].append(score.mean)
+    opinions: list[list[Opinion | None]] = [[] for _ in drafts]
+    for index, (k, _) in enumerate(flat):
+        if index not in full:
+            opinions[k].append(None)
+            continue
+        given, alone_loss, *_ = [*losses[index], math.nan, math.nan]
+        opinions[k].append(Opinion(given, alone_loss, len(full[index].ids) - full[index].start - 1))
+    return opinions

@@ -1,0 +1,75 @@
+"""Each site's synthetic records of a round: drafted and judged, or drawn from public ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import astuple
+
+from murmura.data.encoding import Encoded, encode_all
+from murmura.data.records import Instruction
+from murmura.federation.cohort import Cohort, Site
+from murmura.methods.fewfedpit.config import FewFedPITConfig
+from murmura.methods.fewfedpit.generate import Order, draft
+from murmura.methods.fewfedpit.select import choose, judge
+from murmura.training.adapter import State
+from murmura.workbench import Workbench
+
+Synthetic = tuple[list[list[Encoded]], list[dict[str, int]]]
+"""For each site its synthetic records as token ids, and how many drafts met which fate."""
+
+_EARLIER = "synthetic"
+
+
+def generated(cohort: Cohort, writers: Sequence[State], judges: Sequence[State], config: FewFedPITConfig) -> Synthetic:
+    """Draft with each site's writer, rank with its judge, keep the best M."""
+    orders = [
+        Order(site.records, _earlier(site), writer, stream)
+        for site, writer, stream in zip(cohort.sites, writers, cohort.streams("draft"), strict=True)
+    ]
+    drafts = draft(cohort.workbench, orders, config)
+    opinions = judge(cohort.workbench, judges, [d.records for d in drafts], config.scorer)
+    chosen, counts = [], []
+    for site, drafted, found, stream in zip(cohort.sites, drafts, opinions, cohort.streams("select"), strict=True):
+        choice = choose(config.scorer, found, config.keep, stream.python())
+        chosen.append([drafted.records[index] for index in choice.kept])
+        shown = max(config.instructions_shown, config.examples_shown)
+        counts.append(drafted.counts + choice.counts + Counter({"sites.few_records": int(site.size < shown)}))
+    return _finish(cohort, chosen, counts, config)
+
+
+def drawn(cohort: Cohort, public: Sequence[Instruction], config: FewFedPITConfig) -> Synthetic:
+    """M public records at random for each site, of those that fit the model."""
+    chosen: list[list[Instruction]] = []
+    for stream in cohort.streams("substitute"):
+        order = stream.python().sample(range(len(public)), len(public))
+        chosen.append([])
+        for index in order:
+            if len(chosen[-1]) == config.keep:
+                break
+            if _encoded(cohort.workbench, [public[index]]):
+                chosen[-1].append(public[index])
+    return _finish(cohort, chosen, [Counter() for _ in cohort.sites], config)
+
+
+def _finish(
+    cohort: Cohort, chosen: list[list[Instruction]], counts: list[Counter[str]], config: FewFedPITConfig
+) -> Synthetic:
+    encoded: list[list[Encoded]] = []
+    for site, records, count in zip(cohort.sites, chosen, counts, strict=True):
+        if config.accumulate:
+            records = list(dict.fromkeys([*_earlier(site), *records]))
+            site.store[_EARLIER] = [list(astuple(record)) for record in records]
+        encoded.append(_encoded(cohort.workbench, records))
+        count["sites.without_synthetic"] = int(not records)
+    return encoded, [dict(+count) for count in counts]
+
+
+def _earlier(site: Site) -> list[Instruction]:
+    """Synthetic records that the site has kept from earlier rounds."""
+    return [Instruction(*fields) for fields in site.store.get(_EARLIER, [])]
+
+
+def _encoded(workbench: Workbench, records: Sequence[Instruction]) -> list[Encoded]:
+    # Not through the workbench's memory: these records are not seen again.
+    return encode_all(records, workbench.template, workbench.tokenizer, workbench.max_length).items

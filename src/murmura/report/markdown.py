@@ -1,0 +1,25 @@
+"""The table as Markdown, for a README or a page of results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from murmura.report.table import COLUMNS, Column, Row
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """A line a row and a column a figure; spreads stand behind their means."""
+    head = ["method", *(column.short.replace("\n", " ") for column in COLUMNS)]
+    lines = [head, ["---", *("--:" for _ in COLUMNS)]]
+    lines += [[_method(row), *(_figure(column, row) for column in COLUMNS)] for row in rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _method(row: Row) -> str:
+    remarks = ", ".join(part for part in (row.remark, row.state) if part)
+    return f"{row.label} ({remarks})" if remarks else row.label
+
+
+def _figure(column: Column, row: Row) -> str:
+    cell = row.cells[column.key]
+    return f"{column.value(cell)} {column.spread(cell)}".strip()

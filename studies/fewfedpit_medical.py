@@ -1,0 +1,150 @@
+"""FedAvg against FewFedPIT on real medical questions: utility and leakage over β and seeds.
+
+    python studies/fewfedpit_medical.py --data FOLDER --out runs/medical                 # two CPU cores, about an hour
+    python studies/fewfedpit_medical.py --data FOLDER --out runs/medical --scale full    # for a GPU
+
+FOLDER holds ``medical_icliniq.jsonl`` (private; questions of patients, which share one instruction, so the question
+itself is taken as the instruction) and ``medical_medinstruct_test.jsonl`` (held out). Ten sites get 20 records each: 100
+k-means clusters, 2 records of each, shared out with Dirichlet(1.0) in FedNLP's equal-size form. Runs that are finished
+are kept, unfinished ones are resumed, so the command may be stopped and given again. It ends with the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from murmura import report
+
+ARMS: dict[str, dict[str, object]] = {
+    "fedavg": {"name": "fedit", "algorithm": "fedavg"},
+    "beta-0.5": {"name": "fewfedpit", "beta": 0.5},
+    "beta-0": {"name": "fewfedpit", "beta": 0.0},
+    "beta-1": {"name": "fewfedpit", "beta": 1.0},
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What differs between the small study and the full one. ``words`` bounds questions and answers."""
+
+    words: int
+    rounds: int
+    epochs: int
+    keep: int
+    heldout: int
+    sample: int
+    max_length: int
+    instruction_tokens: int
+    example_tokens: int
+
+
+SCALES = {
+    "small": Scale(40, 2, 2, 4, 48, 20, 224, 48, 72),
+    "full": Scale(400, 10, 1, 16, 216, 100, 1024, 128, 384),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the two JSONL files")
+    parser.add_argument("--out", type=Path, required=True, help="where runs are kept")
+    parser.add_argument("--scale", choices=SCALES, default="small")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--arms", choices=ARMS, nargs="+", default=list(ARMS))
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--table", type=Path, help="also write the table as Markdown")
+    options = parser.parse_args()
+    scale = SCALES[options.scale]
+    prepare(options.data, options.out, scale)
+    folders = []
+    for seed in options.seeds:
+        for arm in options.arms:
+            folder = options.out / f"{arm}-seed{seed}"
+            work(folder, experiment(options.out, folder, arm, seed, options.model, scale))
+            folders.append(folder)
+            show(folders, options.table)
+
+
+def prepare(data: Path, out: Path, scale: Scale) -> None:
+    """Write the records as the study uses them: whole sentences up to the scale's number of words."""
+    out.mkdir(parents=True, exist_ok=True)
+    for source, name in (("medical_icliniq", "private"), ("medical_medinstruct_test", "heldout")):
+        rows = [json.loads(line) for line in (data / f"{source}.jsonl").read_text(encoding="utf-8").splitlines()]
+        kept = []
+        for row in rows:
+            question = row["input"] if name == "private" else f"{row['instruction']} {row['input'] or ''}"
+            question, answer = " ".join(question.split()), shorten(row["output"], scale.words)
+            if answer and len(question.split()) <= scale.words:
+                kept.append({"instruction": question, "input": "", "output": answer})
+        print(f"{name}: {len(kept)} of {len(rows)} records have a question of at most {scale.words} words")
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept)
+        (out / f"{name}.jsonl").write_text(text, encoding="utf-8")
+
+
+def shorten(text: str, words: int) -> str:
+    """The first whole sentences of at most so many words in all; empty if even the first is longer."""
+    taken: list[str] = []
+    for sentence in re.split(r"(?<=[.!?])\s+", " ".join(text.split())):
+        if len(" ".join([*taken, sentence]).split()) > words:
+            break
+        taken.append(sentence)
+    return " ".join(taken)
+
+
+def experiment(out: Path, folder: Path, arm: str, seed: int, model: str, scale: Scale) -> dict[str, dict[str, object]]:
+    """The experiment file of one run."""
+    method = {**ARMS[arm], "rounds": scale.rounds}
+    if method["name"] == "fewfedpit" and method["beta"] != 1.0:
+        method |= {
+            "keep": scale.keep,
+            "instruction_tokens": scale.instruction_tokens,
+            "example_tokens": scale.example_tokens,
+        }
+    return {
+        "run": {"name": folder.name, "folder": str(folder), "seed": seed, "slots": 10, "decode_rows": 64},
+        "model": {"name": model},
+        "data": {
+            "train": str((out / "private.jsonl").resolve()),
+            "heldout": str((out / "heldout.jsonl").resolve()),
+            "heldout_records": scale.heldout,
+            "template": "chat",
+            "max_length": scale.max_length,
+            "few_shot": {"clusters": 100, "per_cluster": 2},
+            "sites": {"by": "partition", "count": 10, "scheme": "dirichlet-equal", "alpha": 1.0},
+        },
+        "training": {
+            "lr": 2e-3, "batch_size": 8, "epochs": scale.epochs, "precision": "bfloat16", "tokens_per_pass": 2048,
+        },
+        "method": method,
+        "evaluation": {"every": scale.rounds if scale.rounds < 5 else 1, "sample": scale.sample, "uploads": 2},
+    }  # fmt: skip
+
+
+def work(folder: Path, table: dict[str, dict[str, object]]) -> None:
+    """Run one experiment in a process of its own, so that its peak memory is its own."""
+    if (folder / "summary.json").exists():
+        return
+    import tomli_w
+
+    file = folder.with_suffix(".toml")
+    file.write_text(tomli_w.dumps(table))
+    again = ["--resume"] if (folder / "config.toml").exists() else []
+    subprocess.run([sys.executable, "-m", "murmura", "run", str(file), *again], check=True)
+
+
+def show(folders: list[Path], markdown: Path | None) -> None:
+    """The table of all runs so far."""
+    rows = report.table(report.read_all(folders))
+    report.show(rows)
+    if markdown is not None:
+        markdown.write_text(report.markdown(rows))
+
+
+if __name__ == "__main__":
+    main()

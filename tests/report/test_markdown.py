@@ -1,0 +1,24 @@
+"""The table as Markdown."""
+
+from __future__ import annotations
+
+import json
+
+from murmura.report import markdown, read_all, table
+
+
+def a_run(folder, name, seed, loss):
+    folder.mkdir()
+    row = {"round": 1, "heldout_loss": loss, "leakage": None, "bytes_up": 2_000_000}
+    (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    summary = {"name": name, "method": "FedAvg", "seed": seed, "rounds": 1, "final": row, "finished": True}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def test_a_row_a_method_with_spread_and_dashes(tmp_path):
+    folders = [a_run(tmp_path / f"s{seed}", f"s{seed}", seed, loss) for seed, loss in ((0, 2.0), (1, 3.0))]
+    head, rule, row = markdown(table(read_all(folders))).splitlines()
+    assert head.count("|") == rule.count("|") == row.count("|")
+    assert row.startswith("| FedAvg (mean ± sd of 2 seeds) | 2.500 ± 0.707 |")
+    assert "| – |" in row or "| — |" in row
