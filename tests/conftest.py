@@ -6,6 +6,7 @@ import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: more threads only wait for one another
 
 import pytest
 

@@ -50,7 +50,9 @@ def _readable(section: type[BaseModel], error: ValidationError, where: str) -> C
     if first["type"] == "missing":
         return ConfigError(f"'{name}' is missing", where=where, fix="Add it.")
     message = str(first["msg"]).removeprefix("Value error, ")
-    return ConfigError(f"'{name}' = {first.get('input')!r}: {message}", where=where)
+    value = first.get("input")
+    shown = "" if isinstance(value, Mapping) else f" = {value!r}"  # a whole table would hide what the message says
+    return ConfigError(f"'{name}'{shown}: {message}", where=where)
 
 
 def _valid_keys(section: type[BaseModel], path: list[str]) -> list[str]:
@@ -58,7 +60,8 @@ def _valid_keys(section: type[BaseModel], path: list[str]) -> list[str]:
     for part in path:
         field = section.model_fields.get(part)
         inner = field.annotation if field else None
-        candidates = [a for a in (inner, *getattr(inner, "__args__", ())) if isinstance(a, type) and issubclass(a, BaseModel)]
+        kinds = (inner, *getattr(inner, "__args__", ()))
+        candidates = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
         if not candidates:
             break
         section = candidates[0]

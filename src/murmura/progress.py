@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
@@ -52,7 +52,7 @@ def bar(description: str, total: float | None = None) -> Iterator[Bar]:
 
 def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
     """Iterate with a bar."""
-    length = total if total is not None else len(items) if hasattr(items, "__len__") else None
+    length = total if total is not None or not isinstance(items, Sized) else len(items)
     with bar(description, length) as handle:
         for item in items:
             yield item

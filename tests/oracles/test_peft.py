@@ -15,7 +15,7 @@ from murmura.training.batch import collate
 from murmura.training.config import LocalTraining, LoraSpec
 from murmura.training.loop import batches, train
 from tests.conftest import make_gpt2, make_llama
-from tests.training.helpers import items
+from tests.training.helpers import assert_close, hf_batch, items, random_state
 
 TRAINING = LocalTraining(epochs=5, batch_size=4, tokens_per_pass=200)
 LR = 5e-3
@@ -34,21 +34,10 @@ def peft_model(make, spec, tokenizer):
     return get_peft_model(make(tokenizer), config)
 
 
-def random_state(bank, seed):
-    """An adapter whose B is not zero, so that both factors matter."""
-    generator = torch.Generator().manual_seed(seed)
-    return {e.name: torch.randn(e.shape, generator=generator) * 0.1 for e in bank.manifest}
-
-
 @pytest.fixture(params=CASES, ids=list(CASES))
 def case(request, tokenizer):
     make, spec = CASES[request.param]
     return Bank(make(tokenizer), spec), peft_model(make, spec, tokenizer), spec
-
-
-def hf_batch(chosen):
-    ids, labels = collate(chosen, torch.device("cpu"))
-    return {"input_ids": ids, "attention_mask": (labels != -1).long(), "labels": labels.masked_fill(labels == -1, -100)}
 
 
 def test_names_are_those_of_peft(case):
@@ -75,8 +64,7 @@ def test_forward_and_gradients(case):
         nll.mean().backward()
     assert nll.mean().item() == pytest.approx(loss.item(), abs=1e-6)
     got = bank.unpack(bank.grad[0])
-    for name, gradient in expected.items():
-        torch.testing.assert_close(got[name], gradient, atol=1e-6, rtol=1e-4)
+    assert_close(got, expected, atol=1e-6)
 
 
 def peft_run(peft, state, shard, stream):
@@ -103,8 +91,7 @@ def test_training_equals_peft_site_by_site(case, sizes):
     assert results[0].steps == 20
     for shard, start, stream, result in zip(shards, starts, streams, results, strict=True):
         expected = peft_run(peft, start, shard, stream)
-        for name, tensor in expected.items():
-            torch.testing.assert_close(result.state[name], tensor, atol=1e-4, rtol=1e-3)
+        assert_close(result.state, expected, atol=1e-4, rtol=1e-3)
 
 
 def test_our_folder_loads_in_peft(case, tmp_path, tokenizer):

@@ -1,9 +1,15 @@
-"""Random records for training tests."""
+"""Random records, adapters and batches for tests of training."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+
+import torch
+
+from murmura.training.batch import collate
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -21,3 +27,42 @@ def items(count, *, seed=0, vocabulary=250, longest=24):
         half = len(ids) // 2
         made.append(Item(ids, [-100] * half + ids[half:]))
     return made
+
+
+def cloze_items(count, tokenizer, *, seed=0):
+    """Records for a masked model: a few tokens are masked, and to be predicted where they stood."""
+    rng = random.Random(seed)
+    made = []
+    for item in items(count, seed=seed):
+        labels = [-100] * len(item.ids)
+        ids = list(item.ids)
+        for place in rng.sample(range(len(ids)), 3):
+            ids[place], labels[place] = tokenizer.mask_token_id, ids[place]
+        made.append(Item(ids, labels))
+    return made
+
+
+def random_state(bank, seed, scale=0.1):
+    """An adapter whose B is not zero, so that both factors matter."""
+    generator = torch.Generator().manual_seed(seed)
+    return {e.name: torch.randn(e.shape, generator=generator) * scale for e in bank.manifest}
+
+
+def hf_batch(chosen):
+    """What transformers' models take."""
+    ids, labels = collate(chosen, CPU)
+    return {"input_ids": ids, "attention_mask": (labels != -1).long(), "labels": labels.masked_fill(labels == -1, -100)}
+
+
+def assert_close(ours, theirs, *, atol=1e-5, rtol=1e-4):
+    """Two states are equal up to float rounding."""
+    assert ours.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name], tensor, atol=atol, rtol=rtol, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def assert_same(ours, theirs):
+    """Two states are equal bit for bit."""
+    assert ours.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        assert torch.equal(ours[name], tensor), name

@@ -67,6 +67,8 @@ class DataConfig(Section):
     """Split of a Hugging Face held-out set."""
     fields: dict[str, str] = {}
     """Field to column where they differ: {instruction = "question"}."""
+    heldout_fields: dict[str, str] | None = None
+    """The same for `heldout`, if its columns are called otherwise than those of `train`."""
     skip_bad: bool = False
     """Drop records that cannot be used and count them, instead of stopping at the first."""
     template: Literal["alpaca", "alpaca-merged", "feddca", "chat"] = "alpaca"
@@ -83,6 +85,8 @@ class DataConfig(Section):
     def _heldout_from_somewhere(self) -> DataConfig:
         if self.heldout is None and self.heldout_records is None:
             raise ValueError("give heldout = a file, or heldout_records = a number to take out of train")
+        if self.heldout is None and self.heldout_fields is not None:
+            raise ValueError("'heldout_fields' does nothing without 'heldout'; remove it")
         if self.few_shot and self.sites.by != "partition":
             raise ValueError('few_shot needs sites.by = "partition"')
         return self

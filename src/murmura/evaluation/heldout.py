@@ -59,12 +59,13 @@ def continuations(
     for (k, record), reference, text in zip(flat, references, written, strict=True):
         same = common_prefix(text.ids, reference)
         rows[k].append((rouge_l(text.text, record.output), same == len(reference), same))
-    return [
-        Continuations(*(sum(column) / len(shard) for column in zip(*shard, strict=True)), records=len(shard))
-        if shard
-        else Continuations(0.0, 0.0, 0.0, 0)
-        for shard in rows
-    ]
+    return [_means(shard) for shard in rows]
+
+
+def _means(rows: Sequence[tuple[float, bool, int]]) -> Continuations:
+    columns = zip(*rows, strict=True) if rows else [()] * 3
+    rouge, exact, prefix = (sum(column) / max(len(rows), 1) for column in columns)
+    return Continuations(rouge, exact, prefix, len(rows))
 
 
 def evaluate(workbench: Workbench, adapters: Sequence[State]) -> list[HeldOut]:

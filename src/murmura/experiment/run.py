@@ -70,9 +70,7 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
     fleet = Fleet(engine, method, ledger, stream, experiment.run.min_replies)
     adapter = bank.initial(stream / "adapter")
     folder.prepare(resume=checkpoint is not None, overwrite=overwrite or resume, needed=_disk(adapter, people, method))
-    server = Server(
-        workbench, fleet, Monitor(workbench, experiment.evaluation, stream), folder, stream, adapter, method.personal
-    )
+    server = Server(workbench, fleet, Monitor(workbench, experiment.evaluation, stream), folder, stream, adapter)
     if checkpoint:
         server.restore(checkpoint)
         say(f"going on after round {checkpoint.round}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from murmura.retrieval.encoder import Encoder
 from murmura.streams import Stream
 
 Records = list[Instruction]
+Embed = Callable[[Sequence[str]], np.ndarray]
+"""Texts to vectors [n, d], float32."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,15 @@ class SiteReport:
     used: int
     truncated: int
     dropped: int
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All sites' records and the held-out ones, before anything is known of a tokenizer. ``bad`` counts unusable ones."""
+
+    groups: dict[str, Records]
+    heldout: Records
+    bad: int
 
 
 @dataclass(frozen=True)
@@ -54,11 +66,34 @@ def populate(data: DataConfig, template: Template, tokenizer: Any, stream: Strea
     Raises:
         DataError: a record is bad (and ``skip_bad`` off), or no site or no held-out record is left.
     """
-    groups, heldout, bad = _load(data, stream)
-    if pooled:
-        groups = {"pooled": [record for records in groups.values() for record in records]}
+    return fit(gather(data, stream, Encoder(data.encoder).encode, pooled=pooled), data, template, tokenizer)
+
+
+def gather(data: DataConfig, stream: Stream, embed: Embed, *, pooled: bool) -> Gathered:
+    """Load, select and share out all records.
+
+    Args:
+        embed: texts to vectors, for what is chosen or shared out by clusters; not called where nothing is.
+        pooled: as ``populate``.
+
+    Raises:
+        DataError: as ``populate``, but for what does not fit.
+    """
+    gathered = _load(data, stream, embed)
+    if not pooled:
+        return gathered
+    everything = [record for records in gathered.groups.values() for record in records]
+    return Gathered({"pooled": everything}, gathered.heldout, gathered.bad)
+
+
+def fit(gathered: Gathered, data: DataConfig, template: Template, tokenizer: Any) -> Population:
+    """Leave out what does not fit ``data.max_length`` tokens, and say so.
+
+    Raises:
+        DataError: no site or no held-out record is left.
+    """
     sites, reports = [], []
-    for name, records in groups.items():
+    for name, records in gathered.groups.items():
         found = encode_all(records, template, tokenizer, data.max_length)
         reports.append(SiteReport(name, len(records), len(found.items), found.truncated, found.dropped))
         if found.items:
@@ -67,17 +102,16 @@ def populate(data: DataConfig, template: Template, tokenizer: Any, stream: Strea
             say(f"site {name} has no record that fits {data.max_length} tokens; it is left out")
     if not sites:
         raise DataError("no site has a usable record", where=data.train, fix="Raise data.max_length, or look at the data.")
-    usable = encode_all(heldout, template, tokenizer, data.max_length).kept
+    usable = encode_all(gathered.heldout, template, tokenizer, data.max_length).kept
     if not usable:
-        raise DataError("no held-out record fits", where=str(data.heldout), fix="Raise data.max_length.")
+        raise DataError("no held-out record fits", where=data.heldout or data.train, fix="Raise data.max_length.")
     short = sum(r.dropped for r in reports)
     if short:
         say(f"{short} records do not fit {data.max_length} tokens and are not used")
-    return Population(sites, reports, [heldout[i] for i in usable], bad)
+    return Population(sites, reports, [gathered.heldout[i] for i in usable], gathered.bad)
 
 
-def _load(data: DataConfig, stream: Stream) -> tuple[dict[str, Records], Records, int]:
-    """Records by site, held-out records, and how many were bad."""
+def _load(data: DataConfig, stream: Stream, embed: Embed) -> Gathered:
     options: dict[str, Any] = {"fields": data.fields, "skip_bad": data.skip_bad}
     bad = 0
     if data.sites.by == "file":
@@ -92,9 +126,11 @@ def _load(data: DataConfig, stream: Stream) -> tuple[dict[str, Records], Records
         if data.sites.by == "column":
             groups, heldout = _hold_out(data, source.by_site(), stream)
         else:
-            groups, heldout = _share_out(data, source, stream)
+            groups, heldout = _share_out(data, source, stream, embed)
     if data.heldout is not None:
         is_file = Path(data.heldout).exists()
+        if data.heldout_fields is not None:
+            options["fields"] = data.heldout_fields
         public = load_records(data.heldout, split="train" if is_file else data.heldout_split, **options)
         bad += len(public.bad)
         heldout = public.records.copy()
@@ -112,7 +148,7 @@ def _load(data: DataConfig, stream: Stream) -> tuple[dict[str, Records], Records
             f"{overlap} held-out records are also private ones, so they would measure memory and not skill",
             where=str(data.heldout or data.train), fix="Remove them from one of the two.",
         )  # fmt: skip
-    return groups, heldout, bad
+    return Gathered(groups, heldout, bad)
 
 
 def _hold_out(
@@ -130,7 +166,9 @@ def _hold_out(
     return {name: records for name, records in rest.items() if records}, [record for _, record in everything[:count]]
 
 
-def _share_out(data: DataConfig, source: Loaded[Instruction], stream: Stream) -> tuple[dict[str, Records], Records]:
+def _share_out(
+    data: DataConfig, source: Loaded[Instruction], stream: Stream, embed: Embed
+) -> tuple[dict[str, Records], Records]:
     """One file: hold out, choose few, and partition what is left."""
     records, labels = source.records, source.sites
     order = list(range(len(records)))
@@ -143,7 +181,7 @@ def _share_out(data: DataConfig, source: Loaded[Instruction], stream: Stream) ->
     sites, scheme = data.sites, data.sites.scheme
     clusters: Any = None
     if data.few_shot or (scheme != "iid" and labels is None):
-        vectors = Encoder(data.encoder).encode([f"{r.instruction} {r.input}".strip() for r in rest])
+        vectors = embed([f"{r.instruction} {r.input}".strip() for r in rest])
         wanted = data.few_shot.clusters if data.few_shot else sites.clusters
         clusters = kmeans(vectors, min(wanted, len(rest)), (stream / "clusters").integer())
     groups = clusters if labels is None else np.array([labels[i] for i in order])

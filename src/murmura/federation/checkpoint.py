@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from murmura.errors import CheckpointError
+from murmura.errors import CheckpointError, RunError
 from murmura.federation.messages import Payload, decode, encode
 
 
@@ -45,6 +44,8 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         for name, store in checkpoint.stores.items():
             _write(partial / "sites" / f"{quote(name, safe='')}.safetensors", encode(store))
         _write(partial / "run.json", json.dumps(checkpoint.run).encode())
+        _sync(partial / "sites")
+        _sync(partial)
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
         _sync(folder)
@@ -64,13 +65,13 @@ def latest(folder: Path) -> Checkpoint | None:
     Raises:
         CheckpointError: it is damaged.
     """
-    found = sorted(folder.glob("round-*"))
+    found = {int(path.name.removeprefix("round-")): path for path in folder.glob("round-[0-9]*")}
     if not found:
         return None
-    path = found[-1]
+    round, path = max(found.items())
     try:
         return Checkpoint(
-            int(path.name.removeprefix("round-")),
+            round,
             decode((path / "server.safetensors").read_bytes()),
             {
                 unquote(file.name.removesuffix(".safetensors")): decode(file.read_bytes())
@@ -78,7 +79,7 @@ def latest(folder: Path) -> Checkpoint | None:
             },
             json.loads((path / "run.json").read_text()),
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RunError) as error:
         raise CheckpointError(f"the checkpoint cannot be read ({error})", where=str(path), fix="Start over.") from error
 
 

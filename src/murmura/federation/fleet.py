@@ -49,12 +49,8 @@ class Fleet:
         return self.engine.sites
 
     def sample(self, count: int | None, round: int) -> list[str]:
-        """The cohort of a round: ``count`` sites without replacement in the fleet's order; None or too many: all."""
-        names = self.sites
-        if count is None or count >= len(names):
-            return names
-        chosen = set((self.stream / "cohort" / round).python().sample(names, count))
-        return [name for name in names if name in chosen]
+        """The cohort of a round; see ``draw``."""
+        return draw(self.sites, count, self.stream, round)
 
     def ask(
         self, verb: str, sites: Sequence[str], each: Mapping[str, Payload] | None = None, **shared: Any
@@ -68,7 +64,8 @@ class Fleet:
             shared: fields for all of them.
 
         Raises:
-            RunError: after the last reply, if fewer than ``min_replies`` sites (or than were asked) answered.
+            RunError: after the last reply, if fewer than ``min_replies`` sites (or than were asked) answered. Not for
+                verbs that only measure: a figure that is missing stops no run.
         """
         ask = Ask(verb, self.round, shared, each or {})
         self.ledger.declare(verb, self.method.releases(verb), self.method.config)
@@ -85,7 +82,7 @@ class Fleet:
             if self.listener is not None:
                 self.listener(reply)
             yield reply
-        needed = min(self.min_replies, len(sites))
+        needed = 0 if verb in self.ledger.measuring else min(self.min_replies, len(sites))
         if answered < needed:
             raise RunError(
                 f"only {answered} of {len(sites)} sites answered '{verb}', {needed} are needed",
@@ -93,3 +90,15 @@ class Fleet:
                 fix="Bring the sites back and start again with --resume, or lower run.min_replies. "
                 + "; ".join(self.events),
             )
+
+
+def draw(sites: Sequence[str], count: int | None, stream: Stream, round: int) -> list[str]:
+    """A round's cohort: ``count`` of the sites without replacement, in their order; all for None or too many.
+
+    Args:
+        stream: the run's randomness.
+    """
+    if count is None or count >= len(sites):
+        return list(sites)
+    chosen = set((stream / "cohort" / round).python().sample(list(sites), count))
+    return [name for name in sites if name in chosen]

@@ -34,8 +34,8 @@ class RunFolder:
         """Make the folder ready before any work.
 
         Args:
-            resume: go on in a folder that holds a run.
-            overwrite: remove what is there.
+            resume: go on in a folder that holds a run; nothing in it is removed.
+            overwrite: remove what is there, unless it is to be gone on with.
             needed: bytes that checkpoints and adapters will take.
 
         Raises:
@@ -62,7 +62,7 @@ class RunFolder:
                 f"the disk has {free / 2**20:.0f} MiB left, this run needs {(needed + _MARGIN) / 2**20:.0f} MiB",
                 where=str(self.path), fix="Make room or change run.folder.",
             )  # fmt: skip
-        if there and overwrite:
+        if there and overwrite and not resume:
             for item in self.path.iterdir():
                 shutil.rmtree(item) if item.is_dir() else item.unlink()
         self.checkpoint.mkdir(exist_ok=True)
@@ -70,7 +70,7 @@ class RunFolder:
     def write_text(self, name: str, text: str) -> None:
         """Write a file so that readers see the old one or the new one."""
         partial = self.path / f".{name}.partial"
-        partial.write_text(text)
+        partial.write_text(text, encoding="utf-8")
         os.replace(partial, self.path / name)
 
     def write_json(self, name: str, value: Any) -> None:

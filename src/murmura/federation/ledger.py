@@ -24,17 +24,17 @@ class Release:
     note: str = ""
 
 
-def Weights(what: str = "adapter tensors", note: str = "") -> Release:  # noqa: N802 (reads as a type in a declaration)
+def Weights(what: str = "adapter tensors", note: str = "") -> Release:
     """Model weights or differences of them."""
     return Release("weights", what, note=note)
 
 
-def Count(what: str = "number of examples") -> Release:  # noqa: N802
+def Count(what: str = "number of examples") -> Release:
     """How many of something a site has."""
     return Release("count", what)
 
 
-def Metric(what: str) -> Release:  # noqa: N802
+def Metric(what: str) -> Release:
     """A loss or another figure computed on a site's records."""
     return Release("metric", what)
 
@@ -103,8 +103,8 @@ class Ledger:
     def pooled(self, records: int, size: int) -> None:
         """Enter raw records that were brought together in one place before training (centralised baselines)."""
         self._rows["(set-up)", "records"] = Disclosure(
-            "(set-up)", "records", "records", "all records in clear", "none", "pooled training: every record left its site",
-            records, size,
+            "(set-up)", "records", "records", "all records in clear", "none",
+            "pooled training: every record left its site", records, size,
         )  # fmt: skip
 
     def table(self) -> list[dict[str, Any]]:

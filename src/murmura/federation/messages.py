@@ -19,6 +19,7 @@ from murmura.errors import RunError
 Payload = dict[str, Any]
 
 _SEPARATOR = "\x1f"  # between a field and the tensor's own name
+_JSON = "json"  # the metadata entry that holds all but the tensors
 
 
 @dataclass(frozen=True)
@@ -55,42 +56,53 @@ class Failure:
 
 
 def encode(payload: Payload) -> bytes:
-    """One buffer; raises ``RunError`` for a value that is neither tensors nor JSON."""
+    """One buffer.
+
+    Tuples come back as lists, and a dict's keys as strings: that is JSON's way. Everything else comes back as it was.
+
+    Raises:
+        RunError: a value is neither tensors nor JSON.
+    """
     from safetensors.torch import save
 
     tensors, rest = _split(payload)
-    try:
-        text = json.dumps(rest)
-    except TypeError as error:
-        raise RunError(f"a message holds something that is neither tensors nor JSON ({error})") from error
-    packed = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    return save(packed, {"json": text})
+    # Cloned, since safetensors refuses tensors that share memory, and fields may: an adapter sent back as it came.
+    packed = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    return save(packed, {_JSON: _json(rest)})
 
 
 def decode(buffer: bytes) -> Payload:
-    """The inverse of ``encode``; raises ``RunError`` for a damaged buffer."""
-    from safetensors import SafetensorError, safe_open  # noqa: F401  (SafetensorError documents what load raises)
+    """The inverse of ``encode``.
+
+    Raises:
+        RunError: the buffer is not one that ``encode`` made, or is cut short. Bytes that changed within a tensor are
+            not noticed; transports and disks have checksums of their own.
+    """
+    from safetensors import SafetensorError
     from safetensors.torch import load
 
     try:
         length = int.from_bytes(buffer[:8], "little")
-        payload: Payload = json.loads(json.loads(buffer[8 : 8 + length])["__metadata__"]["json"])
-        tensors = load(buffer)
-    except (SafetensorError, ValueError, KeyError) as error:
+        payload: Payload = json.loads(json.loads(buffer[8 : 8 + length])["__metadata__"][_JSON])
+        for name, tensor in load(buffer).items():
+            head, inside, inner = name.partition(_SEPARATOR)
+            if inside:
+                payload.setdefault(head, {})[inner] = tensor
+            else:
+                payload[head] = tensor
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"a message or checkpoint part is damaged ({error})") from error
-    for name, tensor in tensors.items():
-        head, _, inner = name.partition(_SEPARATOR)
-        if inner:
-            payload.setdefault(head, {})[inner] = tensor
-        else:
-            payload[head] = tensor
     return payload
 
 
 def size(payload: Payload) -> int:
-    """Bytes of the tensors and of the JSON, without the manifest: the same for every engine."""
+    """Bytes of the tensors and of the JSON, without the manifest: the same for every engine.
+
+    Raises:
+        RunError: as ``encode``.
+    """
     tensors, rest = _split(payload)
-    return sum(t.numel() * t.element_size() for t in tensors.values()) + (len(json.dumps(rest)) if rest else 0)
+    return sum(t.numel() * t.element_size() for t in tensors.values()) + (len(_json(rest)) if rest else 0)
 
 
 def field_sizes(payload: Payload) -> dict[str, int]:
@@ -102,6 +114,8 @@ def _split(payload: Payload) -> tuple[dict[str, torch.Tensor], Payload]:
     tensors: dict[str, torch.Tensor] = {}
     rest: Payload = {}
     for name, value in payload.items():
+        if _SEPARATOR in name:
+            raise RunError(f"a field of a message is called {name!r}, which holds the separator of names")
         if isinstance(value, torch.Tensor):
             tensors[name] = value
         elif isinstance(value, Mapping) and value and all(isinstance(v, torch.Tensor) for v in value.values()):
@@ -109,3 +123,10 @@ def _split(payload: Payload) -> tuple[dict[str, torch.Tensor], Payload]:
         else:
             rest[name] = value
     return tensors, rest
+
+
+def _json(rest: Payload) -> str:
+    try:
+        return json.dumps(rest)
+    except (TypeError, ValueError) as error:
+        raise RunError(f"a message holds something that is neither tensors nor JSON ({error})") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from murmura.audit.memorisation import attack
@@ -38,7 +38,8 @@ class Method(ABC):
 
     Attributes:
         label: how reports call a run of it.
-        personal: True when the trained adapters stay at the sites (``site.store["adapter"]``) and there is no global one.
+        personal: True when the trained adapters stay at the sites (``site.store["adapter"]``) and there is no global
+            one; its verbs are asked for through ``server.ask_personal``.
         pools: True when all records are brought together before training, as a baseline.
     """
 
@@ -62,7 +63,42 @@ class Method(ABC):
         if not hasattr(function, "releases"):
             verbs = [n for n in dir(type(self)) if hasattr(getattr(type(self), n), "releases")]
             raise UndeclaredReleaseError(f"{name} is not a verb of {type(self).__name__}", fix=nearest(name, verbs))
-        return function.releases  # type: ignore[union-attr, no-any-return]
+        return function.releases  # type: ignore[union-attr]
+
+    # ---- what a plan asks before a run ---------------------------------------------------------------------------
+
+    def verbs(self) -> list[str]:
+        """Verbs that a run asks for, besides those that measure it; all that the class declares unless overridden."""
+        return [n for n in dir(type(self)) if hasattr(getattr(type(self), n), "releases") and n not in MEASURING]
+
+    def shards(self, records: int, round: int) -> list[int]:
+        """Sizes of the sets of records that a site trains on in a round, one after the other; the largest possible
+        ones where they are not known before.
+
+        Args:
+            records: the site's own.
+            round: counted from 1.
+        """
+        return [records]
+
+    def traffic(self, first: bool) -> tuple[int, int]:
+        """Adapter-sized sets of tensors that travel down to a site and up from it in a round.
+
+        Args:
+            first: whether this is the first round in which the site is asked.
+        """
+        return 1, 1
+
+    def tokens_to_write(self, records: Sequence[int]) -> int:
+        """Most tokens that the model writes in a round, for sites with so many records each."""
+        return 0
+
+    def keeps(self) -> tuple[int, int]:
+        """Adapter-sized sets of float32 tensors that the server and each site keep from round to round, besides the
+        global adapter."""
+        return 0, int(self.personal)
+
+    # ---- measuring a run -----------------------------------------------------------------------------------------
 
     @verb(
         releases={

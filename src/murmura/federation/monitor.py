@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
+from murmura.audit.memorisation import attack
 from murmura.errors import RunError
 from murmura.evaluation.config import EvaluationConfig
 from murmura.evaluation.heldout import evaluate
 from murmura.federation.fleet import Fleet
 from murmura.federation.messages import Reply
-from murmura.progress import phase
 from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.workbench import Workbench
@@ -29,54 +31,50 @@ class Monitor:
 
     def __init__(self, workbench: Workbench, config: EvaluationConfig, stream: Stream) -> None:
         self.workbench, self.config, self.stream = workbench, config, stream
+        self._round = 0
         self._uploads: dict[str, State] = {}
-        self._heard = 0
+
+    def begin(self, round: int) -> None:
+        """Forget the uploads of the round before."""
+        self._round, self._uploads = round, {}
 
     def hear(self, reply: Reply) -> None:
-        """Keep a few of the round's uploads, each equally likely (reservoir sampling, so none need be held back)."""
-        if self.config.uploads == 0 or "adapter" not in reply.fields:
+        """Keep a few of the round's uploads: each equally likely, and the same ones in whatever order they come in."""
+        if not self.config.memorisation or self.config.uploads == 0 or "adapter" not in reply.fields:
             return
-        self._heard += 1
-        if len(self._uploads) < self.config.uploads:
-            self._uploads[reply.site] = reply["adapter"]
-            return
-        place = (self.stream / "uploads" / reply.site / self._heard).python().randrange(self._heard)
-        if place < self.config.uploads:
-            del self._uploads[list(self._uploads)[place]]
-            self._uploads[reply.site] = reply["adapter"]
+        self._uploads[reply.site] = reply["adapter"]
+        if len(self._uploads) > self.config.uploads:
+            del self._uploads[max(self._uploads, key=self._lot)]
+
+    def _lot(self, site: str) -> int:
+        return (self.stream / "uploads" / self._round / site).integer()
 
     def due(self, round: int, last: int) -> bool:
+        """Whether a round is measured, of ``last`` rounds."""
         return round in (0, last) or round % self.config.every == 0
 
-    def measure(self, adapter: State, fleet: Fleet, personal: bool) -> Figures:
-        """All figures of a round; forgets the round's uploads.
+    def measure(self, adapter: State, fleet: Fleet, personal: Sequence[str] = ()) -> Figures:
+        """All figures of a round.
 
         Args:
             adapter: the global one.
-            personal: measure the adapters that sites keep instead.
+            personal: sites that keep adapters of their own, which are measured instead of the global one.
 
         Raises:
             RunError: the held-out loss is not finite.
         """
-        figures = self._personal_utility(fleet) if personal else self._utility(adapter)
+        figures = self._personal_utility(fleet, personal) if personal else self._utility(adapter)
         loss = figures["heldout_loss"]
-        if loss is None or loss != loss or loss == float("inf"):
+        if loss is not None and not math.isfinite(loss):
             raise RunError(
                 "the held-out loss is not a finite number", where=f"round {fleet.round}", fix="Lower training.lr."
             )
         if self.config.memorisation:
-            sites = list(fleet.sites)
-            shared = {} if personal else {"adapter": adapter}
-            figures |= self._attack(fleet, _spread(sites, self.config.sample), {}, shared, "member")
+            members = _spread(personal or fleet.sites, self.config.sample, (self.stream / "members").python())
+            figures |= self._attack(fleet, members, {}, {} if personal else {"adapter": adapter}, "member")
             figures["leakage"] = _minus(figures["member_rouge"], figures["nonmember_rouge"])
             if self._uploads:
-                records = -(-self.config.sample // len(self._uploads))
-                counts = dict.fromkeys(self._uploads, records)
-                each = {site: {"adapter": upload} for site, upload in self._uploads.items()}
-                figures |= self._attack(fleet, counts, each, {}, "upload_member")
-                figures["upload_nonmember_rouge"] = self._upload_reference()
-                figures["upload_leakage"] = _minus(figures["upload_member_rouge"], figures["upload_nonmember_rouge"])
-        self._uploads, self._heard = {}, 0
+                figures |= self._upload_leakage(fleet)
         return figures
 
     def _utility(self, adapter: State) -> Figures:
@@ -86,8 +84,8 @@ class Monitor:
             "nonmember_rouge": found.rouge, "nonmember_exact": found.exact, "nonmember_prefix": found.prefix,
         }  # fmt: skip
 
-    def _personal_utility(self, fleet: Fleet) -> Figures:
-        replies = list(fleet.ask("assess", fleet.sites))
+    def _personal_utility(self, fleet: Fleet, sites: Sequence[str]) -> Figures:
+        replies = list(fleet.ask("assess", sites))
         other = [_mean([reply["nonmember"][i] for reply in replies]) for i in range(3)]
         return {
             "heldout_loss": _mean([reply["heldout_loss"] for reply in replies]),
@@ -104,17 +102,23 @@ class Monitor:
         weights = [reply["records"] for reply in replies]
         return {f"{name}_{f}": _mean([reply[f] for reply in replies], weights) for f in ("rouge", "exact", "prefix")}
 
-    def _upload_reference(self) -> float | None:
-        """ROUGE-L of the same uploads on held-out records, so that their leakage is a difference too."""
-        with phase("audit"):
-            found = evaluate(self.workbench, list(self._uploads.values()))
-        return _mean([f.rouge for f in found])
+    def _upload_leakage(self, fleet: Fleet) -> Figures:
+        """The same attack on single uploads, and those uploads' ROUGE-L on held-out records to compare it with."""
+        records = -(-self.config.sample // len(self._uploads))
+        each = {site: {"adapter": upload} for site, upload in self._uploads.items()}
+        figures = self._attack(fleet, dict.fromkeys(self._uploads, records), each, {}, "upload_member")
+        others = [self.workbench.heldout[: self.config.sample]] * len(self._uploads)
+        found = attack(self.workbench, list(self._uploads.values()), others)
+        reference = _mean([f.rouge for f in found])
+        leakage = _minus(figures["upload_member_rouge"], reference)
+        return figures | {"upload_nonmember_rouge": reference, "upload_leakage": leakage}
 
 
-def _spread(sites: Sequence[str], total: int) -> dict[str, int]:
-    """``total`` records over the sites as evenly as it goes; sites that get none are left out."""
+def _spread(sites: Sequence[str], total: int, rng: Random) -> dict[str, int]:
+    """``total`` records over the sites as evenly as it goes; lots decide who gives one more, and who none at all."""
     each, more = divmod(total, len(sites))
-    counts = {site: each + (k < more) for k, site in enumerate(sites)}
+    chosen = set(rng.sample(list(sites), more))
+    counts = {site: each + (site in chosen) for site in sites}
     return {site: count for site, count in counts.items() if count}
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from murmura.federation.checkpoint import Checkpoint, save
 from murmura.federation.fleet import Fleet
 from murmura.federation.folder import RunFolder, peak_memory
-from murmura.federation.messages import Payload
+from murmura.federation.messages import Payload, Reply
 from murmura.federation.monitor import Monitor
 from murmura.progress import bar, collect_phases, say
 from murmura.streams import Stream
@@ -18,6 +18,7 @@ from murmura.training.schedule import learning_rate
 from murmura.workbench import Workbench
 
 _STORE = "store."
+_STARTED = "started"  # in the store: the sites that have adapters of their own
 _SHOWN = ("train_loss", "heldout_loss", "heldout_rouge", "leakage")
 
 
@@ -33,13 +34,12 @@ class Server:
     """
 
     def __init__(
-        self, workbench: Workbench, fleet: Fleet, monitor: Monitor, folder: RunFolder, stream: Stream, adapter: State,
-        personal: bool,
-    ) -> None:  # fmt: skip
+        self, workbench: Workbench, fleet: Fleet, monitor: Monitor, folder: RunFolder, stream: Stream, adapter: State
+    ) -> None:
         self.workbench, self.stream, self.adapter = workbench, stream, adapter
         self.store: Payload = {}
         self.rows: list[dict[str, Any]] = []
-        self._fleet, self._monitor, self._folder, self._personal = fleet, monitor, folder, personal
+        self._fleet, self._monitor, self._folder = fleet, monitor, folder
         fleet.listener = monitor.hear
 
     def rounds(self, count: int) -> Iterator[int]:
@@ -73,6 +73,15 @@ class Server:
         if loss is not None:
             self._losses.append(loss)
 
+    def ask_personal(self, verb: str, sites: Sequence[str], **shared: Any) -> Iterator[Reply]:
+        """Ask sites to train adapters of their own further; to a site without one goes ``start``, the server's."""
+        started: list[str] = self.store.setdefault(_STARTED, [])
+        each = {site: {"start": self.adapter} for site in sites if site not in started}
+        for reply in self._fleet.ask(verb, sites, each, **shared):
+            if reply.site not in started:
+                started.append(reply.site)
+            yield reply
+
     def restore(self, checkpoint: Checkpoint) -> None:
         """Take everything up where a checkpoint left it."""
         self.adapter = checkpoint.server["adapter"]
@@ -82,9 +91,11 @@ class Server:
         self.rows = checkpoint.run["rows"]
         self._fleet.ledger.restore(checkpoint.run["ledger"])
         self._fleet.engine.restore(checkpoint.stores)
+        self._write()  # the run may have been stopped between its checkpoint and these files
 
     def _begin(self, round: int) -> None:
         self._fleet.round = round
+        self._monitor.begin(round)
         self._fleet.events = []
         self._counted: dict[str, int] = {}
         self._losses: list[float] = []
@@ -95,11 +106,8 @@ class Server:
     def _close(self) -> None:
         """Measure, record and save the round that has just been worked."""
         round, ledger = self._fleet.round, self._fleet.ledger
-        figures = (
-            self._monitor.measure(self.adapter, self._fleet, self._personal and round > 0)
-            if self._monitor.due(round, self._count)
-            else {}
-        )
+        due = self._monitor.due(round, self._count)
+        figures = self._monitor.measure(self.adapter, self._fleet, self.store.get(_STARTED, [])) if due else {}
         before, now = self._traffic, ledger.traffic()
         row = {
             "round": round,
@@ -118,8 +126,11 @@ class Server:
         server = {"adapter": self.adapter, **{f"{_STORE}{name}": value for name, value in self.store.items()}}
         run = {"rows": self.rows, "ledger": ledger.state()}
         save(self._folder.checkpoint, Checkpoint(round, server, self._fleet.engine.stores(), run))
-        self._folder.write_metrics(self.rows)
-        self._folder.write_disclosure(ledger.table())
+        self._write()
         shown = [f"{name.replace('_', ' ')} {row[name]:.3f}" for name in _SHOWN if row.get(name) is not None]
         shown.append(f"{row['wall']:.0f} s")
         say(f"round {round}: {', '.join(shown)}" if round else f"before training: {', '.join(shown)}")
+
+    def _write(self) -> None:
+        self._folder.write_metrics(self.rows)
+        self._folder.write_disclosure(self._fleet.ledger.table())

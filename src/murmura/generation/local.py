@@ -125,8 +125,9 @@ def _advance(
         return
     row.ids.append(token)
     if stop:
-        # A stop string is a few tokens long; the tail is enough to see it appear.
-        tail = tokenizer.decode(row.ids[-16:], skip_special_tokens=True)
+        # Every token but special ones gives at least a byte, so a stop string that ends here lies within this tail.
+        longest = max(len(text.encode()) for text in stop)
+        tail = tokenizer.decode(row.ids[-longest - 8 :], skip_special_tokens=True)
         row.finished = any(text in tail for text in stop)
     if halt is not None and not row.finished:
         row.halted = halt(tokenizer.decode(row.ids, skip_special_tokens=True))

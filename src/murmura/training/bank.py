@@ -21,7 +21,7 @@ from murmura.errors import ModelError
 from murmura.streams import Stream
 from murmura.training.adapter import PEFT_PREFIX, State
 from murmura.training.config import LoraSpec
-from murmura.training.head import Head
+from murmura.training.head import HEADS, Head
 from murmura.training.layer import BankLayer, Routing, in_out_features, is_conv1d
 
 
@@ -246,16 +246,13 @@ def target_names(model: nn.Module, targets: Sequence[str]) -> list[str]:
             ``("all-linear",)`` takes every linear layer except the output head.
     """
     if tuple(targets) == ("all-linear",):
-        head = model.get_output_embeddings()  # type: ignore[operator]
         return [
-            name
-            for name, module in model.named_modules()
-            if module is not head and _is_linear(module) and not name.startswith("cls.")
+            name for name, module in model.named_modules() if _is_linear(module) and name.partition(".")[0] not in HEADS
         ]
     if tuple(targets) == ("default",):
         from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as DEFAULTS
 
-        kind = model.config.model_type  # type: ignore[union-attr]
+        kind = str(model.config.model_type)  # type: ignore[union-attr]
         if kind not in DEFAULTS:
             raise ModelError(f"PEFT has no default adapter targets for {kind} models", fix="Name them: lora.targets.")
         targets = DEFAULTS[kind]

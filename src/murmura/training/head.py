@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-_HEADS = ("lm_head", "cls", "embed_out")  # what transformers calls the output head
+HEADS = ("lm_head", "cls", "embed_out")  # what transformers calls the output head
 _CHUNK = 1024  # label positions whose logits exist at one time
 
 
@@ -31,7 +31,7 @@ class Head:
         backbone = getattr(model, "base_model", None)
         self.backbone: Any = backbone if backbone is not model else None
         self.project: nn.Module | None = next(
-            (getattr(model, n) for n in _HEADS if isinstance(getattr(model, n, None), nn.Module)),
+            (getattr(model, n) for n in HEADS if isinstance(getattr(model, n, None), nn.Module)),
             None,
         )
         self.is_linear = isinstance(self.project, nn.Linear)
@@ -50,7 +50,7 @@ class Head:
 
         An adapter's layer expects a batch's rows, not the label positions that are picked out of them.
         """
-        if any(name.partition(".")[0] in _HEADS for name in names):
+        if any(name.partition(".")[0] in HEADS for name in names):
             self.is_direct = False
 
     def token_nll(self, ids: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -137,7 +137,7 @@ class _FrozenHeadLoss(torch.autograd.Function):
         return losses
 
     @staticmethod
-    def backward(ctx: Any, *outputs: torch.Tensor) -> tuple[torch.Tensor | None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, *outputs: torch.Tensor) -> tuple[torch.Tensor | None, None, None]:
         return ctx.gradient * outputs[0][:, None].to(ctx.gradient.dtype), None, None
 
 

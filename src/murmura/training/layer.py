@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
@@ -94,10 +95,11 @@ class BankLayer(nn.Module):
 
 def in_out_features(module: nn.Module, name: str) -> tuple[int, int]:
     """(in, out) of a layer that can carry an adapter; raises ``ModelError`` for any other."""
+    known: Any = module
     if hasattr(module, "in_features") and hasattr(module, "out_features"):
-        return int(module.in_features), int(module.out_features)
+        return int(known.in_features), int(known.out_features)
     if is_conv1d(module):
-        rows, columns = module.weight.shape  # type: ignore[union-attr, operator]
+        rows, columns = known.weight.shape
         return int(rows), int(columns)
     raise ModelError(f"target {name} is a {type(module).__name__}, not a linear layer", fix="Change lora.targets.")
 

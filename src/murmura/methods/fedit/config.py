@@ -51,6 +51,8 @@ class FedITConfig(Section):
             "damping": {"fedavgm"},
         }
         for option, algorithms in used.items():
-            if option in self.model_fields_set and self.algorithm not in algorithms:
+            # A run folder's config.toml has every option written out, and must load again.
+            changed = getattr(self, option) != type(self).model_fields[option].default
+            if changed and self.algorithm not in algorithms:
                 raise ValueError(f"'{option}' does nothing with algorithm '{self.algorithm}'; remove it")
         return self

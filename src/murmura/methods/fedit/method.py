@@ -1,9 +1,11 @@
-"""The FedIT family: local training at the sites, one server step a round (spec of the shared substrate, §0.2 and §0.4)."""
+"""The FedIT family: local training at the sites, then one server step a round."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
+from murmura.aggregation.mean import StateSum
 from murmura.aggregation.scaffold import control_update
 from murmura.aggregation.server import ServerOptimizer, server_optimizer
 from murmura.federation.cohort import Cohort
@@ -19,7 +21,6 @@ _LABELS = {
     "fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "fedavgm": "FedAvgM", "fedadam": "FedAdam",
     "fedyogi": "FedYogi", "fedadagrad": "FedAdagrad", "centralised": "Centralised", "local": "Local only",
 }  # fmt: skip
-
 
 class FedIT(Method):
     """FedAvg and what differs from it in one line, the centralised upper bound and the local lower bound."""
@@ -38,13 +39,25 @@ class FedIT(Method):
     def pools(self) -> bool:  # type: ignore[override]
         return self.config.algorithm == "centralised"
 
+    def verbs(self) -> list[str]:
+        return [{"scaffold": "train_scaffold", "local": "train_alone"}.get(self.config.algorithm, "train")]
+
+    def traffic(self, first: bool) -> tuple[int, int]:
+        if self.personal:
+            return int(first), 0
+        return (2, 2) if self.config.algorithm == "scaffold" else (1, 1)  # SCAFFOLD's control variates travel along
+
+    def keeps(self) -> tuple[int, int]:
+        if self.config.algorithm == "scaffold":
+            return 1, 1
+        return 2 * len(self._rule().remembers), int(self.personal)  # a server optimiser's moments are float64
+
     def lead(self, server: Server, fleet: Fleet) -> None:
         optimizer = self._optimizer(server)
         for round in server.rounds(self.config.rounds):
             cohort = fleet.sample(self.config.sites_per_round, round)
             if self.config.algorithm == "local":
-                start = {"start": server.adapter} if round == 1 else {}
-                for reply in fleet.ask("train_alone", cohort, lr=server.lr(round), **start):
+                for reply in server.ask_personal("train_alone", cohort, lr=server.lr(round)):
                     server.note_loss(reply["loss"])
             elif self.config.algorithm == "scaffold":
                 self._scaffold_round(server, fleet, cohort, round)
@@ -53,34 +66,40 @@ class FedIT(Method):
                 server.adapter = optimizer.step(server.adapter, _contributions(server, replies))
                 server.store["optimizer"] = optimizer.state_dict()
 
-    def _optimizer(self, server: Server) -> ServerOptimizer:
+    def _rule(self) -> ServerOptimizer:
+        """The server's step, as before the first round."""
         c = self.config
         adaptive = {"learning_rate": c.server_lr, "tau": c.tau}
         momentum = {"beta1": c.beta1, "beta2": c.beta2, "second_moment": c.second_moment}
-        options = {
+        options: dict[str, dict[str, Any]] = {
             "fedavgm": {"beta1": c.beta1, "damping": c.damping},
             "fedadagrad": adaptive,
             "fedadam": adaptive | momentum,
             "fedyogi": adaptive | momentum,
         }
         rule = c.algorithm if c.algorithm in options else "fedavg"
-        optimizer = server_optimizer(rule, **options.get(rule, {}))
+        return server_optimizer(rule, **options.get(rule, {}))
+
+    def _optimizer(self, server: Server) -> ServerOptimizer:
+        optimizer = self._rule()
         if "optimizer" in server.store:
             optimizer.load_state_dict(server.store["optimizer"])
         return optimizer
 
     def _scaffold_round(self, server: Server, fleet: Fleet, cohort: list[str], round: int) -> None:
         control: State = server.store.get("control") or zeros_like(server.adapter)
-        changes: list[State] = []
+        changes = StateSum(like=control)
 
         def contributions() -> Iterator[tuple[State, float]]:
-            for reply in fleet.ask("train_scaffold", cohort, adapter=server.adapter, control=control, lr=server.lr(round)):
+            sent = {"adapter": server.adapter, "control": control, "lr": server.lr(round)}
+            for reply in fleet.ask("train_scaffold", cohort, None, **sent):
                 server.note_loss(reply["loss"])
-                changes.append(reply["control_change"])
+                changes.add(reply["control_change"])
                 yield reply["adapter"], reply["examples"]
 
         server.adapter = server_optimizer("fedavg").step(server.adapter, contributions())
-        server.store["control"] = control_update(control, changes, len(fleet.sites))
+        # The rule only adds the changes up, so their sum may stand for all of them and none need be kept.
+        server.store["control"] = control_update(control, [changes.tensors], len(fleet.sites))
 
     @verb(releases={"adapter": Weights(), "examples": Count(), "loss": Metric("mean training loss")})
     def train(self, cohort: Cohort, ask: Ask) -> list[Reply]:
@@ -98,8 +117,8 @@ class FedIT(Method):
     def train_scaffold(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """SCAFFOLD's client (Karimireddy et al. 2020, Algorithm 1, option II).
 
-        After every optimiser step w ← w − η(c − c_k); then ``c_k⁺ = c_k − c + (W_t − w_K)/(K·η)`` with K the steps really
-        taken. With AdamW the last term is a mean Adam direction, not a gradient, as in OpenFedLLM.
+        After every optimiser step w ← w − η(c − c_k); then ``c_k⁺ = c_k − c + (W_t − w_K)/(K·η)`` with K the steps
+        really taken. With AdamW the last term is a mean Adam direction, not a gradient, as in OpenFedLLM.
         """
         lr, adapters, controls = ask.shared["lr"], cohort.given(ask, "adapter"), cohort.given(ask, "control")
         own = [site.store.get("control") or zeros_like(c) for site, c in zip(cohort.sites, controls, strict=True)]

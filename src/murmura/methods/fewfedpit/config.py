@@ -105,12 +105,9 @@ class FewFedPITConfig(Section):
 
     @model_validator(mode="after")
     def _options_that_do_nothing(self) -> FewFedPITConfig:
-        given = self.model_fields_set
         idle: dict[str, str] = {}
         if self.variant != "fewfedpit":
             idle["beta"] = f"variant '{self.variant}'"
-        if self.variant == "locit-sg":
-            idle["sites_per_round"] = "variant 'locit-sg', where every site trains in every round"
         if self.substitute is not None:
             idle |= dict.fromkeys(_OF_GENERATION, "a substitute")
         else:
@@ -118,6 +115,7 @@ class FewFedPITConfig(Section):
         if self.scorer == "random":
             idle["judge"] = "scorer 'random'"
         for option, reason in idle.items():
-            if option in given and getattr(self, option) is not None:
+            # A run folder's config.toml has every option written out, and must load again.
+            if getattr(self, option) != type(self).model_fields[option].default:
                 raise ValueError(f"'{option}' does nothing with {reason}; remove it")
         return self

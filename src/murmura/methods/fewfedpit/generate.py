@@ -20,7 +20,7 @@ from murmura.methods.fewfedpit.prompts import (
     instruction_prompt,
     read_example,
     read_instruction,
-)  # fmt: skip
+)
 from murmura.methods.fewfedpit.tasks import as_task, from_task, shared_instruction
 from murmura.streams import Stream
 from murmura.training.adapter import State

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
 from murmura.aggregation.mean import weighted_mean
 from murmura.data.loading import load_records
@@ -24,6 +23,8 @@ from murmura.training.loop import Trained
 _LOSS = Metric("mean training loss on the private records")
 _JOINT_LOSS = Metric("mean training loss on private and synthetic records")
 _COUNTS = Metric("how many drafts each filter dropped")
+
+_VERBS = {"fewfedpit": "improve", "fedmit": "improve_together", "locit-sg": "improve_alone"}
 
 
 class FewFedPIT(Method):
@@ -53,18 +54,33 @@ class FewFedPIT(Method):
     def personal(self) -> bool:  # type: ignore[override]
         return self.config.variant == "locit-sg"
 
+    def verbs(self) -> list[str]:
+        return [_VERBS[self.config.variant]]
+
+    def shards(self, records: int, round: int) -> list[int]:
+        c = self.config
+        own = [records] if c.needs_private_branch else []
+        if not c.branches:
+            return own
+        synthetic = c.keep * (round if c.accumulate else 1)
+        return [*own, synthetic if c.variant == "fewfedpit" else records + synthetic]
+
+    def traffic(self, first: bool) -> tuple[int, int]:
+        return (int(first), 0) if self.personal else (1, 1)
+
+    def tokens_to_write(self, records: Sequence[int]) -> int:
+        return len(records) * self.config.most_tokens_written
+
     def lead(self, server: Server, fleet: Fleet) -> None:
         if self.config.substitute is not None:
             say(f"{len(self.public)} public records of {self.config.substitute_name} stand in for synthetic ones")
         for round in server.rounds(self.config.rounds):
             cohort, lr = fleet.sample(self.config.sites_per_round, round), server.lr(round)
             if self.personal:
-                start: dict[str, Any] = {"start": server.adapter} if round == 1 else {}
-                for reply in fleet.ask("improve_alone", cohort, lr=lr, **start):
+                for reply in server.ask_personal("improve_alone", cohort, lr=lr):
                     _note(server, reply)
             else:
-                verb = "improve" if self.config.variant == "fewfedpit" else "improve_together"
-                replies = fleet.ask(verb, cohort, adapter=server.adapter, lr=lr)
+                replies = fleet.ask(_VERBS[self.config.variant], cohort, adapter=server.adapter, lr=lr)
                 server.adapter = weighted_mean(_contributions(server, replies))
 
     @verb(

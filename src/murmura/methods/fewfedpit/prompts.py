@@ -21,7 +21,7 @@ _ASK_FOR_EXAMPLES = (
     "input, write the response directly."
 )
 _NO_INPUT = "None"
-_NO_INPUT_WORDS = {"", "none", "n/a", "no input", "not needed"}
+_NO_INPUT_WORDS = {"", "none", "no", "n/a", "no input", "not needed"}
 _EXAMPLE = re.compile(r"\s*(?:Input:(?P<input>.*?)^\s*)?Response:(?P<output>.*)", re.DOTALL | re.MULTILINE)
 _NEXT_MARKER = re.compile(r"\n\s*(?:Task(?: \d+)?|Input|Response):")
 

@@ -49,9 +49,9 @@ class Choice:
 def choose(scorer: Scorer, opinions: Sequence[Opinion | None], keep: int, rng: random.Random) -> Choice:
     """Keep the best ``keep`` of one site's drafts.
 
-    IFS keeps the lowest ratios and drops those of 1 and more. IFD keeps the highest and drops those above 1 (Li et al.
-    2024). PPL keeps the lowest exp(L(y|x)), which ranks as L(y|x) does. Responses of fewer than three tokens are dropped
-    whatever the scorer.
+    IFS keeps the lowest ratios and drops those of 1 and more. IFD (Li et al. 2024) keeps the highest and drops those
+    above 1. PPL keeps the lowest exp(L(y|x)), which ranks as L(y|x) does. Responses of fewer than three tokens are
+    dropped whatever the scorer.
 
     Args:
         opinions: one for each draft; None for one that does not fit the model.

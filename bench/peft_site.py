@@ -1,0 +1,35 @@
+"""One site's training with PEFT, as an application that uses PEFT writes it; for ways (a) and (b)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from work import ALPHA, RANK, TARGETS, Work, base_model, initial
+
+State = dict[str, torch.Tensor]
+
+
+def build(work: Work) -> Any:
+    config = LoraConfig(r=RANK, lora_alpha=ALPHA, lora_dropout=0.0, target_modules=list(TARGETS), task_type="CAUSAL_LM")
+    return get_peft_model(base_model(work), config)
+
+
+def start(model: Any) -> State:
+    return initial({name: tuple(tensor.shape) for name, tensor in get_peft_model_state_dict(model).items()})
+
+
+def train(work: Work, model: Any, adapter: State, site: int, round: int) -> State:
+    """The adapter after the site's steps, on the CPU."""
+    set_peft_model_state_dict(model, adapter)
+    model.train()
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=work.lr, weight_decay=0.0)
+    records = work.records(site, round)
+    labels = work.labels(records)
+    for chosen in work.order[round][site]:
+        optimizer.zero_grad()
+        model(input_ids=records[chosen].to(work.device), labels=labels[chosen].to(work.device)).loss.backward()
+        optimizer.step()
+    return {name: tensor.detach().cpu().clone() for name, tensor in get_peft_model_state_dict(model).items()}

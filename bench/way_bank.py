@@ -1,0 +1,55 @@
+"""Way (c): Murmura's bank, all sites at once."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+
+from work import ALPHA, RANK, TARGETS, Work, base_model, finish, gpu_peak, initial
+
+from murmura.aggregation.mean import weighted_mean
+from murmura.streams import Stream
+from murmura.training.bank import Bank
+from murmura.training.config import LocalTraining, LoraSpec
+from murmura.training.loop import train
+
+
+@dataclass(frozen=True)
+class Record:
+    ids: list[int]
+    labels: list[int]
+
+
+def local_training(work: Work) -> LocalTraining:
+    return LocalTraining(
+        lr=work.lr, lr_min=0.0, schedule="constant", batch_size=work.batch, clip=0.0, tokens_per_pass=work.tokens_per_pass
+    )
+
+
+def stream(site: int, round: int) -> Stream:
+    """Where the order of a site's records comes from; the driver writes the same order down for the other ways."""
+    return Stream(0) / "round" / round / "site" / site
+
+
+def main(work: Work, out: str) -> None:
+    bank = Bank(base_model(work), LoraSpec(rank=RANK, alpha=ALPHA, targets=TARGETS))
+    adapter = initial({entry.name: entry.shape for entry in bank.manifest})
+    training, seconds = local_training(work), []
+    for round in range(work.rounds):
+        begun = time.perf_counter()
+        shards = [shard(work, site, round) for site in range(work.sites)]
+        streams = [stream(site, round) for site in range(work.sites)]
+        trained = train(bank, shards, [adapter] * work.sites, training, work.lr, streams)
+        adapter = weighted_mean((result.state, result.examples) for result in trained)
+        seconds.append(time.perf_counter() - begun)
+    finish(out, adapter, seconds, gpu_peak(work))
+
+
+def shard(work: Work, site: int, round: int) -> list[Record]:
+    records = work.records(site, round)
+    return [Record(*row) for row in zip(records.tolist(), work.labels(records).tolist(), strict=True)]
+
+
+if __name__ == "__main__":
+    main(Work.read(sys.argv[1]), sys.argv[2])

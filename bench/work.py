@@ -1,0 +1,107 @@
+"""The work that all three ways do: the same model, adapter, tokens, order and optimiser."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+TARGETS = ("q_proj", "v_proj")
+RANK, ALPHA = 16, 32
+PREFIX = "base_model.model."
+
+
+@dataclass(frozen=True)
+class Work:
+    """One federated fine-tuning by FedAvg, in numbers. AdamW without weight decay, no clipping, a mean of all sites.
+
+    Attributes:
+        model: folder of the base model.
+        vocabulary: ids are drawn below it.
+        sites: sites, all of which train in each round.
+        steps: optimiser steps of a site in a round; it sees ``steps * batch`` records once.
+        length: tokens of a record, which are random.
+        labelled: how many of a record's last tokens are labelled.
+        order: [round][site][step] -> records of a step, so that each way takes the same ones together.
+        tokens_per_pass: Murmura's ``training.tokens_per_pass``.
+        cores: CPU cores in use.
+        actors: processes that Flower simulates sites in; they share the cores.
+    """
+
+    model: str
+    vocabulary: int
+    sites: int
+    rounds: int
+    steps: int
+    batch: int
+    length: int
+    labelled: int
+    order: list[list[list[list[int]]]]
+    device: str
+    dtype: str
+    tokens_per_pass: int
+    cores: int
+    actors: int
+    lr: float = 1e-3
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, path: str | Path) -> Work:
+        return cls(**json.loads(Path(path).read_text()))
+
+    def records(self, site: int, round: int) -> torch.Tensor:
+        """A site's records of a round, int64 [steps * batch, length]."""
+        import torch
+
+        generator = torch.Generator().manual_seed(1_000_003 * site + round)
+        return torch.randint(3, self.vocabulary, (self.steps * self.batch, self.length), generator=generator)
+
+    def labels(self, records: torch.Tensor) -> torch.Tensor:
+        """What is to be predicted at each place, -100 where nothing is."""
+        labels = records.clone()
+        labels[:, : self.length - self.labelled] = -100
+        return labels
+
+
+def base_model(work: Work) -> Any:
+    """The base model from its folder; the same line for all ways."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(work.model, dtype=getattr(torch, work.dtype)).to(work.device)
+
+
+def initial(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
+    """The adapter that all ways start from: A uniform, B zero; a tensor depends on its name only."""
+    import torch
+
+    state = {}
+    for name, shape in shapes.items():
+        state[name] = torch.zeros(shape)
+        if ".lora_A." in name:
+            generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+            state[name].uniform_(-(shape[1] ** -0.5), shape[1] ** -0.5, generator=generator)
+    return state
+
+
+def finish(out: str | Path, adapter: Mapping[str, torch.Tensor], seconds: list[float], gpu_peak: int) -> None:
+    """Leave the final adapter, the seconds of each round and the peak of GPU memory (bytes) for the driver."""
+    from safetensors.torch import save_file
+
+    save_file({name: tensor.contiguous() for name, tensor in adapter.items()}, Path(out) / "adapter.safetensors")
+    (Path(out) / "result.json").write_text(json.dumps({"seconds": seconds, "gpu_peak": gpu_peak}))
+
+
+def gpu_peak(work: Work) -> int:
+    """Most GPU memory that this process has had allocated, in bytes; 0 on a CPU."""
+    import torch
+
+    return int(torch.cuda.max_memory_allocated()) if work.device.startswith("cuda") else 0

@@ -1,0 +1,94 @@
+"""How much memory and disk a run will take, from sizes alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from murmura.experiment.config import Experiment
+from murmura.experiment.outline import Outline
+from murmura.federation.method import Method
+
+_LIBRARIES = 500_000_000  # bytes that Python, torch and transformers take before any model, on a CPU
+_LOST = 1.4  # times what tensors take between them is taken by a CPU's allocator, measured with SmolLM2-135M
+_LOGITS_AT_ONCE = 1024  # positions; see training.head
+_FLOAT32 = 4
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes at the peak, by what takes them.
+
+    Args:
+        libraries: the process itself; 0 on a GPU, where it is elsewhere.
+        base: the frozen model.
+        slots: of adapters in the bank.
+        adapters: the bank, with gradients and what the optimiser remembers.
+        copies: numbers kept of each trainable parameter: itself, its gradient, the optimiser's moments.
+        passing: activations and logits of one training pass, or keys and values while texts are written, whichever is
+            larger; they are not there at one time.
+    """
+
+    libraries: int
+    base: int
+    slots: int
+    adapters: int
+    copies: int
+    passing: int
+
+    @property
+    def total(self) -> int:
+        return self.libraries + self.base + self.adapters + self.passing
+
+
+def memory(experiment: Experiment, outline: Outline, cohort: int) -> Memory:
+    """An estimate of the peak, for cohorts of so many sites.
+
+    A training pass keeps for each token and layer about 8 vectors as wide as the model and 3 as wide as its inner layer
+    (counted for Llama, Qwen2 and GPT-2 with frozen weights); a writing pass keeps every layer's keys and values, and one
+    layer's activations.
+    """
+    run, training = experiment.run, experiment.training
+    slots = min(run.slots, cohort) if experiment.model.trainable == "adapter" else 1
+    moments = 2 if training.optimizer == "adamw" else int(training.momentum > 0)
+    copies = 2 + moments
+    width, inner, layers, heads = _shape(outline.config)
+    vocabulary = int(getattr(outline.config, "vocab_size", 0))
+    tokens = max(training.tokens_per_pass, experiment.data.max_length)
+    layer = (8 * width + 3 * inner) * outline.element_bytes
+    train = tokens * layers * layer + 2 * min(tokens, _LOGITS_AT_ONCE) * vocabulary * _FLOAT32
+    written = run.decode_rows * experiment.data.max_length
+    write = written * (2 * layers * heads * outline.element_bytes + layer)
+    on_gpu = outline.device.startswith("cuda")
+    return Memory(
+        libraries=0 if on_gpu else _LIBRARIES,
+        base=outline.base_bytes,
+        slots=slots,
+        adapters=slots * outline.trainable * _FLOAT32 * copies,
+        copies=copies,
+        passing=int(max(train, write) * (1.0 if on_gpu else _LOST)),
+    )
+
+
+def _shape(config: Any) -> tuple[int, int, int, int]:
+    """Width, inner width, layers, and width of all keys of one token; of a model that also sees, its text part."""
+    config = config.get_text_config()
+    width, layers = int(config.hidden_size), int(config.num_hidden_layers)
+    inner = int(getattr(config, "intermediate_size", None) or 4 * width)
+    attention = int(config.num_attention_heads)
+    keys = int(getattr(config, "num_key_value_heads", None) or attention)
+    head = int(getattr(config, "head_dim", None) or width // attention)
+    return width, inner, layers, keys * head
+
+
+def disk(method: Method, sites: int, adapter: int) -> int:
+    """Bytes for checkpoints and final adapters.
+
+    There are two checkpoints for a moment: the older one goes when the newer one is whole.
+
+    Args:
+        adapter: bytes of one.
+    """
+    server, each = method.keeps()
+    final = sites if method.personal else 1
+    return adapter * (2 * (1 + server + sites * each) + final)

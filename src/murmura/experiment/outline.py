@@ -1,0 +1,122 @@
+"""A model known by its config and tokenizer alone: what an adapter on it weighs, without its weights."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from murmura import models
+from murmura.errors import ModelError
+from murmura.experiment.config import ModelConfig
+from murmura.models.quiet import line, quiet
+from murmura.training.bank import target_names
+from murmura.training.config import LoraSpec
+from murmura.training.layer import in_out_features
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+class OutOfReachError(ModelError):
+    """The model is named rightly, as far as can be told, but cannot be had here and now."""
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Sizes of a model and of an adapter on it.
+
+    Args:
+        tokenizer: the model's own.
+        config: the model's own, as transformers reads it.
+        parameters: of the base, tied ones counted once.
+        trainable: parameters of one slot: of an adapter, or all.
+        base_bytes: what the frozen base takes in memory; 0 where all of it is trained, since the slot is the model.
+        element_bytes: of one number of an activation.
+        device: where it would run.
+    """
+
+    tokenizer: Any
+    config: Any
+    parameters: int
+    trainable: int
+    base_bytes: int
+    element_bytes: int
+    device: str
+
+
+def outline(model: ModelConfig, lora: LoraSpec) -> Outline:
+    """Build the model on torch's meta device, which has shapes and no numbers. Fetches a config and a tokenizer at most.
+
+    Raises:
+        OutOfReachError: neither this machine nor the hub has config and tokenizer.
+        ModelError: there is no such folder, no causal language model in it, or an adapter target that it lacks.
+    """
+    import torch
+
+    config, tokenizer = _config_and_tokenizer(model.name)
+    skeleton = _skeleton(model.name, config)
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if model.device == "auto" else model.device
+    automatic = "bfloat16" if device.startswith("cuda") else "float32"
+    dtype = getattr(torch, automatic if model.dtype == "auto" else model.dtype)
+    parameters = sum(p.numel() for p in skeleton.parameters())
+    if model.trainable == "all":
+        return Outline(tokenizer, config, parameters, parameters, 0, dtype.itemsize, device)
+    sizes = (
+        in_out_features(skeleton.get_submodule(name), name) for name in target_names(skeleton, lora.targets)
+    )
+    trainable = sum(lora.rank * (wide_in + wide_out) for wide_in, wide_out in sizes)
+    base = _base_bytes(skeleton, dtype, model.quantization)
+    return Outline(tokenizer, config, parameters, trainable, base, dtype.itemsize, device)
+
+
+def _config_and_tokenizer(name: str) -> tuple[Any, Any]:
+    from transformers import AutoConfig, AutoTokenizer
+
+    alias = models.ALIASES.get(name)
+    folder = Path(name).expanduser()
+    is_folder = (folder / "config.json").is_file() or name.startswith((".", "~", os.sep))
+    if is_folder:
+        source = str(models.resolve(name))
+    elif alias and (kept := models.cached(name)):
+        source = str(kept)
+    else:
+        source = alias.hub if alias else name
+    try:
+        with quiet():
+            return AutoConfig.from_pretrained(source), AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        what = f"config and tokenizer of '{name}' are not to be had ({line(error).rstrip('.')})"
+        if is_folder:
+            raise ModelError(what) from error
+        raise OutOfReachError(what, fix=f"'murmura models fetch {name}' gets the whole model.") from error
+
+
+def _skeleton(name: str, config: Any) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    declared = config.architectures or []
+    if any(kind.endswith("ForMaskedLM") for kind in declared):
+        raise ModelError(f"is a masked language model ({', '.join(declared)}), not a causal one", where=name)
+    try:
+        with torch.device("meta"), quiet():
+            return AutoModelForCausalLM.from_config(config)
+    except (ValueError, RuntimeError, NotImplementedError) as error:
+        raise ModelError(f"is no causal language model that can be built ({line(error)})", where=name) from error
+
+
+def _base_bytes(model: nn.Module, dtype: torch.dtype, quantization: str | None) -> int:
+    """Bytes of the frozen weights; bitsandbytes packs every linear layer but the output head."""
+    whole = sum(p.numel() for p in model.parameters()) * dtype.itemsize
+    if quantization is None:
+        return whole
+    head = model.get_output_embeddings()  # type: ignore[operator]
+    packed = sum(
+        module.weight.numel()
+        for module in model.modules()
+        if type(module).__name__ in ("Linear", "Conv1D") and module is not head
+    )
+    return int(whole - packed * (dtype.itemsize - (1.0 if quantization == "int8" else 0.5)))

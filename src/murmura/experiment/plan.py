@@ -1,0 +1,274 @@
+"""What a run would do, worked out without doing it (``murmura run --dry-run``).
+
+No weights are loaded or fetched: of the model, config and tokenizer are read; of a hub data set, the rows, since nobody
+else knows how many there are. What cannot be reached is left out, and the plan says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from murmura import methods
+from murmura.data.hub import is_hub_id
+from murmura.data.records import Instruction
+from murmura.data.templates import Template, template
+from murmura.errors import DataError
+from murmura.experiment import footprint
+from murmura.experiment.config import Experiment
+from murmura.experiment.outline import OutOfReachError, Outline, outline
+from murmura.experiment.sites import Gathered, Population, fit, gather
+from murmura.federation.fleet import draw
+from murmura.federation.ledger import Disclosure, Ledger
+from murmura.federation.method import Method
+from murmura.streams import Stream
+from murmura.training.loop import steps_of
+
+_FLOAT32 = 4  # bytes; adapters travel and rest in it
+_STAND_IN = 8  # dimensions of the vectors that stand in for a sentence encoder's
+
+
+@dataclass(frozen=True)
+class SitePlan:
+    """One site: what becomes of its records, and the most optimiser steps it takes in the first round that asks it."""
+
+    site: str
+    records: int
+    used: int | None
+    truncated: int | None
+    dropped: int | None
+    steps: int
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """One round: the sites asked, the most optimiser steps they take together, and the bytes of adapters each way."""
+
+    sites: int | None
+    steps: int | None
+    bytes_down: int | None
+    bytes_up: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do; None stands for what could not be found out, and ``unknown`` says why.
+
+    Args:
+        label: the method, as reports call it.
+        sites: in the run's order; those without a usable record would be left out.
+        heldout: records that are measured on.
+        bad: unusable records that are skipped.
+        rounds: the first to the last.
+        tokens: most tokens that the method has written in a round.
+        tokens_measuring: most tokens that are written to measure a round.
+        model: sizes of the base and of what is trained.
+        memory: an estimate of the peak.
+        disk: bytes of checkpoints and final adapters.
+        disclosure: what sites would release; messages and bytes are not counted.
+        example: the first held-out record as the model would see it.
+        unknown: why the model or the records are not known.
+        notes: what should be known of these figures.
+    """
+
+    experiment: Experiment
+    label: str
+    sites: list[SitePlan] | None
+    heldout: int | None
+    bad: int | None
+    rounds: list[RoundPlan]
+    tokens: int | None
+    tokens_measuring: int | None
+    model: Outline | None
+    memory: footprint.Memory | None
+    disk: int | None
+    disclosure: list[Disclosure]
+    example: str | None
+    unknown: list[str]
+    notes: list[str]
+
+
+def plan(experiment: Experiment) -> Plan:
+    """Work out a run. Nothing is trained or written.
+
+    Raises:
+        MurmuraError: for what would stop the run before its first round too: bad options, records or adapter targets.
+    """
+    method, stream = methods.build(experiment.method), Stream(experiment.run.seed)
+    unknown: list[str] = []
+    model = _model(experiment, unknown)
+    gathered = _gathered(experiment, method, stream / "data", unknown)
+    text = _template(experiment, model)
+    people = fit(gathered, experiment.data, text, model.tokenizer) if gathered and text and model else None
+    sizes = _sizes(gathered, people)
+    names = list(sizes) if sizes else _expected_names(experiment, method)
+    cohorts = _cohorts(experiment, names, stream)
+    widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
+    heldout = people.heldout if people else gathered.heldout if gathered else []
+    return Plan(
+        experiment=experiment,
+        label=method.label,
+        sites=_sites(experiment, method, gathered, people) if gathered else None,
+        heldout=len(heldout) if gathered else None,
+        bad=gathered.bad if gathered else None,
+        rounds=_rounds(experiment, method, cohorts, sizes, model),
+        tokens=max(method.tokens_to_write([sizes[n] for n in c]) for c in cohorts) if sizes and cohorts else None,
+        tokens_measuring=_tokens_measuring(experiment, method, people, model, widest),
+        model=model,
+        memory=footprint.memory(experiment, model, widest) if model and widest else None,
+        disk=footprint.disk(method, len(names), model.trainable * _FLOAT32) if model and names else None,
+        disclosure=_disclosure(experiment, method, sum(sizes.values()) if sizes else 1),
+        example=text.full(heldout[0]) if text and heldout else None,
+        unknown=unknown,
+        notes=_notes(experiment, gathered, people),
+    )
+
+
+# ---- what is there ------------------------------------------------------------------------------------------------
+
+
+def _model(experiment: Experiment, unknown: list[str]) -> Outline | None:
+    try:
+        return outline(experiment.model, experiment.lora)
+    except OutOfReachError as error:
+        unknown.append(f"The model: {error}")
+        return None
+
+
+def _gathered(experiment: Experiment, method: Method, stream: Stream, unknown: list[str]) -> Gathered | None:
+    """The records, or None where they are on a hub that cannot be reached."""
+
+    def stand_in(texts: Sequence[str]) -> np.ndarray:
+        return (stream / "stand-in").numpy().standard_normal((len(texts), _STAND_IN)).astype(np.float32)
+
+    try:
+        return gather(experiment.data, stream, stand_in, pooled=method.pools)
+    except DataError as error:
+        if error.where is None or not is_hub_id(error.where):
+            raise
+        unknown.append(f"The records: {error}")
+        return None
+
+
+def _template(experiment: Experiment, model: Outline | None) -> Template | None:
+    if model is None and experiment.data.template == "chat":
+        return None
+    return template(experiment.data.template, model.tokenizer if model else None)
+
+
+def _sizes(gathered: Gathered | None, people: Population | None) -> dict[str, int] | None:
+    """Records of each site that would take part; all of its records where it is not known which ones fit."""
+    if people is not None:
+        return {site.name: site.size for site in people.sites}
+    return {name: len(records) for name, records in gathered.groups.items()} if gathered else None
+
+
+def _expected_names(experiment: Experiment, method: Method) -> list[str] | None:
+    """Stand-ins for the sites' names, where the experiment alone says how many there are."""
+    count = 1 if method.pools else experiment.data.sites.count
+    return [f"site {k}" for k in range(count)] if count else None
+
+
+# ---- what would happen --------------------------------------------------------------------------------------------
+
+
+def _cohorts(experiment: Experiment, names: list[str] | None, stream: Stream) -> list[list[str]] | None:
+    """Each round's sites, drawn as the run draws them."""
+    if names is None:
+        return None
+    method: Any = experiment.method
+    return [draw(names, method.sites_per_round, stream, round) for round in range(1, method.rounds + 1)]
+
+
+def _steps(experiment: Experiment, method: Method, records: int, round: int) -> int:
+    return sum(steps_of(size, experiment.training) for size in method.shards(records, round))
+
+
+def _sites(experiment: Experiment, method: Method, gathered: Gathered, people: Population | None) -> list[SitePlan]:
+    if people is None:
+        return [
+            SitePlan(name, len(records), None, None, None, _steps(experiment, method, len(records), 1))
+            for name, records in gathered.groups.items()
+        ]
+    return [
+        SitePlan(r.site, r.records, r.used, r.truncated, r.dropped, _steps(experiment, method, r.used, 1) if r.used else 0)
+        for r in people.reports
+    ]
+
+
+def _rounds(
+    experiment: Experiment,
+    method: Method,
+    cohorts: list[list[str]] | None,
+    sizes: Mapping[str, int] | None,
+    model: Outline | None,
+) -> list[RoundPlan]:
+    if cohorts is None:
+        count: int = experiment.method.rounds  # type: ignore[attr-defined]
+        return [RoundPlan(None, None, None, None)] * count
+    rounds, asked = [], set[str]()
+    for round, cohort in enumerate(cohorts, start=1):
+        steps = sum(_steps(experiment, method, sizes[name], round) for name in cohort) if sizes else None
+        traffic = [method.traffic(name not in asked) for name in cohort]
+        asked.update(cohort)
+        down, up = (
+            sum(way) * model.trainable * _FLOAT32 if model else None for way in zip(*traffic, strict=True)
+        )
+        rounds.append(RoundPlan(len(cohort), steps, down, up))
+    return rounds
+
+
+def _tokens_measuring(
+    experiment: Experiment, method: Method, people: Population | None, model: Outline | None, cohort: int | None
+) -> int | None:
+    """Most tokens written to measure one round: every answer as long as its reference, attacks on the longest ones."""
+    if people is None or model is None or cohort is None:
+        return None
+    config = experiment.evaluation
+    heldout = sum(_lengths(people.heldout[: config.sample], model.tokenizer))
+    private = sorted(_lengths([r for site in people.sites for r in site.records], model.tokenizer), reverse=True)
+    tokens = heldout * (len(people.sites) if method.personal else 1)
+    if not config.memorisation:
+        return tokens
+    tokens += sum(private[: config.sample])
+    uploaded = any("adapter" in method.releases(verb) for verb in method.verbs())
+    uploads = min(config.uploads, cohort) if uploaded else 0
+    attacked = -(-config.sample // uploads) * uploads if uploads else 0
+    return tokens + uploads * heldout + sum(private[:attacked])
+
+
+def _lengths(records: Sequence[Instruction], tokenizer: Any) -> list[int]:
+    texts = [record.output for record in records]
+    return [len(ids) for ids in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]]
+
+
+def _disclosure(experiment: Experiment, method: Method, records: int) -> list[Disclosure]:
+    """Every declared release of the verbs that the run would ask for, with those that measure it last."""
+    ledger = Ledger()
+    if method.pools:
+        ledger.pooled(records, 0)
+    measuring = ["assess"] * method.personal + ["memorise"] * experiment.evaluation.memorisation
+    declared = [
+        Disclosure(verb, name, r.kind, r.what, r.protection, r.note.format(config=method.config))
+        for verb in [*method.verbs(), *measuring]
+        for name, r in method.releases(verb).items()
+    ]
+    return [*(Disclosure(**row) for row in ledger.table()), *declared]
+
+
+def _notes(experiment: Experiment, gathered: Gathered | None, people: Population | None) -> list[str]:
+    data, folder, notes = experiment.data, experiment.run.path, []
+    by_cluster = data.few_shot is not None or (data.sites.scheme != "iid" and data.sites.label is None)
+    if gathered and by_cluster:
+        notes.append(
+            "Records are chosen or shared out by clusters of their embeddings. Random vectors stand in for those here, so "
+            "which records a site gets is an example, and so is what follows from it."
+        )
+    if gathered and people is None:
+        notes.append("Steps are counted as if every record fitted, since that takes the model's tokenizer.")
+    if (folder / "config.toml").exists():
+        notes.append(f"{folder} holds a run already: --resume goes on with it, --overwrite starts over.")
+    return notes

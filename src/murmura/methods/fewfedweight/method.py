@@ -1,0 +1,146 @@
+"""FewFedWeight (Dong et al. 2022, arXiv 2212.08354), as far as its abstract tells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from murmura.aggregation.mean import WeightedMean
+from murmura.data.encoding import Encoded, encode_all
+from murmura.evaluation.text import rouge_l
+from murmura.federation.cohort import Cohort
+from murmura.federation.fleet import Fleet
+from murmura.federation.ledger import Count, Metric, Weights
+from murmura.federation.messages import Ask, Reply
+from murmura.federation.method import Method, verb
+from murmura.federation.server import Server
+from murmura.methods.fewfedweight.config import FewFedWeightConfig
+from murmura.methods.fewfedweight.weights import energy_weights, skill
+from murmura.training.adapter import State
+
+
+class FewFedWeight(Method):
+    """FewFedWeight, reconstructed from the abstract: its formulas were not at hand, and there is no code.
+
+    What the abstract says: the server's model is broadcast; sites make pseudo data with it; energies weigh noisy pseudo
+    data down; site models get weights by their performance. What we chose: pseudo data are greedy responses to the
+    site's own prompts; the energies are those of an adapter trained on the site's records in this round; performance is
+    ROUGE-L on the site's own records, turned into a weight as AdaBoost does. With these a site weighs nothing until its
+    answers reach a ROUGE-L of one half; a round without any such site is averaged by numbers of records.
+    """
+
+    config: FewFedWeightConfig
+
+    @property
+    def label(self) -> str:
+        return "FewFedWeight"
+
+    def shards(self, records: int, round: int) -> list[int]:
+        return [records, 2 * records]
+
+    def tokens_to_write(self, records: Sequence[int]) -> int:
+        c = self.config
+        return c.answer_tokens * sum(n + min(n, c.error_records) for n in records)
+
+    def lead(self, server: Server, fleet: Fleet) -> None:
+        for round in server.rounds(self.config.rounds):
+            cohort, lr = fleet.sample(self.config.sites_per_round, round), server.lr(round)
+            by_skill, by_size, skilled = WeightedMean(), WeightedMean(), 0
+            for reply in fleet.ask("improve", cohort, adapter=server.adapter, lr=lr):
+                server.note_loss(reply["loss"])
+                server.count(reply["counts"])
+                by_size.add(reply["adapter"], reply["examples"])
+                if reply["skill"] > 0:
+                    by_skill.add(reply["adapter"], reply["skill"])
+                    skilled += 1
+            server.count({"mean.by_skill" if skilled else "mean.by_size": 1})
+            server.adapter = (by_skill if skilled else by_size).result()
+
+    @verb(
+        releases={
+            "adapter": Weights(note="trained on private records and on the global model's answers to their prompts"),
+            "skill": Metric("weight in the mean, from ROUGE-L on own records"),
+            "examples": Count(),
+            "loss": Metric("mean training loss on private and pseudo records"),
+            "counts": Metric("how many pseudo responses were used, empty, cut off or too long"),
+        }
+    )
+    def improve(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Train on own records and on weighted pseudo records, and send the adapter with its weight in the mean.
+
+        The loss of a step is ``Σ_i ω_i ℓ_i / tokens`` over the batch, where ℓ_i is the summed token NLL of a record and
+        ω_i is 1 for a private one: a weight multiplies the record's share of the batch's token mean.
+        """
+        lr, start = ask.shared["lr"], cohort.given(ask, "adapter")
+        familiar = cohort.train(cohort.own(), start, lr, "private")
+        pseudo, counts = self._pseudo(cohort, start)
+        weights = self._weights(cohort, [f.state for f in familiar], pseudo)
+        own = cohort.own()
+        trained = cohort.train(
+            [mine + other for mine, other in zip(own, pseudo, strict=True)], start, lr, "weighted",
+            weights=[[1.0] * len(mine) + other for mine, other in zip(own, weights, strict=True)],
+        )  # fmt: skip
+        states = [t.state for t in trained]
+        return cohort.reply(
+            adapter=states, skill=[skill(e) for e in self._errors(cohort, states)], examples=cohort.sizes,
+            loss=[t.loss for t in trained], counts=counts,
+        )  # fmt: skip
+
+    def _pseudo(self, cohort: Cohort, writers: Sequence[State]) -> tuple[list[list[Encoded]], list[dict[str, int]]]:
+        """Each site's prompts with the global model's greedy responses, and what became of these."""
+        bench = cohort.workbench
+        flat = [(k, record) for k, site in enumerate(cohort.sites) for record in site.records]
+        items = bench.encode_fitting(record for _, record in flat)
+        written = bench.write(
+            [writers[k] for k, _ in flat], [item.ids[: item.start] for item in items],
+            [self.config.answer_tokens] * len(flat), description="write pseudo responses",
+        )  # fmt: skip
+        pseudo: list[list[Encoded]] = []
+        counts: list[Counter[str]] = []
+        for k, _ in enumerate(cohort.sites):
+            answers = [(record, text) for (owner, record), text in zip(flat, written, strict=True) if owner == k]
+            records = [replace(record, output=text.text.strip()) for record, text in answers if text.text.strip()]
+            found = encode_all(records, bench.template, bench.tokenizer, bench.max_length)
+            pseudo.append(found.items)
+            empty, cut = len(answers) - len(records), sum(not text.finished for _, text in answers)
+            counts.append(Counter({
+                "pseudo.used": len(found.items), "pseudo.empty": empty, "pseudo.does_not_fit": found.dropped,
+                "pseudo.cut_off": cut,
+            }))  # fmt: skip
+        return pseudo, [dict(+count) for count in counts]
+
+    def _weights(
+        self, cohort: Cohort, judges: Sequence[State], pseudo: Sequence[Sequence[Encoded]]
+    ) -> list[list[float]]:
+        """λ·ω_i of each site's pseudo records."""
+        c = self.config
+        energies = cohort.workbench.energies(
+            [judge for judge, items in zip(judges, pseudo, strict=True) for _ in items],
+            [item for items in pseudo for item in items],
+            temperature=c.temperature,
+        )
+        weights, start = [], 0
+        for items in pseudo:
+            own = energies[start : start + len(items)]
+            start += len(items)
+            weights.append([c.pseudo_weight * w for w in energy_weights(own, c.weight_temperature, c.largest_weight)])
+        return weights
+
+    def _errors(self, cohort: Cohort, adapters: Sequence[State]) -> list[float]:
+        """1 − mean ROUGE-L of each adapter's greedy answers to some of its site's own records."""
+        bench = cohort.workbench
+        chosen = [
+            stream.python().sample(site.records, min(self.config.error_records, site.size))
+            for site, stream in zip(cohort.sites, cohort.streams("error"), strict=True)
+        ]
+        flat = [(k, record) for k, records in enumerate(chosen) for record in records]
+        items = bench.encode_fitting(record for _, record in flat)
+        written = bench.write(
+            [adapters[k] for k, _ in flat], [item.ids[: item.start] for item in items],
+            [self.config.answer_tokens] * len(flat), description="own answers",
+        )  # fmt: skip
+        scores: list[list[float]] = [[] for _ in chosen]
+        for (k, record), text in zip(flat, written, strict=True):
+            scores[k].append(rouge_l(text.text, record.output))
+        return [1 - sum(own) / len(own) for own in scores]

@@ -1,0 +1,60 @@
+"""Losses and energies of given texts, many adapters in one batch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from murmura.generation.scoring import energies, score
+from murmura.training.bank import Bank
+from murmura.training.config import LoraSpec
+from tests.training.helpers import Item, cloze_items, hf_batch, items, random_state
+
+RECORDS = items(7)
+SLOTS = [0, 1, 2, 2, 1, 0, 0]
+
+
+@pytest.fixture
+def bank(llama):
+    bank = Bank(llama, LoraSpec(rank=4, alpha=8))
+    bank.load([random_state(bank, seed) for seed in range(3)])
+    return bank
+
+
+@pytest.mark.parametrize("tokens", [1, 60, 10_000])
+def test_scores_are_the_models_own_losses(bank, tokens):
+    found = score(bank, RECORDS, SLOTS, tokens_per_pass=tokens)
+    for record, slot, result in zip(RECORDS, SLOTS, found, strict=True):
+        bank.route(torch.tensor([slot]))
+        loss = bank.model(**hf_batch([record])).loss.item()
+        assert result.mean == pytest.approx(loss, abs=1e-5)
+        assert result.tokens == sum(label >= 0 for label in record.labels)
+        assert result.nll == pytest.approx(loss * result.tokens, rel=1e-5)
+
+
+def test_a_masked_model(bert, tokenizer):
+    bank, records = Bank(bert, LoraSpec(rank=4, alpha=8, targets=("query",))), cloze_items(3, tokenizer)
+    bank.load([random_state(bank, 0)])
+    found = score(bank, records, [0] * 3, tokens_per_pass=100)
+    for record, result in zip(records, found, strict=True):
+        bank.route(torch.tensor([0]))
+        assert result.mean == pytest.approx(bank.model(**hf_batch([record])).loss.item(), abs=1e-5)
+
+
+def test_nothing_to_score(bank):
+    assert score(bank, [], [], tokens_per_pass=100) == []
+    found = score(bank, [Item([5, 6], [-100, -100]), RECORDS[0]], [0, 0], tokens_per_pass=100)
+    assert (found[0].nll, found[0].tokens, found[0].mean) == (0, 0, math.inf)
+    assert found[1].tokens
+
+
+@pytest.mark.parametrize("tokens", [1, 10_000])
+def test_energies(bank, tokens):
+    found = energies(bank, RECORDS, SLOTS, temperature=2.0, tokens_per_pass=tokens)
+    for record, slot, energy in zip(RECORDS, SLOTS, found, strict=True):
+        bank.route(torch.tensor([slot]))
+        logits = bank.model(input_ids=torch.tensor([record.ids])).logits[0, :-1]
+        chosen = logits[[label >= 0 for label in record.labels[1:]]]
+        assert energy == pytest.approx(-2 * (chosen / 2).logsumexp(-1).mean().item(), abs=1e-5)

@@ -1,0 +1,30 @@
+"""A workbench whose model says what a script says."""
+
+from __future__ import annotations
+
+from murmura.generation.local import Completion
+
+
+class Scripted:
+    """``answer(prompt, adapter)`` gives the text, or a text and whether it was finished; every batch is noted."""
+
+    def __init__(self, answer, context=None):
+        self.answer, self.context = answer, context
+        self.batches = []
+
+    def prompt_ids(self, text):
+        return list(text.encode())
+
+    def write(self, adapters, prompts, limits, *, stop, halt, description):
+        texts = [bytes(ids).decode() for ids in prompts]
+        self.batches.append(list(zip(adapters, texts, limits, strict=True)))
+        return [self._complete(text, adapter) for adapter, text in zip(adapters, texts, strict=True)]
+
+    def _complete(self, prompt, adapter):
+        said = self.answer(prompt, adapter)
+        text, finished = said if isinstance(said, tuple) else (said, True)
+        return Completion(text, [], finished)
+
+
+def is_for_instruction(prompt):
+    return prompt.startswith("Write a series")

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from murmura.errors import ConfigError
+from murmura.methods.fewfedpit.config import FewFedPITConfig
+
+
+def parse(**options):
+    return FewFedPITConfig.parse(options, "here")
+
+
+def test_the_defaults_are_the_papers():
+    config = parse()
+    assert (config.beta, config.keep, config.drafts, config.rouge) == (0.5, 16, 32, 0.7)
+    assert (config.instructions_shown, config.examples_shown, config.example_attempts) == (8, 4, 3)
+    assert (config.scorer, config.judge, config.accumulate) == ("ifs", "private", False)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"variant": "fedmit", "beta": 0.3}, "'beta' does nothing with variant 'fedmit'"),
+        ({"variant": "locit-sg", "beta": 0.3}, "'beta'"),
+        ({"substitute": "x.jsonl", "scorer": "ppl"}, "'scorer' does nothing with a substitute"),
+        ({"substitute": "x.jsonl", "instruction_tokens": 32}, "'instruction_tokens'"),
+        ({"substitute_label": "OOD"}, "'substitute_label' does nothing with no substitute"),
+        ({"scorer": "random", "judge": "global"}, "'judge' does nothing with scorer 'random'"),
+    ],
+)
+def test_an_option_that_does_nothing_is_refused(options, named):
+    with pytest.raises(ConfigError, match=named):
+        parse(**options)
+
+
+@pytest.mark.parametrize("options", [{"variant": "fedmit"}, {"substitute": "x.jsonl"}, {"scorer": "random"}])
+def test_a_config_with_every_option_written_out_loads_again(options):
+    config = parse(**options)
+    assert FewFedPITConfig.parse(config.model_dump(exclude_none=True), "here") == config
+
+
+@pytest.mark.parametrize(
+    ("options", "needed", "written"),
+    [
+        ({}, True, True),
+        ({"beta": 1}, True, False),
+        ({"beta": 0}, True, True),
+        ({"beta": 0, "judge": "global"}, False, True),
+        ({"beta": 0, "scorer": "random"}, False, True),
+        ({"beta": 0, "substitute": "x.jsonl"}, False, False),
+        ({"variant": "fedmit"}, True, True),
+        ({"variant": "fedmit", "judge": "global"}, False, True),
+        ({"variant": "locit-sg", "substitute": "x.jsonl"}, False, False),
+    ],
+)
+def test_what_a_round_needs(options, needed, written):
+    config = parse(**options)
+    assert config.needs_private_branch == needed
+    assert (config.most_tokens_written > 0) == written
+
+
+def test_most_tokens_written():
+    config = parse(keep=2, instruction_tokens=10, example_tokens=100)
+    assert config.most_tokens_written == 6 * 4 * 10 + 3 * 4 * 100
+
+
+def test_every_option_says_what_it_means():
+    silent = [name for name, field in FewFedPITConfig.model_fields.items() if name != "name" and not field.description]
+    assert silent == []

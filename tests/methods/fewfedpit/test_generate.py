@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+
+from murmura.data.records import Instruction
+from murmura.methods.fewfedpit.config import FewFedPITConfig
+from murmura.methods.fewfedpit.generate import Order, draft
+from murmura.streams import Stream
+from tests.methods.fewfedpit.scripted import Scripted, is_for_instruction
+from tests.methods.harness import records
+
+KIDNEY, HEART = records("kidney", 9), records("heart", 2)
+CONFIG = FewFedPITConfig(keep=2)
+
+
+def orders(**shards):
+    return [Order(shard, [], name, Stream(0) / name) for name, shard in shards.items()]
+
+
+def fresh(answer="Response: call {n} on Monday"):
+    """A model that never says the same thing twice."""
+    numbers = count()
+
+    def say(prompt, adapter):
+        n = next(numbers)
+        words = f"alpha{n} beta{n} gamma{n} delta{n}"
+        return words if is_for_instruction(prompt) else answer.format(n=words)
+
+    return Scripted(say)
+
+
+def test_two_drafts_for_each_record_to_keep():
+    bench = fresh()
+    [drafts] = draft(bench, orders(kidney=KIDNEY), CONFIG)
+    assert len(drafts.records) == 4 == len(set(drafts.records))
+    assert drafts.counts == Counter()
+    assert drafts.records[0].output.startswith("call ")
+
+
+def test_all_sites_write_in_one_batch_with_their_own_adapter_and_records():
+    bench = fresh()
+    draft(bench, orders(kidney=KIDNEY, heart=HEART), CONFIG)
+    instructions, *examples = bench.batches[0], bench.batches[-1]
+    assert [adapter for adapter, _, _ in instructions][:5] == ["kidney"] * 4 + ["heart"]
+    assert all(adapter in prompt for adapter, prompt, _ in instructions)
+    assert {limit for _, _, limit in instructions} == {CONFIG.instruction_tokens}
+    assert {limit for _, _, limit in examples[0]} == {CONFIG.example_tokens}
+
+
+def test_eight_instructions_and_four_examples_are_shown_or_all_there_are():
+    bench = fresh()
+    draft(bench, orders(kidney=KIDNEY, heart=HEART), CONFIG)
+    for batch in bench.batches:
+        for adapter, prompt, _ in batch:
+            shown = prompt.count("please explain")
+            most = 8 if is_for_instruction(prompt) else 4
+            assert shown == (most if adapter == "kidney" else 2)
+
+
+def test_the_same_prompt_is_not_tried_twice():
+    bench = fresh()
+    [drafts] = draft(bench, orders(heart=HEART), CONFIG)  # two records stand in two orders
+    asked = [prompt for batch in bench.batches for _, prompt, _ in batch if is_for_instruction(prompt)]
+    assert len(asked) == 2 == len(set(asked)) == len(drafts.records)
+    assert drafts.counts["drafts.same_prompt"] == 6 * 4 - 2
+
+
+def test_a_site_gives_up_after_so_many_attempts():
+    bench = Scripted(lambda prompt, adapter: "too short" if is_for_instruction(prompt) else "Response: x")
+    [drafts] = draft(bench, orders(kidney=KIDNEY), CONFIG)
+    assert drafts.records == []
+    assert drafts.counts == {"drafts.too_short": 24}
+    assert [len(batch) for batch in bench.batches] == [4] * 6
+
+
+def test_an_instruction_like_an_own_one_or_an_earlier_one_is_dropped():
+    said = iter([KIDNEY[3].instruction, "a new task for the nurse", "a new task for the nurse today"])
+
+    def say(prompt, adapter):
+        return next(said, "no") if is_for_instruction(prompt) else "Response: call on Monday"
+
+    [drafts] = draft(Scripted(say), orders(kidney=KIDNEY), CONFIG)
+    assert [d.instruction for d in drafts.records] == ["a new task for the nurse"]
+    assert drafts.counts == {"drafts.similar": 2, "drafts.too_short": 21}
+
+
+def test_what_a_site_already_has_is_not_drafted_again():
+    known = Instruction("a new task for the nurse", "", "call on Monday")
+    bench = Scripted(lambda prompt, adapter: known.instruction)
+    [drafts] = draft(bench, [Order(KIDNEY, [known], "kidney", Stream(0))], CONFIG)
+    assert drafts.counts == {"drafts.similar": 24}
+
+
+def test_an_example_is_tried_three_times_with_other_demonstrations():
+    bench = fresh("no marker at all {n}")
+    [drafts] = draft(bench, orders(kidney=KIDNEY), CONFIG)
+    assert drafts.records == []
+    assert drafts.counts == {"drafts.no_response": 4}
+    tried = [[p for _, p, _ in batch] for batch in bench.batches[1:]]
+    assert [len(batch) for batch in tried] == [4, 4, 4]
+    assert len({prompts[0] for prompts in tried}) == 3
+
+
+def test_only_what_failed_is_tried_again():
+    numbers = count()
+
+    def say(prompt, adapter):
+        n = next(numbers)
+        if is_for_instruction(prompt):
+            return f"alpha{n} beta{n} gamma{n} delta{n}"
+        return "no marker" if n in (5, 7) else f"Response: call {n}"
+
+    bench = Scripted(say)
+    [drafts] = draft(bench, orders(kidney=KIDNEY), CONFIG)
+    assert [len(batch) for batch in bench.batches] == [4, 4, 2]
+    assert [d.instruction[:6] for d in drafts.records] == ["alpha0", "alpha1", "alpha2", "alpha3"]
+
+
+def test_a_copied_response_is_dropped_and_not_tried_again():
+    bench = fresh(f"Response: {KIDNEY[0].output}")
+    [drafts] = draft(bench, orders(kidney=KIDNEY), CONFIG)
+    assert drafts.records == []
+    assert drafts.counts == {"drafts.copied": 4}
+    assert len(bench.batches) == 2
+
+
+def test_a_site_s_drafts_do_not_depend_on_who_else_is_in_the_cohort():
+    def say(prompt, adapter):
+        """Each prompt its own answer; a third of them unusable."""
+        n = sum(prompt.encode()) % 9973
+        words = f"alpha{n} beta{n} gamma{n} delta{n}"
+        if is_for_instruction(prompt):
+            return words if n % 3 else "no"
+        return f"Response: call {n}" if n % 3 else "no"
+
+    together = draft(Scripted(say), orders(heart=HEART, kidney=KIDNEY), CONFIG)
+    alone = draft(Scripted(say), orders(kidney=KIDNEY), CONFIG)
+    assert together[1] == alone[0]
+    assert alone[0].counts["drafts.too_short"] > 0
+
+
+def test_records_with_one_instruction_are_drafted_by_their_inputs():
+    same = [Instruction("Answer the patient.", f"{r.instruction} {i}", r.output) for i, r in enumerate(KIDNEY)]
+    bench = fresh()
+    [drafts] = draft(bench, orders(kidney=same), CONFIG)
+    assert {d.instruction for d in drafts.records} == {"Answer the patient."}
+    assert drafts.records[0].input.startswith("alpha")
+    assert all("Answer the patient" not in prompt for batch in bench.batches for _, prompt, _ in batch)
+
+
+def test_fewer_records_are_shown_where_they_do_not_fit_the_model():
+    bench = fresh()
+    bench.context = 400
+    [drafts] = draft(bench, orders(kidney=KIDNEY), CONFIG)
+    assert drafts.counts["prompts.shortened"] > 0
+    sizes = [(len(prompt), limit) for batch in bench.batches for _, prompt, limit in batch]
+    assert all(size + limit <= 400 for size, limit in sizes)
+    assert max(prompt.count("please explain") for _, prompt, _ in bench.batches[0]) in range(1, 8)
+
+
+def test_a_model_with_too_small_a_context_is_given_what_room_there_is():
+    bench = fresh()
+    bench.context = 64
+    draft(bench, orders(kidney=KIDNEY), CONFIG)
+    assert all(limit == max(0, 64 - len(prompt)) for _, prompt, limit in bench.batches[0])

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from murmura.methods.fewfedpit.loops import complete_sentences, goes_round
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Sleep is good. " * 4,
+        "1) Drink tea. 2) Drink tea. 3) Drink tea. 4) Drink tea.",
+        "Aged 5, ten years ago, ten years ago, ten years ago, 20 ten years ago,",
+        "Eat. Drink. Eat. Drink. Eat. Drink. Eat.",
+        "喝水。喝水。喝水。喝水。",
+    ],
+)
+def test_a_fourth_repetition_is_a_loop(text):
+    assert goes_round(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Sleep is good. " * 3,
+        "Sleep is good. Sleep is good. Sleep is good. Sleep is good",  # the last one is not complete
+        "1. 2. 3. 4. 5. 6.",
+        "Take aspirin 75 mg, ramipril 5 mg, atenolol 25 mg, digoxin 125 mg.",
+        "One, two, one, two, one, two, one more,",
+    ],
+)
+def test_other_texts_are_not(text):
+    assert not goes_round(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two! Three", "One. Two!"),
+        ("Rest. Drink. Rest. Drink. Rest", "Rest. Drink."),
+        ("1) Drink tea. 2) Drink tea. 3) Drink", "1) Drink tea."),
+        ("Do this:\n1. Rest\n2. Drink\n3. E", "Do this:\n1. Rest\n2. Drink"),
+        ("First.\n2.", "First."),
+        ("The dose is 2.5 mg. Take it at 7.30 and", "The dose is 2.5 mg."),
+        ('He said "stay." Then', 'He said "stay."'),
+        ("喝水。休息", "喝水。"),
+        ("no end in sight", ""),
+        ("", ""),
+    ],
+)
+def test_what_is_kept_of_an_unfinished_text(text, expected):
+    assert complete_sentences(text) == expected

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from murmura.data.records import Instruction
+from murmura.methods.fewfedpit.prompts import (
+    alternating,
+    example_prompt,
+    instruction_prompt,
+    read_example,
+    read_instruction,
+)
+
+WITH = Instruction("Sum up the visit:", "BP 132/78.\n\nNo pain.", "All well.\n\nNext visit in May.")
+WITHOUT = Instruction("Name a  risk\nof statins.", "", "Muscle ache.")
+
+
+def test_instruction_prompt_byte_for_byte():
+    assert instruction_prompt([WITH.instruction, WITHOUT.instruction]) == (
+        "Write a series of different tasks.\n\nTask 1: Sum up the visit\nTask 2: Name a risk of statins.\nTask 3:"
+    )
+
+
+def test_eight_instructions_ask_for_the_ninth():
+    assert instruction_prompt([f"Do thing {i}." for i in range(8)]).endswith("Task 8: Do thing 7.\nTask 9:")
+
+
+def test_example_prompt_byte_for_byte():
+    assert example_prompt([WITH, WITHOUT], "Explain the scan.") == (
+        "Write an example for each task: an input where the task needs one, and then the response. "
+        "Where the task needs no input, write the response directly.\n\n"
+        "Task: Sum up the visit:\nInput: BP 132/78.\nNo pain.\nResponse: All well.\nNext visit in May.\n\n"
+        "Task: Name a risk of statins.\nInput: None\nResponse: Muscle ache.\n\n"
+        "Task: Explain the scan.\n"
+    )
+
+
+def test_demonstrations_with_and_without_input_take_turns():
+    records = [Instruction(f"task {i}", "input" if i < 5 else "", "y") for i in range(10)]
+    chosen = alternating(records, 4, random.Random(0))
+    assert [bool(r.input) for r in chosen] == [True, False, True, False]
+    assert len(set(chosen)) == 4
+    assert chosen != alternating(records, 4, random.Random(1))
+
+
+def test_where_one_kind_runs_out_the_other_fills_up():
+    records = [Instruction(f"task {i}", "", "y") for i in range(5)] + [Instruction("rare", "input", "y")]
+    assert [bool(r.input) for r in alternating(records, 4, random.Random(0))] == [True, False, False, False]
+    assert len(alternating(records[:3], 4, random.Random(0))) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "finished", "expected"),
+    [
+        (" Explain  the scan.", True, ("Explain the scan.", True)),
+        ("\n Explain the scan.\nand more", False, ("Explain the scan.", True)),
+        (" Explain the", False, ("Explain the", False)),
+        (" \n", True, ("", True)),
+    ],
+)
+def test_reading_an_instruction(text, finished, expected):
+    assert read_instruction(text, finished) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Input: a note\nof two lines\nResponse: fine", ("a note\nof two lines", "fine")),
+        ("Input: None\nResponse: fine\n", ("", "fine")),
+        ("Input:\nResponse: fine\nand well", ("", "fine\nand well")),
+        ("Input: N/A.\nResponse:\nfine", ("", "fine")),
+        ("\nResponse: fine", ("", "fine")),
+        ("Response: fine\nInput: other", ("", "fine")),
+        ("Response: fine\nTask 3: other", ("", "fine")),
+    ],
+)
+def test_reading_an_example(text, expected):
+    assert read_example("Explain.", text, finished=True) == Instruction("Explain.", *expected)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "fine", "Input: a note", "Input: a note\nResponse:", "Input: the Response: x", "Well.\nResponse: x"]
+)
+def test_an_example_without_a_response_is_none(text):
+    assert read_example("Explain.", text, finished=True) is None
+
+
+def test_an_unfinished_response_keeps_its_complete_sentences():
+    assert read_example("Explain.", "Response: One. Two. Thr", finished=False) == Instruction("Explain.", "", "One. Two.")
+    assert read_example("Explain.", "Response: One and", finished=False) is None
+    # The response was over; what was cut off is the example after it.
+    cut = read_example("Explain.", "Response: One and\nInput: tw", finished=False)
+    assert cut == Instruction("Explain.", "", "One and")

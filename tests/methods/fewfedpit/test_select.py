@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+
+from murmura.data.encoding import encode_response
+from murmura.data.records import Instruction
+from murmura.methods.fewfedpit.select import Opinion, choose, judge
+from murmura.streams import Stream
+from tests.methods.harness import records, workbench
+
+
+def opinions(*ratios, tokens=9):
+    return [Opinion(ratio * 2.0, 2.0, tokens) for ratio in ratios]
+
+
+def chosen(scorer, found, keep=2, seed=0):
+    return choose(scorer, found, keep, random.Random(seed))
+
+
+def test_ifs_keeps_the_lowest_ratios():
+    choice = chosen("ifs", opinions(0.9, 0.4, 1.2, 0.7))
+    assert choice.kept == [1, 3]
+    assert choice.counts == {"drafts.kept": 2, "drafts.outranked": 1, "drafts.unrelated_to_prompt": 1}
+
+
+def test_ifd_keeps_the_highest_ratios_up_to_one():
+    choice = chosen("ifd", opinions(0.9, 0.4, 1.2, 0.7))
+    assert choice.kept == [0, 3]
+    assert choice.counts["drafts.unrelated_to_prompt"] == 1
+
+
+def test_a_ratio_of_exactly_one_is_too_much_for_ifs_only():
+    assert chosen("ifs", opinions(1.0)).kept == []
+    assert chosen("ifd", opinions(1.0)).kept == [0]
+
+
+def test_ppl_looks_at_the_response_after_its_prompt_alone():
+    found = [Opinion(2.0, 9.0, 9), Opinion(1.0, 0.5, 9), Opinion(3.0, 30.0, 9)]
+    assert chosen("ppl", found).kept == [0, 1]
+
+
+def test_random_needs_no_loss_and_follows_its_stream():
+    found = [Opinion(math.nan, math.nan, 9)] * 20
+    picks = [chosen("random", found, 5, seed).kept for seed in range(3)]
+    assert all(len(pick) == 5 for pick in picks)
+    assert picks[0] == chosen("random", found, 5, 0).kept
+    assert len({tuple(pick) for pick in picks}) == 3
+
+
+@pytest.mark.parametrize("scorer", ["ifs", "ifd", "ppl", "random"])
+def test_short_responses_and_those_that_do_not_fit_are_dropped(scorer):
+    choice = chosen(scorer, [None, *opinions(0.1, tokens=2), *opinions(0.5, tokens=3)])
+    assert choice.kept == [2]
+    assert choice.counts["drafts.does_not_fit"] == choice.counts["drafts.short_response"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "alone"), [(1.0, 0.0), (math.nan, 1.0), (1.0, math.nan), (math.inf, 1.0), (math.inf, math.inf), (0.0, 0.0)]
+)
+def test_a_ratio_that_is_no_number_is_infinite_and_never_chosen(given, alone):
+    opinion = Opinion(given, alone, 9)
+    assert opinion.ratio == math.inf
+    for scorer in ("ifs", "ifd"):
+        assert chosen(scorer, [opinion]).counts == {"drafts.no_score": 1, "drafts.kept": 0, "drafts.outranked": 0}
+
+
+def test_a_perplexity_that_is_no_number_is_never_chosen():
+    assert chosen("ppl", [Opinion(math.nan, 1.0, 9), Opinion(math.inf, 1.0, 9)]).kept == []
+
+
+def test_fewer_than_asked_are_all_kept():
+    assert chosen("ifs", opinions(0.5, 0.2), keep=16).kept == [0, 1]
+
+
+# ---- the judge ----------------------------------------------------------------------------------------------------
+
+
+def adapters(bench, count):
+    states = [bench.bank.initial(Stream(k)) for k in range(count)]
+    for k, state in enumerate(states):
+        for name in state:
+            if ".lora_B." in name:
+                state[name] = torch.randn(state[name].shape, generator=torch.Generator().manual_seed(k))
+    return states
+
+
+@torch.no_grad()
+def direct(bench, adapter, item):
+    """Mean token NLL by the model's own logits."""
+    bench.bank.load([adapter])
+    bench.bank.route(torch.zeros(1, dtype=torch.long))
+    logits = bench.bank.model(input_ids=torch.tensor([item.ids])).logits[0, :-1]
+    log_p = logits.log_softmax(-1)[torch.arange(len(item.ids) - 1), torch.tensor(item.ids[1:])]
+    return float(-log_p[item.start - 1 :].mean())
+
+
+def test_each_site_s_drafts_are_scored_by_its_own_adapter_with_and_without_the_prompt(llama, tokenizer):
+    bench = workbench(llama, tokenizer)
+    states, drafts = adapters(bench, 2), [records("kidney", 3), records("heart", 2)]
+    found = judge(bench, states, drafts, "ifs")
+    assert [len(own) for own in found] == [3, 2]
+    for state, own, opinions in zip(states, drafts, found, strict=True):
+        for draft, opinion in zip(own, opinions, strict=True):
+            alone = encode_response(draft, bench.template, tokenizer, bench.max_length)
+            assert opinion.given == pytest.approx(direct(bench, state, bench.encode(draft)), abs=1e-5)
+            assert opinion.alone == pytest.approx(direct(bench, state, alone), abs=1e-5)
+            assert opinion.tokens == len(tokenizer(draft.output)["input_ids"])
+
+
+def test_more_sites_than_slots_are_judged_alike(llama, tokenizer):
+    drafts = [records(topic, 2) for topic in ("kidney", "heart", "skin")]
+    wide, narrow = workbench(llama, tokenizer), None
+    states = adapters(wide, 3)
+    found = judge(wide, states, drafts, "ifs")
+    narrow = wide
+    narrow.slots = 1
+    for own, other in zip(found, judge(narrow, states, drafts, "ifs"), strict=True):
+        assert [o.ratio for o in own] == pytest.approx([o.ratio for o in other], abs=1e-6)
+
+
+def test_only_what_the_scorer_needs_is_computed(llama, tokenizer, monkeypatch):
+    bench = workbench(llama, tokenizer)
+    scored = []
+    score = bench.score
+    monkeypatch.setattr(bench, "score", lambda a, items, **k: scored.append(len(items)) or score(a, items, **k))
+    for scorer in ("ifs", "ifd", "ppl", "random"):
+        judge(bench, adapters(bench, 1), [records("skin", 3)], scorer)
+    assert scored == [6, 6, 3, 0]
+
+
+def test_a_draft_that_does_not_fit_has_no_opinion(llama, tokenizer):
+    bench = workbench(llama, tokenizer)
+    long = Instruction("explain the long letter", "", "word " * 400)
+    [[none, some]] = judge(bench, adapters(bench, 1), [[long, records("skin", 1)[0]]], "ifs")
+    assert none is None
+    assert some.given > 0

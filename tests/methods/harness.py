@@ -1,0 +1,72 @@
+"""A whole run of a method on a tiny model, without experiment files."""
+
+from __future__ import annotations
+
+from murmura.data.records import Instruction
+from murmura.data.templates import template
+from murmura.evaluation.config import EvaluationConfig
+from murmura.federation.cohort import Site
+from murmura.federation.engines.local import LocalEngine
+from murmura.federation.fleet import Fleet
+from murmura.federation.folder import RunFolder
+from murmura.federation.ledger import Ledger
+from murmura.federation.method import MEASURING
+from murmura.federation.monitor import Monitor
+from murmura.federation.server import Server
+from murmura.streams import Stream
+from murmura.training.bank import Bank
+from murmura.training.config import LocalTraining, LoraSpec
+from murmura.workbench import Workbench
+
+TOPICS = {
+    "kidney": ("tablets", "blood", "dose", "week"),
+    "heart": ("pulse", "stairs", "breath", "clinic"),
+    "skin": ("rash", "cream", "sun", "itch"),
+}
+
+
+def records(topic, count):
+    """``count`` records, every other one with an input, no two of them alike."""
+    words = TOPICS[topic]
+    return [
+        Instruction(
+            f"{words[i % 4]} {topic} number {i} please explain to the patient",
+            f"{words[(i + 1) % 4]} {i * i} noted by nurse {i}" if i % 2 else "",
+            f"the {topic} {words[(i + 2) % 4]} answer {i} is to call on day {3 * i}",
+        )
+        for i in range(count)
+    ]
+
+
+def sites(sizes=(6, 3, 9)):
+    return [Site(topic, records(topic, size)) for topic, size in zip(TOPICS, sizes, strict=True)]
+
+
+def workbench(model, tokenizer, **options):
+    training = LocalTraining(lr=5e-3, batch_size=2)
+    return Workbench(
+        Bank(model, LoraSpec(rank=4, alpha=8)), tokenizer, template("alpaca"), training,
+        max_length=256, heldout=records("skin", 12)[10:], sample=1, **options,
+    )  # fmt: skip
+
+
+def perform(method, bench, folder, *, members=None, engine=LocalEngine, seed=0):
+    """Run ``method`` to its end; returns the server and the fleet."""
+    stream = Stream(seed)
+    fleet = Fleet(engine(members or sites(), method, bench, stream), method, Ledger(MEASURING), stream)
+    run = RunFolder(folder)
+    run.prepare(resume=False, overwrite=True, needed=0)
+    monitor = Monitor(bench, EvaluationConfig(memorisation=False, sample=1), stream)
+    server = Server(bench, fleet, monitor, run, stream, bench.bank.initial(stream / "adapter"))
+    method.lead(server, fleet)
+    return server, fleet
+
+
+def same(first, second):
+    """Whether two adapters are equal bit for bit."""
+    return first.keys() == second.keys() and all(first[name].equal(second[name]) for name in first)
+
+
+def furthest(first, second):
+    """The largest difference between two adapters."""
+    return max(float((first[name] - second[name]).abs().max()) for name in first)

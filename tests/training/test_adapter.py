@@ -1,0 +1,81 @@
+"""Arithmetic of adapters, and how they rest on disk."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from peft import LoraConfig
+
+from murmura.errors import ModelError
+from murmura.training.adapter import load_peft, mix, nbytes, save_peft, subtract, zeros_like
+from murmura.training.bank import Bank
+from murmura.training.config import LoraSpec
+from tests.training.helpers import assert_same, random_state
+
+
+def pair(seed, rows=6, rank=3, columns=5):
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "x.lora_A.weight": torch.randn(rank, columns, generator=generator),
+        "x.lora_B.weight": torch.randn(rows, rank, generator=generator),
+    }
+
+
+def product(state):
+    return state["x.lora_B.weight"] @ state["x.lora_A.weight"]
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 0.5, 1.0])
+def test_the_product_of_a_mix(beta):
+    """(βB_l + (1−β)B_s)(βA_l + (1−β)A_s) = βB_lA_l + (1−β)B_sA_s − β(1−β)(B_l−B_s)(A_l−A_s)."""
+    local, synthetic = pair(0), pair(1)
+    difference = subtract(local, synthetic)
+    expected = beta * product(local) + (1 - beta) * product(synthetic) - beta * (1 - beta) * product(difference)
+    torch.testing.assert_close(product(mix(beta, local, synthetic)), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_ends_of_a_mix_are_exact():
+    first, second = pair(0), pair(1)
+    assert_same(mix(1.0, first, second), first)
+    assert_same(mix(0.0, first, second), second)
+    assert_same(mix(0.3, first, first), first)
+
+
+def test_adapters_that_do_not_match():
+    with pytest.raises(ModelError, match=r"x.lora_B.weight is in one of them only"):
+        mix(0.5, pair(0), {"x.lora_A.weight": pair(0)["x.lora_A.weight"]})
+    with pytest.raises(ModelError, match=r"has shape \(3, 5\) in one adapter, \(3, 7\) in another"):
+        subtract(pair(0), pair(0, columns=7))
+
+
+def test_zeros_and_bytes():
+    state = pair(0)
+    assert not any(tensor.any() for tensor in zeros_like(state).values())
+    assert nbytes(state) == 4 * (3 * 5 + 6 * 3)
+
+
+def test_a_folder_comes_back_as_it_was_saved(llama, tmp_path):
+    spec = LoraSpec(rank=4, alpha=6.5, targets=("q_proj", "down_proj"), dropout=0.1, rslora=True)
+    state = random_state(Bank(llama, spec), 0)
+    save_peft(tmp_path / "deep" / "adapter", state, spec, "tiny")
+    back, found = load_peft(tmp_path / "deep" / "adapter")
+    assert_same(back, state)
+    assert (found.rank, found.alpha, found.dropout, found.rslora) == (4, 6.5, 0.1, True)
+    config = json.loads((tmp_path / "deep" / "adapter" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == "tiny"
+    assert "model.layers.0.mlp.down_proj" in config["target_modules"]
+
+
+def test_folders_that_hold_no_plain_lora(tmp_path):
+    with pytest.raises(ModelError, match=r"no adapter_config.json"):
+        load_peft(tmp_path)
+    LoraConfig(r=2, target_modules=["q_proj"]).save_pretrained(str(tmp_path))
+    with pytest.raises(ModelError, match=r"no adapter_model.safetensors"):
+        load_peft(tmp_path)
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    for option, name in ({"use_dora": True}, "use_dora"), ({"bias": "all"}, "bias"), ({"rank_pattern": {"q": 1}}, "rank"):
+        LoraConfig(r=2, target_modules=["q_proj"], **option).save_pretrained(str(tmp_path))
+        with pytest.raises(ModelError, match=f"the adapter uses {name}"):
+            load_peft(tmp_path)

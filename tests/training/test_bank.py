@@ -1,0 +1,145 @@
+"""What a bank holds, how slots are filled and read, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from murmura.errors import ModelError
+from murmura.streams import Stream
+from murmura.training.bank import Bank, target_names
+from murmura.training.config import LoraSpec
+from tests.training.helpers import assert_same, random_state
+
+SPEC = LoraSpec(rank=4, alpha=8)
+
+
+@pytest.fixture
+def bank(llama):
+    return Bank(llama, SPEC)
+
+
+def test_the_manifest_covers_a_row_without_gaps(bank):
+    starts = [entry.start for entry in bank.manifest]
+    assert starts == [0, *(entry.stop for entry in bank.manifest[:-1])]
+    assert bank.size == sum(math.prod(entry.shape) for entry in bank.manifest)
+    assert len({entry.name for entry in bank.manifest}) == len(bank.manifest) == 2 * 2 * 2  # layers, targets, factors
+
+
+def test_a_fresh_adapter_changes_nothing_and_depends_on_its_stream_only(bank):
+    state = bank.initial(Stream(0) / "adapter")
+    assert_same(bank.initial(Stream(0) / "adapter"), state)
+    other = bank.initial(Stream(1) / "adapter")
+    for name, tensor in state.items():
+        if "lora_B" in name:
+            assert not tensor.any()
+        else:
+            bound = 1 / math.sqrt(tensor.shape[1])  # Kaiming-uniform with a = √5
+            assert bound * 0.9 < tensor.abs().max() <= bound
+            assert not torch.equal(tensor, other[name])
+    ids = torch.tensor([[11, 12, 13]])
+    bank.load([state])
+    bank.route(torch.zeros(1, dtype=torch.long))
+    adapted = bank.model(input_ids=ids).logits
+    bank.load([{name: torch.zeros_like(tensor) for name, tensor in state.items()}])
+    assert torch.equal(bank.model(input_ids=ids).logits, adapted)
+
+
+def test_slots_come_back_as_they_were_filled(bank):
+    states = [random_state(bank, seed) for seed in range(3)]
+    bank.load(states)
+    assert bank.slots == 3
+    for slot, state in enumerate(states):
+        assert_same(bank.read(slot), state)
+    bank.load(states[:2])
+    assert bank.slots == 2
+    assert_same(bank.read(1), states[1])
+
+
+def test_what_is_read_is_a_copy(bank):
+    state = random_state(bank, 0)
+    bank.load([state])
+    for tensor in bank.read(0).values():
+        tensor.zero_()
+    assert_same(bank.read(0), state)
+    for tensor in state.values():
+        tensor.zero_()
+    assert any(tensor.any() for tensor in bank.read(0).values())
+
+
+def test_pack_and_unpack_are_inverse(bank):
+    state = random_state(bank, 0)
+    vector = bank.pack(state)
+    assert vector.shape == (bank.size,)
+    assert_same(bank.unpack(vector), state)
+    assert torch.equal(bank.pack(dict(reversed(state.items()))), vector)
+
+
+def test_an_adapter_that_does_not_fit_is_refused(bank):
+    state = random_state(bank, 0)
+    name = next(iter(state))
+    with pytest.raises(ModelError, match=f"does not fit this model: {name}"):
+        bank.load([{n: t for n, t in state.items() if n != name}])
+    with pytest.raises(ModelError, match="does not fit this model: extra"):
+        bank.load([state | {"extra": torch.zeros(1)}])
+    with pytest.raises(ModelError, match=r"has shape \(2, 32\), this model needs \(4, 32\)"):
+        bank.load([state | {name: torch.zeros(2, 32)}])
+
+
+def test_all_parameters_need_one_slot_and_float32(llama):
+    bank = Bank(llama, None)
+    state = bank.initial(Stream(0))
+    assert state.keys() == dict(llama.named_parameters()).keys()  # the tied head is named once
+    with pytest.raises(ModelError, match="one slot"):
+        bank.load([state, state])
+    with pytest.raises(ModelError, match="need adapters"), bank.per_example(2):
+        pass
+    with pytest.raises(ModelError, match="needs float32"):
+        Bank(llama.to(torch.bfloat16), None)
+
+
+def test_loading_all_parameters_reaches_tied_weights(llama):
+    bank = Bank(llama, None)
+    state = {name: torch.full_like(tensor, 0.01) for name, tensor in bank.initial(Stream(0)).items()}
+    bank.load([state])
+    assert (llama.lm_head.weight == 0.01).all()
+    assert llama.lm_head.weight.data_ptr() == llama.model.embed_tokens.weight.data_ptr()
+
+
+def test_targets(llama, gpt2, bert):
+    assert [name.rpartition(".")[2] for name in target_names(llama, ("v_proj", "q_proj"))] == ["q_proj", "v_proj"] * 2
+    assert target_names(llama, ("layers.1.self_attn.q_proj",)) == ["model.layers.1.self_attn.q_proj"]
+    assert target_names(llama, ("default",)) == target_names(llama, ("q_proj", "v_proj"))
+    assert {name.rpartition(".")[2] for name in target_names(gpt2, ("all-linear",))} == {"c_attn", "c_proj", "c_fc"}
+    assert "lm_head" not in target_names(llama, ("all-linear",))
+    assert not any(name.startswith("cls") for name in target_names(bert, ("all-linear",)))
+
+
+def test_targets_that_are_not_there_or_not_linear(llama):
+    with pytest.raises(ModelError, match="no module of the model is called query") as error:
+        Bank(llama, LoraSpec(targets=("query",)))
+    assert "q_proj" in error.value.fix
+    with pytest.raises(ModelError, match="is a LlamaMLP, not a linear layer"):
+        Bank(llama, LoraSpec(targets=("mlp",)))
+    llama.config.model_type = "novel"
+    with pytest.raises(ModelError, match="no default adapter targets for novel models"):
+        target_names(llama, ("default",))
+
+
+def test_leaving_the_blocks_leaves_no_gradient_behind(bank):
+    bank.load([random_state(bank, 0), random_state(bank, 1)])
+    before = [bank.read(slot) for slot in (0, 1)]
+    with bank.trainable() as parameter:
+        assert parameter.shape == (2, bank.size)
+        bank.routing.generators = [torch.Generator()]
+    with bank.per_example(5, slot=1) as leaves:
+        assert [tuple(leaf.shape) for leaf in leaves] == [(5, *entry.shape) for entry in bank.manifest]
+        assert leaves[0].untyped_storage().data_ptr() == bank.flat.untyped_storage().data_ptr()  # no copy
+    assert bank.routing.generators is None
+    bank.route(torch.tensor([0, 1]))
+    out = bank.model(input_ids=torch.tensor([[11, 12], [13, 14]])).logits
+    assert not out.requires_grad
+    for slot, state in enumerate(before):
+        assert_same(bank.read(slot), state)

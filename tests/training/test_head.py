@@ -1,0 +1,151 @@
+"""Losses at label positions: the short way through the head, and when it must not be taken."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
+from torch import nn
+from torch.nn import functional as F
+from transformers import CohereConfig, CohereForCausalLM, Gemma2Config, Gemma2ForCausalLM, PhiConfig, PhiForCausalLM
+
+from murmura.training import head as head_module
+from murmura.training.bank import Bank
+from murmura.training.batch import collate
+from murmura.training.config import LoraSpec
+from murmura.training.head import Head, _FrozenHeadLoss
+from tests.training.helpers import CPU, cloze_items, hf_batch, items, random_state
+
+SMALL = dict(
+    vocab_size=300, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, max_position_embeddings=128, pad_token_id=0,
+)  # fmt: skip
+
+
+def gemma2():
+    return Gemma2ForCausalLM(Gemma2Config(**SMALL, head_dim=8, final_logit_softcapping=5.0, attn_logit_softcapping=None))
+
+
+def cohere():
+    return CohereForCausalLM(CohereConfig(**SMALL, logit_scale=0.25))
+
+
+def phi():
+    """Its head has a bias."""
+    model = PhiForCausalLM(PhiConfig(**SMALL))
+    nn.init.normal_(model.lm_head.bias)
+    return model
+
+
+def built(make):
+    torch.manual_seed(0)
+    return make().eval()
+
+
+@pytest.fixture
+def in_chunks_of_three(monkeypatch):
+    monkeypatch.setattr(head_module, "_CHUNK", 3)
+
+
+def loss_and_gradient(function, hidden):
+    hidden = hidden.clone().requires_grad_()
+    losses = function(hidden)
+    (losses * torch.linspace(-1, 2, len(losses))).sum().backward()  # every token's gradient with a factor of its own
+    return losses.detach(), hidden.grad
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("tokens", [0, 2, 3, 10])
+def test_frozen_head_loss_is_cross_entropy(in_chunks_of_three, bias, tokens):
+    torch.manual_seed(0)
+    head = nn.Linear(8, 20, bias=bias).requires_grad_(False)
+    hidden, targets = torch.randn(tokens, 8), torch.randint(0, 20, (tokens,))
+    ours, our_gradient = loss_and_gradient(lambda h: _FrozenHeadLoss.apply(h, head, targets), hidden)
+    theirs, their_gradient = loss_and_gradient(lambda h: F.cross_entropy(head(h), targets, reduction="none"), hidden)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(our_gradient, their_gradient)
+
+
+def test_frozen_head_loss_of_a_half_precision_head():
+    torch.manual_seed(0)
+    head = nn.Linear(8, 20).requires_grad_(False).to(torch.bfloat16)
+    hidden, targets = torch.randn(5, 8, dtype=torch.bfloat16), torch.randint(0, 20, (5,))
+    losses, gradient = loss_and_gradient(lambda h: _FrozenHeadLoss.apply(h, head, targets), hidden)
+    theirs, expected = loss_and_gradient(lambda h: F.cross_entropy(head(h).float(), targets, reduction="none"), hidden)
+    assert (losses.dtype, gradient.dtype) == (torch.float32, torch.bfloat16)
+    torch.testing.assert_close(losses, theirs)
+    torch.testing.assert_close(gradient, expected, atol=2e-2, rtol=2e-2)
+
+
+def mean_loss(model, chosen):
+    nll, _ = Head(model).token_nll(*collate(chosen, CPU))
+    return nll.mean().item()
+
+
+@pytest.mark.parametrize("make", [gemma2, cohere])
+def test_a_head_that_does_more_than_project_takes_the_long_way(make):
+    model, chosen = built(make), items(4)
+    assert not Head(model).is_direct
+    assert mean_loss(model, chosen) == pytest.approx(model(**hf_batch(chosen)).loss.item(), abs=1e-6)
+
+
+def test_plain_heads_take_the_short_way(in_chunks_of_three, llama, gpt2):
+    chosen = items(4)
+    for model in (llama, gpt2, built(phi)):
+        assert Head(model).is_direct
+        assert mean_loss(model, chosen) == pytest.approx(model(**hf_batch(chosen)).loss.item(), abs=1e-5)
+
+
+def test_a_masked_model_predicts_at_the_masks(bert, tokenizer):
+    chosen = cloze_items(4, tokenizer)
+    assert not Head(bert).is_decoder
+    assert Head(bert).is_direct
+    assert mean_loss(bert, chosen) == pytest.approx(bert(**hf_batch(chosen)).loss.item(), abs=1e-6)
+
+
+def test_rows_of_the_losses(llama):
+    chosen = items(3)
+    nll, rows = Head(llama).token_nll(*collate(chosen, CPU))
+    assert rows.tolist() == [row for row, item in enumerate(chosen) for label in item.labels if label >= 0]
+    each = [mean_loss(llama, [item]) for item in chosen]
+    assert [nll[rows == row].mean().item() for row in range(3)] == pytest.approx(each, abs=1e-5)
+
+
+def test_nothing_to_predict(llama):
+    ids, labels = collate(items(2), CPU)
+    nll, rows = Head(llama).token_nll(ids, torch.full_like(labels, -100))
+    assert nll.shape == rows.shape == (0,)
+
+
+CASES = {"lm_head": ("llama", ("q_proj", "lm_head")), "inside the head": ("bert", ("query", "dense"))}
+
+
+@pytest.mark.parametrize(("fixture", "targets"), CASES.values(), ids=CASES)
+def test_adapters_on_the_head_count(request, tokenizer, fixture, targets):
+    model = request.getfixturevalue(fixture)
+    chosen = cloze_items(3, tokenizer) if fixture == "bert" else items(3)
+    spec = LoraSpec(rank=4, alpha=8, targets=targets)
+    peft = get_peft_model(request.getfixturevalue(fixture), LoraConfig(r=4, lora_alpha=8, target_modules=list(targets)))
+    state = random_state(Bank(type(model)(model.config).eval(), spec), 0)
+    set_peft_model_state_dict(peft, state)
+    expected = peft(**hf_batch(chosen)).loss.item()
+    bank = Bank(peft.unload().eval(), spec)
+    bank.load([random_state(bank, 9), state])
+    bank.route(torch.tensor([1, 1, 1]))
+    nll, _ = bank.head.token_nll(*collate(chosen, CPU))
+    assert nll.mean().item() == pytest.approx(expected, abs=1e-5)
+    bank.route(torch.tensor([0, 1, 1]))
+    mixed, rows = bank.head.token_nll(*collate(chosen, CPU))
+    torch.testing.assert_close(mixed[rows > 0], nll[rows > 0], atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(mixed[rows == 0], nll[rows == 0], atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_free_energy(in_chunks_of_three, request, name):
+    model = built(gemma2) if name == "gemma2" else request.getfixturevalue(name)
+    chosen = items(3)
+    ids, labels = collate(chosen, CPU)
+    energies, rows = Head(model).free_energy(ids, labels, temperature=2.0)
+    logits = model(input_ids=ids).logits[:, :-1][labels[:, 1:] >= 0]
+    torch.testing.assert_close(energies, -2 * (logits / 2).exp().sum(-1).log(), atol=1e-5, rtol=1e-5)
+    assert rows.tolist() == Head(model).token_nll(ids, labels)[1].tolist()
