@@ -5,8 +5,9 @@
 
 FOLDER holds ``medical_icliniq.jsonl`` (private; questions of patients, which share one instruction, so the question
 itself is taken as the instruction) and ``medical_medinstruct_test.jsonl`` (held out). Ten sites get 20 records each: 100
-k-means clusters, 2 records of each, shared out with Dirichlet(1.0) in FedNLP's equal-size form. Runs that are finished
-are kept, unfinished ones are resumed, so the command may be stopped and given again. It ends with the table.
+k-means clusters, up to 3 records of each, shared out with Dirichlet(1.0) in FedNLP's equal-size form, 20 kept by each
+site. Runs that are finished are kept, unfinished ones are resumed, so the command may be stopped and given again. It ends
+with the table.
 """
 
 from __future__ import annotations
@@ -31,22 +32,25 @@ ARMS: dict[str, dict[str, object]] = {
 
 @dataclass(frozen=True)
 class Scale:
-    """What differs between the small study and the full one. ``words`` bounds questions and answers."""
+    """What differs between the small study and the full one; words bound what a record says."""
 
-    words: int
+    question_words: int
+    answer_words: int
     rounds: int
     epochs: int
+    batch_size: int
     keep: int
     heldout: int
     sample: int
+    uploads: int
     max_length: int
     instruction_tokens: int
     example_tokens: int
 
 
 SCALES = {
-    "small": Scale(40, 2, 2, 4, 48, 20, 224, 48, 72),
-    "full": Scale(400, 10, 1, 16, 216, 100, 1024, 128, 384),
+    "small": Scale(50, 36, 2, 1, 2, 4, 40, 16, 1, 200, 40, 64),
+    "full": Scale(400, 400, 10, 1, 8, 16, 216, 100, 10, 1024, 128, 384),
 }
 
 
@@ -79,10 +83,10 @@ def prepare(data: Path, out: Path, scale: Scale) -> None:
         kept = []
         for row in rows:
             question = row["input"] if name == "private" else f"{row['instruction']} {row['input'] or ''}"
-            question, answer = " ".join(question.split()), shorten(row["output"], scale.words)
-            if answer and len(question.split()) <= scale.words:
+            question, answer = " ".join(question.split()), shorten(row["output"], scale.answer_words)
+            if answer and len(question.split()) <= scale.question_words:
                 kept.append({"instruction": question, "input": "", "output": answer})
-        print(f"{name}: {len(kept)} of {len(rows)} records have a question of at most {scale.words} words")
+        print(f"{name}: {len(kept)} of {len(rows)} records have a question of at most {scale.question_words} words")
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept)
         (out / f"{name}.jsonl").write_text(text, encoding="utf-8")
 
@@ -113,16 +117,17 @@ def experiment(out: Path, folder: Path, arm: str, seed: int, model: str, scale: 
             "train": str((out / "private.jsonl").resolve()),
             "heldout": str((out / "heldout.jsonl").resolve()),
             "heldout_records": scale.heldout,
+            "nonmember_records": scale.sample,
             "template": "chat",
             "max_length": scale.max_length,
-            "few_shot": {"clusters": 100, "per_cluster": 2},
-            "sites": {"by": "partition", "count": 10, "scheme": "dirichlet-equal", "alpha": 1.0},
+            "few_shot": {"clusters": 100, "per_cluster": 3},
+            "sites": {"by": "partition", "count": 10, "scheme": "dirichlet-equal", "alpha": 1.0, "records": 20},
         },
         "training": {
-            "lr": 2e-3, "batch_size": 8, "epochs": scale.epochs, "precision": "bfloat16", "tokens_per_pass": 2048,
+            "lr": 2e-3, "batch_size": scale.batch_size, "epochs": scale.epochs, "precision": "bfloat16", "tokens_per_pass": 2048,
         },
         "method": method,
-        "evaluation": {"every": scale.rounds if scale.rounds < 5 else 1, "sample": scale.sample, "uploads": 2},
+        "evaluation": {"every": scale.rounds if scale.rounds < 5 else 1, "sample": scale.sample, "uploads": scale.uploads},
     }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ class Workbench:
         training: how sites train.
         max_length: most tokens of a record.
         heldout: public records that no site trains on.
+        nonmembers: public records like the sites' own, to compare attacks on members with; the held-out ones if empty.
         sample: how many held-out records are also answered in full, and as many members attacked.
         slots: most adapters in the bank at once; a larger cohort is worked off in chunks.
         decode_rows: texts written at once.
@@ -40,12 +41,14 @@ class Workbench:
         *,
         max_length: int,
         heldout: Sequence[Instruction] = (),
+        nonmembers: Sequence[Instruction] = (),
         sample: int = 16,
         slots: int = 8,
         decode_rows: int = 32,
     ) -> None:
         self.bank, self.tokenizer, self.template, self.training = bank, tokenizer, template, training
         self.max_length, self.heldout = max_length, list(heldout)
+        self.nonmembers = list(nonmembers) or self.heldout
         self.sample, self.slots, self.decode_rows = sample, slots, decode_rows
         self._encoded: dict[Instruction, Encoded | None] = {}
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmura.data.encoding import encode, encode_all, encode_response, prompt_ids
+from murmura.data.encoding import encode, encode_all, encode_response, plain_ids, prompt_ids
 from murmura.data.records import Instruction
 from murmura.data.templates import TEMPLATES, template
 from murmura.errors import DataError
@@ -163,6 +163,13 @@ def test_an_unanswered_question_has_a_prompt(tokenizer):
     assert prompt_ids(record, template("alpaca"), tokenizer, ROOMY) == plain(
         tokenizer, template("alpaca").prompt(record)
     )
+
+
+def test_a_text_without_a_template_opens_as_the_tokenizer_has_it_and_never_ends(any_tokenizer):
+    opening = "<|endoftext|>" if any_tokenizer.bos_token else ""
+    found = plain_ids(["Task 1: explain", "<|endoftext|>once"], any_tokenizer)
+    assert [decode(any_tokenizer, ids) for ids in found] == [opening + "Task 1: explain", "<|endoftext|>once"]
+    assert plain_ids([], any_tokenizer) == []
 
 
 def test_a_tokenizer_without_an_end_is_refused(tokenizer):

@@ -28,20 +28,23 @@ def run(
     from murmura.experiment import Experiment
     from murmura.experiment.config import parse_override
 
-    if resume and overwrite:
-        raise ConfigError("--resume and --overwrite exclude each other", fix="Give one of them.")
+    flags = {"--resume": resume, "--overwrite": overwrite, "--dry-run": dry_run}
+    chosen = [flag for flag, given in flags.items() if given]
+    if len(chosen) > 1:
+        raise ConfigError(f"{' and '.join(chosen)} exclude each other", fix="Give one of them.")
     changes = dict(parse_override(text) for text in override or [])
     if skip_bad:
         changes["data.skip_bad"] = True
     experiment = Experiment.load(file, set=changes)
     if dry_run:
-        from murmura.experiment.plan import show
+        from murmura.experiment.plan import plan
+        from murmura.experiment.plan_view import show
 
-        show(experiment)
+        show(plan(experiment))
         return
+    from murmura import report as reports
     from murmura.experiment.run import run as run_experiment
-    from murmura.report import show_table
 
     result = run_experiment(experiment, resume=resume, overwrite=overwrite)
-    show_table([result.folder])
-    typer.echo(f"report: {result.folder / 'report.html'}")
+    reports.show(reports.table(reports.read_all([result.folder])))
+    typer.echo(f"Report: {result.folder / 'report.html'}")

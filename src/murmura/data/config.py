@@ -13,7 +13,9 @@ class FewShot(Section):
     """Few records that still cover what many are about: k-means over their embeddings, then some of each cluster."""
 
     clusters: int = Field(100, ge=1)
+    """How many clusters."""
     per_cluster: int = Field(10, ge=1)
+    """Records drawn of each one; all if it has fewer."""
 
 
 class SitesConfig(Section):
@@ -44,10 +46,14 @@ class SitesConfig(Section):
             raise ValueError('by = "column" needs column = "..."')
         if self.by == "partition" and not self.count:
             raise ValueError('by = "partition" needs count = ...')
-        idle = [name for name in ("count", "scheme", "alpha", "label", "clusters") if name in self.model_fields_set]
+        # Options at their default do no harm: a run folder's config.toml has all of them written out.
+        changed = {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
+        idle = sorted(changed & {"count", "scheme", "alpha", "label", "clusters"})
         if self.by != "partition" and idle:
             raise ValueError(f"'{idle[0]}' does nothing with by = \"{self.by}\"; remove it")
-        if self.scheme == "iid" and {"alpha", "label", "clusters"} & self.model_fields_set:
+        if self.by != "column" and "column" in changed:
+            raise ValueError(f"'column' does nothing with by = \"{self.by}\"; remove it")
+        if self.scheme == "iid" and changed & {"alpha", "label", "clusters"}:
             raise ValueError('alpha, label and clusters do nothing with scheme = "iid"; remove them')
         return self
 
@@ -61,11 +67,14 @@ class DataConfig(Section):
     """Public records to measure on, of the same kinds; or give heldout_records."""
     heldout_records: int | None = Field(None, ge=1)
     """So many held-out records: of `heldout` at random, or taken out of `train` before sharing it out."""
+    nonmember_records: int | None = Field(None, ge=1)
+    """So many records taken out of `train` to compare members with in the memorisation attack. Held-out records serve if
+    they come out of `train` too; those of another kind are easier or harder to complete, whoever trained on what."""
     split: str = "train"
     """Split of a Hugging Face data set."""
     heldout_split: str = "test"
     """Split of a Hugging Face held-out set."""
-    fields: dict[str, str] = {}
+    fields: dict[str, str] = Field({})
     """Field to column where they differ: {instruction = "question"}."""
     heldout_fields: dict[str, str] | None = None
     """The same for `heldout`, if its columns are called otherwise than those of `train`."""
@@ -85,6 +94,8 @@ class DataConfig(Section):
     def _heldout_from_somewhere(self) -> DataConfig:
         if self.heldout is None and self.heldout_records is None:
             raise ValueError("give heldout = a file, or heldout_records = a number to take out of train")
+        if self.heldout is None and self.nonmember_records is not None:
+            raise ValueError("'nonmember_records' does nothing without 'heldout': held-out records of `train` serve")
         if self.heldout is None and self.heldout_fields is not None:
             raise ValueError("'heldout_fields' does nothing without 'heldout'; remove it")
         if self.few_shot and self.sites.by != "partition":

@@ -31,12 +31,12 @@ class Continuations:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Mean token NLL in nats over all held-out records, and the continuations of a sample of them."""
+    """Mean token NLL in nats over all held-out records, ROUGE-L of the answers to a sample of them, and how a sample of
+    the non-members is continued."""
 
     loss: float
     rouge: float
-    exact: float
-    prefix: float
+    nonmember: Continuations
 
 
 def continuations(
@@ -69,16 +69,20 @@ def _means(rows: Sequence[tuple[float, bool, int]]) -> Continuations:
 
 
 def evaluate(workbench: Workbench, adapters: Sequence[State]) -> list[HeldOut]:
-    """For each adapter: loss over all held-out records, and continuations of the first ``workbench.sample`` of them."""
+    """For each adapter: loss over all held-out records, and continuations of the first ``workbench.sample`` of them and
+    of the non-members."""
     with phase("evaluate"):
         items = workbench.encode_fitting(workbench.heldout)
         flat = [adapter for adapter in adapters for _ in items]
         scores = workbench.score(flat, items * len(adapters), description="held-out loss")
-        sample = workbench.heldout[: workbench.sample]
-        found = continuations(workbench, adapters, [sample] * len(adapters), "held-out answers")
+        # Where the held-out records are the non-members too they are continued once.
+        kinds = [workbench.heldout] + ([workbench.nonmembers] if workbench.nonmembers is not workbench.heldout else [])
+        samples = [kind[: workbench.sample] for _ in adapters for kind in kinds]
+        found = continuations(workbench, [a for a in adapters for _ in kinds], samples, "held-out answers")
     results = []
-    for k, written in enumerate(found):
+    for k in range(len(adapters)):
         own = scores[k * len(items) : (k + 1) * len(items)]
         loss = sum(s.nll for s in own) / sum(s.tokens for s in own)
-        results.append(HeldOut(loss, written.rouge, written.exact, written.prefix))
+        written = found[k * len(kinds) : (k + 1) * len(kinds)]
+        results.append(HeldOut(loss, written[0].rouge, written[-1]))
     return results

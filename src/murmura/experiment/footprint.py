@@ -12,7 +12,7 @@ from murmura.federation.method import Method
 _LIBRARIES = 500_000_000  # bytes that Python, torch and transformers take before any model, on a CPU
 _LOST = 1.4  # times what tensors take between them is taken by a CPU's allocator, measured with SmolLM2-135M
 _LOGITS_AT_ONCE = 1024  # positions; see training.head
-_FLOAT32 = 4
+_FLOAT32, _BFLOAT16 = 4, 2  # bytes
 
 
 @dataclass(frozen=True)
@@ -45,34 +45,34 @@ def memory(experiment: Experiment, outline: Outline, cohort: int) -> Memory:
     """An estimate of the peak, for cohorts of so many sites.
 
     A training pass keeps for each token and layer about 8 vectors as wide as the model and 3 as wide as its inner layer
-    (counted for Llama, Qwen2 and GPT-2 with frozen weights); a writing pass keeps every layer's keys and values, and one
-    layer's activations.
+    (counted for Llama and GPT-2 with frozen weights), and two copies of some logits; in bfloat16 half of it, and a copy
+    of the base in that. A writing pass keeps every layer's keys and values, and half of that of one layer.
     """
-    run, training = experiment.run, experiment.training
+    run, training, length = experiment.run, experiment.training, experiment.data.max_length
     slots = min(run.slots, cohort) if experiment.model.trainable == "adapter" else 1
-    moments = 2 if training.optimizer == "adamw" else int(training.momentum > 0)
-    copies = 2 + moments
-    width, inner, layers, heads = _shape(outline.config)
-    vocabulary = int(getattr(outline.config, "vocab_size", 0))
-    tokens = max(training.tokens_per_pass, experiment.data.max_length)
-    layer = (8 * width + 3 * inner) * outline.element_bytes
-    train = tokens * layers * layer + 2 * min(tokens, _LOGITS_AT_ONCE) * vocabulary * _FLOAT32
-    written = run.decode_rows * experiment.data.max_length
-    write = written * (2 * layers * heads * outline.element_bytes + layer)
+    copies = 2 + (2 if training.optimizer == "adamw" else int(training.momentum > 0))
+    text = outline.config.get_text_config()  # of a model that also sees, the part that reads
+    width, inner, layers, keys = _shape(text)
+    kept = 8 * width + 3 * inner
+    number = _BFLOAT16 if training.precision == "bfloat16" else outline.element_bytes
+    tokens = max(length, min(training.tokens_per_pass, slots * training.batch_size * length))
+    train = tokens * layers * kept * number + 2 * min(tokens, _LOGITS_AT_ONCE) * text.vocab_size * _FLOAT32
+    write = run.decode_rows * length * (2 * layers * keys + kept // 2) * outline.element_bytes
+    cast = outline.parameters * _BFLOAT16 if number < outline.element_bytes else 0
     on_gpu = outline.device.startswith("cuda")
+    lost = 1.0 if on_gpu else _LOST
     return Memory(
         libraries=0 if on_gpu else _LIBRARIES,
         base=outline.base_bytes,
         slots=slots,
         adapters=slots * outline.trainable * _FLOAT32 * copies,
         copies=copies,
-        passing=int(max(train, write) * (1.0 if on_gpu else _LOST)),
+        passing=int(max(train * lost + cast, write * lost)),
     )
 
 
 def _shape(config: Any) -> tuple[int, int, int, int]:
-    """Width, inner width, layers, and width of all keys of one token; of a model that also sees, its text part."""
-    config = config.get_text_config()
+    """Width, inner width, layers, and width of all keys of one token."""
     width, layers = int(config.hidden_size), int(config.num_hidden_layers)
     inner = int(getattr(config, "intermediate_size", None) or 4 * width)
     attention = int(config.num_attention_heads)

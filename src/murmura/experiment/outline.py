@@ -48,7 +48,7 @@ class Outline:
 
 
 def outline(model: ModelConfig, lora: LoraSpec) -> Outline:
-    """Build the model on torch's meta device, which has shapes and no numbers. Fetches a config and a tokenizer at most.
+    """Build the model on torch's meta device, which has shapes and no numbers; fetches config and tokenizer at most.
 
     Raises:
         OutOfReachError: neither this machine nor the hub has config and tokenizer.
@@ -64,9 +64,7 @@ def outline(model: ModelConfig, lora: LoraSpec) -> Outline:
     parameters = sum(p.numel() for p in skeleton.parameters())
     if model.trainable == "all":
         return Outline(tokenizer, config, parameters, parameters, 0, dtype.itemsize, device)
-    sizes = (
-        in_out_features(skeleton.get_submodule(name), name) for name in target_names(skeleton, lora.targets)
-    )
+    sizes = (in_out_features(skeleton.get_submodule(name), name) for name in target_names(skeleton, lora.targets))
     trainable = sum(lora.rank * (wide_in + wide_out) for wide_in, wide_out in sizes)
     base = _base_bytes(skeleton, dtype, model.quantization)
     return Outline(tokenizer, config, parameters, trainable, base, dtype.itemsize, device)
@@ -114,9 +112,8 @@ def _base_bytes(model: nn.Module, dtype: torch.dtype, quantization: str | None) 
     if quantization is None:
         return whole
     head = model.get_output_embeddings()  # type: ignore[operator]
-    packed = sum(
-        module.weight.numel()
-        for module in model.modules()
-        if type(module).__name__ in ("Linear", "Conv1D") and module is not head
-    )
+    packed = 0
+    for module in model.modules():
+        if type(module).__name__ in ("Linear", "Conv1D") and module is not head:
+            packed += module.get_parameter("weight").numel()
     return int(whole - packed * (dtype.itemsize - (1.0 if quantization == "int8" else 0.5)))

@@ -7,7 +7,7 @@ else knows how many there are. What cannot be reached is left out, and the plan 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from murmura.data.templates import Template, template
 from murmura.errors import DataError
 from murmura.experiment import footprint
 from murmura.experiment.config import Experiment
-from murmura.experiment.outline import OutOfReachError, Outline, outline
+from murmura.experiment.outline import Outline, OutOfReachError, outline
 from murmura.experiment.sites import Gathered, Population, fit, gather
 from murmura.federation.fleet import draw
+from murmura.federation.folder import RunFolder
 from murmura.federation.ledger import Disclosure, Ledger
 from murmura.federation.method import Method
 from murmura.streams import Stream
@@ -180,7 +181,8 @@ def _cohorts(experiment: Experiment, names: list[str] | None, stream: Stream) ->
     if names is None:
         return None
     method: Any = experiment.method
-    return [draw(names, method.sites_per_round, stream, round) for round in range(1, method.rounds + 1)]
+    asked = getattr(method, "sites_per_round", None)
+    return [draw(names, asked, stream, round) for round in range(1, method.rounds + 1)]
 
 
 def _steps(experiment: Experiment, method: Method, records: int, round: int) -> int:
@@ -194,8 +196,8 @@ def _sites(experiment: Experiment, method: Method, gathered: Gathered, people: P
             for name, records in gathered.groups.items()
         ]
     return [
-        SitePlan(r.site, r.records, r.used, r.truncated, r.dropped, _steps(experiment, method, r.used, 1) if r.used else 0)
-        for r in people.reports
+        SitePlan(**asdict(report), steps=_steps(experiment, method, report.used, 1) if report.used else 0)
+        for report in people.reports
     ]
 
 
@@ -214,9 +216,7 @@ def _rounds(
         steps = sum(_steps(experiment, method, sizes[name], round) for name in cohort) if sizes else None
         traffic = [method.traffic(name not in asked) for name in cohort]
         asked.update(cohort)
-        down, up = (
-            sum(way) * model.trainable * _FLOAT32 if model else None for way in zip(*traffic, strict=True)
-        )
+        down, up = (sum(way) * model.trainable * _FLOAT32 if model else None for way in zip(*traffic, strict=True))
         rounds.append(RoundPlan(len(cohort), steps, down, up))
     return rounds
 
@@ -229,15 +229,16 @@ def _tokens_measuring(
         return None
     config = experiment.evaluation
     heldout = sum(_lengths(people.heldout[: config.sample], model.tokenizer))
+    nonmembers = sum(_lengths(people.nonmembers[: config.sample], model.tokenizer))
     private = sorted(_lengths([r for site in people.sites for r in site.records], model.tokenizer), reverse=True)
-    tokens = heldout * (len(people.sites) if method.personal else 1)
+    tokens = (heldout + nonmembers) * (len(people.sites) if method.personal else 1)
     if not config.memorisation:
         return tokens
     tokens += sum(private[: config.sample])
     uploaded = any("adapter" in method.releases(verb) for verb in method.verbs())
     uploads = min(config.uploads, cohort) if uploaded else 0
     attacked = -(-config.sample // uploads) * uploads if uploads else 0
-    return tokens + uploads * heldout + sum(private[:attacked])
+    return tokens + uploads * (nonmembers or heldout) + sum(private[:attacked])
 
 
 def _lengths(records: Sequence[Instruction], tokenizer: Any) -> list[int]:
@@ -264,11 +265,11 @@ def _notes(experiment: Experiment, gathered: Gathered | None, people: Population
     by_cluster = data.few_shot is not None or (data.sites.scheme != "iid" and data.sites.label is None)
     if gathered and by_cluster:
         notes.append(
-            "Records are chosen or shared out by clusters of their embeddings. Random vectors stand in for those here, so "
-            "which records a site gets is an example, and so is what follows from it."
+            "Records are chosen or shared out by clusters of their embeddings. Random vectors stand in for those here, "
+            "so which records a site gets is an example, and so is what follows from it."
         )
     if gathered and people is None:
         notes.append("Steps are counted as if every record fitted, since that takes the model's tokenizer.")
-    if (folder / "config.toml").exists():
+    if RunFolder(folder).holds_run:
         notes.append(f"{folder} holds a run already: --resume goes on with it, --overwrite starts over.")
     return notes

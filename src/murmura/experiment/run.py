@@ -6,11 +6,13 @@ import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from murmura import methods, models
 from murmura.data.templates import template
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
+from murmura.experiment.footprint import disk
 from murmura.experiment.sites import Population, populate
 from murmura.federation.checkpoint import latest
 from murmura.federation.engines.local import LocalEngine
@@ -52,6 +54,8 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
         MurmuraError: bad options, data, model or folder, all before training starts; or what stopped the run.
     """
     folder, stream = RunFolder(experiment.run.path), Stream(experiment.run.seed)
+    if not resume and not overwrite:
+        folder.require_new()
     checkpoint = _checkpoint(folder, experiment) if resume else None
     method = methods.build(experiment.method)
     loaded = models.load(
@@ -62,14 +66,15 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
     bank = Bank(loaded.model, experiment.lora if experiment.model.trainable == "adapter" else None)
     workbench = Workbench(
         bank, loaded.tokenizer, text, experiment.training, max_length=experiment.data.max_length,
-        heldout=people.heldout, sample=experiment.evaluation.sample, slots=experiment.run.slots,
+        heldout=people.heldout, nonmembers=people.nonmembers, sample=experiment.evaluation.sample, slots=experiment.run.slots,
         decode_rows=experiment.run.decode_rows,
     )  # fmt: skip
     ledger = Ledger(MEASURING)
     engine = _ENGINES[experiment.run.engine](people.sites, method, workbench, stream)
     fleet = Fleet(engine, method, ledger, stream, experiment.run.min_replies)
     adapter = bank.initial(stream / "adapter")
-    folder.prepare(resume=checkpoint is not None, overwrite=overwrite or resume, needed=_disk(adapter, people, method))
+    needed = disk(method, len(people.sites), nbytes(adapter))
+    folder.prepare(resume=checkpoint is not None, overwrite=overwrite or resume, needed=needed)
     server = Server(workbench, fleet, Monitor(workbench, experiment.evaluation, stream), folder, stream, adapter)
     if checkpoint:
         server.restore(checkpoint)
@@ -111,12 +116,6 @@ def _checkpoint(folder: RunFolder, experiment: Experiment) -> Any:
     return latest(folder.checkpoint)
 
 
-def _disk(adapter: dict[str, Any], people: Population, method: Method) -> int:
-    """Bytes for two checkpoints and the final adapters."""
-    kept = 1 + (len(people.sites) if method.personal else 0)
-    return 3 * kept * nbytes(adapter)
-
-
 def _describe(folder: RunFolder, experiment: Experiment, people: Population, workbench: Workbench) -> None:
     """Write what is known before the first round."""
     folder.write_text("config.toml", experiment.dump())
@@ -124,9 +123,7 @@ def _describe(folder: RunFolder, experiment: Experiment, people: Population, wor
     folder.write_json("sites.json", [asdict(report) for report in people.reports])
 
 
-def _finish(
-    folder: RunFolder, experiment: Experiment, method: Method, server: Server, fleet: Fleet, base: str
-) -> None:
+def _finish(folder: RunFolder, experiment: Experiment, method: Method, server: Server, fleet: Fleet, base: str) -> None:
     """Write adapters, summary and report."""
     bank = server.workbench.bank
     if bank.lora is None:
@@ -136,7 +133,8 @@ def _finish(
     else:
         kept = {"adapter": server.adapter}
         if method.personal:
-            kept = {f"sites/{name}": store["adapter"] for name, store in fleet.engine.stores().items()}
+            stores = fleet.engine.stores().items()
+            kept = {f"sites/{_folder_name(name)}": store["adapter"] for name, store in stores}
         for name, state in kept.items():
             save_peft(folder.path / name, state, bank.lora, base, fan_in_fan_out=bank.fan_in_fan_out)
     rows = server.rows
@@ -150,3 +148,11 @@ def _finish(
         },
     )  # fmt: skip
     build_report([folder.path], folder.path / "report.html")
+
+
+def _folder_name(site: str) -> str:
+    """A site's name as that of a folder: no path in it, and ``urllib.parse.unquote`` gives it back."""
+    name = quote(site, safe="")
+    if name.strip("."):
+        return name
+    return name.replace(".", "%2E") or "%"  # quote leaves dots alone, and a folder needs a name

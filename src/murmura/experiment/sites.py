@@ -40,20 +40,25 @@ class SiteReport:
 
 @dataclass(frozen=True)
 class Gathered:
-    """All sites' records and the held-out ones, before anything is known of a tokenizer. ``bad`` counts unusable ones."""
+    """The sites' records and the public ones, whether they fit a model or not. ``bad`` counts unusable ones."""
 
     groups: dict[str, Records]
     heldout: Records
+    nonmembers: Records
     bad: int
 
 
 @dataclass(frozen=True)
 class Population:
-    """All sites, what became of their records, and the public held-out records. ``bad`` counts unusable ones."""
+    """All sites, what became of their records, and the public records. ``bad`` counts unusable ones.
+
+    ``nonmembers`` is empty where the held-out records serve as such.
+    """
 
     sites: list[Site]
     reports: list[SiteReport]
     heldout: Records
+    nonmembers: Records
     bad: int
 
 
@@ -83,7 +88,7 @@ def gather(data: DataConfig, stream: Stream, embed: Embed, *, pooled: bool) -> G
     if not pooled:
         return gathered
     everything = [record for records in gathered.groups.values() for record in records]
-    return Gathered({"pooled": everything}, gathered.heldout, gathered.bad)
+    return Gathered({"pooled": everything}, gathered.heldout, gathered.nonmembers, gathered.bad)
 
 
 def fit(gathered: Gathered, data: DataConfig, template: Template, tokenizer: Any) -> Population:
@@ -101,14 +106,18 @@ def fit(gathered: Gathered, data: DataConfig, template: Template, tokenizer: Any
         else:
             say(f"site {name} has no record that fits {data.max_length} tokens; it is left out")
     if not sites:
-        raise DataError("no site has a usable record", where=data.train, fix="Raise data.max_length, or look at the data.")
+        raise DataError(
+            "no site has a usable record", where=data.train, fix="Raise data.max_length, or look at the data."
+        )
     usable = encode_all(gathered.heldout, template, tokenizer, data.max_length).kept
     if not usable:
         raise DataError("no held-out record fits", where=data.heldout or data.train, fix="Raise data.max_length.")
     short = sum(r.dropped for r in reports)
     if short:
         say(f"{short} records do not fit {data.max_length} tokens and are not used")
-    return Population(sites, reports, [gathered.heldout[i] for i in usable], gathered.bad)
+    others = encode_all(gathered.nonmembers, template, tokenizer, data.max_length).kept
+    heldout, nonmembers = [gathered.heldout[i] for i in usable], [gathered.nonmembers[i] for i in others]
+    return Population(sites, reports, heldout, nonmembers, gathered.bad)
 
 
 def _load(data: DataConfig, stream: Stream, embed: Embed) -> Gathered:
@@ -118,16 +127,18 @@ def _load(data: DataConfig, stream: Stream, embed: Embed) -> Gathered:
         loaded = load_sites(data.train, **options)
         bad = sum(len(site.bad) for site in loaded.values())
         groups = {name: site.records for name, site in loaded.items()}
-        groups, heldout = _hold_out(data, groups, stream)
+        groups, apart = _hold_out(data, groups, stream)
     else:
         column = data.sites.column if data.sites.by == "column" else data.sites.label
         source = load_records(data.train, site_column=column, split=data.split, **options)
         bad = len(source.bad)
         if data.sites.by == "column":
-            groups, heldout = _hold_out(data, source.by_site(), stream)
+            groups, apart = _hold_out(data, source.by_site(), stream)
         else:
-            groups, heldout = _share_out(data, source, stream, embed)
+            groups, apart = _share_out(data, source, stream, embed)
+    heldout, nonmembers = apart, []
     if data.heldout is not None:
+        nonmembers = apart
         is_file = Path(data.heldout).exists()
         if data.heldout_fields is not None:
             options["fields"] = data.heldout_fields
@@ -142,23 +153,19 @@ def _load(data: DataConfig, stream: Stream, embed: Embed) -> Gathered:
             count = min(data.sites.records, len(records))
             groups[name] = (stream / "site-records" / name).python().sample(records, count)
     private = {record for records in groups.values() for record in records}
-    overlap = sum(record in private for record in heldout)
+    overlap = sum(record in private for record in [*heldout, *nonmembers])
     if overlap:
         raise DataError(
-            f"{overlap} held-out records are also private ones, so they would measure memory and not skill",
+            f"{overlap} public records are also private ones, so they would measure memory and not skill",
             where=str(data.heldout or data.train), fix="Remove them from one of the two.",
         )  # fmt: skip
-    return Gathered(groups, heldout, bad)
+    return Gathered(groups, heldout, nonmembers, bad)
 
 
-def _hold_out(
-    data: DataConfig, groups: dict[str, Records], stream: Stream
-) -> tuple[dict[str, Records], Records]:
-    """Take held-out records out of the sites' own, unless they come from elsewhere."""
-    if data.heldout is not None:
-        return groups, []
+def _hold_out(data: DataConfig, groups: dict[str, Records], stream: Stream) -> tuple[dict[str, Records], Records]:
+    """Take the records that nobody trains on out of the sites' own."""
     everything = [(name, record) for name, records in groups.items() for record in records]
-    (stream / "heldout").python().shuffle(everything)
+    (stream / "apart").python().shuffle(everything)
     count = _checked_count(data, len(everything))
     rest: dict[str, Records] = {name: [] for name in groups}
     for name, record in everything[count:]:
@@ -172,11 +179,9 @@ def _share_out(
     """One file: hold out, choose few, and partition what is left."""
     records, labels = source.records, source.sites
     order = list(range(len(records)))
-    heldout: list[int] = []
-    if data.heldout is None:
-        (stream / "heldout").python().shuffle(order)
-        count = _checked_count(data, len(order))
-        heldout, order = order[:count], sorted(order[count:])
+    (stream / "apart").python().shuffle(order)
+    count = _checked_count(data, len(order))
+    apart, order = order[:count], sorted(order[count:])
     rest = [records[i] for i in order]
     sites, scheme = data.sites, data.sites.scheme
     clusters: Any = None
@@ -196,13 +201,13 @@ def _share_out(
     empty = [name for name, share in shared.items() if not share]
     if empty:
         say(f"{len(empty)} sites got no record in this partition and are left out: {', '.join(empty[:5])}")
-    return {name: share for name, share in shared.items() if share}, [records[i] for i in heldout]
+    return {name: share for name, share in shared.items() if share}, [records[i] for i in apart]
 
 
 def _checked_count(data: DataConfig, available: int) -> int:
-    count = data.heldout_records or 0
+    """How many records are taken out of ``data.train``: the held-out ones, or non-members beside a held-out file."""
+    option = "heldout_records" if data.heldout is None else "nonmember_records"
+    count = getattr(data, option) or 0
     if count >= available:
-        raise DataError(
-            f"{count} held-out records asked of {available} in all", where=data.train, fix="Lower data.heldout_records."
-        )
+        raise DataError(f"{count} records asked of {available} in all", where=data.train, fix=f"Lower data.{option}.")
     return count

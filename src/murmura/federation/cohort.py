@@ -72,7 +72,7 @@ class Cohort:
         """Local training of all sites together; see ``murmura.training.loop.train``.
 
         Raises:
-            RunError: a loss is not finite, naming round, site and step.
+            RunError: a loss or an adapter is not finite, naming round, site and step.
         """
         with phase("train"):
             try:
@@ -82,7 +82,7 @@ class Cohort:
                 )  # fmt: skip
             except NonFiniteLoss as error:
                 raise RunError(
-                    "the loss is not a finite number",
+                    "the loss or the adapter is no longer a finite number",
                     where=f"round {self.round}, site {self.sites[error.slot].name}, step {error.step} ({purpose})",
                     fix="Lower training.lr, or look at this site's records. The last checkpoint is intact: "
                     "change the option and start with --resume.",

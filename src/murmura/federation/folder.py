@@ -30,6 +30,22 @@ class RunFolder:
         self.checkpoint = path / "checkpoint"
         self.adapter = path / "adapter"
 
+    @property
+    def holds_run(self) -> bool:
+        return (self.path / "config.toml").exists()
+
+    def require_new(self) -> None:
+        """Check, before anything is loaded, that no run is there.
+
+        Raises:
+            CheckpointError: one is.
+        """
+        if self.holds_run:
+            raise CheckpointError(
+                "this folder holds a run already", where=str(self.path),
+                fix="Use --resume to go on with it, --overwrite to start over, or another run.folder.",
+            )  # fmt: skip
+
     def prepare(self, *, resume: bool, overwrite: bool, needed: int) -> None:
         """Make the folder ready before any work.
 
@@ -41,12 +57,8 @@ class RunFolder:
         Raises:
             CheckpointError: the folder holds a run already, cannot be written, or the disk is too full.
         """
-        there = (self.path / "config.toml").exists()
-        if there and not resume and not overwrite:
-            raise CheckpointError(
-                "this folder holds a run already", where=str(self.path),
-                fix="Use --resume to go on with it, --overwrite to start over, or another run.folder.",
-            )  # fmt: skip
+        if not resume and not overwrite:
+            self.require_new()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             probe = self.path / ".writable"
@@ -62,7 +74,7 @@ class RunFolder:
                 f"the disk has {free / 2**20:.0f} MiB left, this run needs {(needed + _MARGIN) / 2**20:.0f} MiB",
                 where=str(self.path), fix="Make room or change run.folder.",
             )  # fmt: skip
-        if there and overwrite and not resume:
+        if overwrite and not resume and self.holds_run:
             for item in self.path.iterdir():
                 shutil.rmtree(item) if item.is_dir() else item.unlink()
         self.checkpoint.mkdir(exist_ok=True)

@@ -128,7 +128,7 @@ class Method(ABC):
         releases={
             "heldout_loss": Metric("loss of the site's personal adapter on the public held-out set"),
             "heldout_rouge": Metric("ROUGE-L of the site's personal adapter on the public held-out set"),
-            "nonmember": Metric("memorisation figures on the public held-out set"),
+            "nonmember": Metric("memorisation figures on public records that no site trains on"),
         }
     )
     def assess(self, cohort: Cohort, ask: Ask) -> list[Reply]:
@@ -136,5 +136,5 @@ class Method(ABC):
         found = evaluate(cohort.workbench, [site.store["adapter"] for site in cohort.sites])
         return cohort.reply(
             heldout_loss=[f.loss for f in found], heldout_rouge=[f.rouge for f in found],
-            nonmember=[[f.rouge, f.exact, f.prefix] for f in found],
+            nonmember=[[f.nonmember.rouge, f.nonmember.exact, f.nonmember.prefix] for f in found],
         )  # fmt: skip

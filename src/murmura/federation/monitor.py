@@ -80,8 +80,8 @@ class Monitor:
     def _utility(self, adapter: State) -> Figures:
         found = evaluate(self.workbench, [adapter])[0]
         return {
-            "heldout_loss": found.loss, "heldout_rouge": found.rouge,
-            "nonmember_rouge": found.rouge, "nonmember_exact": found.exact, "nonmember_prefix": found.prefix,
+            "heldout_loss": found.loss, "heldout_rouge": found.rouge, "nonmember_rouge": found.nonmember.rouge,
+            "nonmember_exact": found.nonmember.exact, "nonmember_prefix": found.nonmember.prefix,
         }  # fmt: skip
 
     def _personal_utility(self, fleet: Fleet, sites: Sequence[str]) -> Figures:
@@ -103,11 +103,11 @@ class Monitor:
         return {f"{name}_{f}": _mean([reply[f] for reply in replies], weights) for f in ("rouge", "exact", "prefix")}
 
     def _upload_leakage(self, fleet: Fleet) -> Figures:
-        """The same attack on single uploads, and those uploads' ROUGE-L on held-out records to compare it with."""
+        """The same attack on single uploads, and those uploads' ROUGE-L on non-members to compare it with."""
         records = -(-self.config.sample // len(self._uploads))
         each = {site: {"adapter": upload} for site, upload in self._uploads.items()}
         figures = self._attack(fleet, dict.fromkeys(self._uploads, records), each, {}, "upload_member")
-        others = [self.workbench.heldout[: self.config.sample]] * len(self._uploads)
+        others = [self.workbench.nonmembers[: self.config.sample]] * len(self._uploads)
         found = attack(self.workbench, list(self._uploads.values()), others)
         reference = _mean([f.rouge for f in found])
         leakage = _minus(figures["upload_member_rouge"], reference)

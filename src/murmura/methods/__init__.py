@@ -28,11 +28,21 @@ def parse_config(table: Mapping[str, Any], where: str, base: Path | None = None)
         ConfigError: no such method, or an option that it does not have.
     """
     name = table.get("name")
+    if name is None:
+        raise ConfigError("method.name is missing", where=where, fix=nearest("", METHODS))
+    return section(name, where).parse(table, where, base)
+
+
+def section(name: Any, where: str | None = None) -> type[Section]:
+    """The options of method ``name``.
+
+    Raises:
+        ConfigError: there is no such method.
+    """
     if name not in METHODS:
-        what = f"there is no method '{name}'" if name else "method.name is missing"
-        raise ConfigError(what, where=where, fix=nearest(str(name), METHODS))
+        raise ConfigError(f"there is no method '{name}'", where=where, fix=nearest(str(name), METHODS))
     config: type[Section] = getattr(import_module(f"murmura.methods.{name}.config"), METHODS[name][1])
-    return config.parse(table, where, base)
+    return config
 
 
 def build(config: Any) -> Method:

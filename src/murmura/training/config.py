@@ -46,10 +46,13 @@ class LocalTraining(Section):
     batch_size: int = Field(8, ge=1)
     """Records of an optimiser step, of each site."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
+    """Started afresh in every round."""
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's decay rates."""
     eps: float = Field(1e-8, gt=0)
+    """AdamW's ε."""
     weight_decay: float = Field(0.0, ge=0)
+    """Decoupled from the gradient with AdamW, a part of it with SGD."""
     momentum: float = Field(0.0, ge=0)
     """SGD's momentum."""
     clip: float = Field(1.0, ge=0)

@@ -88,7 +88,9 @@ def test_an_example_without_a_response_is_none(text):
 
 
 def test_an_unfinished_response_keeps_its_complete_sentences():
-    assert read_example("Explain.", "Response: One. Two. Thr", finished=False) == Instruction("Explain.", "", "One. Two.")
+    assert read_example("Explain.", "Response: One. Two. Thr", finished=False) == Instruction(
+        "Explain.", "", "One. Two."
+    )
     assert read_example("Explain.", "Response: One and", finished=False) is None
     # The response was over; what was cut off is the example after it.
     cut = read_example("Explain.", "Response: One and\nInput: tw", finished=False)

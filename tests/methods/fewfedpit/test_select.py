@@ -59,7 +59,8 @@ def test_short_responses_and_those_that_do_not_fit_are_dropped(scorer):
 
 
 @pytest.mark.parametrize(
-    ("given", "alone"), [(1.0, 0.0), (math.nan, 1.0), (1.0, math.nan), (math.inf, 1.0), (math.inf, math.inf), (0.0, 0.0)]
+    ("given", "alone"),
+    [(1.0, 0.0), (math.nan, 1.0), (1.0, math.nan), (math.inf, 1.0), (math.inf, math.inf), (0.0, 0.0)],
 )
 def test_a_ratio_that_is_no_number_is_infinite_and_never_chosen(given, alone):
     opinion = Opinion(given, alone, 9)
@@ -112,13 +113,12 @@ def test_each_site_s_drafts_are_scored_by_its_own_adapter_with_and_without_the_p
 
 
 def test_more_sites_than_slots_are_judged_alike(llama, tokenizer):
-    drafts = [records(topic, 2) for topic in ("kidney", "heart", "skin")]
-    wide, narrow = workbench(llama, tokenizer), None
-    states = adapters(wide, 3)
-    found = judge(wide, states, drafts, "ifs")
-    narrow = wide
-    narrow.slots = 1
-    for own, other in zip(found, judge(narrow, states, drafts, "ifs"), strict=True):
+    bench, drafts = workbench(llama, tokenizer), [records(topic, 2) for topic in ("kidney", "heart", "skin")]
+    states = adapters(bench, 3)
+    together = judge(bench, states, drafts, "ifs")
+    bench.slots = 1
+    apart = judge(bench, states, drafts, "ifs")
+    for own, other in zip(together, apart, strict=True):
         assert [o.ratio for o in own] == pytest.approx([o.ratio for o in other], abs=1e-6)
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from murmura.aggregation.mean import weighted_mean
 from murmura.data.loading import load_records
 from murmura.data.records import Instruction
+from murmura.errors import ConfigError
 from murmura.federation.cohort import Cohort
 from murmura.federation.fleet import Fleet
 from murmura.federation.ledger import Count, Metric, Weights
@@ -73,7 +74,7 @@ class FewFedPIT(Method):
 
     def lead(self, server: Server, fleet: Fleet) -> None:
         if self.config.substitute is not None:
-            say(f"{len(self.public)} public records of {self.config.substitute_name} stand in for synthetic ones")
+            self._check_substitute()
         for round in server.rounds(self.config.rounds):
             cohort, lr = fleet.sample(self.config.sites_per_round, round), server.lr(round)
             if self.personal:
@@ -158,6 +159,15 @@ class FewFedPIT(Method):
         """
         assert self.config.substitute is not None
         return load_records(self.config.substitute).records
+
+    def _check_substitute(self) -> None:
+        c = self.config
+        if len(self.public) < c.keep:
+            raise ConfigError(
+                f"the substitute has {len(self.public)} records, a site trains on {c.keep}",
+                where=c.substitute, fix="Lower method.keep, or give more public records.",
+            )  # fmt: skip
+        say(f"{len(self.public)} public records of {c.substitute_name} stand in for synthetic ones")
 
     def _tell_of_few(self, cohort: Cohort) -> None:
         """Say once which sites have fewer records than are to be shown."""

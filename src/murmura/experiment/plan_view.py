@@ -1,0 +1,171 @@
+"""A plan as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from murmura.experiment.plan import Plan, RoundPlan, SitePlan
+from murmura.report.units import DASH, count, size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_SITES_SHOWN = 20
+_LINES_SHOWN, _LINE_WIDTH = 14, 100
+_NARROW, _WIDE = 80, 120
+
+
+def show(plan: Plan, console: Console | None = None) -> None:
+    """Print a plan to standard output; in a file or a pipe, lines are folded at a fixed width."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console = console or Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(_WIDE, console.width)
+    experiment = plan.experiment
+    console.print(Text(f"What the run '{experiment.run.name}' would do. Nothing is trained or written.", style="bold"))
+    for title, table in (("", figures(plan)), ("Sites", sites(plan)), ("What sites would release", releases(plan))):
+        console.print(f"\n{title}" if title else "")
+        console.print(table)
+    if plan.example is not None:
+        console.print(f"\nThe first held-out record, in the template '{experiment.data.template}'")
+        console.print(Padding(Text("\n".join(_first_lines(plan.example)), style="dim"), (0, 0, 0, 2)))
+    for title, lines in (("Not known here", plan.unknown), ("To be noted", plan.notes)):
+        if lines:
+            console.print(f"\n{title}")
+            for text in lines:
+                console.print(Padding(Text(f"- {text}"), (0, 0, 0, 2)))
+
+
+def figures(plan: Plan) -> Table:
+    """Names and figures, one a line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _figures(plan):
+        table.add_row(name, Text(value))
+    return table
+
+
+def _figures(plan: Plan) -> Iterator[tuple[str, str]]:
+    e = plan.experiment
+    yield "method", plan.label
+    yield "model", e.model.name + (f", {count(plan.model.parameters)} parameters" if plan.model else "")
+    yield "run folder", str(e.run.path)
+    yield "seed", str(e.run.seed)
+    yield "template", f"{e.data.template}, at most {count(e.data.max_length)} tokens a record"
+    yield "records", f"{_known(plan.heldout)} held out, {_known(plan.bad)} bad ones skipped"
+    yield "rounds", f"{len(plan.rounds)}, of {_range([r.sites for r in plan.rounds])} sites"
+    yield "optimiser steps", f"at most {_each_and_all([r.steps for r in plan.rounds])}"
+    yield (
+        "tokens to write",
+        (f"at most {_known(plan.tokens)} a round by the method and {_known(plan.tokens_measuring)} to measure a round"),
+    )
+    yield "trainable", _trainable(plan)
+    yield "adapters, down", _bytes(plan.rounds, "bytes_down")
+    yield "adapters, up", _bytes(plan.rounds, "bytes_up")
+    yield "memory", _memory(plan)
+    yield "disk", f"{size(plan.disk)} for checkpoints and adapters" if plan.disk is not None else DASH
+
+
+def _trainable(plan: Plan) -> str:
+    if plan.model is None:
+        return DASH
+    share = 100 * plan.model.trainable / plan.model.parameters
+    return f"{count(plan.model.trainable)} parameters a site, {share:.3g} % of the base's"
+
+
+def _bytes(rounds: Sequence[RoundPlan], way: str) -> str:
+    values = [getattr(r, way) for r in rounds]
+    if None in values:
+        return DASH
+    return f"{_range(values, size)} a round, {size(sum(values))} in all"
+
+
+def _memory(plan: Plan) -> str:
+    memory = plan.memory
+    if memory is None or plan.model is None:
+        return DASH
+    per_slot = "weights, gradients" + (" and the optimiser's moments" if memory.copies > 2 else "")
+    parts = [
+        *([f"{size(memory.libraries)} Python and libraries"] if memory.libraries else []),
+        f"{size(memory.base)} frozen base",
+        f"{size(memory.adapters)} for {memory.slots} at a time ({per_slot})",
+        f"{size(memory.passing)} activations or keys and values",
+    ]
+    return f"about {size(memory.total)} on {plan.model.device}, an estimate: {' + '.join(parts)}"
+
+
+def sites(plan: Plan) -> Table:
+    """A line a site, and their sum."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim")
+    table.add_column("site", overflow="fold")
+    for name in ("records", "used", "shortened", "dropped", "steps in a first round"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if plan.sites is None:
+        return table
+    for site in plan.sites[:_SITES_SHOWN]:
+        table.add_row(site.site, *_cells(site))
+    if len(plan.sites) > _SITES_SHOWN:
+        table.add_row(f"and {len(plan.sites) - _SITES_SHOWN} more", *[""] * 5)
+    table.add_section()
+    columns = zip(*([s.records, s.used, s.truncated, s.dropped, s.steps] for s in plan.sites), strict=True)
+    table.add_row(f"all {len(plan.sites)}", *(_known(_sum(column)) for column in columns))
+    return table
+
+
+def _cells(site: SitePlan) -> list[str]:
+    return [_known(value) for value in (site.records, site.used, site.truncated, site.dropped, site.steps)]
+
+
+def releases(plan: Plan) -> Table:
+    """The disclosure table as far as it is known before a run."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim")
+    for name in ("verb", "field"):
+        table.add_column(name, no_wrap=True)
+    for name in ("what", "protection", "note"):
+        table.add_column(name, overflow="fold")
+    for row in plan.disclosure:
+        table.add_row(row.verb, row.field, row.what, row.protection, row.note)
+    return table
+
+
+def _first_lines(text: str) -> list[str]:
+    lines = text.splitlines()
+    shown = [line if len(line) <= _LINE_WIDTH else line[: _LINE_WIDTH - 1] + "…" for line in lines[:_LINES_SHOWN]]
+    return [*shown, "…"] if len(lines) > _LINES_SHOWN else shown
+
+
+def _known(value: int | None) -> str:
+    return DASH if value is None else count(value)
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _range(values: Sequence[int | None], shown: Callable[[float], str] = count) -> str:
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return DASH
+    low, high = min(known), max(known)
+    return shown(low) if low == high else f"{shown(low)} to {shown(high)}"
+
+
+def _each_and_all(values: Sequence[int | None]) -> str:
+    total = _sum(values)
+    return DASH if total is None else f"{_range(values)} a round, {count(total)} in all"

@@ -1,0 +1,109 @@
+"""A commented experiment file to start from, written from the sections themselves, so it cannot fall behind them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args, get_origin
+
+import tomli_w
+from pydantic.fields import FieldInfo
+
+from murmura import methods
+from murmura.config import Section
+from murmura.experiment.config import Experiment
+
+_WIDTH = 100
+_HEADER = """\
+# {title}
+#
+#   murmura run my.toml --dry-run                  what it would do
+#   murmura run my.toml                            do it
+#   murmura run my.toml --resume                   go on after the last finished round
+#   murmura run my.toml --set method.rounds=5      with one option changed
+#
+# Name your records in [data]; all else can stay. Every option is here with its default value, and those that have none
+# stand behind a '#'. An option that is removed has its default.
+"""
+# What no default can know, and a file must say.
+_NEEDED: Mapping[str, Mapping[str, Any]] = {"data": {"train": "FOLDER", "heldout_records": 20}}
+
+
+def starter(method: str) -> str:
+    """An experiment file for ``method``, ready to be edited.
+
+    Raises:
+        ConfigError: there is no such method.
+    """
+    options = methods.section(method)
+    parts = [_HEADER.format(title=textwrap.fill(_plain(options.__doc__), _WIDTH, subsequent_indent="# "))]
+    for name, field in Experiment.model_fields.items():
+        section = options if name == "method" else _section(field)
+        assert section is not None, "every part of an experiment is a section"
+        parts.append("\n".join(_table(name, section, _NEEDED.get(name, {}))))
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _table(path: str, section: type[Section], needed: Mapping[str, Any], mark: str = "") -> Iterator[str]:
+    """The lines of one table and of those inside it; ``mark`` stands before each line that is to be a comment."""
+    yield from _comment(section.__doc__)
+    yield f"{mark}[{path}]"
+    inner: list[tuple[str, type[Section], str]] = []
+    for name, field in section.model_fields.items():
+        below = _section(field)
+        if below is not None:
+            inner.append((f"{path}.{name}", below, mark if field.default is not None else "# "))
+            continue
+        yield from _comment(_description(field))
+        value = needed.get(name, None if field.is_required() else field.get_default(call_default_factory=True))
+        yield f"{mark}{name} = {_toml(value)}" if value is not None else f"# {name} = {_placeholder(field)}"
+    yield ""
+    for below_path, below, below_mark in inner:
+        yield from _table(below_path, below, {}, below_mark)
+
+
+def _description(field: FieldInfo) -> str:
+    """What the option means, and its choices where that does not name them."""
+    text, choices = _plain(field.description), _choices(field.annotation)
+    if len(choices) == 1 or all(str(choice) in text for choice in choices):
+        return text
+    return f"{text} One of {', '.join(_toml(choice) for choice in choices)}.".strip()
+
+
+def _comment(text: str | None) -> list[str]:
+    return textwrap.wrap(_plain(text), _WIDTH, initial_indent="# ", subsequent_indent="# ")
+
+
+def _plain(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def _section(field: FieldInfo) -> type[Section] | None:
+    """The section that a field holds, or may hold."""
+    kinds = (field.annotation, *get_args(field.annotation))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)
+
+
+def _choices(annotation: Any) -> list[Any]:
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [choice for part in get_args(annotation) for choice in _choices(part)]
+
+
+def _placeholder(field: FieldInfo) -> str:
+    """An example of a value for an option that has none."""
+    choices, kinds = _choices(field.annotation), get_args(field.annotation)
+    if choices:
+        return _toml(choices[0])
+    if int in kinds:
+        return "10"
+    return "{}" if any(get_origin(kind) is dict for kind in kinds) else '"..."'
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML in one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return tomli_w.dumps({"x": value}).removeprefix("x = ").strip()

@@ -1,0 +1,98 @@
+"""Utility on held-out records, many adapters at once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from murmura.data.records import Instruction
+from murmura.evaluation.heldout import continuations, evaluate
+from murmura.evaluation.text import rouge_l
+from murmura.generation.local import Completion
+from murmura.progress import collect_phases
+from tests.federation.world import instructions, make_workbench
+from tests.training.helpers import hf_batch, random_state
+
+
+@pytest.fixture
+def bench(tokenizer):
+    return make_workbench(tokenizer, heldout=5, sample=2, slots=2)
+
+
+def adapters(bench, count):
+    return [random_state(bench.bank, seed, scale=0.3) for seed in range(count)]
+
+
+def test_the_loss_is_the_mean_over_all_tokens_of_all_records(bench):
+    states = adapters(bench, 3)
+    found = evaluate(bench, states)
+    items = [bench.encode(record) for record in bench.heldout]
+    for state, result in zip(states, found, strict=True):
+        bench.bank.load([state])
+        bench.bank.route(torch.zeros(len(items), dtype=torch.long))
+        assert result.loss == pytest.approx(bench.bank.model(**hf_batch(items)).loss.item(), abs=1e-5)
+    assert len({result.loss for result in found}) == 3
+
+
+def test_answers_are_those_of_a_sample(bench):
+    states = adapters(bench, 2)
+    found = evaluate(bench, states)
+    sample = continuations(bench, states, [bench.heldout[:2]] * 2, "answers")
+    assert [(f.rouge, f.nonmember) for f in found] == [(s.rouge, s) for s in sample]
+    assert [s.records for s in sample] == [2, 2]
+
+
+def scripted(bench, monkeypatch, texts):
+    """A workbench that writes given texts; returns what it was asked."""
+    asked = []
+
+    def write(adapters, prompts, limits, *, description):
+        asked.append((prompts, limits))
+        ids = [bench.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+        return [Completion(text, found[:limit], True) for text, found, limit in zip(texts, ids, limits, strict=True)]
+
+    monkeypatch.setattr(bench, "write", write)
+    return asked
+
+
+def test_figures_of_continuations(bench, monkeypatch):
+    records = [Instruction("explain the result", "", text) for text in ("the rash spreads", "take it with food", "call")]
+    texts = ["the rash spreads", "take the new tablets", "nothing"]
+    asked = scripted(bench, monkeypatch, texts)
+    state = adapters(bench, 1)[0]
+    first, second = continuations(bench, [state, state], [records[:1], records[1:]], "test")
+    lengths = [len(bench.tokenizer(record.output, add_special_tokens=False)["input_ids"]) for record in records]
+    [(prompts, limits)] = asked
+    assert limits == lengths  # as long as the true response, its end not counted
+    assert prompts == [bench.encode(record).ids[: bench.encode(record).start] for record in records]
+    assert (first.rouge, first.exact, first.prefix, first.records) == (1.0, 1.0, lengths[0], 1)
+    assert second.rouge == pytest.approx((rouge_l(texts[1], records[1].output) + 0.0) / 2)
+    assert (second.exact, second.records) == (0.0, 2)
+    assert 0 < second.prefix < lengths[1]
+
+
+def test_nothing_that_fits_gives_no_figures(bench):
+    long = Instruction("explain", "", "the patient " * 200)
+    [found] = continuations(bench, adapters(bench, 1), [[long]], "test")
+    assert (found.rouge, found.exact, found.prefix, found.records) == (0.0, 0.0, 0.0, 0)
+
+
+def test_records_that_do_not_fit_are_left_out(bench):
+    state, short = adapters(bench, 1)[0], instructions(1, seed=7)
+    long = Instruction("explain", "", "the patient " * 200)
+    assert continuations(bench, [state], [[long, *short]], "x") == continuations(bench, [state], [short], "x")
+
+
+def test_its_time_counts_as_evaluation(bench):
+    phases = collect_phases()
+    evaluate(bench, adapters(bench, 1))
+    assert phases.seconds.keys() == {"evaluate"}
+
+
+def test_non_members_of_their_own_kind_are_continued_beside_the_held_out_records(bench):
+    """Held-out records may be easier than the sites' own; then other records stand for what nobody trained on."""
+    bench.nonmembers = bench.heldout[::-1]
+    states = adapters(bench, 1)
+    [found] = evaluate(bench, states)
+    expected = continuations(bench, states * 2, [bench.heldout[:2], bench.nonmembers[:2]], "")
+    assert (found.rouge, found.nonmember) == (expected[0].rouge, expected[1])

@@ -1,0 +1,186 @@
+"""What is measured after a round, with sites that answer as told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+import torch
+
+from murmura.errors import RunError
+from murmura.evaluation.config import EvaluationConfig
+from murmura.evaluation.heldout import Continuations, HeldOut
+from murmura.federation import monitor as module
+from murmura.federation.fleet import Fleet
+from murmura.federation.ledger import Ledger
+from murmura.federation.messages import Failure, Reply
+from murmura.federation.method import MEASURING, Method
+from murmura.federation.monitor import Monitor, _spread
+from murmura.streams import Stream
+from tests.federation.world import Scripted
+
+GLOBAL = {"w": torch.zeros(1)}
+
+
+class Nothing(Method):
+    label = "Nothing"
+
+    def lead(self, server, fleet):
+        """Nothing to do."""
+
+
+class Bench:
+    """In place of a workbench."""
+
+    heldout = nonmembers = ["public"] * 40
+
+
+def fleet_of(answer, sites=("a", "b", "c")):
+    return Fleet(Scripted(answer, list(sites)), Nothing(None), Ledger(MEASURING), Stream(0))
+
+
+def upload(site, value):
+    return Reply(site, {"adapter": {"w": torch.tensor([float(value)])}, "examples": 1})
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What the monitor itself evaluates: figures that tell the adapters apart."""
+    made = []
+
+    def evaluate(workbench, adapters):
+        made.append(("evaluate", len(adapters)))
+        return [HeldOut(2.0, 0.2, Continuations(0.2, 0.0, 1.0, 6)) for _ in adapters]
+
+    def attack(workbench, adapters, records):
+        made.append(("attack", [len(shard) for shard in records]))
+        return [Continuations(0.01 * adapter["w"].item(), 0.0, 0.0, 1) for adapter in adapters]
+
+    monkeypatch.setattr(module, "evaluate", evaluate)
+    monkeypatch.setattr(module, "attack", attack)
+    return made
+
+
+def monitor_of(**options):
+    return Monitor(Bench(), EvaluationConfig(**{"sample": 6, **options}), Stream(0))
+
+
+def memorises(site, ask):
+    """An answer in which an adapter's number is its ROUGE-L in hundredths, and site c has one record only."""
+    payload = ask.payload(site)
+    rouge = 0.5 if "adapter" not in payload else 0.01 * payload["adapter"]["w"].item() + (0.9 if site == "c" else 0.3)
+    records = min(payload["records"], 1) if site == "c" else payload["records"]
+    return Reply(site, {"rouge": rouge, "exact": 0.0, "prefix": 2.0, "records": records})
+
+
+def test_leakage_is_members_less_others(calls):
+    fleet = fleet_of(memorises)
+    figures = monitor_of().measure(GLOBAL, fleet)
+    assert figures["member_rouge"] == pytest.approx((2 * 0.3 + 2 * 0.3 + 1 * 0.9) / 5)  # each record counts alike
+    assert figures["nonmember_rouge"] == figures["heldout_rouge"] == 0.2
+    assert figures["leakage"] == pytest.approx(figures["member_rouge"] - 0.2)
+    assert (figures["heldout_loss"], figures["member_prefix"], figures["nonmember_prefix"]) == (2.0, 2.0, 1.0)
+    assert "upload_member_rouge" not in figures
+    assert calls == [("evaluate", 1)]
+
+
+def test_leakage_of_uploads(calls):
+    monitor, fleet = monitor_of(uploads=2), fleet_of(memorises)
+    monitor.begin(1)
+    monitor.hear(upload("a", 10))
+    monitor.hear(upload("b", 20))
+    figures = monitor.measure(GLOBAL, fleet)
+    assert figures["upload_member_rouge"] == pytest.approx((0.4 + 0.5) / 2)
+    assert figures["upload_nonmember_rouge"] == pytest.approx(0.15)
+    assert figures["upload_leakage"] == pytest.approx(0.45 - 0.15)
+    ask, sites = fleet.engine.asked[-1]
+    assert sites == ["a", "b"]  # each is attacked with its own records, at the site
+    assert [ask.payload(site)["records"] for site in sites] == [3, 3]
+    assert calls == [("evaluate", 1), ("attack", [6, 6])]  # answers only: no loss is needed of uploads
+
+
+def test_personal_adapters_are_measured_where_they_are(calls):
+    def answer(site, ask):
+        if ask.verb == "assess":
+            loss = {"a": 1.0, "b": 3.0}[site]
+            return Reply(site, {"heldout_loss": loss, "heldout_rouge": 0.1 * loss, "nonmember": [0.1 * loss, 0.0, loss]})
+        return memorises(site, ask)
+
+    fleet = fleet_of(answer)
+    figures = monitor_of().measure(GLOBAL, fleet, personal=["a", "b"])
+    assert (figures["heldout_loss"], figures["nonmember_prefix"]) == (2.0, 2.0)
+    assert figures["member_rouge"] == 0.5  # no adapter was sent
+    assert figures["leakage"] == pytest.approx(0.5 - 0.2)
+    assert all(sites == ["a", "b"] for _, sites in fleet.engine.asked)
+    assert calls == []
+
+
+def test_sites_that_are_gone_leave_figures_empty(calls):
+    fleet = fleet_of(lambda site, ask: Failure(site, "gone"))
+    figures = monitor_of().measure(GLOBAL, fleet)
+    assert figures["heldout_loss"] == 2.0
+    assert figures["member_rouge"] is figures["leakage"] is None
+    assert fleet.events[0] == "site a did not answer 'memorise': gone"
+    assert monitor_of(memorisation=False).measure(GLOBAL, fleet, personal=["a"])["heldout_loss"] is None
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_stops_the_run(monkeypatch, loss):
+    monkeypatch.setattr(module, "evaluate", lambda workbench, adapters: [HeldOut(loss, 0.0, Continuations(0.0, 0.0, 0.0, 1))])
+    fleet = fleet_of(memorises)
+    fleet.round = 5
+    with pytest.raises(RunError, match="held-out loss is not a finite number") as error:
+        monitor_of().measure(GLOBAL, fleet)
+    assert error.value.where == "round 5"
+    assert fleet.engine.asked == []
+
+
+def kept(monitor):
+    return {site: state["w"].item() for site, state in monitor._uploads.items()}
+
+
+def test_uploads_are_a_fair_sample_in_whatever_order_they_come():
+    counts, monitor = Counter(), monitor_of(uploads=3)
+    for round in range(400):
+        forth, back = {}, {}
+        for result, order in (forth, range(10)), (back, reversed(range(10))):
+            monitor.begin(round)
+            for k in order:
+                monitor.hear(upload(f"site-{k}", k))
+            result.update(kept(monitor))
+        assert forth == back
+        assert len(forth) == 3
+        counts.update(forth.keys())
+    assert len(counts) == 10
+    assert all(80 < count < 160 for count in counts.values())  # 120 expected
+
+
+def test_only_uploads_of_adapters_are_kept_and_only_for_their_round():
+    monitor = monitor_of(uploads=2)
+    monitor.hear(Reply("a", {"loss": 0.1}))
+    monitor.hear(upload("b", 1))
+    assert kept(monitor) == {"b": 1}
+    monitor.begin(2)
+    assert kept(monitor) == {}
+    for options in {"uploads": 0}, {"memorisation": False}:
+        silent = monitor_of(**options)
+        silent.hear(upload("a", 1))
+        assert kept(silent) == {}
+
+
+def test_when_a_round_is_measured():
+    assert [round for round in range(8) if monitor_of(every=3).due(round, 7)] == [0, 3, 6, 7]
+    assert all(monitor_of().due(round, 7) for round in range(8))
+
+
+def test_members_are_spread_over_sites():
+    sites = [f"site-{k}" for k in range(10)]
+    assert set(_spread(sites, 30, Random(0)).values()) == {3}
+    some = _spread(sites, 34, Random(0))
+    assert sum(some.values()) == 34
+    assert set(some.values()) == {3, 4}
+    few = _spread(sites, 4, Random(0))
+    assert list(few.values()) == [1] * 4
+    assert list(few) == [site for site in sites if site in few]
+    assert any(list(_spread(sites, 4, Random(seed))) != list(few) for seed in range(5))

@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from murmura.aggregation.mean import weighted_mean
+from murmura.data.records import Instruction
+from murmura.errors import ConfigError, DataError
+from murmura.federation.cohort import Cohort, Site
+from murmura.federation.engines.loopback import LoopbackEngine
+from murmura.federation.messages import Ask
+from murmura.methods.fedit.config import FedITConfig
+from murmura.methods.fedit.method import FedIT
+from murmura.methods.fewfedpit.config import FewFedPITConfig
+from murmura.methods.fewfedpit.method import FewFedPIT
+from murmura.streams import Stream
+from murmura.training.adapter import mix
+from tests.methods.fewfedpit.conftest import written
+from tests.methods.harness import furthest, perform, records, same, sites, workbench
+
+
+@pytest.fixture
+def bench(llama, tokenizer):
+    return workbench(llama, tokenizer)
+
+
+@pytest.fixture
+def go(bench, tmp_path):
+    """Run FewFedPIT with some options; a small M keeps the tests fast, and judging by PPL keeps every draft."""
+
+    def run(members=None, engine=None, **options):
+        config = {"rounds": 1, "keep": 4, "drafts_per_kept": 1, "scorer": "ppl", "instruction_attempts": 1} | options
+        used = {"engine": engine} if engine else {}
+        return perform(FewFedPIT(FewFedPITConfig(**config)), bench, tmp_path / "run", members=members, **used)
+
+    return run
+
+
+def fedavg(bench, folder, members=None, **options):
+    return perform(FedIT(FedITConfig(**options)), bench, folder, members=members)[0]
+
+
+# ---- the algorithm ------------------------------------------------------------------------------------------------
+
+
+def test_beta_one_is_fedavg_bit_for_bit(bench, tmp_path, drafted):
+    """Several rounds, sites sampled, and the defaults of everything else."""
+    mixed, _ = perform(FewFedPIT(FewFedPITConfig(beta=1, rounds=3, sites_per_round=2)), bench, tmp_path / "mixed")
+    plain = fedavg(bench, tmp_path / "plain", rounds=3, sites_per_round=2)
+    assert same(mixed.adapter, plain.adapter)
+    for figure in ("train_loss", "heldout_loss", "heldout_rouge"):
+        assert [row[figure] for row in mixed.rows] == [row[figure] for row in plain.rows]
+    assert drafted == []
+
+
+@pytest.mark.parametrize("judge", ["private", "global"])
+def test_beta_zero_does_not_depend_on_local_training_when_the_synthetic_records_are_given(go, drafted, judge):
+    others = [Site(s.name, records("skin", 9)[: s.size][::-1]) for s in sites()]
+    first, _ = go(beta=0, judge=judge, rounds=2)
+    second, _ = go(beta=0, judge=judge, rounds=2, members=others)
+    assert same(first.adapter, second.adapter)
+    half, _ = go(beta=0.5, judge=judge)
+    other_half, _ = go(beta=0.5, judge=judge, members=others)
+    assert furthest(half.adapter, other_half.adapter) > 1e-5
+
+
+def test_a_round_is_the_beta_mix_of_the_branches(go, bench, drafted):
+    ends = [go(beta=beta)[0].adapter for beta in (0, 0.3, 1)]
+    assert furthest(ends[1], mix(0.3, ends[2], ends[0])) < 1e-6
+    assert furthest(ends[0], ends[2]) > 1e-4
+
+
+def test_the_synthetic_branch_starts_from_the_global_adapter_and_sees_synthetic_records_alone(go, bench, drafted):
+    """Upload by upload against training done by hand."""
+    server, _ = go(beta=0)
+    start = bench.bank.initial(Stream(0) / "adapter")
+    cohort = Cohort(sites(), bench, Ask("improve", 1), Stream(0))
+    shards = [bench.encode_fitting(written(site.name, 4)) for site in cohort.sites]
+    trained = cohort.train(shards, [start] * 3, server.lr(1), "synthetic")
+    by_hand = weighted_mean((t.state, site.size) for t, site in zip(trained, cohort.sites, strict=True))
+    assert same(server.adapter, by_hand)
+
+
+def test_the_global_adapter_writes_and_the_private_branch_judges(go, bench, drafted, monkeypatch):
+    judges = []
+    score = bench.score
+
+    def spy(adapters, items, **options):
+        if options["description"] == "judge drafts":
+            judges.append(adapters)
+        return score(adapters, items, **options)
+
+    monkeypatch.setattr(bench, "score", spy)
+    start = bench.bank.initial(Stream(0) / "adapter")
+    go()
+    assert all(same(order.adapter, start) for order in drafted)
+    cohort = Cohort(sites(), bench, Ask("improve", 1), Stream(0))
+    private = cohort.train(cohort.own(), [start] * 3, 5e-3, "private")
+    assert all(same(judge, private[i // 4].state) for i, judge in enumerate(judges[0]))
+    go(judge="global")
+    assert all(same(judge, start) for judge in judges[1])
+
+
+def test_random_choice_asks_no_judge(go, bench, drafted, monkeypatch):
+    trained = []
+    train = Cohort.train
+    monkeypatch.setattr(
+        Cohort, "train", lambda self, shards, *a, **k: trained.append(shards) or train(self, shards, *a, **k)
+    )
+    go(scorer="random", beta=0)
+    assert [[len(shard) for shard in shards] for shards in trained] == [[0, 0, 0], [4, 4, 4]]
+
+
+# ---- where generation gives little --------------------------------------------------------------------------------
+
+
+def test_a_model_that_writes_rubbish_leaves_the_global_adapter_in_the_synthetic_branch(go, bench):
+    """The tiny model really writes; nothing survives the filters."""
+    server, _ = go(beta=0.25, keep=2, instruction_tokens=6, example_tokens=6)
+    counts = server.rows[-1]["counts"]
+    assert counts["sites.without_synthetic"] == 3
+    assert sum(n for name, n in counts.items() if name.startswith("drafts.")) >= 2 * 3
+    start = bench.bank.initial(Stream(0) / "adapter")
+    private, _ = go(beta=1)
+    assert furthest(server.adapter, mix(0.25, private.adapter, start)) < 1e-7
+
+
+def test_sites_with_few_records_are_counted_each_round_and_named_once(go, drafted, capsys):
+    server, _ = go(rounds=2)
+    assert [row["counts"].get("sites.few_records") for row in server.rows] == [None, 2, 2]
+    said = [line for line in capsys.readouterr().err.splitlines() if "fewer than 8 records" in line]
+    assert len(said) == 1
+    assert "kidney (6), heart (3)" in said[0]
+
+
+# ---- what is told -------------------------------------------------------------------------------------------------
+
+
+def test_counts_of_all_sites_are_added_up(go, drafted):
+    server, _ = go(drafts_per_kept=2)
+    assert server.rows[-1]["counts"] == {
+        "drafts.similar": 6, "drafts.kept": 12, "drafts.outranked": 12, "sites.few_records": 2,
+    }  # fmt: skip
+
+
+def test_the_disclosure_table_says_that_mixing_is_not_differential_privacy(go, drafted):
+    _, fleet = go(beta=0.5)
+    rows = {row["field"]: row for row in fleet.ledger.table() if row["verb"] == "improve"}
+    assert rows.keys() == {"adapter", "examples", "loss", "counts"}
+    assert rows["adapter"]["note"] == ("mixed with the synthetic branch, β = 0.5; mixing is not differential privacy")
+    assert rows["adapter"]["protection"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("options", "label"),
+    [
+        ({}, "FewFedPIT β=0.5"),
+        ({"beta": 0}, "FewFedPIT β=0"),
+        ({"scorer": "ifd", "judge": "global"}, "FewFedPIT β=0.5, IFD, global judge"),
+        ({"substitute": "data/alpaca.jsonl", "substitute_label": "OOD"}, "FewFedPIT β=0.5 +OOD"),
+        ({"substitute": "data/alpaca.jsonl"}, "FewFedPIT β=0.5 +alpaca"),
+        ({"variant": "fedmit"}, "FedMIT"),
+        ({"variant": "locit-sg"}, "LocIT+SG"),
+    ],
+)
+def test_labels(options, label):
+    assert FewFedPIT(FewFedPITConfig(**options)).label == label
+
+
+@pytest.mark.parametrize(
+    ("options", "shards"),
+    [
+        ({}, [10, 4]),
+        ({"beta": 1}, [10]),
+        ({"beta": 0, "judge": "global"}, [4]),
+        ({"accumulate": True}, [10, 12]),
+        ({"variant": "fedmit"}, [10, 14]),
+        ({"variant": "locit-sg", "substitute": "x.jsonl"}, [14]),
+    ],
+)
+def test_the_plan_of_a_third_round(options, shards):
+    method = FewFedPIT(FewFedPITConfig(keep=4, **options))
+    assert method.shards(10, 3) == shards
+    assert (method.tokens_to_write([10, 10]) > 0) == method.config.generates
+    assert method.traffic(first=False) == ((0, 0) if method.personal else (1, 1))
+
+
+# ---- variants -----------------------------------------------------------------------------------------------------
+
+
+def test_fedmit_is_fedavg_on_private_and_synthetic_records_together(go, bench, tmp_path, drafted):
+    """In one batch, so that the order of records does not matter; sites of one size, so that weights are equal."""
+    bench.training = bench.training.model_copy(update={"batch_size": 64})
+    members = [Site(topic, records(topic, 5)) for topic in ("kidney", "heart")]
+    joint = [Site(s.name, s.records + written(s.name, 4)) for s in members]
+    mit, fleet = go(variant="fedmit", members=members)
+    plain = fedavg(bench, tmp_path / "plain", joint, rounds=1)
+    assert furthest(mit.adapter, plain.adapter) < 1e-5
+    notes = {row["verb"]: row["note"] for row in fleet.ledger.table() if row["field"] == "adapter"}
+    assert notes["improve_together"] == "trained on private and synthetic records together"
+
+
+def test_locit_sg_keeps_adapters_at_the_sites_and_writes_with_them(go, bench, drafted):
+    server, fleet = go(variant="locit-sg", rounds=2)
+    assert same(server.adapter, bench.bank.initial(Stream(0) / "adapter"))
+    stores = fleet.engine.stores()
+    assert furthest(stores["kidney"]["adapter"], stores["heart"]["adapter"]) > 1e-5
+    released = {row["field"] for row in fleet.ledger.table() if row["verb"] == "improve_alone"}
+    assert released == {"loss", "counts"}
+    first, second = drafted[:3], drafted[3:]
+    assert all(same(order.adapter, server.adapter) for order in first)
+    assert not any(same(order.adapter, server.adapter) for order in second)
+
+
+def test_accumulated_records_stay_at_the_site_and_are_trained_on_again(go, drafted, monkeypatch):
+    trained = []
+    train = Cohort.train
+
+    def spy(self, shards, starts, lr, purpose, **options):
+        trained.append((purpose, [len(shard) for shard in shards]))
+        return train(self, shards, starts, lr, purpose, **options)
+
+    monkeypatch.setattr(Cohort, "train", spy)
+    _, fleet = go(accumulate=True, rounds=2)
+    kept = fleet.engine.stores()["heart"]["synthetic"]
+    assert kept == [["write note 0 about the heart", "", "a new heart note 0 says rest and drink"], *kept[1:]]
+    assert len(kept) == 4  # the same drafts came twice; they count once
+    assert json.loads(json.dumps(kept)) == kept
+    assert drafted[0].known == [] and len(drafted[3].known) == 4
+    assert [sizes for purpose, sizes in trained if purpose == "synthetic"] == [[4, 4, 4], [4, 4, 4]]
+
+
+# ---- substitutes --------------------------------------------------------------------------------------------------
+
+
+def public(folder, items):
+    path = folder / "public.jsonl"
+    path.write_text("".join(json.dumps(asdict(item)) + "\n" for item in items))
+    return str(path)
+
+
+def test_a_substitute_takes_the_place_of_the_synthetic_records(bench, tmp_path, drafted, monkeypatch):
+    shown = {}
+    train = Cohort.train
+
+    def spy(self, shards, starts, lr, purpose, **options):
+        shown[purpose] = shards
+        return train(self, shards, starts, lr, purpose, **options)
+
+    monkeypatch.setattr(Cohort, "train", spy)
+    monkeypatch.setattr(bench, "write", lambda *a, **k: pytest.fail("something was generated"))
+    items = [*records("skin", 12), Instruction("too long", "", "word " * 400)]
+    method = FewFedPIT(FewFedPITConfig(substitute=public(tmp_path, items), keep=4))
+    cohort = Cohort(sites(), bench, Ask("improve", 1), Stream(0))
+    start = bench.bank.initial(Stream(0))
+    replies = method.improve(cohort, Ask("improve", 1, {"adapter": start, "lr": 1e-3}))
+    allowed = {tuple(bench.encode(item).ids) for item in items[:12]}
+    drawn = [{tuple(item.ids) for item in shard} for shard in shown["synthetic"]]
+    assert all(len(own) == 4 and own <= allowed for own in drawn)
+    assert drawn[0] != drawn[1]
+    assert [len(shard) for shard in shown["private"]] == [6, 3, 9]
+    assert drafted == [] and replies[0]["counts"] == {}
+
+
+def test_a_run_with_a_substitute(bench, tmp_path):
+    config = FewFedPITConfig(substitute=public(tmp_path, records("heart", 5)), keep=4, rounds=1, beta=0)
+    server, _ = perform(FewFedPIT(config), bench, tmp_path / "run")
+    assert furthest(server.adapter, bench.bank.initial(Stream(0) / "adapter")) > 1e-4
+    assert server.rows[-1]["counts"] == {}
+
+
+def test_a_substitute_that_is_too_small_is_refused(bench, tmp_path):
+    method = FewFedPIT(FewFedPITConfig(substitute=public(tmp_path, records("skin", 3)), keep=4))
+    with pytest.raises(ConfigError, match=r"has 3 records.*Lower method\.keep"):
+        perform(method, bench, tmp_path / "run")
+
+
+def test_a_substitute_that_is_missing_is_found_out_before_the_first_round(bench, tmp_path):
+    method = FewFedPIT(FewFedPITConfig(substitute=str(tmp_path / "none.jsonl")))
+    with pytest.raises(DataError, match="no such file"):
+        perform(method, bench, tmp_path / "run")
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+# ---- engines ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", ["fewfedpit", "fedmit", "locit-sg"])
+def test_the_wire_changes_nothing(go, drafted, variant):
+    local, fleet = go(variant=variant, rounds=2)
+    wire, wired = go(variant=variant, rounds=2, engine=LoopbackEngine)
+    assert furthest(local.adapter, wire.adapter) < 1e-5
+    for name, store in fleet.engine.stores().items():
+        assert furthest(store["adapter"], wired.engine.stores()[name]["adapter"]) < 1e-5
+    assert [row["counts"] for row in local.rows] == [row["counts"] for row in wire.rows]
+
+
+def test_the_wire_changes_nothing_when_the_model_really_writes(go):
+    options = {"keep": 2, "instruction_tokens": 6, "example_tokens": 6, "rounds": 2}
+    local, wire = go(**options)[0], go(engine=LoopbackEngine, **options)[0]
+    assert furthest(local.adapter, wire.adapter) < 1e-5
+    assert [row["counts"] for row in local.rows] == [row["counts"] for row in wire.rows]
+
+
+def test_a_cohort_in_chunks_gives_the_same(go, bench, drafted):
+    whole, _ = go()
+    bench.slots = 2
+    chunks, _ = go()
+    assert furthest(whole.adapter, chunks.adapter) < 1e-5

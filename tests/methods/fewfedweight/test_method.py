@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import pytest
+
+from murmura.aggregation.mean import weighted_mean
+from murmura.federation.cohort import Cohort
+from murmura.federation.engines.loopback import LoopbackEngine
+from murmura.federation.messages import Ask
+from murmura.generation.local import Completion
+from murmura.methods.fewfedweight import method as module
+from murmura.methods.fewfedweight.config import FewFedWeightConfig
+from murmura.methods.fewfedweight.method import FewFedWeight
+from murmura.methods.fewfedweight.weights import energy_weights
+from murmura.streams import Stream
+from tests.methods.harness import furthest, perform, same, sites, workbench
+
+
+@pytest.fixture
+def bench(llama, tokenizer):
+    return workbench(llama, tokenizer)
+
+
+def method(**options):
+    return FewFedWeight(FewFedWeightConfig(rounds=2, answer_tokens=8, error_records=2, **options))
+
+
+def answering(bench, monkeypatch, **said):
+    """Let the model say, by what it is asked for, what ``said`` gives for it; everything else it really writes."""
+    write = bench.write
+
+    def scripted(adapters, prompts, limits, **options):
+        key = options["description"].split()[0]
+        if key not in said:
+            return write(adapters, prompts, limits, **options)
+        return [Completion(said[key](bench.tokenizer.decode(prompt)), [], True) for prompt in prompts]
+
+    monkeypatch.setattr(bench, "write", scripted)
+
+
+def one_round(bench, name="improve"):
+    cohort = Cohort(sites(), bench, Ask(name, 1), Stream(0))
+    start = bench.bank.initial(Stream(0))
+    return cohort, start, Ask(name, 1, {"adapter": start, "lr": 1e-3})
+
+
+def test_the_wire_changes_nothing(bench, tmp_path):
+    local, _ = perform(method(), bench, tmp_path / "local")
+    wire, _ = perform(method(), bench, tmp_path / "wire", engine=LoopbackEngine)
+    assert furthest(local.adapter, wire.adapter) < 1e-5
+    assert [row["counts"] for row in local.rows] == [row["counts"] for row in wire.rows]
+
+
+def test_a_site_whose_answers_are_wrong_has_no_skill(bench):
+    """The tiny model's answers are nowhere near the true ones."""
+    cohort, _, ask = one_round(bench)
+    replies = method().improve(cohort, ask)
+    assert [reply["skill"] for reply in replies] == [0.0] * 3
+    assert [reply["examples"] for reply in replies] == [6, 3, 9]
+
+
+def test_the_mean_by_skill_or_by_records(bench, tmp_path, monkeypatch):
+    skills = iter([0.0, 0.0, 0.0, 0.5, 0.0, 1.5])
+    monkeypatch.setattr(module, "skill", lambda error: next(skills))
+    replies = []
+    improve = FewFedWeight.improve
+
+    def spy(self, cohort, ask):
+        replies.append(improve(self, cohort, ask))
+        return replies[-1]
+
+    spy.releases = improve.releases
+    monkeypatch.setattr(FewFedWeight, "improve", spy)
+    server, _ = perform(method(), bench, tmp_path)
+    first, second = replies
+    assert server.rows[1]["counts"]["mean.by_size"] == server.rows[2]["counts"]["mean.by_skill"] == 1
+    assert same(server.adapter, weighted_mean([(second[0]["adapter"], 0.5), (second[2]["adapter"], 1.5)]))
+    by_size = weighted_mean((reply["adapter"], reply["examples"]) for reply in first)
+    assert furthest(by_size, server.adapter) > 1e-5
+
+
+def test_error_is_measured_by_rouge_l_on_own_records(bench, monkeypatch):
+    truth = {r.instruction: r.output for site in sites() for r in site.records}
+
+    def right(prompt):
+        return next(output for instruction, output in truth.items() if instruction in prompt)
+
+    answering(bench, monkeypatch, own=lambda prompt: right(prompt) if "kidney" in prompt else "nothing of the kind")
+    cohort, _, ask = one_round(bench)
+    skills = [reply["skill"] for reply in method().improve(cohort, ask)]
+    assert skills[0] == pytest.approx(6.9, abs=0.01)
+    assert skills[1:] == [0.0, 0.0]
+
+
+def test_private_records_weigh_one_and_pseudo_records_by_their_energy(bench, monkeypatch):
+    answering(bench, monkeypatch, write=lambda prompt: f"ask the nurse about {len(prompt)} tablets")
+    trained = {}
+    train = Cohort.train
+
+    def spy(self, shards, starts, lr, purpose, **options):
+        trained[purpose] = (shards, starts, options)
+        return train(self, shards, starts, lr, purpose, **options)
+
+    monkeypatch.setattr(Cohort, "train", spy)
+    cohort, start, ask = one_round(bench)
+    method(pseudo_weight=0.5, weight_temperature=2.0).improve(cohort, ask)
+    shards, starts, options = trained["weighted"]
+    assert [len(shard) for shard in shards] == [12, 6, 18]
+    assert all(own is start for own in starts)
+    familiar = train(cohort, cohort.own(), [start] * 3, 1e-3, "private")
+    for k, (shard, weights) in enumerate(zip(shards, options["weights"], strict=True)):
+        own, pseudo = shard[: len(shard) // 2], shard[len(shard) // 2 :]
+        assert [item.ids for item in own] == [item.ids for item in cohort.own()[k]]
+        assert all(a.ids[: a.start] == b.ids[: b.start] and a.ids != b.ids for a, b in zip(own, pseudo, strict=True))
+        energies = bench.energies([familiar[k].state] * len(pseudo), pseudo, temperature=1.0)
+        expected = [1.0] * len(own) + [0.5 * w for w in energy_weights(energies, 2.0, 5.0)]
+        assert weights == pytest.approx(expected, abs=1e-4)
+
+
+def test_empty_and_too_long_pseudo_responses_are_dropped_and_counted(bench, monkeypatch):
+    def say(prompt):
+        return " " if "kidney" in prompt else "word " * 400 if "heart" in prompt else "rest and drink"
+
+    answering(bench, monkeypatch, write=say)
+    cohort, _, ask = one_round(bench)
+    counts = [reply["counts"] for reply in method().improve(cohort, ask)]
+    assert counts == [{"pseudo.empty": 6}, {"pseudo.does_not_fit": 3}, {"pseudo.used": 9}]
+
+
+def test_what_is_released(bench, tmp_path):
+    _, fleet = perform(method(), bench, tmp_path)
+    rows = {row["field"]: row for row in fleet.ledger.table() if row["verb"] == "improve"}
+    assert {name: row["kind"] for name, row in rows.items()} == {
+        "adapter": "weights", "skill": "metric", "examples": "count", "loss": "metric", "counts": "metric",
+    }  # fmt: skip
+
+
+def test_the_plan():
+    assert method().shards(10, 1) == [10, 20]
+    assert method().tokens_to_write([10, 1]) == 8 * (10 + 2 + 1 + 1)
+
+
+def test_every_option_says_what_it_means():
+    fields = FewFedWeightConfig.model_fields
+    assert [name for name, field in fields.items() if name != "name" and not field.description] == []

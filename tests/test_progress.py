@@ -1,0 +1,100 @@
+"""Bars, lines and phase times."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from murmura import progress
+from murmura.progress import bar, collect_phases, phase, say, track
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """A line for every step, instead of one now and then."""
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", -1.0)
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setattr(progress, "_is_terminal", lambda: True)
+    yield
+    assert progress._progress is None  # whatever happened, the display has been stopped
+
+
+def test_lines_where_there_is_no_terminal(often, capsys):
+    with bar("train", 3) as handle:
+        handle.advance()
+        handle.advance(2)
+    with bar("fetch") as handle:
+        handle.advance(0.5)
+    say("round 1: [done]")
+    assert capsys.readouterr().err.splitlines() == ["train: 1/3", "train: 3/3", "fetch: 0.5", "round 1: [done]"]
+
+
+def test_few_lines_in_a_log(capsys):
+    with bar("train", 1000) as handle:
+        for _ in range(1000):
+            handle.advance()
+    assert capsys.readouterr().err == ""
+
+
+def test_track_counts_what_it_gives(often, capsys):
+    assert list(track("abc", "letters")) == ["a", "b", "c"]
+    assert list(track(iter("ab"), "letters", total=2)) == ["a", "b"]
+    assert list(track(iter("a"), "letters")) == ["a"]
+    lines = ["letters: 1/3", "letters: 2/3", "letters: 3/3", "letters: 1/2", "letters: 2/2", "letters: 1"]
+    assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_bars_inside_each_other_on_a_terminal(terminal, capsys):
+    with bar("rounds", 2) as outer:
+        with bar("train", 5) as inner:
+            inner.advance(5)
+            assert [task.description for task in progress._progress.tasks] == ["rounds", "train"]
+            assert progress._progress.tasks[1].completed == 5
+        outer.advance()
+        assert [task.description for task in progress._progress.tasks] == ["rounds"]
+        say("round 1: [loss] 0.5")
+    assert "round 1: [loss] 0.5" in capsys.readouterr().err  # brackets are no markup
+
+
+def test_an_error_takes_the_bars_away(terminal):
+    def rounds():
+        with bar("rounds", 3):
+            yield 1
+
+    def lead():
+        for _ in rounds():
+            with bar("train", 3):
+                raise ValueError
+
+    with pytest.raises(ValueError):
+        lead()
+
+
+def test_phases_add_up_and_the_outermost_counts():
+    phases = collect_phases()
+    for _ in range(2):
+        with phase("audit"):
+            time.sleep(0.01)
+            with phase("generate"):
+                time.sleep(0.01)
+    with pytest.raises(ValueError), phase("train"):
+        raise ValueError
+    with phase("train"):
+        time.sleep(0.005)
+    assert phases.seconds.keys() == {"audit", "train"}
+    assert phases.seconds["audit"] >= 0.04
+    assert 0.005 <= phases.seconds["train"] < phases.seconds["audit"]
+
+
+def test_collecting_anew():
+    first = collect_phases()
+    with phase("train"):
+        pass
+    second = collect_phases()
+    with phase("score"):
+        pass
+    assert (first.seconds.keys(), second.seconds.keys()) == ({"train"}, {"score"})

@@ -1,0 +1,68 @@
+"""One bank for many adapters: what does not fit at once is worked off in turns."""
+
+from __future__ import annotations
+
+import pytest
+
+from murmura.data.encoding import prompt_ids
+from murmura.data.records import Instruction
+from murmura.streams import Stream
+from tests.federation.world import instructions, make_workbench
+from tests.training.helpers import assert_same, random_state
+
+
+@pytest.fixture
+def bench(tokenizer):
+    return make_workbench(tokenizer)
+
+
+def jobs(bench, count=7, adapters=4):
+    """Records, each for one of a few adapters, not in the adapters' order."""
+    states = [random_state(bench.bank, seed, scale=0.5) for seed in range(adapters)]
+    items = bench.encode_fitting(instructions(count, seed=3))
+    return [states[(3 * k) % adapters] for k in range(count)], items
+
+
+@pytest.mark.parametrize("slots", [1, 2, 8])
+def test_how_many_fit_changes_nothing(tokenizer, bench, slots):
+    adapters, items = jobs(bench)
+    prompts = [item.ids[: item.start] for item in items]
+    few = make_workbench(tokenizer, slots=slots)
+    assert few.write(adapters, prompts, [6] * 7) == bench.write(adapters, prompts, [6] * 7)
+    ours, theirs = few.score(adapters, items), bench.score(adapters, items)
+    assert [score.mean for score in ours] == pytest.approx([score.mean for score in theirs], abs=1e-5)
+    ours, theirs = (one.energies(adapters, items, temperature=1.0) for one in (few, bench))
+    assert ours == pytest.approx(theirs, abs=1e-5)
+    assert few.bank.slots <= slots
+
+
+def test_each_adapter_is_loaded_once(bench):
+    first, second = (random_state(bench.bank, seed) for seed in (0, 1))
+    assert bench.load([first, second, first, first]) == [0, 1, 0, 0]
+    assert bench.bank.slots == 2
+    assert_same(bench.bank.read(1), second)
+
+
+def test_all_parameters_take_turns(tokenizer):
+    bench = make_workbench(tokenizer, lora=None)
+    first = bench.bank.initial(Stream(0))
+    second = {name: tensor * 1.5 for name, tensor in first.items()}
+    items = bench.encode_fitting(instructions(4, seed=3))
+    mixed = bench.score([first, second, first, second], items)
+    for k, state in enumerate((first, second, first, second)):
+        assert mixed[k].mean == pytest.approx(bench.score([state], [items[k]])[0].mean, abs=1e-5)
+    assert mixed[0].mean != pytest.approx(bench.score([second], [items[0]])[0].mean, abs=1e-3)
+
+
+def test_nothing_to_do(bench):
+    assert bench.write([], [], []) == []
+    assert bench.score([], []) == []
+
+
+def test_records_are_encoded_as_everywhere(bench, tokenizer):
+    record, long = instructions(1, seed=0)[0], Instruction("explain", "", "the patient " * 200)
+    encoded = bench.encode(record)
+    assert encoded.ids[: encoded.start] == prompt_ids(record, bench.template, tokenizer, bench.max_length)
+    assert bench.encode(record) is encoded
+    assert bench.encode(long) is None
+    assert bench.encode_fitting([record, long, record]) == [encoded, encoded]
