@@ -137,7 +137,7 @@ def work(folder: Path, table: dict[str, dict[str, object]]) -> None:
         return
     import tomli_w
 
-    file = folder.with_suffix(".toml")
+    file = folder.parent / f"{folder.name}.toml"
     file.write_text(tomli_w.dumps(table))
     again = ["--resume"] if (folder / "config.toml").exists() else []
     subprocess.run([sys.executable, "-m", "murmura", "run", str(file), *again], check=True)

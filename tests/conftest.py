@@ -13,7 +13,7 @@ import pytest
 WORDS = """the patient asks whether the new tablets may be taken with food and when to come back for a blood test
 please call the clinic if the rash spreads or if you feel short of breath before the next visit on monday morning
 instruction response below is a task that describes write appropriately completes request input further context
-kidney heart skin child fever dose daily evening doctor nurse letter summary result explain draft reply note""".split()
+kidney heart skin child fever dose daily evening doctor nurse letter summary result explain draft reply note""".split()  # noqa: SIM905 (a text is easier to read)
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -32,8 +32,9 @@ def tokenizer():
     core.decoder = decoders.ByteLevel()
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>", "[MASK]"]
     trainer = trainers.BpeTrainer(
-        vocab_size=600, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
-    )
+        vocab_size=600, special_tokens=special, show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
     core.train_from_iterator([" ".join(WORDS)] * 4, trainer)
     fast = PreTrainedTokenizerFast(
         tokenizer_object=core, eos_token="<|im_end|>", pad_token="<|pad|>", mask_token="[MASK]"

@@ -42,7 +42,9 @@ class Section(BaseModel):
 
 
 def _readable(section: type[BaseModel], error: ValidationError, where: str) -> ConfigError:
-    first = error.errors()[0]
+    errors = error.errors()
+    # A misspelt key comes before the one that is missing because of it.
+    first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     path = [str(part) for part in first["loc"]]
     name = ".".join(path) or section.__name__
     if first["type"] == "extra_forbidden":

@@ -56,7 +56,8 @@ def scripted(bench, monkeypatch, texts):
 
 
 def test_figures_of_continuations(bench, monkeypatch):
-    records = [Instruction("explain the result", "", text) for text in ("the rash spreads", "take it with food", "call")]
+    outputs = ("the rash spreads", "take it with food", "call")
+    records = [Instruction("explain the result", "", output) for output in outputs]
     texts = ["the rash spreads", "take the new tablets", "nothing"]
     asked = scripted(bench, monkeypatch, texts)
     state = adapters(bench, 1)[0]

@@ -95,7 +95,7 @@ def test_replies_come_one_by_one_and_the_ledger_counts_them():
 
 
 def test_only_verbs_can_be_asked_for():
-    with pytest.raises(UndeclaredReleaseError, match="trian is not a verb of Small. Did you mean 'train'?"):
+    with pytest.raises(UndeclaredReleaseError, match=r"trian is not a verb of Small\. Did you mean 'train'\?"):
         next(make_fleet(healthy).ask("trian", ["a"]))
 
 

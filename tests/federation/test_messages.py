@@ -38,7 +38,8 @@ def same(first, second):
     if isinstance(first, torch.Tensor):
         return isinstance(second, torch.Tensor) and first.dtype == second.dtype and torch.equal(first, second)
     if isinstance(first, dict):
-        return isinstance(second, dict) and first.keys() == second.keys() and all(same(first[k], second[k]) for k in first)
+        alike = isinstance(second, dict) and first.keys() == second.keys()
+        return alike and all(same(first[name], second[name]) for name in first)
     return type(first) is type(second) and first == second
 
 
@@ -74,14 +75,17 @@ def test_nothing_crosses_by_reference():
 def test_fields_may_share_tensors():
     whole = torch.arange(6.0)
     views = {"a": whole[:4].view(2, 2), "b": whole[4:]}
-    payload = {"adapter": views, "start": views, "flat": whole, "turned": views["a"].T, "leaf": whole.clone().requires_grad_()}
+    leaf = whole.clone().requires_grad_()
+    payload = {"adapter": views, "start": views, "flat": whole, "turned": views["a"].T, "leaf": leaf}
     back = decode(encode(payload))
     assert torch.equal(back["turned"], views["a"].T)
     assert torch.equal(back["start"]["b"], whole[4:])
     assert not back["leaf"].requires_grad
 
 
-@pytest.mark.parametrize("value", [{"a": torch.ones(1), "b": 3}, [torch.ones(1)], {"a": {"b": torch.ones(1)}}, {1, 2}, b"x"])
+@pytest.mark.parametrize(
+    "value", [{"a": torch.ones(1), "b": 3}, [torch.ones(1)], {"a": {"b": torch.ones(1)}}, {1, 2}, b"x"]
+)
 def test_what_is_neither_tensors_nor_json_is_refused(value):
     for function in (encode, size):
         with pytest.raises(RunError, match="neither tensors nor JSON"):
@@ -108,6 +112,9 @@ def test_a_changed_byte_gives_no_other_error(place, change):
         assert "damaged" in str(error)
 
 
+EMPTY = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+
+
 def header(value):
     text = json.dumps(value).encode()
     return len(text).to_bytes(8, "little") + text
@@ -118,7 +125,7 @@ def header(value):
     [
         b"", b"\0" * 8, b"\xff" * 40, header([]), header({}), header({"__metadata__": {}}),
         header({"__metadata__": {"json": "["}}), header({"__metadata__": {"json": "3"}}) + b"x",
-        header({"__metadata__": {"json": '{"a": 3}'}, "a\x1fb": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}),
+        header({"__metadata__": {"json": '{"a": 3}'}, "a\x1fb": EMPTY}),
     ],
 )  # fmt: skip
 def test_what_encode_never_made_is_refused(buffer):

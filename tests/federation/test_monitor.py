@@ -104,7 +104,8 @@ def test_personal_adapters_are_measured_where_they_are(calls):
     def answer(site, ask):
         if ask.verb == "assess":
             loss = {"a": 1.0, "b": 3.0}[site]
-            return Reply(site, {"heldout_loss": loss, "heldout_rouge": 0.1 * loss, "nonmember": [0.1 * loss, 0.0, loss]})
+            rouge = 0.1 * loss
+            return Reply(site, {"heldout_loss": loss, "heldout_rouge": rouge, "nonmember": [rouge, 0.0, loss]})
         return memorises(site, ask)
 
     fleet = fleet_of(answer)
@@ -127,7 +128,8 @@ def test_sites_that_are_gone_leave_figures_empty(calls):
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_stops_the_run(monkeypatch, loss):
-    monkeypatch.setattr(module, "evaluate", lambda workbench, adapters: [HeldOut(loss, 0.0, Continuations(0.0, 0.0, 0.0, 1))])
+    found = HeldOut(loss, 0.0, Continuations(0.0, 0.0, 0.0, 1))
+    monkeypatch.setattr(module, "evaluate", lambda workbench, adapters: [found])
     fleet = fleet_of(memorises)
     fleet.round = 5
     with pytest.raises(RunError, match="held-out loss is not a finite number") as error:

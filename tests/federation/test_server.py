@@ -13,6 +13,7 @@ from murmura.federation.checkpoint import latest
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.ledger import Count, Metric
 from murmura.federation.method import Method, verb
+from murmura.federation.monitor import Monitor
 from murmura.training.config import LocalTraining
 from tests.federation.world import QUIET, failing, make_world
 
@@ -128,6 +129,14 @@ def test_rounds_that_are_not_measured_are_recorded_and_saved_too(tokenizer, tmp_
     rows = lead(tokenizer, Counting(), tmp_path, evaluation=evaluation).server.rows
     assert ["heldout_loss" in row for row in rows] == [True, False, True, True]
     assert [row["round"] for row in lines(tmp_path)] == [0, 1, 2, 3]
+
+
+def test_every_round_begins_for_the_monitor_too(tokenizer, tmp_path, monkeypatch):
+    """Else it would keep uploads of rounds that were not measured, and a resumed run would differ."""
+    begun = []
+    monkeypatch.setattr(Monitor, "begin", lambda monitor, round: begun.append(round))
+    lead(tokenizer, Counting(), tmp_path)
+    assert begun == [0, 1, 2, 3]
 
 
 def test_events_belong_to_their_round(tokenizer, tmp_path):

@@ -65,9 +65,9 @@ class World:
 
 
 def make_world(
-    tokenizer, method, folder, *, sizes=(3, 2, 4), engine=LocalEngine, evaluation=QUIET, seed=0, min_replies=1, **options
+    tokenizer, method, folder, *, sizes=(3, 2, 4), engine=LocalEngine, evaluation=QUIET, min_replies=1, seed=0, **bench
 ):
-    workbench = make_workbench(tokenizer, sample=evaluation.sample, **options)
+    workbench = make_workbench(tokenizer, sample=evaluation.sample, **bench)
     stream, sites, ledger = Stream(seed), make_sites(*sizes), Ledger(MEASURING)
     fleet = Fleet(engine(sites, method, workbench, stream), method, ledger, stream, min_replies)
     run_folder = RunFolder(folder)

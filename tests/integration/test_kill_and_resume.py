@@ -16,10 +16,11 @@ from tests.federation.world import instructions
 VICTIM = Path(__file__).with_name("victim.py")
 EXPERIMENT = """
 [run]
-seed = 3
+seed = 1
 slots = 2
 [model]
 name = "{model}"
+device = "cpu"
 [lora]
 rank = 2
 alpha = 4
@@ -42,37 +43,43 @@ every = 2
 sample = 2
 uploads = 1
 """
-# Each line is one run: where it is killed, and where again once it was resumed. Round 0 is saved before training.
+# By algorithm, where runs are killed; several moments: killed again after it was resumed. See victim.py.
 STORIES = {
     # the server remembers a momentum
     "fedavgm": [
-        "train:1",  # in the first round
-        "write:1",  # before anything was saved
-        "write:4 train:1 write:2",  # again, right after having gone on
-        "rename:2 renamed:2",  # a checkpoint is complete but has no name yet; it has one and the older is still there
-        "remove:2",  # the older one is half removed
-        "metrics:4",  # after the last checkpoint
-        "describe:1 describe:1",
-        "finish:1",
-        "0.3 0.2",
-        "0.6",
-        "0.9",
+        "train:1",  # after round 0, which is before training
+        "write:1 write:4 train:1 write:2",  # a file is half written: before anything was saved, later, and again
+        "rename:2 renamed:2",  # a checkpoint is whole but has no name yet; has one and the one before is still there
+        "remove:2",  # the one before is half removed
+        "metrics:4",  # the last checkpoint is there, the last row of the metrics is not
+        "describe:1 finish:1",  # before the first round; after the last
+        "0.3 0.3 0.6",
     ],
     # the sites remember their control variates, the server its own
-    "scaffold": ["train:2", "write:7", "write:9 train:1", "0.5"],
+    "scaffold": ["write:7 train:1", "0.5"],
     # the sites keep their adapters
-    "local": ["train:3", "write:6 rename:1", "finish:2", "0.7"],
+    "local": ["train:2 rename:2", "finish:2"],
 }
+FORKING = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}  # one thread only
 TIMES = {"seconds", "wall", "peak_memory"}
 
 
-@pytest.fixture
-def world(tmp_path, llama_folder):
-    (tmp_path / "sites").mkdir()
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, llama_folder):
+    """All runs, as {algorithm: folder}."""
+    root = tmp_path_factory.mktemp("killed")
+    (root / "sites").mkdir()
     for k in range(3):
-        write(tmp_path / "sites" / f"ward {k}.jsonl", instructions(3 + k, seed=k + 1))
-    write(tmp_path / "heldout.jsonl", instructions(3, seed=100))
-    return tmp_path, llama_folder
+        write(root / "sites" / f"ward {k}.jsonl", instructions(3 + k, seed=k + 1))
+    write(root / "heldout.jsonl", instructions(3, seed=100))
+    for algorithm in STORIES:
+        (root / f"{algorithm}.toml").write_text(EXPERIMENT.format(model=llama_folder, algorithm=algorithm))
+    done = subprocess.run(
+        [sys.executable, str(VICTIM), str(root)], input=json.dumps(STORIES), text=True, capture_output=True,
+        timeout=280, env=os.environ | FORKING,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return {algorithm: root / algorithm for algorithm in STORIES}
 
 
 def write(path, records):
@@ -80,33 +87,31 @@ def write(path, records):
 
 
 def left_behind(folder):
-    """All that a run leaves, without times and without what says where and when it ran."""
-    adapters = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("adapter_model.safetensors")}
+    """Adapters, metrics, summary and tables of a run, without times."""
+    files = sorted(folder.rglob("adapter_model.safetensors"))
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     summary = json.loads((folder / "summary.json").read_text())
     for row in [*rows, summary["final"], summary]:
         for name in TIMES & row.keys():
             del row[name]
     tables = [json.loads((folder / name).read_text()) for name in ("disclosure.json", "sites.json")]
-    return adapters, rows, summary, tables
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}, rows, summary, tables
 
 
 @pytest.mark.parametrize("algorithm", STORIES)
-def test_bit_for_bit(world, algorithm):
-    root, model = world
-    (root / "experiment.toml").write_text(EXPERIMENT.format(model=model, algorithm=algorithm))
-    done = subprocess.run(
-        [sys.executable, str(VICTIM), str(root / "experiment.toml"), str(root)],
-        input="\n".join(STORIES[algorithm]), text=True, capture_output=True, timeout=250,
-        env=os.environ | {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
-    whole = left_behind(root / "whole")
-    assert [row["round"] for row in whole[1]] == [0, 1, 2, 3]
-    assert len(whole[0]) == (3 if algorithm == "local" else 1)
+def test_a_run_that_was_killed_ends_as_one_that_was_not(runs, algorithm):
+    adapters, rows, *rest = left_behind(runs[algorithm] / "whole")
+    assert [row["round"] for row in rows] == [0, 1, 2, 3]
+    assert len(adapters) == (3 if algorithm == "local" else 1)
+    assert left_behind(runs[algorithm] / "again") == (adapters, rows, *rest)
     for number, story in enumerate(STORIES[algorithm]):
-        adapters, *rest = left_behind(root / str(number))
-        assert adapters == whole[0], story
-        assert rest == list(whole[1:]), story
-        checkpoints = {path.name for path in (root / str(number) / "checkpoint").iterdir()}
-        assert "round-0003" in checkpoints
+        killed = left_behind(runs[algorithm] / str(number))
+        assert killed[0].keys() == adapters.keys(), story
+        assert all(killed[0][name] == adapters[name] for name in adapters), f"{story}: another adapter"
+        assert killed[1:] == (rows, *rest), story
+
+
+def test_nothing_but_the_last_checkpoint_is_left(runs):
+    for folder in runs.values():
+        for run in folder.iterdir():
+            assert [path.name for path in (run / "checkpoint").iterdir()] == ["round-0003"], run

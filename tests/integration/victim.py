@@ -1,8 +1,9 @@
-"""Runs an experiment in child processes that are killed at given moments, then goes on with it.
+"""Runs experiments in child processes that are killed at given moments, then goes on with them.
 
-Called as ``victim.py EXPERIMENT FOLDER < moments``: each line of standard input is one story, a few moments in turn. For
-each story a run is started in its own folder and killed at the first moment, resumed and killed at the second, and so
-on; then resumed to its end. The children are forks of one process, so that what takes long to import is imported once.
+Called as ``victim.py FOLDER``, where FOLDER/NAME.toml are experiments, with the stories of each on standard input as
+JSON: {NAME: [STORY, ...]}. A story is a few moments in turn: a run is started in FOLDER/NAME/NUMBER and killed at the
+first moment, resumed and killed at the second, and so on; then resumed to its end. FOLDER/NAME/whole is never killed.
+The children are forks of one process, so that what takes long to import is imported once.
 
 A moment is ``WHERE:N``, at the N-th call of that place in the child's life, or a share of the time that a whole run
 takes, after which the parent kills it.
@@ -10,11 +11,13 @@ takes, after which the parent kills it.
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import sys
 import time
-from functools import partial
+import traceback
 from pathlib import Path
 
 import murmura.experiment.run as running
@@ -64,9 +67,8 @@ def arm(moment):
         case "renamed":
             checkpoint.Path.rename = dying(Path.rename, at, Path.rename)
         case "remove":
-            real = checkpoint.shutil.rmtree
-            of_old = dying(real, at, half_removed)
-            checkpoint.shutil.rmtree = lambda path, **o: (of_old if "round-" in Path(path).name else real)(path, **o)
+            real, of_a_whole_one = shutil.rmtree, dying(shutil.rmtree, at, half_removed)
+            shutil.rmtree = lambda path, **o: (of_a_whole_one if (path / "run.json").exists() else real)(path, **o)
         case "metrics":
             folder.RunFolder.write_metrics = dying(folder.RunFolder.write_metrics, at)
         case "describe":
@@ -77,19 +79,19 @@ def arm(moment):
             raise ValueError(moment)
 
 
-def child(experiment, *, resume, moment=None):
-    """Fork a process that runs the experiment; returns its id."""
+def child(experiment, moment=None):
+    """Fork a process that runs the experiment, or goes on with it; returns the process's id."""
     process = os.fork()
     if process:
         return process
-    code = 1
     try:
         if moment is not None and ":" in moment:
             arm(moment)
-        running.run(experiment, resume=resume)
-        code = 0
-    finally:
-        os._exit(code)
+        running.run(experiment, resume=(experiment.run.path / "config.toml").exists())
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
 
 
 def status(process):
@@ -97,27 +99,36 @@ def status(process):
 
 
 def tell(experiment, story, whole):
-    """One story; returns whether each of its moments came."""
-    came = []
-    for number, moment in enumerate(story):
-        process = child(experiment, resume=number > 0, moment=moment)
-        if ":" not in moment:
+    """One story, to its end. ``whole`` is the time in seconds that a whole run takes."""
+    saved = -1
+    for moment in story.split():
+        process = child(experiment, moment)
+        if ":" in moment:
+            assert status(process) == -signal.SIGKILL, (story, moment)
+        else:
             time.sleep(float(moment) * whole)
             os.kill(process, signal.SIGKILL)
-        came.append(status(process) == -signal.SIGKILL)
-    assert status(child(experiment, resume=True)) == 0
-    return came
+            assert status(process) in (-signal.SIGKILL, 0), (story, moment)  # it may have been faster
+        found = checkpoint.latest(experiment.run.path / "checkpoint")
+        assert (found.round if found else -1) >= saved, (story, moment)  # what was saved is not lost by going on
+        saved = found.round if found else -1
+    assert status(child(experiment)) == 0, story
 
 
 def main():
-    file, root = sys.argv[1:]
-    load = partial(Experiment.load, file)
-    start = time.monotonic()
-    assert status(child(load(set={"run.folder": f"{root}/whole"}), resume=False)) == 0
-    whole = time.monotonic() - start
-    for number, line in enumerate(sys.stdin):
-        came = tell(load(set={"run.folder": f"{root}/{number}"}), line.split(), whole)
-        assert all(came), (line, came)
+    root = Path(sys.argv[1])
+    running.build_report = lambda folders, page: None  # drawing takes longer than all the rest
+    for name, stories in json.load(sys.stdin).items():
+
+        def load(folder, name=name):
+            return Experiment.load(root / f"{name}.toml", set={"run.folder": str(root / name / folder)})
+
+        running.run(load("whole"))
+        start = time.monotonic()
+        running.run(load("again"))
+        whole = time.monotonic() - start
+        for number, story in enumerate(stories):
+            tell(load(str(number)), story, whole)
 
 
 if __name__ == "__main__":

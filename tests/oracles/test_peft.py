@@ -54,9 +54,7 @@ def test_forward_and_gradients(case):
     chosen = items(3)
     loss = peft(**hf_batch(chosen)).loss
     loss.backward()
-    expected = {
-        n.replace(".default", ""): p.grad for n, p in peft.named_parameters() if p.requires_grad
-    }
+    expected = {n.replace(".default", ""): p.grad for n, p in peft.named_parameters() if p.requires_grad}
     bank.load([state])
     bank.route(torch.zeros(3, dtype=torch.long))
     with bank.trainable():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -58,7 +59,8 @@ def assert_close(ours, theirs, *, atol=1e-5, rtol=1e-4):
     """Two states are equal up to float rounding."""
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
-        torch.testing.assert_close(ours[name], tensor, atol=atol, rtol=rtol, msg=lambda text, name=name: f"{name}: {text}")
+        told = "{}: {}".format  # which tensor it is
+        torch.testing.assert_close(ours[name], tensor, atol=atol, rtol=rtol, msg=partial(told, name))
 
 
 def assert_same(ours, theirs):

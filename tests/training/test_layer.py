@@ -19,6 +19,7 @@ ROUTES = {
     "mixed": [2, 0, 0, 1, 2],
     "some": [0, 0, 2, 2],
     "in order, unequal": [0, 0, 0, 1, 2],
+    "neighbours": [1, 1, 2, 2],
 }
 
 
@@ -37,14 +38,21 @@ def test_a_row_gets_the_same_wherever_it_stands(llama, rows):
     assert not torch.allclose(bank.model(input_ids=ids).logits, together, atol=1e-3)
 
 
-def test_the_shape_of_a_routing():
+SHAPES = {
+    "one slot": ([1, 1], 1, None),
+    "all slots": ([0, 0, 1, 1, 2, 2], None, slice(0, 3)),
+    "neighbours": ([1, 1, 2, 2], None, slice(1, 3)),
+    "unequal": ([0, 0, 1], None, None),
+    "a gap": ([0, 2], None, None),
+    "out of order": ([1, 1, 0, 0], None, None),
+}
+
+
+@pytest.mark.parametrize(("rows", "single", "span"), SHAPES.values(), ids=SHAPES)
+def test_the_shape_of_a_routing(rows, single, span):
     routing = Routing()
-    routing.set(torch.tensor([0, 0, 1, 1]), 2)
-    assert (routing.single, routing.grouped) == (None, True)
-    routing.set(torch.tensor([0, 0, 1, 1]), 3)
-    assert (routing.single, routing.grouped) == (None, False)
-    routing.set(torch.tensor([1, 1]), 2)
-    assert (routing.single, routing.grouped) == (1, False)
+    routing.set(torch.tensor(rows))
+    assert (routing.single, routing.span) == (single, span)
 
 
 def layer_of(base, wide_in, wide_out, *, dropout=0.0):
@@ -52,7 +60,7 @@ def layer_of(base, wide_in, wide_out, *, dropout=0.0):
     generator = torch.Generator().manual_seed(0)
     layer.A = torch.randn(2, 3, wide_in, generator=generator)
     layer.B = torch.randn(2, wide_out, 3, generator=generator)
-    layer.routing.set(torch.tensor([1, 0]), 2)
+    layer.routing.set(torch.tensor([1, 0]))
     return layer
 
 

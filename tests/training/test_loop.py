@@ -86,6 +86,19 @@ def test_dropout_is_seeded_and_does_something(llama):
     assert any(not torch.allclose(first[name], plain[name], atol=1e-4) for name in first)
 
 
+def test_every_record_of_every_step_has_masks_of_its_own(llama, monkeypatch):
+    bank = Bank(llama, SPEC.model_copy(update={"dropout": 0.3}))
+    seeds, token_nll = [], bank.head.token_nll
+
+    def watched(*batch):
+        seeds.extend(generator.initial_seed() for generator in bank.routing.generators)
+        return token_nll(*batch)
+
+    monkeypatch.setattr(bank.head, "token_nll", watched)
+    run(bank, [items(4, seed=1), items(3, seed=2)], LocalTraining(epochs=2, batch_size=2))
+    assert len(set(seeds)) == len(seeds) == 2 * (4 + 3)
+
+
 @pytest.mark.parametrize("tokens", [1, 50, 10_000])
 def test_how_rows_are_grouped_changes_no_result(bank, tokens):
     shards = [items(7, seed=1), items(4, seed=2)]

@@ -8,7 +8,9 @@ import typer
 
 
 def init(
-    method: Annotated[str | None, typer.Argument(help="The method; without one, they are listed.")] = None,
+    method: Annotated[
+        str | None, typer.Argument(metavar="[METHOD]", help="Without one, the methods are listed.")
+    ] = None,
 ) -> None:
     """Print a commented experiment file, to be edited: murmura init fewfedpit > my.toml."""
     from murmura import methods

@@ -11,7 +11,7 @@ from murmura.errors import ConfigError
 
 
 def run(
-    file: Annotated[Path, typer.Argument(help="The experiment file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file.")],
     override: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override an option, e.g. method.beta=0.7.")
     ] = None,
@@ -22,8 +22,8 @@ def run(
 ) -> None:
     """Run an experiment file: train, measure every round, and write a report.
 
-    The run is kept in the folder that the file names (run.folder, or runs/NAME). Stop it at any time with Ctrl-C and go
-    on with --resume.
+    The run is kept in the folder that the file names: run.folder, or runs/NAME.
+    Stop it at any time with Ctrl-C, and go on with --resume.
     """
     from murmura.experiment import Experiment
     from murmura.experiment.config import parse_override

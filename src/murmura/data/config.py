@@ -68,8 +68,8 @@ class DataConfig(Section):
     heldout_records: int | None = Field(None, ge=1)
     """So many held-out records: of `heldout` at random, or taken out of `train` before sharing it out."""
     nonmember_records: int | None = Field(None, ge=1)
-    """So many records taken out of `train` to compare members with in the memorisation attack. Held-out records serve if
-    they come out of `train` too; those of another kind are easier or harder to complete, whoever trained on what."""
+    """So many records taken out of `train` to compare members with in the memorisation attack. Held-out records serve
+    if they come out of `train` too; those of another kind are easier or harder to complete, whoever trained on what."""
     split: str = "train"
     """Split of a Hugging Face data set."""
     heldout_split: str = "test"

@@ -242,6 +242,8 @@ def _tokens_measuring(
 
 
 def _lengths(records: Sequence[Instruction], tokenizer: Any) -> list[int]:
+    if not records:
+        return []
     texts = [record.output for record in records]
     return [len(ids) for ids in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]]
 

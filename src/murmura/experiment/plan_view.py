@@ -28,9 +28,11 @@ def show(plan: Plan, console: Console | None = None) -> None:
         console.width = max(_WIDE, console.width)
     experiment = plan.experiment
     console.print(Text(f"What the run '{experiment.run.name}' would do. Nothing is trained or written.", style="bold"))
-    for title, table in (("", figures(plan)), ("Sites", sites(plan)), ("What sites would release", releases(plan))):
-        console.print(f"\n{title}" if title else "")
-        console.print(table)
+    tables = {"": figures(plan), "Sites": sites(plan), "What sites would release": releases(plan)}
+    for title, table in tables.items():
+        if table is not None:
+            console.print(f"\n{title}" if title else "")
+            console.print(table)
     if plan.example is not None:
         console.print(f"\nThe first held-out record, in the template '{experiment.data.template}'")
         console.print(Padding(Text("\n".join(_first_lines(plan.example)), style="dim"), (0, 0, 0, 2)))
@@ -62,7 +64,7 @@ def _figures(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "seed", str(e.run.seed)
     yield "template", f"{e.data.template}, at most {count(e.data.max_length)} tokens a record"
     yield "records", f"{_known(plan.heldout)} held out, {_known(plan.bad)} bad ones skipped"
-    yield "rounds", f"{len(plan.rounds)}, of {_range([r.sites for r in plan.rounds])} sites"
+    yield "rounds", f"{len(plan.rounds)}; sites in each: {_range([r.sites for r in plan.rounds])}"
     yield "optimiser steps", f"at most {_each_and_all([r.steps for r in plan.rounds])}"
     yield (
         "tokens to write",
@@ -103,17 +105,17 @@ def _memory(plan: Plan) -> str:
     return f"about {size(memory.total)} on {plan.model.device}, an estimate: {' + '.join(parts)}"
 
 
-def sites(plan: Plan) -> Table:
-    """A line a site, and their sum."""
+def sites(plan: Plan) -> Table | None:
+    """A line a site, and their sum; None where the sites are not known."""
     from rich import box
     from rich.table import Table
 
+    if plan.sites is None:
+        return None
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim")
     table.add_column("site", overflow="fold")
-    for name in ("records", "used", "shortened", "dropped", "steps in a first round"):
+    for name in ("records", "used", "shortened", "dropped", "steps, round 1"):
         table.add_column(name, justify="right", no_wrap=True)
-    if plan.sites is None:
-        return table
     for site in plan.sites[:_SITES_SHOWN]:
         table.add_row(site.site, *_cells(site))
     if len(plan.sites) > _SITES_SHOWN:

@@ -66,8 +66,8 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
     bank = Bank(loaded.model, experiment.lora if experiment.model.trainable == "adapter" else None)
     workbench = Workbench(
         bank, loaded.tokenizer, text, experiment.training, max_length=experiment.data.max_length,
-        heldout=people.heldout, nonmembers=people.nonmembers, sample=experiment.evaluation.sample, slots=experiment.run.slots,
-        decode_rows=experiment.run.decode_rows,
+        heldout=people.heldout, nonmembers=people.nonmembers, sample=experiment.evaluation.sample,
+        slots=experiment.run.slots, decode_rows=experiment.run.decode_rows,
     )  # fmt: skip
     ledger = Ledger(MEASURING)
     engine = _ENGINES[experiment.run.engine](people.sites, method, workbench, stream)

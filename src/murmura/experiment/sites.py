@@ -22,6 +22,8 @@ from murmura.progress import say
 from murmura.retrieval.encoder import Encoder
 from murmura.streams import Stream
 
+_NAMED = 5  # sites named in a message
+
 Records = list[Instruction]
 Embed = Callable[[Sequence[str]], np.ndarray]
 """Texts to vectors [n, d], float32."""
@@ -165,12 +167,16 @@ def _load(data: DataConfig, stream: Stream, embed: Embed) -> Gathered:
 def _hold_out(data: DataConfig, groups: dict[str, Records], stream: Stream) -> tuple[dict[str, Records], Records]:
     """Take the records that nobody trains on out of the sites' own."""
     everything = [(name, record) for name, records in groups.items() for record in records]
-    (stream / "apart").python().shuffle(everything)
+    order = list(range(len(everything)))
+    (stream / "apart").python().shuffle(order)
     count = _checked_count(data, len(everything))
     rest: dict[str, Records] = {name: [] for name in groups}
-    for name, record in everything[count:]:
+    for index in sorted(order[count:]):
+        name, record = everything[index]
         rest[name].append(record)
-    return {name: records for name, records in rest.items() if records}, [record for _, record in everything[:count]]
+    _tell_of_empty([name for name, records in rest.items() if not records], "once the public records are taken out")
+    apart = [everything[index][1] for index in order[:count]]
+    return {name: records for name, records in rest.items() if records}, apart
 
 
 def _share_out(
@@ -198,10 +204,14 @@ def _share_out(
     shares = partition(groups, len(rest), sites.count, scheme, sites.alpha, (stream / "partition").numpy())
     width = len(str(sites.count - 1))
     shared = {f"site-{k:0{width}d}": [rest[i] for i in share] for k, share in enumerate(shares)}
-    empty = [name for name, share in shared.items() if not share]
-    if empty:
-        say(f"{len(empty)} sites got no record in this partition and are left out: {', '.join(empty[:5])}")
+    _tell_of_empty([name for name, share in shared.items() if not share], "in this partition")
     return {name: share for name, share in shared.items() if share}, [records[i] for i in apart]
+
+
+def _tell_of_empty(names: list[str], when: str) -> None:
+    if names:
+        more = " ..." if len(names) > _NAMED else ""
+        say(f"sites without a record {when}, {len(names)} in all, are left out: {', '.join(names[:_NAMED])}{more}")
 
 
 def _checked_count(data: DataConfig, available: int) -> int:

@@ -172,7 +172,7 @@ class Bank:
         Args:
             slots: int64 [rows].
         """
-        self.routing.set(slots.to(self.device), self.slots)
+        self.routing.set(slots.to(self.device))
 
     @contextmanager
     def trainable(self) -> Iterator[nn.Parameter]:
@@ -226,7 +226,7 @@ class Bank:
         before = [leaf for _, leaf in self._leaves()]
         leaves = [leaf[slot].detach().expand(rows, *leaf.shape[1:]).requires_grad_() for leaf in before]
         self._place(leaves)
-        self.routing.set(torch.arange(rows, device=self.device), rows)
+        self.routing.set(torch.arange(rows, device=self.device))
         try:
             yield leaves
         finally:

@@ -1,13 +1,13 @@
 """Token losses with logits at label positions only.
 
-The output head is a fifth of a small model's work and the largest tensor of a step. It is frozen, so its backward pass
-needs no logits once ``softmax − one-hot`` has gone through it: the gradient with respect to the hidden states is formed
-chunk by chunk in the forward pass, and the logits are dropped.
+The output head is a fifth of a small model's work, and its logits are the largest tensors of a step. The head is frozen,
+so the backward pass needs no logits once their gradient has gone through it: the gradient with respect to the hidden
+states is formed part by part in the forward pass, and the logits are dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -15,7 +15,9 @@ from torch import nn
 from torch.nn import functional as F
 
 HEADS = ("lm_head", "cls", "embed_out")  # what transformers calls the output head
-_CHUNK = 1024  # label positions whose logits exist at one time
+_CHUNK = 1024  # most label positions whose logits exist at one time
+_LOGITS = {"cpu": 2**25, "cuda": 2**28}  # and most logits; a matrix product wants many rows, memory few
+_BLOCK = 2**21  # logits between two matrix products that are worked on together, so that a CPU's cache holds them
 
 
 class Head:
@@ -53,13 +55,17 @@ class Head:
         if any(name.partition(".")[0] in HEADS for name in names):
             self.is_direct = False
 
-    def token_nll(self, ids: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def token_nll(
+        self, ids: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Negative log-likelihood of every labelled token.
 
         Args:
             ids: int64 [rows, length], right-padded. For a decoder no attention mask is needed: a causal row never
                 looks at the padding to its right. A masked model gets a mask over ``labels`` != -1 (see ``collate``).
             labels: int64 [rows, length]; the token to predict at its own position, -100 for none, -1 for padding.
+            weights: float32 [rows], a factor on the losses of each row. To weight them here and not afterwards gives the
+                bits that a mean loss has.
 
         Returns:
             float32 [n] losses in nats, differentiable, and int64 [n] row of each.
@@ -67,15 +73,16 @@ class Head:
         mask, wanted, targets = self._places(labels)
         rows = wanted.nonzero()[:, 0]
         chosen = targets[wanted]
+        each = None if weights is None else weights[rows]
         if not self.is_direct:
             logits = self.model(input_ids=ids, attention_mask=mask).logits
             picked = (logits[:, :-1] if self.is_decoder else logits)[wanted]
-            return F.cross_entropy(picked.float(), chosen, reduction="none"), rows
+            return _cross_entropy(picked, chosen, each), rows
         hidden = self.hidden(ids, mask)
         picked = (hidden[:, :-1] if self.is_decoder else hidden)[wanted]
         if self.is_linear and not any(p.requires_grad for p in self.project.parameters()):  # type: ignore[union-attr]
-            return _FrozenHeadLoss.apply(picked, self.project, chosen), rows
-        return F.cross_entropy(self.project(picked).float(), chosen, reduction="none"), rows  # type: ignore[misc]
+            return _FrozenHeadLoss.apply(picked, self.project, chosen, each), rows
+        return _cross_entropy(self.project(picked), chosen, each), rows  # type: ignore[misc]
 
     @torch.no_grad()
     def free_energy(
@@ -118,27 +125,57 @@ class Head:
 
 
 class _FrozenHeadLoss(torch.autograd.Function):
-    """Cross-entropy of ``head(hidden)`` against targets, per token, with a frozen linear head."""
+    """Cross-entropy of ``head(hidden)`` against targets, per token and weighted, with a frozen linear head.
+
+    Products and losses are those of the usual path, row by row, so that gradients are too, to the last bit on a CPU.
+    """
 
     @staticmethod
-    def forward(ctx: Any, hidden: torch.Tensor, head: nn.Linear, targets: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, hidden: torch.Tensor, head: nn.Linear, targets: torch.Tensor, weights: torch.Tensor | None = None
+    ) -> torch.Tensor:
         losses = torch.empty(hidden.shape[0], device=hidden.device)
         gradient = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        for start in range(0, hidden.shape[0], _CHUNK):
-            part = slice(start, start + _CHUNK)
-            log_p = head(hidden[part]).float().log_softmax(-1)
-            chosen = targets[part, None]
-            losses[part] = -log_p.gather(1, chosen)[:, 0]
+        most = min(_CHUNK, _LOGITS.get(hidden.device.type, 2**25) // head.out_features)
+        for part in _parts(hidden.shape[0], most):
+            logits = head(hidden[part])
+            factors = None if weights is None else weights[part]
+            losses[part] = _losses(logits, targets[part], factors, overwrite=gradient is not None)
             if gradient is not None:
-                p = log_p.exp_()
-                p.scatter_add_(1, chosen, torch.full_like(chosen, -1, dtype=p.dtype))
-                gradient[part] = p.to(head.weight.dtype) @ head.weight
+                gradient[part] = logits @ head.weight
         ctx.gradient = gradient
         return losses
 
     @staticmethod
-    def backward(ctx: Any, *outputs: torch.Tensor) -> tuple[torch.Tensor | None, None, None]:
-        return ctx.gradient * outputs[0][:, None].to(ctx.gradient.dtype), None, None
+    def backward(ctx: Any, *outputs: torch.Tensor) -> tuple[torch.Tensor | None, None, None, None]:
+        return ctx.gradient * outputs[0][:, None].to(ctx.gradient.dtype), None, None, None
+
+
+def _losses(
+    logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor | None, *, overwrite: bool
+) -> torch.Tensor:
+    """Losses of [n, vocabulary] logits; ``overwrite`` puts the gradient of their sum where the logits were."""
+    losses = torch.empty(logits.shape[0], device=logits.device)
+    for block in _parts(logits.shape[0], _BLOCK // logits.shape[1]):
+        z, factors = logits[block].detach(), None if weights is None else weights[block]
+        with torch.set_grad_enabled(overwrite):
+            own = _cross_entropy(z.requires_grad_(overwrite), targets[block], factors)
+        if overwrite:
+            logits[block] = torch.autograd.grad(own, z, torch.ones_like(own))[0]
+        losses[block] = own.detach()
+    return losses
+
+
+def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
+    nll = F.cross_entropy(logits.float(), targets, reduction="none")
+    return nll if weights is None else nll * weights
+
+
+def _parts(count: int, most: int) -> Iterator[slice]:
+    """0 to ``count`` in as few equal parts as have at most ``most`` (or one) each."""
+    parts = -(-count // max(most, 1))
+    for k in range(parts):
+        yield slice(k * count // parts, (k + 1) * count // parts)
 
 
 def _is_masked(model: Any) -> bool:

@@ -16,22 +16,24 @@ from murmura.errors import ModelError
 class Routing:
     """Which slot each row of the present batch uses. One object is shared by all layers of a bank.
 
-    ``single`` is set when all rows use one slot and ``grouped`` when the rows are in slot order with equally many each;
-    both save the gather of the general case.
+    ``single`` is set when all rows use one slot and ``span`` when the rows use neighbouring slots, in order and with
+    equally many rows each; both save the gather of the general case.
     """
 
     slots: torch.Tensor | None = None
     single: int | None = None
-    grouped: bool = False
+    span: slice | None = None
     lengths: list[int] = field(default_factory=list)
     generators: list[torch.Generator] | None = None
 
-    def set(self, slots: torch.Tensor, bank_slots: int) -> None:
+    def set(self, slots: torch.Tensor) -> None:
         rows = slots.tolist()
+        used = range(rows[0], rows[-1] + 1)
+        each, rest = divmod(len(rows), max(len(used), 1))
         self.slots = slots
         self.single = rows[0] if len(set(rows)) == 1 else None
-        each, rest = divmod(len(rows), bank_slots)
-        self.grouped = rest == 0 and rows == [slot for slot in range(bank_slots) for _ in range(each)]
+        in_order = self.single is None and not rest and rows == [slot for slot in used for _ in range(each)]
+        self.span = slice(used.start, used.stop) if in_order else None
 
 
 class BankLayer(nn.Module):
@@ -70,14 +72,17 @@ class BankLayer(nn.Module):
         if self.dropout and routing.generators:
             x = x * self._mask(x)
         if routing.single is not None:
-            delta = F.linear(F.linear(x, A[routing.single]), B[routing.single])
-        elif routing.grouped:
-            z = torch.bmm(x.reshape(A.shape[0], -1, x.shape[-1]), A.transpose(1, 2))
-            delta = torch.bmm(z, B.transpose(1, 2))
+            z = F.linear(x, A[routing.single])
+            delta = F.linear(self.scale * z, B[routing.single])
+        elif routing.span is not None:
+            if routing.span != slice(0, len(A)):
+                A, B = A[routing.span], B[routing.span]
+            z = torch.bmm(x.reshape(len(A), -1, x.shape[-1]), A.transpose(1, 2))
+            delta = torch.bmm(self.scale * z, B.transpose(1, 2))
         else:
             z = torch.bmm(x, A.index_select(0, routing.slots).transpose(1, 2))
-            delta = torch.bmm(z, B.index_select(0, routing.slots).transpose(1, 2))
-        return (self.scale * delta).reshape(*shape, -1)
+            delta = torch.bmm(self.scale * z, B.index_select(0, routing.slots).transpose(1, 2))
+        return delta.reshape(*shape, -1)
 
     def _mask(self, x: torch.Tensor) -> torch.Tensor:
         """Inverted-dropout mask, row by row from the row's own generator and only over its own length.

@@ -195,10 +195,9 @@ class _Step:
             self.bank.route(slots[group])
             self._seed_dropout([rows[i] for i in group], [items[i] for i in group], step)
             with torch.autocast(self.bank.device.type, torch.bfloat16, enabled=self.training.precision == "bfloat16"):
-                nll, row = self.bank.head.token_nll(ids, labels)
-            weighted = nll * factors[group][row]
-            weighted.sum().backward()
-            total.index_add_(0, slots[group].to(self.bank.device)[row], weighted.detach())
+                nll, row = self.bank.head.token_nll(ids, labels, factors[group])
+            nll.sum().backward()
+            total.index_add_(0, slots[group].to(self.bank.device)[row], nll.detach())
         return total.tolist(), tokens
 
     def _seed_dropout(self, rows: list[tuple[int, int]], items: list[Sequenced], step: int) -> None:

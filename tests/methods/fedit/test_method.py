@@ -66,7 +66,8 @@ def test_results_do_not_depend_on_the_number_of_slots(tokenizer, tmp_path, slots
 
 def test_algorithms_differ(tokenizer, tmp_path):
     """None of them is silently another one."""
-    found = {a: lead(tokenizer, fedit(a), tmp_path / a).server.adapter for a in ALGORITHMS if a not in ("local", "centralised")}
+    federated = [a for a in ALGORITHMS if a not in ("local", "centralised")]
+    found = {a: lead(tokenizer, fedit(a), tmp_path / a).server.adapter for a in federated}
     vectors = {a: torch.cat([t.flatten() for t in state.values()]) for a, state in found.items()}
     for first in vectors:
         for second in vectors:
@@ -192,7 +193,8 @@ def test_local_adapters_stay_where_they_are(tokenizer, tmp_path):
 def test_a_site_that_joins_later_starts_like_the_others(tokenizer, tmp_path):
     """And one that never trained has no adapter that could be measured."""
     sampled = {1: ["site-0"], 2: ["site-0", "site-2"]}
-    world = make_world(tokenizer, method := fedit("local"), tmp_path, evaluation=EvaluationConfig(sample=3), training=SGD)
+    options = {"evaluation": EvaluationConfig(sample=3), "training": SGD}
+    world = make_world(tokenizer, method := fedit("local"), tmp_path, **options)
     world.fleet.sample = lambda count, round: sampled[round]
     start = world.server.adapter
     method.lead(world.server, world.fleet)

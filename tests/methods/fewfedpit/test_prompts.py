@@ -57,6 +57,7 @@ def test_where_one_kind_runs_out_the_other_fills_up():
         (" Explain  the scan.", True, ("Explain the scan.", True)),
         ("\n Explain the scan.\nand more", False, ("Explain the scan.", True)),
         (" Explain the", False, ("Explain the", False)),
+        (" My arm hurts. It hurts at night. It hurts", False, ("My arm hurts. It hurts at night.", True)),
         (" \n", True, ("", True)),
     ],
 )

@@ -54,7 +54,7 @@ class FewFedPITConfig(Section):
     """Also drop instructions about images, files, maps and the like, and those that begin with 'Write a program', as
     Self-Instruct does; for data like Alpaca's."""
     instruction_tokens: int = Field(64, ge=1)
-    """Most tokens of a new instruction; one that is longer is dropped."""
+    """Most tokens of a new instruction; a longer one keeps its complete sentences, and is dropped if it has none."""
     example_tokens: int = Field(192, ge=1)
     """Most tokens of a new input and response together; a response that is longer keeps its complete sentences."""
     substitute: Source | None = None

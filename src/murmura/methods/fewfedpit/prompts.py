@@ -55,9 +55,15 @@ def alternating(records: Sequence[Instruction], count: int, rng: random.Random) 
 
 
 def read_instruction(text: str, finished: bool) -> tuple[str, bool]:
-    """The new instruction, its first line that is not empty, and whether it is complete."""
+    """The new instruction, which is the first line that is not empty, and whether it is complete.
+
+    Where the line was cut off, its complete sentences are the instruction, if it has any.
+    """
     first, _, rest = text.lstrip().partition("\n")
-    return _one_line(first), finished or bool(rest)
+    if finished or rest:
+        return _one_line(first), True
+    sentences = complete_sentences(first)
+    return _one_line(sentences or first), bool(sentences)
 
 
 def read_example(task: str, text: str, finished: bool) -> Instruction | None:

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from murmura.cli import MISTAKE, app
+from tests.experiment.small import experiment, record, write_data, write_lines
+
+
+@pytest.fixture
+def file(tmp_path, llama_folder, monkeypatch):
+    """An experiment file on small data, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path)
+    path = tmp_path / "my.toml"
+    path.write_text(experiment(tmp_path, llama_folder, {"rounds": 1}).dump(), encoding="utf-8")
+    return path
+
+
+def invoke(*words):
+    return CliRunner(env={"COLUMNS": "120", "NO_COLOR": "1"}).invoke(app, [str(word) for word in words])
+
+
+def refused(*words):
+    """What is told about a user's mistake, in one line."""
+    result = invoke(*words)
+    assert result.exit_code == MISTAKE
+    assert "Traceback" not in result.output
+    return result.stderr.strip().splitlines()[-1]
+
+
+def test_a_run_prints_its_table_and_where_the_report_is(file):
+    result = invoke("run", file, "--set", "evaluation.memorisation=false", "--set", "run.name=other")
+    assert result.exit_code == 0, result.output
+    folder = file.parent / "run"
+    assert "FedAvg" in result.stdout and f"Report: {folder / 'report.html'}" in result.stdout
+    assert json.loads((folder / "summary.json").read_text())["name"] == "other"
+
+
+def test_a_dry_run_prints_the_plan_and_does_nothing(file):
+    before = sorted(file.parent.rglob("*"))
+    result = invoke("run", file, "--dry-run", "--set", "method.rounds=7")
+    assert result.exit_code == 0, result.output
+    assert "Nothing is trained or written." in result.stdout
+    assert re.search(r"rounds +7; sites in each: 2", result.stdout)
+    assert "disk" in result.stdout and "adapter tensors" in result.stdout
+    assert sorted(file.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--set", "method.rouns=3"], "unknown key 'rouns'. Did you mean 'rounds'?"),
+        (["--set", "methd.rounds=3"], "unknown section 'methd'. Did you mean 'method'?"),
+        (["--set", "method.name=fewfedpitt"], "there is no method 'fewfedpitt'. Did you mean 'fewfedpit'?"),
+        (["--set", "method.rounds=many"], "'rounds' = 'many': Input should be a valid integer"),
+        (["--set", "method.rounds"], "'method.rounds' is not KEY=VALUE"),
+        (["--set", "lora.targets=['q_prj']", "--dry-run"], "no module of the model is called q_prj"),
+        (["--resume"], "there is no run to resume"),
+        (["--resume", "--overwrite"], "--resume and --overwrite exclude each other"),
+        (["--overwrite", "--dry-run"], "--overwrite and --dry-run exclude each other"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(file, words, message):
+    assert message in refused("run", file, *words)
+    assert not (file.parent / "run").exists()
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    assert "nowhere.toml: cannot be read (No such file or directory)" in refused("run", tmp_path / "nowhere.toml")
+
+
+def test_a_bad_record_is_named_or_skipped(file):
+    write_lines(file.parent / "sites" / "skin.jsonl", [record("skin", 0), {"instruction": "explain"}])
+    assert re.search(r"skin\.jsonl:2: record without 'output'.*--skip-bad", refused("run", file, "--dry-run"))
+    result = invoke("run", file, "--dry-run", "--skip-bad")
+    assert result.exit_code == 0 and "1 bad ones skipped" in result.stdout
+
+
+def test_help_tells_every_option():
+    text = invoke("run", "--help").stdout
+    for word in ("FILE", "--set", "KEY=VALUE", "--resume", "--overwrite", "--skip-bad", "--dry-run", "runs/NAME"):
+        assert word in text

@@ -1,0 +1,48 @@
+"""Small experiments: a tiny model, two sites of unequal size, a few short records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from murmura.experiment import Experiment
+
+SIZES = {"heart": 6, "skin": 3}
+HELDOUT = 4
+
+
+def record(site, number):
+    """A record of about forty tokens, one in two with input; no two are alike."""
+    return {
+        "instruction": f"explain the {site} result {number}",
+        "input": f"the patient asks about letter {number}" if number % 2 else "",
+        "output": f"please call the clinic before visit {number} and take the {site} dose with food",
+    }
+
+
+def write_lines(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def write_data(folder, sizes=SIZES):
+    """One file a site in ``folder/sites``, and ``folder/heldout.jsonl``."""
+    for site, size in sizes.items():
+        write_lines(folder / "sites" / f"{site}.jsonl", [record(site, number) for number in range(size)])
+    write_lines(folder / "heldout.jsonl", [record("kidney", number) for number in range(HELDOUT)])
+
+
+def experiment(folder: Path, llama: Path, /, method=None, **sections) -> Experiment:
+    """An experiment on the data in ``folder``, whose run is kept in ``folder/run``; sections are merged."""
+    table = {
+        "run": {"name": "small", "folder": str(folder / "run")},
+        "model": {"name": str(llama)},
+        "lora": {"rank": 2},
+        "data": {"train": "sites", "heldout": "heldout.jsonl", "max_length": 128},
+        "training": {"lr": 5e-3, "batch_size": 2},
+        "evaluation": {"sample": 2, "uploads": 1},
+    }
+    for name, options in sections.items():
+        table[name] = table.get(name, {}) | options
+    return Experiment.of(table | {"method": {"name": "fedit", "rounds": 2} | (method or {})}, base=folder)

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from murmura.errors import ConfigError
+from murmura.experiment import Experiment
+from murmura.experiment.config import parse_override
+
+FILE = """\
+[run]
+name = "mine"
+
+[data]
+train = "sites"
+heldout_records = 5
+
+[method]
+name = "fewfedpit"
+beta = 0.3
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    def from_text(text=FILE, **options):
+        path = tmp_path / "my.toml"
+        path.write_text(text)
+        return Experiment.load(path, **options)
+
+    return from_text
+
+
+def refused(load, text=FILE, **options):
+    with pytest.raises(ConfigError) as caught:
+        load(text, **options)
+    return str(caught.value)
+
+
+def test_a_file_is_read(load, tmp_path):
+    (tmp_path / "sites").mkdir()
+    experiment = load()
+    assert (experiment.run.name, experiment.method.beta, experiment.training.lr) == ("mine", 0.3, 3e-4)
+    assert experiment.data.train == str((tmp_path / "sites").resolve())
+    assert str(experiment.run.path) == "runs/mine"
+
+
+def test_overrides_win_over_the_file(load):
+    experiment = load(set={"method.beta": 0.7, "run.folder": "elsewhere", "data.sites.records": 3, "lora.rank": 4})
+    assert (experiment.method.beta, experiment.data.sites.records, experiment.lora.rank) == (0.7, 3, 4)
+    assert str(experiment.run.path) == "elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (FILE.replace("beta", "betta"), "[method]: unknown key 'betta'. Did you mean 'beta'?"),
+        (FILE.replace("fewfedpit", "fewfedpitt"), "there is no method 'fewfedpitt'. Did you mean 'fewfedpit'?"),
+        (FILE.replace('name = "fewfedpit"\n', ""), "method.name is missing. Valid: fedit, fewfedpit, fewfedweight."),
+        (FILE.partition("[method]")[0], "there is no [method] table. name = fedit | fewfedpit | fewfedweight."),
+        (FILE + "[trainig]\nlr = 1.0\n", "unknown key 'trainig'. Did you mean 'training'?"),
+        (FILE + "[training]\nlearning_rate = 1.0\n", "unknown key 'training.learning_rate'. Valid: batch_size"),
+        (FILE.replace("0.3", "'half'"), "'beta' = 'half': Input should be a valid number"),
+        (FILE.replace("0.3", "1.5"), "'beta' = 1.5: Input should be less than or equal to 1"),
+        (FILE.replace("heldout_records = 5", ""), "'data': give heldout = a file, or heldout_records"),
+        (FILE.replace('train = "sites"', ""), "'data.train' is missing"),
+        (FILE + "[training]\nlr = 1e-7\n", "lr_min (1e-06) is above lr (1e-07)"),
+        ("[run\nname = 1", "is not TOML"),
+        ("[run]\nname = 1\nname = 2\n", "at line 3"),
+    ],
+)
+def test_what_is_wrong_is_named(load, text, message):
+    found = refused(load, text)
+    assert message in found and "my.toml" in found
+
+
+def test_options_that_do_nothing_are_refused(load):
+    fedit = FILE.replace('"fewfedpit"\nbeta = 0.3', '"fedit"\nmu = 0.5')
+    assert "'mu' does nothing with algorithm 'fedavg'" in refused(load, fedit)
+    assert "'count' does nothing with by = \"file\"" in refused(load, set={"data.sites.count": 3})
+    assert "'column' does nothing" in refused(load, set={"data.sites.column": "owner"})
+    partition = {"data.sites.by": "partition", "data.sites.count": 3}
+    assert "do nothing with scheme" in refused(load, set=partition | {"data.sites.alpha": 0.1})
+    assert "'heldout_fields' does nothing" in refused(load, set={"data.heldout_fields": {"output": "answer"}})
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: cannot be read"):
+        Experiment.load(tmp_path / "nowhere.toml")
+
+
+def test_overrides_of_nothing_are_named(load):
+    assert "unknown section 'methd'. Did you mean 'method'?" in refused(load, set={"methd.beta": 1})
+    assert "--set run.name.first: 'name' is not a section" in refused(load, set={"run.name.first": 1})
+    assert "unknown key 'bta'. Did you mean 'beta'?" in refused(load, set={"method.bta": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("method.beta=0.7", "method.beta", 0.7),
+        ("run.name=mine", "run.name", "mine"),
+        ('run.name="7"', "run.name", "7"),
+        ("lora.targets=['q_proj', 'k_proj']", "lora.targets", ["q_proj", "k_proj"]),
+        ("data.train = some folder/with=sign", "data.train", "some folder/with=sign"),
+        ("evaluation.memorisation=false", "evaluation.memorisation", False),
+        ("run.folder=", "run.folder", ""),
+    ],
+)
+def test_an_override_is_toml_or_else_text(text, key, value):
+    assert parse_override(text) == (key, value)
+
+
+@pytest.mark.parametrize("text", ["method.beta", "=0.7", ""])
+def test_an_override_without_a_key_or_a_value_is_refused(text):
+    with pytest.raises(ConfigError, match="is not KEY=VALUE"):
+        parse_override(text)
+
+
+METHODS = (
+    {"name": "fedit"},
+    {"name": "fedit", "algorithm": "fedadam", "server_lr": 0.1},
+    {"name": "fewfedpit", "variant": "fedmit"},
+    {"name": "fewfedpit", "substitute": "public.jsonl", "substitute_label": "OOD"},
+    {"name": "fewfedpit", "scorer": "random"},
+    {"name": "fewfedweight"},
+)
+SHARED = (
+    {"by": "file"},
+    {"by": "column", "column": "owner"},
+    {"by": "partition", "count": 4},
+    {"by": "partition", "count": 4, "scheme": "dirichlet", "alpha": 0.1, "label": "topic"},
+)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("sites", SHARED)
+def test_what_is_written_out_in_full_loads_again(method, sites):
+    data = {"train": "all", "heldout": "public.jsonl", "sites": sites, "fields": {"output": "answer"}}
+    experiment = Experiment.of({"data": data, "method": method})
+    assert Experiment.of(tomllib.loads(experiment.dump())) == experiment

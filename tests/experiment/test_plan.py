@@ -1,0 +1,262 @@
+"""A plan's figures against what a run of the same experiment really does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from dataclasses import asdict
+
+import pytest
+from safetensors.torch import load_file
+
+import murmura.federation.cohort
+import murmura.workbench
+from murmura.errors import ConfigError, DataError, ModelError
+from murmura.experiment.plan import plan
+from murmura.experiment.run import run
+from murmura.federation.messages import size
+from tests.experiment.small import HELDOUT, SIZES, record, write_data, write_lines
+
+METHODS = {
+    "fedavg": {},
+    "scaffold": {"algorithm": "scaffold"},
+    "fedadam": {"algorithm": "fedadam"},
+    "fedavgm": {"algorithm": "fedavgm"},
+    "centralised": {"algorithm": "centralised"},
+    "local": {"algorithm": "local"},
+    "beta 1": {"name": "fewfedpit", "beta": 1.0},
+}
+WRITERS = {
+    "fewfedpit": {"name": "fewfedpit", "keep": 2, "instruction_tokens": 8, "example_tokens": 8},
+    "fedmit": {"name": "fewfedpit", "variant": "fedmit", "keep": 2, "instruction_tokens": 8, "example_tokens": 8},
+    "locit-sg": {"name": "fewfedpit", "variant": "locit-sg", "keep": 2, "instruction_tokens": 8, "example_tokens": 8},
+    "fewfedweight": {"name": "fewfedweight", "answer_tokens": 8},
+}
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Optimiser steps and tokens written, by round, of a run that is made meanwhile."""
+    steps, tokens = Counter(), Counter()
+    train, complete = murmura.federation.cohort.train, murmura.workbench.complete
+    Cohort = murmura.federation.cohort.Cohort
+    now = [0]
+
+    def noting_the_round(self, *parts):
+        begin(self, *parts)
+        now[0] = self.round
+
+    def counting_steps(*parts, **options):
+        results = train(*parts, **options)
+        steps[now[0]] += sum(result.steps for result in results)
+        return results
+
+    def counting_tokens(*parts, **options):
+        written = complete(*parts, **options)
+        tokens[now[0]] += sum(len(text.ids) for text in written)
+        return written
+
+    begin = Cohort.__init__
+    monkeypatch.setattr(Cohort, "__init__", noting_the_round)
+    monkeypatch.setattr("murmura.federation.cohort.train", counting_steps)
+    monkeypatch.setattr("murmura.workbench.complete", counting_tokens)
+    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
+    return steps, tokens
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_steps_bytes_and_sites_are_those_of_the_run(make, watched, method):
+    experiment = make(method=method)
+    expected = plan(experiment)
+    result = run(experiment)
+    steps, _ = watched
+    assert [planned.steps for planned in expected.rounds] == [steps[round] for round in (1, 2)]
+    assert [site.steps for site in expected.sites] == ([5] if method.get("algorithm") == "centralised" else [3, 2])
+    reported = json.loads((result.folder / "sites.json").read_text())
+    assert [{k: v for k, v in asdict(site).items() if k != "steps"} for site in expected.sites] == reported
+    released = json.loads((result.folder / "disclosure.json").read_text())
+    uploaded = sum(row["bytes"] for row in released if row["kind"] == "weights")
+    assert sum(planned.bytes_up for planned in expected.rounds) == uploaded
+    for planned, row in zip(expected.rounds, result.rows[1:], strict=True):
+        # The ask's only other field is the learning rate.
+        rate = round(row["bytes_down"] - planned.bytes_down)
+        assert rate == planned.sites * size({"lr": 5e-3}) if row["round"] == 1 else rate < planned.sites * 40
+    assert {(row.verb, row.field) for row in expected.disclosure} == {(row["verb"], row["field"]) for row in released}
+
+
+@pytest.mark.parametrize("method", [*METHODS.values(), *WRITERS.values()], ids=[*METHODS, *WRITERS])
+def test_the_disk_holds_two_checkpoints_and_the_adapters(make, watched, method):
+    experiment = make(method=method)
+    expected = plan(experiment)
+    folder = run(experiment).folder
+    final = "sites" if expected.label in ("Local only", "LocIT+SG") else "adapter"
+    assert expected.disk == 2 * numbers(folder / "checkpoint") + numbers(folder / final)
+
+
+def numbers(folder):
+    """Bytes of all floating-point tensors in a folder; what counts rounds is left out."""
+    files = [load_file(path) for path in folder.rglob("*.safetensors")]
+    return sum(tensor.nbytes for file in files for tensor in file.values() if tensor.is_floating_point())
+
+
+@pytest.mark.parametrize("method", WRITERS.values(), ids=WRITERS)
+def test_what_is_not_known_before_is_planned_at_its_most(make, watched, method):
+    experiment = make(method=method)
+    expected = plan(experiment)
+    result = run(experiment)
+    steps, tokens = watched
+    for round, planned in enumerate(expected.rounds, start=1):
+        assert steps[round] <= planned.steps
+        assert 0 < tokens[round] <= expected.tokens + expected.tokens_measuring
+    assert 0 < tokens[0] <= expected.tokens_measuring
+    released = json.loads((result.folder / "disclosure.json").read_text())
+    uploaded = sum(row["bytes"] for row in released if row["kind"] == "weights")
+    assert sum(planned.bytes_up for planned in expected.rounds) == uploaded
+
+
+def test_fewfedpit_counts_both_branches_and_every_attempt(make):
+    pit = {"name": "fewfedpit", "keep": 4, "rounds": 3}
+    expected = plan(make(method=pit))
+    assert [site.steps for site in expected.sites] == [3 + 2, 2 + 2]
+    assert expected.tokens == 2 * (6 * 8 * 64 + 3 * 8 * 192)
+    assert [planned.steps for planned in plan(make(method=pit | {"accumulate": True})).rounds] == [9, 13, 17]
+    joint = plan(make(method=pit | {"variant": "fedmit"}))
+    assert [site.steps for site in joint.sites] == [3 + 5, 2 + 4]  # the judge, then both kinds together
+    alone = plan(make(method=pit | {"beta": 0.0, "judge": "global"}))
+    assert [site.steps for site in alone.sites] == [2, 2]
+
+
+def test_sampled_rounds_are_those_of_the_run(make, watched):
+    experiment = make(method={"sites_per_round": 1, "rounds": 5}, evaluation={"memorisation": False, "every": 5})
+    expected = plan(experiment)
+    run(experiment)
+    assert {planned.sites for planned in expected.rounds} == {1}
+    assert {planned.steps for planned in expected.rounds} == {2, 3}
+    assert [planned.steps for planned in expected.rounds] == [watched[0][round] for round in range(1, 6)]
+
+
+def test_nothing_is_written_and_no_weights_are_read(make, llama_folder, tmp_path):
+    bare = tmp_path / "bare"
+    shutil.copytree(llama_folder, bare, ignore=shutil.ignore_patterns("*.safetensors"))
+    before = sorted(tmp_path.rglob("*"))
+    expected = plan(make(model={"name": str(bare)}))
+    assert sorted(tmp_path.rglob("*")) == before
+    assert expected.unknown == []
+    # Two layers, q [32, 32] and v [16, 32], rank 2.
+    assert expected.model.trainable == 2 * 2 * ((32 + 32) + (32 + 16))
+    assert expected.model.trainable == plan(make()).model.trainable
+
+
+def test_sizes_of_the_base(make, llama_folder):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(llama_folder)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    linear = sum(
+        m.weight.numel() for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and n != "lm_head"
+    )
+    found = plan(make(model={"device": "cpu"})).model
+    assert (found.parameters, found.base_bytes) == (count, 4 * count)
+    half = plan(make(model={"dtype": "bfloat16", "quantization": "int8"})).model
+    assert half.base_bytes == 2 * (count - linear) + linear
+    whole = plan(make(model={"trainable": "all", "dtype": "float32"}))
+    assert (whole.model.trainable, whole.model.base_bytes) == (count, 0)
+    assert whole.memory.adapters == 4 * 4 * count  # one slot: weights, gradients, two moments
+
+
+def test_memory_grows_with_the_slots_that_are_used(make):
+    adapter = plan(make()).model.trainable * 4
+    assert plan(make()).memory.adapters == 2 * 4 * adapter  # two sites
+    assert plan(make(run={"slots": 1})).memory.adapters == 4 * adapter
+    assert plan(make(training={"optimizer": "sgd"})).memory.adapters == 2 * 2 * adapter
+    memory = plan(make(model={"device": "cpu"})).memory
+    assert memory.total == memory.libraries + memory.base + memory.adapters + memory.passing
+    one = plan(make(training={"batch_size": 100, "tokens_per_pass": 1000})).memory.passing
+    two = plan(make(training={"batch_size": 100, "tokens_per_pass": 2000})).memory.passing
+    assert one < two
+
+
+def test_records_that_do_not_fit_are_counted(make, tmp_path):
+    long = record("skin", 7) | {"input": "please call the clinic " * 60}
+    endless = record("skin", 8) | {"output": "please call the clinic " * 60}
+    write_lines(tmp_path / "sites" / "skin.jsonl", [record("skin", 0), long, endless])
+    skin = plan(make()).sites[1]
+    assert (skin.records, skin.used, skin.truncated, skin.dropped, skin.steps) == (3, 2, 1, 1, 1)
+
+
+def test_bad_records_are_counted_or_named(make, tmp_path):
+    write_lines(tmp_path / "sites" / "skin.jsonl", [record("skin", 0), {"instruction": "explain"}])
+    assert plan(make(data={"skip_bad": True})).bad == 1
+    with pytest.raises(DataError, match=r"skin\.jsonl:2"):
+        plan(make())
+
+
+def test_a_model_that_is_out_of_reach_leaves_the_rest(make):
+    found = plan(make(model={"name": "nobody/nothing"}))
+    assert found.model is None and found.memory is None and found.disk is None and found.tokens_measuring is None
+    assert len(found.unknown) == 1 and "nobody/nothing" in found.unknown[0]
+    assert [(site.records, site.used) for site in found.sites] == [(size, None) for size in SIZES.values()]
+    assert [(r.sites, r.steps, r.bytes_up) for r in found.rounds] == [(2, 5, None)] * 2
+    assert found.example.startswith("Below is an instruction")
+    assert any("as if every record fitted" in note for note in found.notes)
+
+
+def test_records_that_are_out_of_reach_leave_the_rest(make):
+    hub = {"train": "nobody/nothing", "heldout": None, "heldout_records": 5}
+    found = plan(make(data=hub | {"sites": {"by": "partition", "count": 3}}, method={"sites_per_round": 2}))
+    assert found.sites is None and found.heldout is None and found.bad is None and found.example is None
+    assert len(found.unknown) == 1 and found.unknown[0].startswith("The records: nobody/nothing")
+    adapter = found.model.trainable * 4
+    assert [(r.sites, r.steps, r.bytes_up) for r in found.rounds] == [(2, None, 2 * adapter)] * 2
+    assert found.memory.slots == 2
+    assert {row.verb for row in found.disclosure} == {"train", "memorise"}
+    unsure = plan(make(data=hub | {"sites": {"by": "column", "column": "owner"}}))
+    assert [(r.sites, r.bytes_up) for r in unsure.rounds] == [(None, None)] * 2 and unsure.memory is None
+
+
+def test_mistakes_in_names_are_not_taken_for_a_lack_of_network(make, tmp_path):
+    with pytest.raises(DataError, match="no such folder"):
+        plan(make(data={"train": str(tmp_path / "nowhere")}))
+    with pytest.raises(ModelError, match=r"config\.json is missing"):
+        plan(make(model={"name": str(tmp_path / "nowhere")}))
+    with pytest.raises(ModelError, match=r"no module of the model is called q_prj.*q_proj"):
+        plan(make(lora={"targets": ["q_prj"]}))
+    with pytest.raises(ConfigError, match="template"):
+        plan(make(data={"template": "alpacca"}))
+
+
+def test_a_masked_model_is_refused(make, bert, tokenizer, tmp_path):
+    bert.save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    with pytest.raises(ModelError, match="masked"):
+        plan(make(model={"name": str(tmp_path / "bert")}))
+
+
+def test_clusters_are_stood_in_for_and_the_plan_says_so(make, tmp_path, monkeypatch):
+    monkeypatch.setattr("murmura.experiment.sites.Encoder.encode", lambda *_: pytest.fail("an encoder was loaded"))
+    write_lines(tmp_path / "all.jsonl", [record("heart", number) for number in range(40)])
+    partition = {"by": "partition", "count": 4, "scheme": "dirichlet-equal"}
+    found = plan(make(data={"train": "all.jsonl", "few_shot": {"clusters": 5, "per_cluster": 4}, "sites": partition}))
+    assert sum(site.records for site in found.sites) <= 20
+    assert max(site.records for site in found.sites) - min(site.records for site in found.sites) <= 1
+    assert any("Random vectors stand in" in note for note in found.notes)
+    assert plan(make()).notes == []
+
+
+def test_a_folder_with_a_run_is_noted(make, monkeypatch):
+    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
+    run(make(method={"rounds": 1}, evaluation={"memorisation": False}))
+    assert any("holds a run already" in note for note in plan(make()).notes)
+
+
+def test_the_example_is_public(make, tmp_path):
+    write_data(tmp_path)
+    found = plan(make())
+    assert "kidney" in found.example and found.heldout == HELDOUT
+
+
+def test_pooling_is_disclosed(make):
+    first = plan(make(method={"algorithm": "centralised"})).disclosure[0]
+    assert (first.verb, first.kind, first.messages) == ("(set-up)", "records", sum(SIZES.values()))

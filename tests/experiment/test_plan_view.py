@@ -1,0 +1,67 @@
+"""What a plan looks like."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from murmura.experiment.plan import plan
+from murmura.experiment.plan_view import show
+from tests.experiment.small import write_data
+
+
+def shown(found):
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    show(found, console)
+    return console.file.getvalue()
+
+
+def line(text, name):
+    return next(each for each in text.splitlines() if each.strip().startswith(name))
+
+
+def test_the_figures_are_there(make):
+    text = shown(plan(make(model={"device": "cpu"}, method={"sites_per_round": 1, "rounds": 4})))
+    assert "What the run 'small' would do. Nothing is trained or written." in text
+    assert "FedAvg" in line(text, "method")
+    assert "4; sites in each: 1" in line(text, "rounds")
+    assert "at most 2 to 3 a round" in line(text, "optimiser steps") and "in all" in line(text, "optimiser steps")
+    assert "at most 0 a round by the method" in line(text, "tokens to write")
+    assert "448 parameters a site" in line(text, "trainable")
+    assert "1.79 kB a round, 7.17 kB in all" in line(text, "adapters, down")
+    assert "1.79 kB a round, 7.17 kB in all" in line(text, "adapters, up")
+    for part in ("an estimate", "Python and libraries", "frozen base", "moments", "activations"):
+        assert part in text
+    assert line(text, "heart").split() == ["heart", "6", "6", "0", "0", "3"]
+    assert line(text, "all 2").split() == ["all", "2", "9", "9", "0", "0", "5"]
+    assert line(text, "train ").split()[:2] == ["train", "adapter"]
+    assert "template 'alpaca'" in text and "### Instruction:" in text and "kidney" in text
+    assert "Not known" not in text and "To be noted" not in text
+
+
+def test_what_is_not_known_is_a_dash_and_a_reason(make):
+    text = shown(plan(make(model={"name": "nobody/nothing"})))
+    for name in ("trainable", "adapters, down", "adapters, up", "memory", "disk"):
+        assert line(text, name).split()[-1] == "–"
+    assert line(text, "heart").split() == ["heart", "6", "–", "–", "–", "3"]
+    assert "Not known here" in text and "murmura models fetch nobody/nothing" in " ".join(text.split())
+    assert "To be noted" in text
+
+
+def test_records_out_of_reach_leave_no_table_of_sites(make):
+    hub = {"train": "nobody/nothing", "heldout": None, "heldout_records": 5}
+    text = shown(plan(make(data=hub | {"sites": {"by": "column", "column": "owner"}})))
+    assert "Sites" not in text
+    assert "–" in line(text, "rounds") and "–" in line(text, "optimiser steps")
+
+
+def test_many_sites_and_long_texts_are_cut(make, tmp_path):
+    write_data(tmp_path, {f"clinic-{k:02d}": 1 for k in range(30)})
+    found = plan(make())
+    text = shown(replace(found, example="\n".join(["x" * 300] * 50)))
+    assert "and 12 more" in text and "clinic-19" in text and "clinic-20" not in text
+    assert line(text, "all 32").split()[2:4] == ["39", "39"]
+    assert max(map(len, text.splitlines())) <= 120
+    assert text.count("x" * 50) < 20

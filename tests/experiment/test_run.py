@@ -1,0 +1,196 @@
+"""Whole runs of a tiny model: what they leave behind, and what stops them before they start."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import namedtuple
+from urllib.parse import unquote
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from murmura import Experiment
+from murmura.errors import CheckpointError, ConfigError, DataError, RunError
+from murmura.experiment.run import run
+from murmura.federation.checkpoint import latest
+from tests.experiment.small import SIZES, record, write_data, write_lines
+
+ALGORITHMS = (
+    "fedavg", "fedprox", "scaffold", "fedavgm", "fedadam", "fedyogi", "fedadagrad", "centralised", "local"
+)  # fmt: skip
+
+
+@pytest.fixture
+def quick(make, monkeypatch):
+    """Small experiments whose runs draw no page, which takes longer than all the rest."""
+    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
+    return make
+
+
+def adapter(result, folder="adapter"):
+    return load_file(result.folder / folder / "adapter_model.safetensors")
+
+
+def equal(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_run_leaves_all_its_files(make):
+    experiment = make()
+    result = run(experiment)
+    folder = result.folder
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    assert names == {
+        "config.toml", "environment.json", "sites.json", "metrics.jsonl", "disclosure.json", "summary.json", "adapter",
+        "checkpoint", "report.html",
+    }  # fmt: skip
+    assert Experiment.load(folder / "config.toml") == experiment
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert rows == result.rows
+    assert [row["round"] for row in rows] == [0, 1, 2]
+    assert rows[2]["heldout_loss"] < rows[0]["heldout_loss"]
+    sites = json.loads((folder / "sites.json").read_text())
+    assert {site["site"]: site["used"] for site in sites} == SIZES
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["finished"] and summary["rounds"] == 2 and summary["final"] == rows[-1]
+    assert summary["bytes_up"] == sum(row["bytes_up"] for row in rows) > 0
+    assert "FedAvg" in (folder / "report.html").read_text()
+
+
+def test_peft_loads_the_adapter(quick, llama_folder):
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    result = run(quick())
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(llama_folder), result.folder / "adapter")
+    loaded = {name.replace(".default", ""): tensor for name, tensor in model.state_dict().items() if "lora_" in name}
+    assert equal(loaded, adapter(result))
+    assert any(tensor.abs().max() > 0 for name, tensor in loaded.items() if "lora_B" in name)
+
+
+def test_a_seed_gives_the_same_adapter_again_and_another_seed_another(quick, tmp_path):
+    runs = [
+        run(quick(run={"seed": seed, "folder": str(tmp_path / name)})) for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    ]
+    first, again, other = (adapter(result) for result in runs)
+    assert equal(first, again)
+    assert not equal(first, other)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_runs_and_changes_the_adapter(quick, algorithm):
+    result = run(quick(method={"algorithm": algorithm}, evaluation={"memorisation": False, "every": 2}))
+    assert len(result.rows) == 3
+    folders = [f"sites/{site}" for site in SIZES] if algorithm == "local" else ["adapter"]
+    for folder in folders:
+        assert any(tensor.abs().max() > 0 for name, tensor in adapter(result, folder).items() if "lora_B" in name)
+
+
+def test_a_folder_that_holds_a_run_is_left_as_it_is(quick, monkeypatch):
+    first = run(quick())
+    before = {path: path.stat().st_mtime_ns for path in first.folder.rglob("*")}
+    monkeypatch.setattr("murmura.models.load", lambda *_: pytest.fail("refused only after the model was loaded"))
+    with pytest.raises(CheckpointError, match=r"holds a run already.*--resume.*--overwrite"):
+        run(quick(run={"seed": 1}))
+    assert {path: path.stat().st_mtime_ns for path in first.folder.rglob("*")} == before
+
+
+def test_overwrite_starts_over(quick):
+    first = run(quick())
+    (first.folder / "sites").mkdir()
+    second = run(quick(run={"seed": 1}), overwrite=True)
+    assert not (second.folder / "sites").exists()
+    assert json.loads((second.folder / "summary.json").read_text())["seed"] == 1
+
+
+def test_resume_goes_on_to_more_rounds(quick):
+    run(quick(method={"rounds": 1}, training={"schedule": "constant"}))
+    longer = quick(training={"schedule": "constant"})
+    resumed = run(longer, resume=True)
+    assert [row["round"] for row in resumed.rows] == [0, 1, 2]
+    after = adapter(resumed)
+    assert equal(after, adapter(run(longer, overwrite=True)))
+
+
+def test_resume_of_another_experiment_names_the_key(quick):
+    run(quick(method={"rounds": 1}))
+    with pytest.raises(ConfigError, match=r"lora\.rank is 3, but the run was started with 2"):
+        run(quick(lora={"rank": 3}), resume=True)
+
+
+def test_resume_of_nothing_is_refused(quick):
+    with pytest.raises(ConfigError, match="no run to resume"):
+        run(quick(), resume=True)
+
+
+Disk = namedtuple("Disk", "total used free")
+
+
+def test_a_full_disk_is_refused_before_anything_is_overwritten(quick, monkeypatch):
+    first = run(quick(method={"rounds": 1}))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Disk(10**9, 10**9 - 10**6, 10**6))
+    monkeypatch.setattr("murmura.federation.cohort.train", lambda *_, **__: pytest.fail("trained on a full disk"))
+    with pytest.raises(CheckpointError, match="the disk has 1 MiB left, this run needs 64 MiB"):
+        run(quick(), overwrite=True)
+    assert (first.folder / "summary.json").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_training(quick, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("murmura.federation.cohort.train", lambda *_, **__: pytest.fail("trained for nothing"))
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        run(quick(run={"folder": str(tmp_path / "file" / "run")}))
+
+
+def test_a_loss_that_is_no_number_names_round_site_and_step_and_keeps_the_checkpoint(quick):
+    run(quick(method={"rounds": 1}, training={"schedule": "constant"}))
+    broken = quick(training={"schedule": "constant", "lr": 1e38, "optimizer": "sgd", "clip": 0.0})
+    with pytest.raises(RunError, match=r"round 2, site \w+, step \d+"):
+        run(broken, resume=True)
+    assert [row["round"] for row in run(quick(training={"schedule": "constant"}), resume=True).rows] == [0, 1, 2]
+
+
+def test_a_bad_record_is_named_or_skipped_and_counted(quick, tmp_path):
+    good = [record("skin", number) for number in range(3)]
+    write_lines(tmp_path / "sites" / "skin.jsonl", [good[0], {"instruction": "explain"}, *good[1:]])
+    with pytest.raises(DataError, match=r"skin\.jsonl:2: record without 'output'.*--skip-bad"):
+        run(quick())
+    run(quick(data={"skip_bad": True}, method={"rounds": 1}))
+    sites = json.loads((tmp_path / "run" / "sites.json").read_text())
+    assert [site["records"] for site in sites] == [6, 3]
+
+
+def test_a_record_held_out_and_private_is_refused(quick, tmp_path):
+    write_lines(tmp_path / "heldout.jsonl", [record("skin", 1)])
+    with pytest.raises(DataError, match="1 public records are also private"):
+        run(quick())
+
+
+NAMES = ("a/b", "..", ".", "clinic one", "%", "été")
+
+
+def test_site_names_become_folders_that_stay_inside_the_run(tmp_path, quick):
+    rows = [record("heart", number) | {"owner": name} for name in NAMES for number in range(NAMES.index(name), 12, 6)]
+    write_lines(tmp_path / "all.jsonl", rows)
+    by_owner = {"train": "all.jsonl", "sites": {"by": "column", "column": "owner"}}
+    result = run(quick(data=by_owner, method={"algorithm": "local", "rounds": 1}, evaluation={"memorisation": False}))
+    folders = sorted(path for path in (result.folder / "sites").iterdir())
+    assert sorted(unquote(folder.name) for folder in folders) == sorted(NAMES)
+    assert all((folder / "adapter_model.safetensors").exists() for folder in folders)
+    assert not (tmp_path / "run" / "adapter_model.safetensors").exists()
+
+
+def test_full_parameter_training_leaves_a_model(quick, tmp_path, llama_folder):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    write_data(tmp_path, {"heart": 3, "skin": 2})
+    result = run(quick(model={"trainable": "all"}, method={"rounds": 1}, training={"lr": 1e-3}))
+    model = AutoModelForCausalLM.from_pretrained(result.folder / "model")
+    assert model.config.vocab_size == len(AutoTokenizer.from_pretrained(result.folder / "model"))
+    trained = latest(result.folder / "checkpoint").server["adapter"]
+    assert equal(dict(model.named_parameters()), trained)
+    base = dict(AutoModelForCausalLM.from_pretrained(llama_folder).named_parameters())
+    assert not any(torch.equal(base[name], tensor) for name, tensor in trained.items())
+    assert not (result.folder / "adapter").exists()

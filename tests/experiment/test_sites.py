@@ -1,0 +1,170 @@
+"""From files to sites: who gets which records, and who none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import numpy as np
+import pytest
+
+from murmura.data.config import DataConfig
+from murmura.data.templates import template
+from murmura.errors import DataError
+from murmura.experiment.sites import fit, gather
+from murmura.streams import Stream
+from tests.experiment.small import SIZES, record, write_data, write_lines
+
+STREAM = Stream(0) / "data"
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path)
+    rows = [record("heart", n) | {"owner": f"clinic {n % 3}", "topic": "abcd"[n % 4]} for n in range(24)]
+    write_lines(tmp_path / "all.jsonl", rows)
+
+
+def unused(texts):
+    pytest.fail("texts were embedded for nothing")
+
+
+def gathered(embed=unused, stream=STREAM, pooled=False, **options):
+    return gather(DataConfig.parse({"heldout": "heldout.jsonl"} | options, "test"), stream, embed, pooled=pooled)
+
+
+partitioned = partial(gathered, train="all.jsonl")
+
+
+def sizes(found):
+    return {name: len(records) for name, records in found.groups.items()}
+
+
+def everything(found):
+    return [r for records in found.groups.values() for r in records]
+
+
+def test_one_file_a_site():
+    found = gathered(train="sites")
+    assert sizes(found) == SIZES
+    assert [r.instruction for r in found.groups["skin"]] == [f"explain the skin result {n}" for n in range(3)]
+    assert (len(found.heldout), found.nonmembers, found.bad) == (4, [], 0)
+
+
+def test_a_column_that_names_the_owner():
+    found = partitioned(sites={"by": "column", "column": "owner"})
+    assert sizes(found) == {"clinic 0": 8, "clinic 1": 8, "clinic 2": 8}
+
+
+def test_all_records_pooled():
+    found = gathered(train="sites", pooled=True)
+    assert sizes(found) == {"pooled": 9}
+
+
+def test_one_file_shared_out_at_random():
+    found = partitioned(sites={"by": "partition", "count": 5})
+    assert list(found.groups) == [f"site-{k}" for k in range(5)]
+    assert sorted(sizes(found).values()) == [4, 5, 5, 5, 5]
+    assert len(set(everything(found))) == 24
+    again = partitioned(sites={"by": "partition", "count": 5})
+    other = partitioned(sites={"by": "partition", "count": 5}, stream=Stream(1) / "data")
+    assert found.groups == again.groups != other.groups
+
+
+def test_a_mix_of_labels_drawn_for_each_site(capsys):
+    mixed = {"by": "partition", "count": 3, "scheme": "dirichlet", "alpha": 0.01, "label": "topic"}
+    found = partitioned(sites=mixed)
+    assert len(set(everything(found))) == 24
+    # So small an alpha gives nearly all records of a topic to one site; number % 4 tells the topic.
+    for topic in range(4):
+        owners = Counter(
+            name
+            for name, records in found.groups.items()
+            for r in records
+            if int(r.instruction.split()[-1]) % 4 == topic
+        )
+        assert max(owners.values()) >= 5
+    left_out = 3 - len(found.groups)
+    assert ("are left out" in capsys.readouterr().err) == (left_out > 0)
+
+
+def by_number(texts):
+    """Vectors that put records with numbers below 12 together, and the others."""
+    return np.array([[float(int(text.split()[4]) < 12), 0.0] for text in texts], dtype=np.float32)
+
+
+def test_few_of_each_cluster():
+    few = {"clusters": 2, "per_cluster": 3}
+    found = partitioned(by_number, few_shot=few, sites={"by": "partition", "count": 2})
+    numbers = sorted(int(r.instruction.split()[-1]) for r in everything(found))
+    assert len(numbers) == 6 and sum(number < 12 for number in numbers) == 3
+
+
+def test_clusters_serve_as_labels():
+    sites = {"by": "partition", "count": 2, "scheme": "dirichlet-equal", "alpha": 0.001, "clusters": 2}
+    found = partitioned(by_number, sites=sites)
+    assert sizes(found) == {"site-0": 12, "site-1": 12}
+    for records in found.groups.values():
+        assert len({int(r.instruction.split()[-1]) < 12 for r in records}) == 1
+
+
+def test_held_out_records_taken_out_of_the_sites_own():
+    for options in (
+        {"train": "sites"},
+        {"train": "all.jsonl", "sites": {"by": "column", "column": "owner"}},
+        {"train": "all.jsonl", "sites": {"by": "partition", "count": 3}},
+    ):
+        found = gathered(heldout=None, heldout_records=4, **options)
+        total = 9 if options["train"] == "sites" else 24
+        assert (len(found.heldout), len(everything(found)), found.nonmembers) == (4, total - 4, [])
+        assert not set(found.heldout) & set(everything(found))
+
+
+def test_more_held_out_records_than_there_are_is_refused():
+    with pytest.raises(DataError, match=r"9 records asked of 9 in all\. Lower data\.heldout_records"):
+        gathered(train="sites", heldout=None, heldout_records=9)
+
+
+def test_a_site_that_loses_all_its_records_is_told_of(capsys):
+    found = gathered(train="sites", heldout=None, heldout_records=8)
+    assert len(found.groups) == 1
+    assert "are left out: " in capsys.readouterr().err
+
+
+def test_non_members_are_of_the_sites_kind():
+    found = gathered(train="sites", nonmember_records=2)
+    assert all("kidney" in r.instruction for r in found.heldout)
+    assert len(found.nonmembers) == 2 and not any("kidney" in r.instruction for r in found.nonmembers)
+    assert not set(found.nonmembers) & set(everything(found))
+
+
+def test_held_out_columns_of_their_own_and_fewer_records(tmp_path):
+    rows = [{"instruction": f"reply {n}", "answer": f"come back on day {n}"} for n in range(6)]
+    write_lines(tmp_path / "public.jsonl", rows)
+    found = gathered(train="sites", heldout="public.jsonl", heldout_fields={"output": "answer"}, heldout_records=3)
+    assert len(found.heldout) == 3 and all(r.output.startswith("come back") for r in found.heldout)
+
+
+def test_at_most_so_many_records_a_site():
+    assert sizes(gathered(train="sites", sites={"records": 4})) == {"heart": 4, "skin": 3}
+
+
+def test_records_that_are_public_and_private_are_refused(tmp_path):
+    write_lines(tmp_path / "heldout.jsonl", [record("heart", 1), record("kidney", 1)])
+    with pytest.raises(DataError, match=r"heldout\.jsonl: 1 public records are also private"):
+        gathered(train="sites")
+
+
+def test_what_does_not_fit_is_left_out_and_told_of(tokenizer, tmp_path, capsys):
+    endless = record("skin", 0) | {"output": "please call the clinic " * 60}
+    write_lines(tmp_path / "sites" / "skin.jsonl", [endless])
+    options = DataConfig.parse({"train": "sites", "heldout": "heldout.jsonl", "max_length": 128}, "test")
+    people = fit(gathered(train="sites"), options, template("alpaca"), tokenizer)
+    assert [site.name for site in people.sites] == ["heart"]
+    assert [(r.site, r.used, r.dropped) for r in people.reports] == [("heart", 6, 0), ("skin", 0, 1)]
+    said = capsys.readouterr().err
+    assert "site skin has no record that fits 128 tokens" in said and "1 records do not fit" in said
+    short = options.model_copy(update={"max_length": 16})
+    with pytest.raises(DataError, match="no site has a usable record"):
+        fit(gathered(train="sites"), short, template("alpaca"), tokenizer)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from pydantic import Field
+
+from murmura.config import Section, Source
+from murmura.errors import ConfigError
+
+
+class Inner(Section):
+    """Options inside options."""
+
+    width: int = Field(3, ge=1)
+    """How wide."""
+
+
+class Outer(Section):
+    """Options."""
+
+    name: str
+    """What it is called."""
+    kind: Literal["tall", "flat"] = "tall"
+    source: Source | None = None
+    inner: Inner = Inner()
+    spare: Inner | None = None
+
+
+def refused(table):
+    with pytest.raises(ConfigError) as caught:
+        Outer.parse(table, "my.toml")
+    return str(caught.value)
+
+
+def test_a_section_reads_a_table_and_cannot_be_changed():
+    outer = Outer.parse({"name": "x", "inner": {"width": 5}}, "my.toml")
+    assert (outer.name, outer.kind, outer.inner.width, outer.spare) == ("x", "tall", 5, None)
+    with pytest.raises(ValueError, match="frozen"):
+        outer.name = "y"
+
+
+def test_the_line_under_an_option_is_its_description():
+    assert Outer.model_fields["name"].description == "What it is called."
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"nam": "x"}, "my.toml: unknown key 'nam'. Did you mean 'name'?"),
+        ({"name": "x", "zzz": 1}, "unknown key 'zzz'. Valid: inner, kind, name, source, spare."),
+        ({"name": "x", "inner": {"widht": 5}}, "unknown key 'inner.widht'. Did you mean 'width'?"),
+        ({"name": "x", "spare": {"widht": 5}}, "unknown key 'spare.widht'. Did you mean 'width'?"),
+        ({}, "my.toml: 'name' is missing. Add it."),
+        ({"name": "x", "inner": {"width": "wide"}}, "'inner.width' = 'wide': Input should be a valid integer"),
+        ({"name": "x", "inner": {"width": 0}}, "'inner.width' = 0: Input should be greater than or equal to 1"),
+        ({"name": "x", "kind": "round"}, "'kind' = 'round': Input should be 'tall' or 'flat'"),
+        ({"name": "x", "inner": 5}, "'inner' = 5: Input should be"),
+        ({"name": 5}, "'name' = 5: Input should be a valid string"),
+    ],
+)
+def test_what_is_wrong_is_named(table, message):
+    assert message in refused(table)
+
+
+def test_paths_are_relative_to_the_file_that_names_them(tmp_path):
+    (tmp_path / "here.jsonl").write_text("")
+
+    def source(text):
+        return Outer.parse({"name": "x", "source": text}, "my.toml", base=tmp_path).source
+
+    assert source("here.jsonl") == str((tmp_path / "here.jsonl").resolve())
+    assert source("owner/name") == "owner/name"  # not on this disk: left as it is
+    absolute = str(Path("/", "somewhere", "else.jsonl"))
+    assert source(absolute) == absolute
+    assert Outer.parse({"name": "x", "source": "here.jsonl"}, "my.toml").source == "here.jsonl"
