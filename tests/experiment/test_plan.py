@@ -113,6 +113,7 @@ def test_what_is_not_known_before_is_planned_at_its_most(make, watched, method):
     released = json.loads((result.folder / "disclosure.json").read_text())
     uploaded = sum(row["bytes"] for row in released if row["kind"] == "weights")
     assert sum(planned.bytes_up for planned in expected.rounds) == uploaded
+    assert {(row.verb, row.field) for row in expected.disclosure} == {(row["verb"], row["field"]) for row in released}
 
 
 def test_fewfedpit_counts_both_branches_and_every_attempt(make):

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from murmura import Experiment
 from murmura.errors import CheckpointError, ConfigError, DataError, RunError
+from murmura.experiment.run import _folder_name as folder_name
 from murmura.experiment.run import run
 from murmura.federation.checkpoint import latest
 from tests.experiment.small import SIZES, record, write_data, write_lines
@@ -180,6 +181,14 @@ def test_site_names_become_folders_that_stay_inside_the_run(tmp_path, quick):
     assert sorted(unquote(folder.name) for folder in folders) == sorted(NAMES)
     assert all((folder / "adapter_model.safetensors").exists() for folder in folders)
     assert not (tmp_path / "run" / "adapter_model.safetensors").exists()
+
+
+def test_no_site_name_leads_out_of_its_folder():
+    names = [*NAMES, "", "...", "%2E", "/", "a%2Fb", "../../a", "a\\b"]
+    folders = [folder_name(name) for name in names]
+    assert len(set(folders)) == len(names)
+    assert all(folder.strip(".") and "/" not in folder and "\\" not in folder for folder in folders)
+    assert [unquote(folder) for folder in folders if folder != "%"] == [name for name in names if name]
 
 
 def test_full_parameter_training_leaves_a_model(quick, tmp_path, llama_folder):

@@ -46,6 +46,7 @@ def built(make):
 @pytest.fixture
 def in_chunks_of_three(monkeypatch):
     monkeypatch.setattr(head_module, "_CHUNK", 3)
+    monkeypatch.setattr(head_module, "_BLOCK", 40)  # logits; two rows of the smallest head here
 
 
 def loss_and_gradient(function, hidden):
@@ -65,6 +66,24 @@ def test_frozen_head_loss_is_cross_entropy(in_chunks_of_three, bias, tokens):
     theirs, their_gradient = loss_and_gradient(lambda h: F.cross_entropy(head(h), targets, reduction="none"), hidden)
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(our_gradient, their_gradient)
+
+
+def test_weighted_losses(in_chunks_of_three):
+    torch.manual_seed(0)
+    head = nn.Linear(8, 20).requires_grad_(False)
+    hidden, targets, weights = torch.randn(10, 8), torch.randint(0, 20, (10,)), torch.rand(10)
+    ours = loss_and_gradient(lambda h: _FrozenHeadLoss.apply(h, head, targets, weights), hidden)
+    theirs = loss_and_gradient(lambda h: weights * F.cross_entropy(head(h), targets, reduction="none"), hidden)
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("make", [gemma2, phi])
+def test_weights_of_rows(make):
+    model, (ids, labels), weights = built(make), collate(items(3), CPU), torch.tensor([0.0, 1.0, 2.5])
+    plain, rows = Head(model).token_nll(ids, labels)
+    weighted, same = Head(model).token_nll(ids, labels, weights)
+    assert torch.equal(same, rows)
+    torch.testing.assert_close(weighted, plain * weights[rows])
 
 
 def test_frozen_head_loss_of_a_half_precision_head():

@@ -1,8 +1,8 @@
 """Token losses with logits at label positions only.
 
-The output head is a fifth of a small model's work, and its logits are the largest tensors of a step. The head is frozen,
-so the backward pass needs no logits once their gradient has gone through it: the gradient with respect to the hidden
-states is formed part by part in the forward pass, and the logits are dropped.
+The output head is a fifth of a small model's work, and its logits are the largest tensors of a step. The head is
+frozen, so the backward pass needs no logits once their gradient has gone through it: the gradient with respect to the
+hidden states is formed part by part in the forward pass, and the logits are dropped.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Head:
             ids: int64 [rows, length], right-padded. For a decoder no attention mask is needed: a causal row never
                 looks at the padding to its right. A masked model gets a mask over ``labels`` != -1 (see ``collate``).
             labels: int64 [rows, length]; the token to predict at its own position, -100 for none, -1 for padding.
-            weights: float32 [rows], a factor on the losses of each row. To weight them here and not afterwards gives the
-                bits that a mean loss has.
+            weights: float32 [rows], a factor on the losses of each row. To weight them here and not afterwards gives
+                the bits that a mean loss has.
 
         Returns:
             float32 [n] losses in nats, differentiable, and int64 [n] row of each.

@@ -58,6 +58,14 @@ def test_both_engines_give_the_same(tokenizer, tmp_path, algorithm):
         assert ours["heldout_loss"] == pytest.approx(theirs["heldout_loss"], abs=1e-5)
 
 
+def test_all_parameters_on_both_engines(tokenizer, tmp_path):
+    local = lead(tokenizer, fedit("scaffold"), tmp_path / "local", lora=None)
+    wire = lead(tokenizer, fedit("scaffold"), tmp_path / "wire", lora=None, engine=LoopbackEngine)
+    assert "model.embed_tokens.weight" in local.server.adapter
+    assert_close_outcomes(outcome(wire), outcome(local))
+    assert local.server.rows[2]["heldout_loss"] < local.server.rows[0]["heldout_loss"]
+
+
 @pytest.mark.parametrize("slots", [1, 2])
 def test_results_do_not_depend_on_the_number_of_slots(tokenizer, tmp_path, slots):
     few = lead(tokenizer, fedit("scaffold"), tmp_path / "few", slots=slots)

@@ -22,6 +22,7 @@ _LABELS = {
     "fedyogi": "FedYogi", "fedadagrad": "FedAdagrad", "centralised": "Centralised", "local": "Local only",
 }  # fmt: skip
 
+
 class FedIT(Method):
     """FedAvg and what differs from it in one line, the centralised upper bound and the local lower bound."""
 
