@@ -171,9 +171,7 @@ def in_words(work: Work, options: argparse.Namespace) -> str:
 
 
 def middle(found: Sequence[Figures]) -> Figures:
-    return Figures(
-        median(f.wall for f in found), median(f.round for f in found), int(median(f.memory for f in found))
-    )
+    return Figures(median(f.wall for f in found), median(f.round for f in found), int(median(f.memory for f in found)))
 
 
 def show(figures: Figures) -> str:

@@ -68,6 +68,12 @@ def test_a_folder_comes_back_as_it_was_saved(llama, tmp_path):
     assert "model.layers.0.mlp.down_proj" in config["target_modules"]
 
 
+def test_whoever_may_read_the_folder_may_read_the_weights(tmp_path):
+    save_peft(tmp_path, pair(0), LoraSpec(rank=3), "tiny")
+    modes = {(tmp_path / name).stat().st_mode for name in ("adapter_config.json", "adapter_model.safetensors")}
+    assert len(modes) == 1
+
+
 def test_folders_that_hold_no_plain_lora(tmp_path):
     with pytest.raises(ModelError, match=r"no adapter_config.json"):
         load_peft(tmp_path)

@@ -62,7 +62,7 @@ def save_peft(
         task_type: PEFT's name of the task; masked models have none ("").
     """
     from peft import LoraConfig
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     folder.mkdir(parents=True, exist_ok=True)
     modules = sorted({name.removeprefix(PEFT_PREFIX).rsplit(".lora_", 1)[0] for name in state})
@@ -79,7 +79,9 @@ def save_peft(
         inference_mode=True,
     )
     config.save_pretrained(str(folder))
-    save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "adapter_model.safetensors")
+    packed = save({name: tensor.contiguous() for name, tensor in state.items()})
+    # Not save_file, which makes files that only their owner can read.
+    (folder / "adapter_model.safetensors").write_bytes(packed)
 
 
 def load_peft(folder: Path) -> tuple[State, LoraSpec]:
