@@ -4,10 +4,10 @@
     python studies/fewfedpit_medical.py --data FOLDER --out runs/medical --scale full    # for a GPU
 
 FOLDER holds ``medical_icliniq.jsonl`` (private; questions of patients, which share one instruction, so the question
-itself is taken as the instruction) and ``medical_medinstruct_test.jsonl`` (held out). Ten sites get 20 records each: 100
-k-means clusters, up to 3 records of each, shared out with Dirichlet(1.0) in FedNLP's equal-size form, 20 kept by each
-site. Runs that are finished are kept, unfinished ones are resumed, so the command may be stopped and given again. It ends
-with the table.
+itself is taken as the instruction) and ``medical_medinstruct_test.jsonl`` (held out). Ten sites get 20 records each:
+100 k-means clusters, up to 3 records of each, shared out with Dirichlet(1.0) in FedNLP's equal-size form, 20 kept by
+each site. Runs that are finished are kept, unfinished ones are resumed, so the command may be stopped and given again.
+It ends with the table.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ SCALES = {
 
 
 def main() -> None:
+    """Run what is missing and print the table after every run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the two JSONL files")
     parser.add_argument("--out", type=Path, required=True, help="where runs are kept")
@@ -124,10 +125,13 @@ def experiment(out: Path, folder: Path, arm: str, seed: int, model: str, scale: 
             "sites": {"by": "partition", "count": 10, "scheme": "dirichlet-equal", "alpha": 1.0, "records": 20},
         },
         "training": {
-            "lr": 2e-3, "batch_size": scale.batch_size, "epochs": scale.epochs, "precision": "bfloat16", "tokens_per_pass": 2048,
+            "lr": 2e-3, "batch_size": scale.batch_size, "epochs": scale.epochs, "precision": "bfloat16",
+            "tokens_per_pass": 2048,
         },
         "method": method,
-        "evaluation": {"every": scale.rounds if scale.rounds < 5 else 1, "sample": scale.sample, "uploads": scale.uploads},
+        "evaluation": {
+            "every": scale.rounds if scale.rounds < 5 else 1, "sample": scale.sample, "uploads": scale.uploads,
+        },
     }  # fmt: skip
 
 

@@ -26,8 +26,8 @@ def run(
     The run is kept in the folder that the file names: run.folder, or runs/NAME.
     Stop it at any time with Ctrl-C, and go on with --resume.
     """
-    # Torch's threads wait for each other by spinning. Where another process has one of the cores, each wait then costs a
-    # slice of time: a first evaluation on two cores, one of them taken, took 263 s spinning and 38 s sleeping. The
+    # Torch's threads wait for each other by spinning. Where another process has one of the cores, each wait then costs
+    # a slice of time: a first evaluation on two cores, one of them taken, took 263 s spinning and 38 s sleeping. The
     # OpenMP runtime reads this when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from murmura.experiment import Experiment
