@@ -143,6 +143,7 @@ def once(way: str, work: Work, folder: Path) -> Figures:
         "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PYTHONPATH": python_path(), "HF_HUB_OFFLINE": "1",
         "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0",
         "FLWR_HOME": str(folder / "flower"),
+        "OMP_WAIT_POLICY": "PASSIVE",  # as `murmura run` sets it; for all ways, so that a busy core disturbs none more
     }  # fmt: skip
     program = [sys.executable, str(HERE / WAYS[way][0]), str(folder / "work.json"), str(out)]
     cost = measure(program, environment, out / "log")

@@ -1,0 +1,100 @@
+"""The benchmarks run, on a tiny model, and print their ratios; how fast anything is, no test asks."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import murmura
+
+BENCH = Path(__file__).parents[1] / "bench"
+
+
+def bench(name, *options):
+    environment = {**os.environ, "PYTHONPATH": str(Path(murmura.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, str(BENCH / name), *options], capture_output=True, text=True, env=environment, timeout=240
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def work(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module("work")
+
+
+def test_cohort_measures_and_compares():
+    printed = bench(
+        "cohort.py", "--random", "tiny", "--repeats", "1", "--ways", "b,c", "--sites", "3", "--length", "16"
+    )
+    assert re.search(r"\(c\) against \(b\) +\d+\.\d+x faster +\d+\.\d+x faster +\d+\.\d+x memory", printed)
+    far = re.search(r"final adapters of \(c\) and \(b\): largest difference (\S+), the same", printed)
+    assert far, printed
+    assert float(far[1]) < 1e-4
+
+
+def test_without_flower_its_way_is_left_out_and_named(monkeypatch, capsys, work):
+    cohort = importlib.import_module("cohort")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert cohort.available(["a", "b", "c"]) == ["b", "c"]
+    assert "pip install 'murmura[flower-bench]'" in capsys.readouterr().out
+
+
+def test_adapters_that_differ_are_an_error(capsys, work, tmp_path):
+    import torch
+    from safetensors.torch import save_file
+
+    cohort = importlib.import_module("cohort")
+    for way, value in (("b", 1.0), ("c", 1.001)):
+        (tmp_path / way).mkdir()
+        save_file({"x": torch.tensor([value])}, tmp_path / way / "adapter.safetensors")
+    assert cohort.print_differences(["b", "c"], tmp_path, strict=True) == 1
+    assert "NOT the same" in capsys.readouterr().out
+
+
+def test_a_program_that_fails_is_an_error_with_its_last_words(work, tmp_path):
+    measure = importlib.import_module("measure")
+    with pytest.raises(measure.ProgramFailedError, match="out of luck"):
+        measure.measure([sys.executable, "-c", "raise SystemExit('out of luck')"], {}, tmp_path / "log")
+
+
+def test_memory_is_that_of_all_processes(work, tmp_path):
+    measure = importlib.import_module("measure")
+    hold = "import time; x = bytearray(60_000_000); x[::4096] = b'1' * len(x[::4096]); time.sleep(1.5)"
+    both = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {hold!r}]); {hold}; p.wait()"
+    cost = measure.measure([sys.executable, "-c", both], {}, tmp_path / "log")
+    assert cost.wall > 1.5
+    assert cost.memory > (120e6 if measure.HAS_PSS else 60e6)
+
+
+def test_half_labelled_and_the_same_each_time(work):
+    shape = {"sites": 1, "rounds": 1, "steps": 1, "batch": 2, "length": 6, "cores": 1, "actors": 1, "order": []}
+    half = work.Work(
+        model="", vocabulary=9, labelled=3, device="cpu", dtype="float32", tokens_per_pass=1, **shape
+    )  # fmt: skip
+    records = half.records(0, 0)
+    assert (half.labels(records) == -100).tolist() == [[True] * 3 + [False] * 3] * 2
+    assert records.tolist() == half.records(0, 0).tolist() != half.records(1, 0).tolist()
+
+
+@pytest.mark.parametrize("hidden", [128, 100])
+def test_a_wider_shape_keeps_its_proportions(work, hidden):
+    shapes = importlib.import_module("shapes")
+    if hidden % 32:
+        with pytest.raises(ValueError, match="multiple of 32"):
+            shapes.shape("tiny", hidden=hidden)
+    else:
+        assert shapes.shape("tiny", layers=3, hidden=hidden) == shapes.Shape(3, 128, 256, 8, 4, 512)
+
+
+def test_sites_prints_its_ratio():
+    printed = bench("sites.py", "--many", "12", "--few", "3", "--rounds", "1")
+    assert re.search(r"peak memory of 12 sites / 3 sites: \d+\.\d\d", printed)
