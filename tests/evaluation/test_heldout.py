@@ -25,7 +25,7 @@ def adapters(bench, count):
 
 def test_the_loss_is_the_mean_over_all_tokens_of_all_records(bench):
     states = adapters(bench, 3)
-    found = evaluate(bench, states)
+    found, _ = evaluate(bench, states)
     items = [bench.encode(record) for record in bench.heldout]
     for state, result in zip(states, found, strict=True):
         bench.bank.load([state])
@@ -36,10 +36,17 @@ def test_the_loss_is_the_mean_over_all_tokens_of_all_records(bench):
 
 def test_answers_are_those_of_a_sample(bench):
     states = adapters(bench, 2)
-    found = evaluate(bench, states)
+    found, _ = evaluate(bench, states)
     sample = continuations(bench, states, [bench.heldout[:2]] * 2, "answers")
     assert [(f.rouge, f.nonmember) for f in found] == [(s.rouge, s) for s in sample]
     assert [s.records for s in sample] == [2, 2]
+
+
+def test_uploads_continue_the_nonmembers_alone(bench):
+    states = adapters(bench, 3)
+    [found], written = evaluate(bench, states[:1], states[1:])
+    assert [found] == evaluate(bench, states[:1])[0]
+    assert written == continuations(bench, states[1:], [bench.nonmembers[:2]] * 2, "answers")
 
 
 def scripted(bench, monkeypatch, texts):
@@ -94,6 +101,6 @@ def test_non_members_of_their_own_kind_are_continued_beside_the_held_out_records
     """Held-out records may be easier than the sites' own; then other records stand for what nobody trained on."""
     bench.nonmembers = bench.heldout[::-1]
     states = adapters(bench, 1)
-    [found] = evaluate(bench, states)
+    [found], _ = evaluate(bench, states)
     expected = continuations(bench, states * 2, [bench.heldout[:2], bench.nonmembers[:2]], "")
     assert (found.rouge, found.nonmember) == (expected[0].rouge, expected[1])

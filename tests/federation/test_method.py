@@ -76,6 +76,16 @@ def test_memorise_attacks_as_many_records_as_there_are(cohort):
     assert answers(cohort, "memorise", adapter=adapter, records=3) == found  # the same records each time
 
 
+def test_memorise_attacks_uploads_beside_the_global_adapter(cohort):
+    adapter, upload = (random_state(cohort.workbench.bank, seed, scale=1.0) for seed in (0, 1))
+    alone = [answers(cohort, "memorise", adapter=a, records=2)["site-0"] for a in (adapter, upload)]
+    each = {"site-0": {"upload": upload, "upload_records": 2}, "site-1": {"records": 0}}
+    ask = Ask("memorise", 1, {"adapter": adapter, "records": 2}, each)
+    one, two = Base(None).memorise(cohort, ask)
+    assert one.fields == alone[0] | {f"upload_{name}": value for name, value in alone[1].items()}
+    assert two.fields == {}
+
+
 def test_memorise_takes_the_sites_own_adapter_where_none_is_sent(cohort):
     one, other = (random_state(cohort.workbench.bank, seed, scale=1.0) for seed in (0, 1))
     for site, adapter in zip(cohort.sites, (one, other), strict=True):
@@ -91,7 +101,7 @@ def test_assess_measures_personal_adapters(cohort):
     for site, adapter in zip(cohort.sites, adapters, strict=True):
         site.store["adapter"] = adapter
     found = answers(cohort, "assess")
-    expected = [evaluate(cohort.workbench, [adapter])[0] for adapter in adapters]
+    expected = [evaluate(cohort.workbench, [adapter])[0][0] for adapter in adapters]
     losses = [fields["heldout_loss"] for fields in found.values()]
     assert losses == pytest.approx([e.loss for e in expected], abs=1e-5)
     assert losses[0] != pytest.approx(losses[1], abs=1e-4)

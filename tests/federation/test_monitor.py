@@ -21,6 +21,7 @@ from murmura.streams import Stream
 from tests.federation.world import Scripted
 
 GLOBAL = {"w": torch.zeros(1)}
+FIGURES = ("rouge", "exact", "prefix", "records")
 
 
 class Nothing(Method):
@@ -49,16 +50,12 @@ def calls(monkeypatch):
     """What the monitor itself evaluates: figures that tell the adapters apart."""
     made = []
 
-    def evaluate(workbench, adapters):
-        made.append(("evaluate", len(adapters)))
-        return [HeldOut(2.0, 0.2, Continuations(0.2, 0.0, 1.0, 6)) for _ in adapters]
-
-    def attack(workbench, adapters, records):
-        made.append(("attack", [len(shard) for shard in records]))
-        return [Continuations(0.01 * adapter["w"].item(), 0.0, 0.0, 1) for adapter in adapters]
+    def evaluate(workbench, adapters, uploads):
+        made.append((len(adapters), len(uploads)))
+        found = [HeldOut(2.0, 0.2, Continuations(0.2, 0.0, 1.0, 6)) for _ in adapters]
+        return found, [Continuations(0.01 * adapter["w"].item(), 0.0, 0.0, 1) for adapter in uploads]
 
     monkeypatch.setattr(module, "evaluate", evaluate)
-    monkeypatch.setattr(module, "attack", attack)
     return made
 
 
@@ -68,10 +65,14 @@ def monitor_of(**options):
 
 def memorises(site, ask):
     """An answer in which an adapter's number is its ROUGE-L in hundredths, and site c has one record only."""
-    payload = ask.payload(site)
-    rouge = 0.5 if "adapter" not in payload else 0.01 * payload["adapter"]["w"].item() + (0.9 if site == "c" else 0.3)
-    records = min(payload["records"], 1) if site == "c" else payload["records"]
-    return Reply(site, {"rouge": rouge, "exact": 0.0, "prefix": 2.0, "records": records})
+    payload, fields = ask.payload(site), {}
+    for prefix, adapter in (("", payload.get("adapter")), ("upload_", payload.get("upload"))):
+        if not payload.get(f"{prefix}records"):
+            continue
+        rouge = 0.5 if adapter is None else 0.01 * adapter["w"].item() + (0.9 if site == "c" else 0.3)
+        records = min(payload[f"{prefix}records"], 1) if site == "c" else payload[f"{prefix}records"]
+        fields |= {f"{prefix}{n}": v for n, v in zip(FIGURES, (rouge, 0.0, 2.0, records), strict=True)}
+    return Reply(site, fields)
 
 
 def test_leakage_is_members_less_others(calls):
@@ -82,7 +83,7 @@ def test_leakage_is_members_less_others(calls):
     assert figures["leakage"] == pytest.approx(figures["member_rouge"] - 0.2)
     assert (figures["heldout_loss"], figures["member_prefix"], figures["nonmember_prefix"]) == (2.0, 2.0, 1.0)
     assert "upload_member_rouge" not in figures
-    assert calls == [("evaluate", 1)]
+    assert calls == [(1, 0)]
 
 
 def test_leakage_of_uploads(calls):
@@ -95,9 +96,23 @@ def test_leakage_of_uploads(calls):
     assert figures["upload_nonmember_rouge"] == pytest.approx(0.15)
     assert figures["upload_leakage"] == pytest.approx(0.45 - 0.15)
     ask, sites = fleet.engine.asked[-1]
-    assert sites == ["a", "b"]  # each is attacked with its own records, at the site
-    assert [ask.payload(site)["records"] for site in sites] == [3, 3]
-    assert calls == [("evaluate", 1), ("attack", [6, 6])]  # answers only: no loss is needed of uploads
+    assert sites == ["a", "b", "c"]  # one ask for both attacks
+    given = [ask.payload(site) for site in sites]
+    assert [p.get("upload_records") for p in given] == [3, 3, None]
+    # Each upload goes back to its own site and no other.
+    assert [p["upload"]["w"].item() for p in given[:2]] == [10, 20]
+    assert calls == [(1, 2)]
+
+
+def test_a_site_whose_upload_alone_is_attacked_gets_no_global_adapter(calls):
+    monitor, fleet = monitor_of(uploads=3, sample=1), fleet_of(memorises)
+    monitor.begin(1)
+    for site in fleet.sites:
+        monitor.hear(upload(site, 10))
+    monitor.measure(GLOBAL, fleet)
+    ask, sites = fleet.engine.asked[-1]
+    assert sorted(ask.payload(site)["records"] for site in sites) == [0, 0, 1]
+    assert sum("adapter" in ask.payload(site) for site in sites) == 1
 
 
 def test_personal_adapters_are_measured_where_they_are(calls):
@@ -129,7 +144,7 @@ def test_sites_that_are_gone_leave_figures_empty(calls):
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_stops_the_run(monkeypatch, loss):
     found = HeldOut(loss, 0.0, Continuations(0.0, 0.0, 0.0, 1))
-    monkeypatch.setattr(module, "evaluate", lambda workbench, adapters: [found])
+    monkeypatch.setattr(module, "evaluate", lambda workbench, adapters, uploads: ([found], []))
     fleet = fleet_of(memorises)
     fleet.round = 5
     with pytest.raises(RunError, match="held-out loss is not a finite number") as error:

@@ -68,9 +68,12 @@ def _means(rows: Sequence[tuple[float, bool, int]]) -> Continuations:
     return Continuations(rouge, exact, prefix, len(rows))
 
 
-def evaluate(workbench: Workbench, adapters: Sequence[State]) -> list[HeldOut]:
+def evaluate(
+    workbench: Workbench, adapters: Sequence[State], uploads: Sequence[State] = ()
+) -> tuple[list[HeldOut], list[Continuations]]:
     """For each adapter: loss over all held-out records, and continuations of the first ``workbench.sample`` of them and
-    of the non-members."""
+    of the non-members. For each upload: continuations of the non-members alone. All are written in shared batches.
+    """
     with phase("evaluate"):
         items = workbench.encode_fitting(workbench.heldout)
         flat = [adapter for adapter in adapters for _ in items]
@@ -78,11 +81,13 @@ def evaluate(workbench: Workbench, adapters: Sequence[State]) -> list[HeldOut]:
         # Where the held-out records are the non-members too they are continued once.
         kinds = [workbench.heldout] + ([workbench.nonmembers] if workbench.nonmembers is not workbench.heldout else [])
         samples = [kind[: workbench.sample] for _ in adapters for kind in kinds]
-        found = continuations(workbench, [a for a in adapters for _ in kinds], samples, "held-out answers")
+        samples += [workbench.nonmembers[: workbench.sample] for _ in uploads]
+        writers = [a for a in adapters for _ in kinds] + list(uploads)
+        found = continuations(workbench, writers, samples, "held-out answers")
     results = []
     for k in range(len(adapters)):
         own = scores[k * len(items) : (k + 1) * len(items)]
         loss = sum(s.nll for s in own) / sum(s.tokens for s in own)
         written = found[k * len(kinds) : (k + 1) * len(kinds)]
         results.append(HeldOut(loss, written[0].rouge, written[-1]))
-    return results
+    return results, found[len(adapters) * len(kinds) :]

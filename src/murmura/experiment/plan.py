@@ -235,10 +235,13 @@ def _tokens_measuring(
     if not config.memorisation:
         return tokens
     tokens += sum(private[: config.sample])
-    uploaded = any("adapter" in method.releases(verb) for verb in method.verbs())
-    uploads = min(config.uploads, cohort) if uploaded else 0
+    uploads = min(config.uploads, cohort) if _attacks_uploads(experiment, method) else 0
     attacked = -(-config.sample // uploads) * uploads if uploads else 0
     return tokens + uploads * (nonmembers or heldout) + sum(private[:attacked])
+
+
+def _attacks_uploads(experiment: Experiment, method: Method) -> bool:
+    return bool(experiment.evaluation.uploads) and any("adapter" in method.releases(verb) for verb in method.verbs())
 
 
 def _lengths(records: Sequence[Instruction], tokenizer: Any) -> list[int]:
@@ -258,6 +261,7 @@ def _disclosure(experiment: Experiment, method: Method, records: int) -> list[Di
         Disclosure(verb, name, r.kind, r.what, r.protection, r.note.format(config=method.config))
         for verb in [*method.verbs(), *measuring]
         for name, r in method.releases(verb).items()
+        if not (verb == "memorise" and name.startswith("upload_")) or _attacks_uploads(experiment, method)
     ]
     return [*(Disclosure(**row) for row in ledger.table()), *declared]
 

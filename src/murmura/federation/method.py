@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from murmura.audit.memorisation import attack
@@ -13,7 +14,7 @@ from murmura.federation.ledger import Metric, Release
 from murmura.federation.messages import Ask, Reply
 
 if TYPE_CHECKING:
-    from murmura.federation.cohort import Cohort
+    from murmura.federation.cohort import Cohort, Site
     from murmura.federation.fleet import Fleet
     from murmura.federation.server import Server
 
@@ -106,23 +107,36 @@ class Method(ABC):
             "exact": Metric("share of own records continued word for word"),
             "prefix": Metric("mean tokens of own records continued word for word"),
             "records": Metric("records attacked"),
+            "upload_rouge": Metric("the same ROUGE-L by the site's own upload"),
+            "upload_exact": Metric("the same share by the site's own upload"),
+            "upload_prefix": Metric("the same tokens by the site's own upload"),
+            "upload_records": Metric("records attacked by the site's own upload"),
         }
     )
     def memorise(self, cohort: Cohort, ask: Ask) -> list[Reply]:
-        """Attack an adapter with the site's own records: does it complete them?
+        """Attack adapters with the site's own records: do they complete them?
 
-        ``adapter`` is the server's, the site's own upload, or left out for the personal one in the site's store.
+        ``adapter`` is the server's, or left out for the personal one in the site's store; it is attacked with
+        ``records`` records. ``upload``, where it is given, is the site's own of this round, attacked with
+        ``upload_records``. All sites' attacks share batches.
         """
-        adapters = cohort.given(ask, "adapter", default=lambda site: site.store.get("adapter"))
+        jobs: list[tuple[Site, str, Any, int]] = []
+        for site in cohort.sites:
+            given = ask.payload(site.name)
+            adapter = given["adapter"] if "adapter" in given else site.store.get("adapter")
+            jobs.append((site, "", adapter, given["records"]))
+            if "upload" in given:
+                jobs.append((site, "upload_", given["upload"], given["upload_records"]))
+        jobs = [job for job in jobs if job[3]]
         chosen = [
             (cohort.stream / "memorise" / site.name).python().sample(site.records, min(count, site.size))
-            for site, count in zip(cohort.sites, cohort.given(ask, "records"), strict=True)
+            for site, _, _, count in jobs
         ]
-        found = attack(cohort.workbench, adapters, chosen)
-        return cohort.reply(
-            rouge=[f.rouge for f in found], exact=[f.exact for f in found], prefix=[f.prefix for f in found],
-            records=[f.records for f in found],
-        )  # fmt: skip
+        found = attack(cohort.workbench, [adapter for _, _, adapter, _ in jobs], chosen)
+        fields: dict[str, dict[str, Any]] = {site.name: {} for site in cohort.sites}
+        for (site, prefix, _, _), figures in zip(jobs, found, strict=True):
+            fields[site.name] |= {f"{prefix}{name}": value for name, value in asdict(figures).items()}
+        return [Reply(name, figures) for name, figures in fields.items()]
 
     @verb(
         releases={
@@ -133,7 +147,7 @@ class Method(ABC):
     )
     def assess(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Evaluate each site's personal adapter on the public held-out records."""
-        found = evaluate(cohort.workbench, [site.store["adapter"] for site in cohort.sites])
+        found, _ = evaluate(cohort.workbench, [site.store["adapter"] for site in cohort.sites])
         return cohort.reply(
             heldout_loss=[f.loss for f in found], heldout_rouge=[f.rouge for f in found],
             nonmember=[[f.nonmember.rouge, f.nonmember.exact, f.nonmember.prefix] for f in found],

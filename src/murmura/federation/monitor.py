@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from murmura.audit.memorisation import attack
 from murmura.errors import RunError
 from murmura.evaluation.config import EvaluationConfig
 from murmura.evaluation.heldout import evaluate
@@ -63,7 +62,8 @@ class Monitor:
         Raises:
             RunError: the held-out loss is not finite.
         """
-        figures = self._personal_utility(fleet, personal) if personal else self._utility(adapter)
+        uploads = {} if personal or not self.config.memorisation else self._uploads
+        figures = self._personal_utility(fleet, personal) if personal else self._utility(adapter, uploads)
         loss = figures["heldout_loss"]
         if loss is not None and not math.isfinite(loss):
             raise RunError(
@@ -71,18 +71,21 @@ class Monitor:
             )
         if self.config.memorisation:
             members = _spread(personal or fleet.sites, self.config.sample, (self.stream / "members").python())
-            figures |= self._attack(fleet, members, {}, {} if personal else {"adapter": adapter}, "member")
+            figures |= self._attack(fleet, members, {} if personal else {"adapter": adapter}, uploads)
             figures["leakage"] = _minus(figures["member_rouge"], figures["nonmember_rouge"])
-            if self._uploads:
-                figures |= self._upload_leakage(fleet)
+            if uploads:
+                reference = figures["upload_nonmember_rouge"]
+                figures["upload_leakage"] = _minus(figures["upload_member_rouge"], reference)
         return figures
 
-    def _utility(self, adapter: State) -> Figures:
-        found = evaluate(self.workbench, [adapter])[0]
-        return {
+    def _utility(self, adapter: State, uploads: Mapping[str, State]) -> Figures:
+        """The global adapter's figures, and how single uploads continue non-members, to compare their leakage with."""
+        [found], written = evaluate(self.workbench, [adapter], list(uploads.values()))
+        figures: Figures = {
             "heldout_loss": found.loss, "heldout_rouge": found.rouge, "nonmember_rouge": found.nonmember.rouge,
             "nonmember_exact": found.nonmember.exact, "nonmember_prefix": found.nonmember.prefix,
         }  # fmt: skip
+        return figures | ({"upload_nonmember_rouge": _mean([w.rouge for w in written])} if uploads else {})
 
     def _personal_utility(self, fleet: Fleet, sites: Sequence[str]) -> Figures:
         replies = list(fleet.ask("assess", sites))
@@ -94,24 +97,22 @@ class Monitor:
         }  # fmt: skip
 
     def _attack(
-        self, fleet: Fleet, counts: dict[str, int], each: dict[str, dict[str, Any]], shared: dict[str, Any], name: str
+        self, fleet: Fleet, counts: Mapping[str, int], attacked: dict[str, Any], uploads: Mapping[str, State]
     ) -> Figures:
-        """Ask sites to attack with so many of their records each; means over records."""
-        payloads = {site: {"records": count, **each.get(site, {})} for site, count in counts.items()}
-        replies = list(fleet.ask("memorise", list(counts), each=payloads, **shared))
-        weights = [reply["records"] for reply in replies]
-        return {f"{name}_{f}": _mean([reply[f] for reply in replies], weights) for f in ("rouge", "exact", "prefix")}
-
-    def _upload_leakage(self, fleet: Fleet) -> Figures:
-        """The same attack on single uploads, and those uploads' ROUGE-L on non-members to compare it with."""
-        records = -(-self.config.sample // len(self._uploads))
-        each = {site: {"adapter": upload} for site, upload in self._uploads.items()}
-        figures = self._attack(fleet, dict.fromkeys(self._uploads, records), each, {}, "upload_member")
-        others = [self.workbench.nonmembers[: self.config.sample]] * len(self._uploads)
-        found = attack(self.workbench, list(self._uploads.values()), others)
-        reference = _mean([f.rouge for f in found])
-        leakage = _minus(figures["upload_member_rouge"], reference)
-        return figures | {"upload_nonmember_rouge": reference, "upload_leakage": leakage}
+        """Ask sites to attack with so many of their records each, and the uploads' own sites to attack those too;
+        means over records."""
+        each: dict[str, dict[str, Any]] = {site: {"records": count, **attacked} for site, count in counts.items()}
+        for site, upload in uploads.items():
+            records = -(-self.config.sample // len(uploads))
+            each.setdefault(site, {"records": 0}).update(upload=upload, upload_records=records)
+        replies = list(fleet.ask("memorise", list(each), each=each))
+        figures: Figures = {}
+        for prefix in ("", "upload_") if uploads else ("",):
+            told = [reply for reply in replies if f"{prefix}records" in reply.fields]
+            weights = [reply[f"{prefix}records"] for reply in told]
+            for name in ("rouge", "exact", "prefix"):
+                figures[f"{prefix}member_{name}"] = _mean([reply[f"{prefix}{name}"] for reply in told], weights)
+        return figures
 
 
 def _spread(sites: Sequence[str], total: int, rng: Random) -> dict[str, int]:
