@@ -48,6 +48,10 @@ class UndeclaredReleaseError(RunError):
     """A site verb tried to send a field that it did not declare."""
 
 
+class PrivacyError(MurmuraError):
+    """A privacy plan makes no sense, or an ε is refused because a run did not follow its plan."""
+
+
 def nearest(name: str, valid: Iterable[str]) -> str:
     """A hint for a misspelt name: the nearest valid one, or all of them."""
     names = sorted(valid)

@@ -1,0 +1,266 @@
+"""From an accounting event to ε, and from ε to noise.
+
+Three accountants, each of which gives a valid upper bound of ε, so that the smallest one counts:
+
+* ``exact``: the closed form for Gaussian releases without sampling (Balle & Wang 2018, eq. 6);
+* ``pld``: privacy loss distributions, composed numerically, rounded up (Koskela et al. 2020; Doroshenko et al. 2022);
+* ``rdp``: Rényi divergences (Mironov 2017; Mironov et al. 2019; Wang et al. 2019), looser, and what most papers print.
+
+A sampling that an accountant does not know under an adjacency is left out: that is sound, because to know the sample
+can only help an adversary. The result says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from murmura.errors import PrivacyError, nearest
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+ACCOUNTANTS = ("rdp", "pld", "exact")
+_NOTE = "without what sampling gains: {} does not know it under {}"
+
+_FINE_ORDERS = [*(1 + tenth / 10 for tenth in range(1, 1000)), *range(101, 257), 512, 1024, 2048]
+_COARSE_ORDERS = [*_FINE_ORDERS[:99], *range(11, 65), 96, 128, 192, 256, 512, 1024]
+_GRID = 1e-4  # of a PLD, for an ε of about 2; it then errs (upwards) by some 1e-5 of ε
+_LOWEST, _HIGHEST = 1e-2, 1e8  # noise that is searched, in clipping norms
+
+
+@dataclass(frozen=True)
+class Epsilon:
+    """An ε, and what it means.
+
+    Args:
+        value: an upper bound of ε; infinite without noise.
+        accountant: ``exact``, ``pld`` or ``rdp``.
+        delta: δ that belongs to it.
+        adjacency: ``add-remove`` or ``replace-one``.
+        note: what the accountant had to leave out, if anything.
+    """
+
+    value: float
+    accountant: str
+    delta: float
+    adjacency: str
+    note: str = ""
+
+
+def epsilon(event: DpEvent, delta: float, adjacency: str, accountant: str = "best") -> Epsilon:
+    """ε of an event at δ.
+
+    Args:
+        event: Gaussian releases, Poisson-sampled or sampled without replacement, and compositions of these. The
+            multiplier of a Gaussian is relative to the distance between two neighbours' sums, whatever the adjacency.
+        accountant: ``rdp``, ``pld``, ``exact`` or ``best``, the tightest of those that know the event.
+
+    Raises:
+        PrivacyError: δ is not in (0, 1), or the accountant is unknown or does not know the event.
+    """
+    if not 0 < delta < 1:
+        raise PrivacyError(f"δ = {delta}", fix="δ lies between 0 and 1; less than 1/number of units is usual.")
+    if accountant == "best":
+        return _best(event, delta, adjacency)
+    if accountant not in ACCOUNTANTS:
+        raise PrivacyError(f"accountant '{accountant}' is unknown", fix=nearest(accountant, (*ACCOUNTANTS, "best")))
+    kept = _without(_unknown_samplings(accountant, adjacency), event)
+    note = "" if kept == event else _NOTE.format(accountant.upper(), adjacency)
+    value = {"exact": _exact, "pld": _pld, "rdp": _rdp}[accountant](kept, delta, adjacency)
+    return Epsilon(float(value), accountant, delta, adjacency, note)
+
+
+def calibrate(
+    event: Callable[[float], DpEvent], target: float, delta: float, adjacency: str, accountant: str = "best"
+) -> float:
+    """The least noise whose event has ε ≤ ``target``: within 1e-6 of it, with ``pld`` within 1e-4 (relative).
+
+    Args:
+        event: the event at a given standard deviation, in clipping norms.
+        target: ε > 0; infinite means no noise.
+
+    Raises:
+        PrivacyError: ε ≤ 0, or no noise reaches it.
+    """
+    if not target > 0:
+        raise PrivacyError(f"ε = {target}", fix="Ask for a positive ε; inf trains without noise.")
+    if target == math.inf:
+        return 0.0
+
+    def excess(name: str) -> Callable[[float], float]:
+        return lambda log_std: epsilon(event(math.exp(log_std)), delta, adjacency, name).value - target
+
+    if accountant == "best" and _gaussian(event(1.0)) is not None:
+        accountant = "exact"
+    if accountant in ("rdp", "exact"):
+        return math.exp(_root(excess(accountant), 0.0, step=1.0, tolerance=1e-6))
+    # A PLD costs a second, a few Rényi divergences a twentieth: these lead to the neighbourhood.
+    near = _root(lambda log_std: _rough(event(math.exp(log_std)), delta) - target, 0.0, step=1.0, tolerance=1e-2)
+    return math.exp(_root(excess(accountant), near, step=0.1, tolerance=1e-4))
+
+
+def _best(event: DpEvent, delta: float, adjacency: str) -> Epsilon:
+    import dp_accounting as dp
+
+    if _gaussian(event) is not None:
+        return epsilon(event, delta, adjacency, "exact")
+    fixed = (dp.SampledWithoutReplacementDpEvent,)
+    if event == _without(fixed, event):
+        return epsilon(event, delta, adjacency, "pld")
+    # Bounds for fixed sizes are loose where there is little noise; there, no bound is the better one.
+    unsampled = epsilon(_without((dp.PoissonSampledDpEvent, *fixed), event), delta, adjacency, "exact")
+    unsampled = replace(unsampled, note=_NOTE.format("the closed form", adjacency))
+    return min(epsilon(event, delta, adjacency, "rdp"), unsampled, key=lambda one: one.value)
+
+
+def _unknown_samplings(accountant: str, adjacency: str) -> tuple[Any, ...]:
+    """Events of sampling that an accountant has no bound for under an adjacency."""
+    import dp_accounting as dp
+
+    poisson, fixed = dp.PoissonSampledDpEvent, dp.SampledWithoutReplacementDpEvent
+    if accountant == "rdp":
+        return (poisson,) if adjacency == "replace-one" else (fixed,)
+    return (fixed,) if accountant == "pld" else ()
+
+
+def _root(excess: Callable[[float], float], start: float, step: float, tolerance: float) -> float:
+    """Where a falling function crosses 0, from its right side, searched outwards from ``start``."""
+    from scipy.optimize import brentq
+
+    lowest, highest = math.log(_LOWEST), math.log(_HIGHEST)
+    known = cache(excess)
+    low = high = start
+    while known(high) > 0:
+        low, high = high, high + step
+        if high > highest:
+            raise PrivacyError("no amount of noise reaches this ε", fix="Raise ε or δ, or take fewer steps.")
+        step *= 2
+    while known(low) <= 0:
+        if low <= lowest:
+            return low
+        low, high = max(low - step, lowest), low
+        step *= 2
+    root = brentq(known, low, high, xtol=tolerance)
+    while known(root) > 0:
+        root += tolerance
+    return root
+
+
+def _gaussian(event: Any) -> float | None:
+    """1/z² of the one Gaussian release that a composition of Gaussian releases equals; of anything else None."""
+    import dp_accounting as dp
+
+    if isinstance(event, dp.NoOpDpEvent):
+        return 0.0
+    if isinstance(event, dp.NonPrivateDpEvent):
+        return math.inf
+    if isinstance(event, dp.GaussianDpEvent):
+        return event.noise_multiplier**-2 if event.noise_multiplier else math.inf
+    if isinstance(event, dp.SelfComposedDpEvent):
+        one = _gaussian(event.event)
+        return None if one is None else event.count * one
+    if isinstance(event, dp.ComposedDpEvent):
+        parts = [_gaussian(part) for part in event.events]
+        known = [part for part in parts if part is not None]
+        return sum(known) if len(known) == len(parts) else None
+    return None
+
+
+def _without(samplings: tuple[Any, ...], event: DpEvent) -> DpEvent:
+    def change(part: Any) -> DpEvent:
+        return part.event if isinstance(part, samplings) else part
+
+    return _changed(event, change)
+
+
+def _changed(event: Any, change: Callable[[Any], DpEvent]) -> DpEvent:
+    """The event with ``change`` applied to every part of it, the inner ones first."""
+    import dp_accounting as dp
+
+    if isinstance(event, dp.ComposedDpEvent):
+        return change(dp.ComposedDpEvent([_changed(part, change) for part in event.events]))
+    if isinstance(event, dp.SelfComposedDpEvent):
+        return change(dp.SelfComposedDpEvent(_changed(event.event, change), event.count))
+    if isinstance(event, dp.PoissonSampledDpEvent):
+        return change(dp.PoissonSampledDpEvent(event.sampling_probability, _changed(event.event, change)))
+    if isinstance(event, dp.SampledWithoutReplacementDpEvent):
+        inner = _changed(event.event, change)
+        return change(dp.SampledWithoutReplacementDpEvent(event.source_dataset_size, event.sample_size, inner))
+    return change(event)
+
+
+def _exact(event: DpEvent, delta: float, adjacency: str) -> float:
+    import dp_accounting as dp
+
+    inverse = _gaussian(event)
+    if inverse is None:
+        raise PrivacyError("there is no closed form for sampled steps", fix="Use the accountant 'pld'.")
+    if inverse == 0:
+        return 0.0
+    return dp.get_epsilon_gaussian(inverse**-0.5, delta)
+
+
+def _rdp(event: DpEvent, delta: float, adjacency: str) -> float:
+    import dp_accounting as dp
+    from dp_accounting import rdp
+
+    # Sampling without replacement takes seconds with orders as fine as the others get.
+    fixed = event != _without((dp.SampledWithoutReplacementDpEvent,), event)
+    relation = dp.NeighboringRelation.REPLACE_ONE if fixed else dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+    return _spent(rdp.RdpAccountant(_COARSE_ORDERS if fixed else _FINE_ORDERS, relation), event, delta)
+
+
+def _rough(event: DpEvent, delta: float) -> float:
+    """About what ε is, quickly, under any adjacency. No bound."""
+    import dp_accounting as dp
+    from dp_accounting import rdp
+
+    def as_poisson(part: Any) -> DpEvent:
+        if isinstance(part, dp.SampledWithoutReplacementDpEvent):
+            return dp.PoissonSampledDpEvent(part.sample_size / part.source_dataset_size, part.event)
+        return part
+
+    return _spent(rdp.RdpAccountant(_COARSE_ORDERS), _changed(event, as_poisson), delta)
+
+
+def _pld(event: DpEvent, delta: float, adjacency: str) -> float:
+    import dp_accounting as dp
+    from dp_accounting import pld
+
+    inverse, rough = _gaussian(event), _rough(event, delta)
+    if math.inf in (inverse, rough):
+        return math.inf
+    relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+    if inverse is None and adjacency == "replace-one":
+        # Here dp_accounting wants the multiplier relative to how far one unit's presence moves the sum: half as far.
+        relation = dp.NeighboringRelation.REPLACE_ONE
+        event = _changed(event, _doubled)
+    # A grid as fine as ε is small, and no finer: the distribution of an ε of hundreds would fill the memory.
+    grid = _GRID * max(rough / 2, 0.1)
+    return _spent(pld.PLDAccountant(relation, grid), event, delta)
+
+
+def _doubled(part: Any) -> DpEvent:
+    import dp_accounting as dp
+
+    return dp.GaussianDpEvent(2 * part.noise_multiplier) if isinstance(part, dp.GaussianDpEvent) else part
+
+
+def _spent(accountant: Any, event: DpEvent, delta: float) -> float:
+    import dp_accounting as dp
+
+    # Orders at which a series does not converge are left out, with a warning; that only raises ε.
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        return float(accountant.compose(event).get_epsilon(delta))
+    except dp.UnsupportedEventError as error:
+        raise PrivacyError("this accountant does not know such a release", fix="Use another accountant.") from error
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,269 @@
+"""What a privacy plan is made of: samplers, clippings and noises. Small frozen values, all of them public."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from murmura.errors import PrivacyError, nearest
+
+
+def check(holds: bool, what: str, fix: str) -> None:
+    """Refuse what makes no sense.
+
+    Raises:
+        PrivacyError: unless it ``holds``.
+    """
+    if not holds:
+        raise PrivacyError(what, fix=fix)
+
+
+@dataclass(frozen=True)
+class PoissonSampling:
+    """Every unit takes part in a step with probability ``rate``, independently of all others."""
+
+    rate: float
+    kind: ClassVar[str] = "poisson"
+
+    def __post_init__(self) -> None:
+        fix = "A sampling rate is a probability: above 0, at most 1 (expected batch size / number of units)."
+        check(0 < self.rate <= 1, f"sampling rate = {self.rate}", fix)
+
+    def expected(self, population: int) -> float:
+        """The expected batch size, by which the noisy sum is divided."""
+        return self.rate * population
+
+    def describe(self) -> str:
+        return f"Poisson sampling at rate {self.rate:.6g}"
+
+
+@dataclass(frozen=True)
+class FixedSizeSampling:
+    """``batch`` different units a step, drawn afresh from all ``population`` of them with equal chances."""
+
+    batch: int
+    population: int
+    kind: ClassVar[str] = "fixed-size"
+
+    def __post_init__(self) -> None:
+        check(self.batch >= 1, f"batch = {self.batch}", "A batch holds at least 1 unit.")
+        what = f"the data set is smaller than the batch: {self.population} units, batch {self.batch}"
+        check(self.population >= self.batch, what, f"Make the batch at most {self.population}, or add data.")
+
+    def expected(self, population: int) -> float:
+        """The batch size, by which the noisy sum is divided."""
+        return float(self.batch)
+
+    def describe(self) -> str:
+        return f"{self.batch} of {self.population} without replacement"
+
+
+@dataclass(frozen=True)
+class FullParticipation:
+    """Every unit takes part in every step. Sound for fewer steps too, if whose turn it is depends on nobody else."""
+
+    kind: ClassVar[str] = "full"
+
+    def expected(self, population: int) -> float:
+        """All of them: the noisy sum is divided by this."""
+        return float(population)
+
+    def describe(self) -> str:
+        return "every unit in every step"
+
+
+@dataclass(frozen=True)
+class OncePerTree:
+    """With tree noise: a unit takes part in at most one step between two restarts, among ``batch`` units a step.
+
+    Whose turn is when must not depend on who else is there, so that a missing unit leaves a gap and moves nobody:
+    ``add-remove`` then is the zero-out adjacency of Kairouz et al. 2021, Definition 1.1.
+    """
+
+    batch: int
+    kind: ClassVar[str] = "once-per-tree"
+
+    def __post_init__(self) -> None:
+        check(self.batch >= 1, f"batch = {self.batch}", "A batch holds at least 1 unit.")
+
+    def expected(self, population: int) -> float:
+        """The batch size, by which the noisy sum is divided."""
+        return float(self.batch)
+
+    def describe(self) -> str:
+        return f"{self.batch} a step, each at most once a tree"
+
+
+@dataclass(frozen=True)
+class _Grouped:
+    norm: float
+    groups: int = 1
+    kind: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        _check_norm(self.norm)
+        check(self.groups >= 1, f"groups = {self.groups}", "There is at least 1 group of tensors.")
+
+    def _apart(self) -> str:
+        return f"{self.norm:g}" if self.groups == 1 else f"{self.norm:g} in each of {self.groups} groups of tensors"
+
+
+@dataclass(frozen=True)
+class ExampleClipping(_Grouped):
+    """Each example's gradient, in each of ``groups`` groups of tensors, is scaled down to L2 norm ``norm``."""
+
+    kind: ClassVar[str] = "example"
+
+    def describe(self) -> str:
+        return f"each example's gradient clipped to {self._apart()}"
+
+
+@dataclass(frozen=True)
+class BatchClipping(_Grouped):
+    """The gradient of a batch's mean loss is clipped, as in DP-LoRA's letter: one example can turn all of it around."""
+
+    kind: ClassVar[str] = "batch"
+
+    def describe(self) -> str:
+        return f"each batch's gradient clipped to {self._apart()}"
+
+
+@dataclass(frozen=True)
+class SiteClipping:
+    """A site's whole update is scaled down to L2 norm ``norm`` (DP-FedAvg: McMahan et al. 2018; DP-FTRL)."""
+
+    norm: float
+    kind: ClassVar[str] = "site"
+    groups: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        _check_norm(self.norm)
+
+    def describe(self) -> str:
+        return f"each site's update clipped to {self.norm:g}"
+
+
+@dataclass(frozen=True)
+class AdaptiveSiteClipping:
+    """A site's update is clipped to a norm that follows a quantile of all norms (Andrew et al. 2021, Algorithm 1).
+
+    Args:
+        norm: C₀, the first norm.
+        quantile: γ, the fraction of updates that should stay unclipped, in [0, 1].
+        learning_rate: η_C of the geometric step.
+        count_noise: σ_b, standard deviation of the noise on the *count* of unclipped updates; the paper takes a
+            twentieth of the sites in a round.
+    """
+
+    norm: float
+    quantile: float
+    learning_rate: float
+    count_noise: float
+    kind: ClassVar[str] = "adaptive-site"
+    groups: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        _check_norm(self.norm)
+        check(0 <= self.quantile <= 1, f"quantile = {self.quantile}", "A quantile lies in [0, 1].")
+        check(self.learning_rate > 0, f"learning_rate = {self.learning_rate}", "Give a positive number, such as 0.2.")
+        fix = "Give a positive number, such as a twentieth of the sites in a round."
+        check(self.count_noise > 0, f"count_noise = {self.count_noise}", fix)
+
+    def combined(self, std: float) -> float:
+        """z of the sum (noise ``std``·C) and of the count (noise σ_b, sensitivity ½) as one release."""
+        return (std**-2 + (2 * self.count_noise) ** -2) ** -0.5 if std else 0.0
+
+    def split(self, multiplier: float) -> float:
+        """z_Δ: the noise on the sum, in norms, with which sum and count together have ``multiplier``.
+
+        Raises:
+            PrivacyError: the count alone spends more than that.
+        """
+        fix = f"Make count_noise larger than {multiplier / 2:g}."
+        check(multiplier < 2 * self.count_noise, "the count of unclipped sites spends the whole budget", fix)
+        return (multiplier**-2 - (2 * self.count_noise) ** -2) ** -0.5 if multiplier else 0.0
+
+    def describe(self) -> str:
+        return (
+            f"each site's update clipped to the {self.quantile:g}-quantile of norms "
+            f"(from {self.norm:g}, count noise {self.count_noise:g})"
+        )
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """N(0, (``std``·norm)²) is added to every coordinate of each step's sum. 0 means none."""
+
+    std: float
+    kind: ClassVar[str] = "gaussian"
+
+    def __post_init__(self) -> None:
+        _check_std(self.std)
+
+    def describe(self) -> str:
+        return f"Gaussian noise {self.std:.4g} norms" if self.std else "no noise"
+
+
+@dataclass(frozen=True)
+class TreeNoise:
+    """Tree aggregation of DP-FTRL (Kairouz et al. 2021): every node of a binary tree over the steps is noisy.
+
+    Args:
+        std: standard deviation of a node's noise, in units of the norm.
+        restart_every: steps a tree spans.
+        honaker: estimate prefix sums from all nodes, not from the fewest (Honaker 2015). Costs no privacy.
+    """
+
+    std: float
+    restart_every: int
+    honaker: bool = True
+    kind: ClassVar[str] = "tree"
+
+    def __post_init__(self) -> None:
+        _check_std(self.std)
+        check(self.restart_every >= 1, f"restart_every = {self.restart_every}", "A tree spans at least 1 step.")
+
+    def describe(self) -> str:
+        every = "every step" if self.restart_every == 1 else f"every {self.restart_every} steps"
+        return f"tree noise {self.std:.4g} norms a node, restarted {every}" if self.std else "no noise"
+
+
+Sampler = PoissonSampling | FixedSizeSampling | FullParticipation | OncePerTree
+Clipping = ExampleClipping | BatchClipping | SiteClipping | AdaptiveSiteClipping
+Noise = GaussianNoise | TreeNoise
+
+_KINDS: dict[str, dict[str, Any]] = {
+    role: {one.kind: one for one in kinds}
+    for role, kinds in (
+        ("sampler", (PoissonSampling, FixedSizeSampling, FullParticipation, OncePerTree)),
+        ("clipping", (ExampleClipping, BatchClipping, SiteClipping, AdaptiveSiteClipping)),
+        ("noise", (GaussianNoise, TreeNoise)),
+    )
+}
+
+
+def table(value: Sampler | Clipping | Noise) -> dict[str, Any]:
+    """A part as what JSON can hold: its kind and its fields."""
+    return {"kind": value.kind, **asdict(value)}
+
+
+def part(role: str, data: Mapping[str, Any]) -> Any:
+    """The ``sampler``, ``clipping`` or ``noise`` that ``table`` wrote.
+
+    Raises:
+        PrivacyError: unknown kind.
+    """
+    kinds = _KINDS[role]
+    check(data["kind"] in kinds, f"{role} '{data['kind']}' is unknown", nearest(data["kind"], kinds))
+    return kinds[data["kind"]](**{name: value for name, value in data.items() if name != "kind"})
+
+
+def _check_norm(norm: float) -> None:
+    fix = "Give a positive number: what is not clipped has no bounded influence."
+    check(0 < norm < math.inf, f"clipping norm = {norm}", fix)
+
+
+def _check_std(std: float) -> None:
+    check(0 <= std < math.inf, f"noise = {std}", "Give a finite number of clipping norms, 0 for none.")

@@ -1,0 +1,205 @@
+"""One frozen object that says what protects whom: sampler, clipping, noise and the accounting event they imply.
+
+Whoever trains takes sampler, clipping and noise from the plan, and the accountant takes its event from the same plan,
+so that the two cannot disagree. Every field is public; what may be private (records, sizes) is an argument elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from murmura.errors import PrivacyError
+from murmura.privacy.parts import (
+    AdaptiveSiteClipping,
+    BatchClipping,
+    Clipping,
+    FixedSizeSampling,
+    Noise,
+    OncePerTree,
+    PoissonSampling,
+    Sampler,
+    SiteClipping,
+    TreeNoise,
+    check,
+    part,
+    table,
+)
+from murmura.privacy.tree import squared_sensitivity
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+    from murmura.privacy.accounting import Epsilon
+
+Unit = Literal["record", "site"]
+Adjacency = Literal["add-remove", "replace-one"]
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """What a run promises to do, and with that the (ε, δ) it may claim.
+
+    Args:
+        unit: what is protected: one record, or a site with all its records.
+        adjacency: ``add-remove`` (one unit more or less; the same as a unit replaced by an empty one) or
+            ``replace-one`` (a unit replaced by any other).
+        sampler: which units take part in a step.
+        clipping: what bounds a unit's influence on a step's sum.
+        noise: what is added to that sum, in units of the clipping norm.
+        steps: noisy releases in the whole run.
+        delta: δ, in (0, 1); below 1/number of units it means something.
+
+    Raises:
+        PrivacyError: for a combination that protects nobody or that no accountant knows.
+    """
+
+    unit: Unit
+    adjacency: Adjacency
+    sampler: Sampler
+    clipping: Clipping
+    noise: Noise
+    steps: int
+    delta: float
+
+    def __post_init__(self) -> None:
+        check(self.unit in ("record", "site"), f"unit = {self.unit!r} is unknown", "Use 'record' or 'site'.")
+        known = self.adjacency in ("add-remove", "replace-one")
+        check(known, f"adjacency = {self.adjacency!r} is unknown", "Use 'add-remove' or 'replace-one'.")
+        whole = isinstance(self.steps, int) and self.steps >= 1
+        check(whole, f"steps = {self.steps!r}", "Give a whole number of steps, at least 1.")
+        check(0 < self.delta < 1, f"δ = {self.delta}", "δ lies between 0 and 1; less than 1/number of units is usual.")
+        site = isinstance(self.clipping, SiteClipping | AdaptiveSiteClipping)
+        if site != (self.unit == "site"):
+            fix = "Clip whole sites' updates." if self.unit == "site" else "Clip examples, or make the unit a site."
+            raise PrivacyError(f"{self.clipping.kind} clipping does not bound the influence of a {self.unit}", fix=fix)
+        self._check_tree()
+
+    def _check_tree(self) -> None:
+        tree = isinstance(self.noise, TreeNoise)
+        if tree and isinstance(self.sampler, PoissonSampling | FixedSizeSampling):
+            fix = "Use full participation or once per tree, or Gaussian noise."
+            raise PrivacyError("tree noise has no accounting that gains from sampling", fix=fix)
+        if tree and isinstance(self.clipping, AdaptiveSiteClipping):
+            fix = "Fix the norm, or use Gaussian noise."
+            raise PrivacyError("nodes of a tree cannot be summed when the clipping norm changes between them", fix=fix)
+        if not tree and isinstance(self.sampler, OncePerTree):
+            raise PrivacyError("once per tree means nothing without tree noise", fix="Use full participation.")
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one unit can move one step's sum (L2), in units of the clipping norm.
+
+        A batch of fixed size holds another unit in the place of a missing one, so it counts as replacement under
+        either adjacency. So does a clipped batch gradient: one example can turn it around.
+        """
+        replaced = self.adjacency == "replace-one" or isinstance(self.sampler, FixedSizeSampling)
+        factor = 2.0 if replaced or isinstance(self.clipping, BatchClipping) else 1.0
+        return factor * math.sqrt(self.clipping.groups)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """z: the standard deviation of the noise over the sensitivity, of one step (of one node of a tree).
+
+        With adaptive clipping, of the sum and the count of unclipped sites taken together as one Gaussian release
+        (Andrew et al. 2021, Theorem 1).
+        """
+        std = self.noise.std
+        if isinstance(self.clipping, AdaptiveSiteClipping):
+            std = self.clipping.combined(std)
+        return std / self.sensitivity
+
+    def event(self, steps: int | None = None) -> DpEvent:
+        """What ``dp_accounting`` has to know of ``steps`` steps (default: all that are planned).
+
+        A Gaussian's multiplier in it is relative to the plan's own sensitivity, whatever the adjacency.
+        """
+        import dp_accounting as dp
+
+        steps = self.steps if steps is None else steps
+        if steps == 0:
+            return dp.NoOpDpEvent()
+        if self.noise_multiplier == 0:
+            return dp.NonPrivateDpEvent()
+        if isinstance(self.noise, TreeNoise):
+            every_step = not isinstance(self.sampler, OncePerTree)
+            squared = squared_sensitivity(steps, self.noise.restart_every, every_step)
+            return dp.GaussianDpEvent(self.noise_multiplier / math.sqrt(squared))
+        return dp.SelfComposedDpEvent(self._step(), steps)
+
+    def _step(self) -> DpEvent:
+        import dp_accounting as dp
+
+        gaussian = dp.GaussianDpEvent(self.noise_multiplier)
+        # Known bounds for a Poisson sample with a record replaced assume a sum: the sample's other records cancel.
+        is_sum = self.adjacency == "add-remove" or not isinstance(self.clipping, BatchClipping)
+        if isinstance(self.sampler, PoissonSampling) and self.sampler.rate < 1 and is_sum:
+            return dp.PoissonSampledDpEvent(self.sampler.rate, gaussian)
+        if isinstance(self.sampler, FixedSizeSampling) and self.sampler.batch < self.sampler.population:
+            return dp.SampledWithoutReplacementDpEvent(self.sampler.population, self.sampler.batch, gaussian)
+        return gaussian
+
+    def epsilon(self, steps: int | None = None, accountant: str = "best") -> Epsilon:
+        """ε of the plan after ``steps`` steps. Of a run, ask its ``PrivacyLedger`` instead.
+
+        Raises:
+            PrivacyError: the accountant does not know this kind of plan.
+        """
+        from murmura.privacy import accounting
+
+        return accounting.epsilon(self.event(steps), self.delta, self.adjacency, accountant)
+
+    def calibrated(self, epsilon: float, accountant: str = "best") -> Self:
+        """This plan with as little noise as (``epsilon``, δ) needs over all its steps.
+
+        Raises:
+            PrivacyError: ε ≤ 0, or the clipping is one for which no target is accepted.
+        """
+        from murmura.privacy import accounting
+
+        if isinstance(self.clipping, BatchClipping):
+            fix = "Clip each example, or give the noise and read the ε that it really has."
+            raise PrivacyError(
+                "a target ε with clipped batch gradients would promise what clipping does not give", fix=fix
+            )
+        std = accounting.calibrate(
+            lambda std: self.with_noise(std).event(), epsilon, self.delta, self.adjacency, accountant
+        )
+        return self.with_noise(std)
+
+    def with_noise(self, std: float) -> Self:
+        """The same plan with another standard deviation of the noise (in units of the norm)."""
+        return replace(self, noise=replace(self.noise, std=std))
+
+    def fingerprint(self) -> str:
+        """A hash of every field, the same on every machine."""
+        return hashlib.blake2b(self.to_json().encode(), digest_size=16).hexdigest()
+
+    def to_json(self) -> str:
+        fields = {"unit": self.unit, "adjacency": self.adjacency, "steps": self.steps, "delta": float(self.delta)}
+        parts = {"sampler": table(self.sampler), "clipping": table(self.clipping), "noise": table(self.noise)}
+        return json.dumps(fields | parts, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> PrivacyPlan:
+        """
+        Raises:
+            PrivacyError: the text is no plan.
+        """
+        try:
+            data: Mapping[str, Any] = json.loads(text)
+            parts = {name: part(name, data[name]) for name in ("sampler", "clipping", "noise")}
+            return cls(data["unit"], data["adjacency"], steps=data["steps"], delta=data["delta"], **parts)
+        except (ValueError, KeyError, TypeError) as error:
+            raise PrivacyError("this is not a privacy plan", fix="Write it with PrivacyPlan.to_json().") from error
+
+    def describe(self) -> str:
+        """One line for people."""
+        return (
+            f"{self.unit}-level, {self.adjacency}; {self.sampler.describe()}; {self.clipping.describe()}; "
+            f"{self.noise.describe()}; {self.steps} step{'s' * (self.steps != 1)}; δ = {self.delta:g}"
+        )

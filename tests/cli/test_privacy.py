@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from murmura.cli import MISTAKE, app
+
+ELEVEN = ("--steps", "11", "--delta", "3e-6")
+FIFTY = ("--steps", "50", "--delta", "1e-5", "--sampling-rate", "0.04")
+
+
+@pytest.fixture
+def invoke():
+    return lambda *words: CliRunner().invoke(app, ["privacy", *words])
+
+
+def test_epsilon_of_eleven_rounds(invoke):
+    done = invoke("epsilon", "--noise-multiplier", "11.3", *ELEVEN)
+    assert done.stdout.splitlines() == [
+        "add-remove; every unit in every step; steps: 11; δ = 3e-06",
+        "RDP    ε 1.2875",
+        "exact  ε 1.1890",
+    ]
+
+
+def test_noise_for_eleven_rounds(invoke):
+    done = invoke("noise", "--epsilon", "1.29", *ELEVEN)
+    assert done.stdout.splitlines() == [
+        "add-remove; every unit in every step; steps: 11; δ = 3e-06",
+        "RDP    noise multiplier 11.280",
+        "exact  noise multiplier 10.486",
+    ]
+
+
+def test_with_sampling_the_second_line_is_of_the_privacy_loss_distribution(invoke):
+    head, renyi, numeric = invoke("epsilon", "--noise-multiplier", "2", *FIFTY).stdout.splitlines()
+    assert "Poisson sampling at rate 0.04" in head
+    assert renyi == "RDP    ε 0.6953"
+    assert numeric == "PLD    ε 0.6145"
+
+
+def test_what_an_accountant_left_out_stands_beside_its_figure(invoke):
+    words = ("epsilon", "--noise-multiplier", "2", *FIFTY, "--adjacency", "replace-one")
+    _, renyi, numeric = invoke(*words).stdout.splitlines()
+    assert renyi == "RDP    ε 57.3017   (without what sampling gains: RDP does not know it under replace-one)"
+    assert numeric == "PLD    ε 1.0753"
+    told = json.loads(invoke(*words, "--json").stdout)
+    assert told["notes"] == {"rdp": "without what sampling gains: RDP does not know it under replace-one"}
+    assert told["adjacency"] == "replace-one"
+
+
+def test_epsilon_for_machines(invoke):
+    told = json.loads(invoke("epsilon", "--noise-multiplier", "11.3", *ELEVEN, "--json").stdout)
+    epsilon = told.pop("epsilon")
+    assert told == {
+        "steps": 11, "delta": 3e-6, "sampling_rate": 1.0, "adjacency": "add-remove", "notes": {},
+        "noise_multiplier": 11.3,
+    }  # fmt: skip
+    assert epsilon == {"rdp": pytest.approx(1.28748, abs=1e-5), "exact": pytest.approx(1.18896, abs=1e-5)}
+
+
+@pytest.mark.parametrize(("words", "names"), [(ELEVEN, ["rdp", "exact"]), (FIFTY, ["rdp", "pld"])])
+def test_noise_for_machines_is_that_of_the_epsilon_that_was_asked_for(invoke, words, names):
+    told = json.loads(invoke("noise", "--epsilon", "2", *words, "--json").stdout)
+    assert told["epsilon"] == 2.0 and list(told["noise_multiplier"]) == names
+    noise = str(told["noise_multiplier"][names[1]])
+    again = json.loads(invoke("epsilon", "--noise-multiplier", noise, *words, "--json").stdout)
+    assert again["epsilon"][names[1]] == pytest.approx(2.0, rel=1e-3)
+
+
+def test_no_noise_is_an_infinite_epsilon(invoke):
+    words = ("epsilon", "--noise-multiplier", "0", *ELEVEN)
+    assert invoke(*words).stdout.splitlines()[1:] == ["RDP    ε ∞", "exact  ε ∞"]
+    assert json.loads(invoke(*words, "--json").stdout)["epsilon"] == {"rdp": None, "exact": None}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("noise", "--epsilon", "0", *ELEVEN), "ε = 0.0. Ask for a positive ε"),
+        (("noise", "--epsilon", "-2", *ELEVEN), "ε = -2.0. Ask for a positive ε"),
+        (("noise", "--epsilon", "2", "--steps", "11", "--delta", "1"), "δ = 1.0. δ lies between 0 and 1"),
+        (("noise", "--epsilon", "2", "--steps", "0", "--delta", "0.1"), "steps = 0. Give a whole number"),
+        (("epsilon", "--noise-multiplier", "-1", *ELEVEN), "noise = -1.0. Give a finite number"),
+        (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--sampling-rate", "1.1"), "sampling rate = 1.1. A sampling"),
+        (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--sampling-rate", "0"), "sampling rate = 0.0. A sampling"),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_what_to_change(invoke, words, told):
+    done = invoke(*words)
+    assert done.exit_code == MISTAKE
+    assert done.stderr.startswith(told) and done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_it_is_imported_without_its_heavy_libraries():
+    heavy = "{'torch', 'numpy', 'scipy', 'dp_accounting'} & set(sys.modules)"
+    code = f"import sys, murmura.cli.privacy, murmura.privacy; sys.exit(str({heavy}) if {heavy} else 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_epsilon_needs_no_torch():
+    code = (
+        "import sys\nfrom murmura.cli import app\n"
+        "app(['privacy', 'noise', '--epsilon', '2', '--steps', '5', '--delta', '1e-5'], standalone_mode=False)\n"
+        "sys.exit('torch was loaded' if 'torch' in sys.modules else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from murmura.errors import PrivacyError
+from murmura.privacy import AdaptiveSiteClipping
+from murmura.privacy.entropy import OSEntropy, SeededEntropy
+from murmura.privacy.mechanisms import clip, gaussian, next_norm
+from murmura.streams import Stream
+from tests.privacy.plans import RECORDS
+from tests.privacy.test_entropy import variance_is
+
+ADAPTIVE = AdaptiveSiteClipping(norm=1.0, quantile=0.5, learning_rate=0.2, count_noise=5.0)
+
+
+def size(update):
+    return math.sqrt(sum(float(tensor.double().square().sum()) for tensor in update.values()))
+
+
+def test_the_noise_of_a_release_has_the_planned_variance():
+    total = {"a": torch.full((700, 400), 3.0), "b": torch.zeros(120_000)}
+    std = RECORDS.noise.std * RECORDS.clipping.norm
+    noisy = gaussian(total, std, OSEntropy())
+    noise = torch.cat([(noisy[name] - total[name]).flatten() for name in total]).numpy()
+    assert variance_is(noise, (2.0 * 1.5) ** 2)
+    assert noisy["a"].shape == (700, 400) and noisy["a"].dtype == torch.float32
+    assert torch.equal(total["b"], torch.zeros(120_000))
+
+
+def test_without_noise_a_sum_stays_as_it_is():
+    total = {"a": torch.tensor([1.0, 2.0])}
+    assert torch.equal(gaussian(total, 0.0, OSEntropy())["a"], total["a"])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_clipping_never_leaves_more_than_the_norm(seed):
+    generator = torch.Generator().manual_seed(seed)
+    update = {"a": torch.randn(300, generator=generator) * 10**seed, "b": torch.randn(7, 3, generator=generator)}
+    clipped, unclipped = clip(update, 0.7)
+    assert not unclipped
+    assert 0.7 * (1 - 2e-6) < size(clipped) <= 0.7
+    before, after = update["a"].double(), clipped["a"].double()
+    torch.testing.assert_close(after / after.norm(), before / before.norm(), atol=1e-6, rtol=1e-6)
+
+
+def test_a_short_update_is_left_alone():
+    update = {"a": torch.tensor([0.3, 0.4])}
+    clipped, unclipped = clip(update, 0.51)
+    assert unclipped and torch.equal(clipped["a"], update["a"])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_not_finite_cannot_be_clipped(bad):
+    with pytest.raises(PrivacyError, match="not finite"):
+        clip({"a": torch.tensor([1.0, bad])}, 1.0)
+
+
+def drift(unclipped, expected=20, clipping=ADAPTIVE, rounds=400):
+    """Mean of the norm's logarithmic step."""
+    entropy = SeededEntropy(Stream(3) / "norm")
+    return sum(math.log(next_norm(clipping, 1.0, unclipped, expected, entropy)) for _ in range(rounds)) / rounds
+
+
+def test_the_norm_shrinks_when_too_few_are_clipped_and_grows_when_too_many():
+    assert drift([True] * 20) == pytest.approx(-0.2 * 0.5, abs=0.01)
+    assert drift([False] * 20) == pytest.approx(0.2 * 0.5, abs=0.01)
+    assert drift([True, False] * 10) == pytest.approx(0, abs=0.01)
+
+
+def test_sites_that_are_missing_count_half():
+    # The divisor is the planned number: a count over those that replied would tell how many did.
+    assert drift([True] * 10) == pytest.approx(-0.2 * 0.25, abs=0.01)
+
+
+def test_the_count_is_noised_as_planned():
+    entropy = SeededEntropy(Stream(4) / "norm")
+    steps = [math.log(next_norm(ADAPTIVE, 1.0, [True, False], 20, entropy)) for _ in range(20_000)]
+    assert variance_is(steps, (0.2 * 5.0 / 20) ** 2)
+
+
+def test_it_starts_from_this_rounds_norm():
+    small, large = (
+        next_norm(ADAPTIVE, norm, [True], 20, SeededEntropy(Stream(5) / "norm")) for norm in (0.1, 10.0)
+    )  # fmt: skip
+    assert large == pytest.approx(100 * small)
