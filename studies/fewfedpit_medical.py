@@ -13,14 +13,10 @@ It ends with the table.
 from __future__ import annotations
 
 import argparse
-import json
-import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from murmura import report
+from runs import read_rows, shorten, show, work, write_rows
 
 ARMS: dict[str, dict[str, object]] = {
     "fedavg": {"name": "fedit", "algorithm": "fedavg"},
@@ -80,7 +76,7 @@ def prepare(data: Path, out: Path, scale: Scale) -> None:
     """Write the records as the study uses them: whole sentences up to the scale's number of words."""
     out.mkdir(parents=True, exist_ok=True)
     for source, name in (("medical_icliniq", "private"), ("medical_medinstruct_test", "heldout")):
-        rows = [json.loads(line) for line in (data / f"{source}.jsonl").read_text(encoding="utf-8").splitlines()]
+        rows = read_rows(data / f"{source}.jsonl")
         kept = []
         for row in rows:
             question = row["input"] if name == "private" else f"{row['instruction']} {row['input'] or ''}"
@@ -88,18 +84,7 @@ def prepare(data: Path, out: Path, scale: Scale) -> None:
             if answer and len(question.split()) <= scale.question_words:
                 kept.append({"instruction": question, "input": "", "output": answer})
         print(f"{name}: {len(kept)} of {len(rows)} records have a question of at most {scale.question_words} words")
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept)
-        (out / f"{name}.jsonl").write_text(text, encoding="utf-8")
-
-
-def shorten(text: str, words: int) -> str:
-    """The first whole sentences of at most so many words in all; empty if even the first is longer."""
-    taken: list[str] = []
-    for sentence in re.split(r"(?<=[.!?])\s+", " ".join(text.split())):
-        if len(" ".join([*taken, sentence]).split()) > words:
-            break
-        taken.append(sentence)
-    return " ".join(taken)
+        write_rows(out / f"{name}.jsonl", kept)
 
 
 def experiment(out: Path, folder: Path, arm: str, seed: int, model: str, scale: Scale) -> dict[str, dict[str, object]]:
@@ -133,26 +118,6 @@ def experiment(out: Path, folder: Path, arm: str, seed: int, model: str, scale: 
             "every": scale.rounds if scale.rounds < 5 else 1, "sample": scale.sample, "uploads": scale.uploads,
         },
     }  # fmt: skip
-
-
-def work(folder: Path, table: dict[str, dict[str, object]]) -> None:
-    """Run one experiment in a process of its own, so that its peak memory is its own."""
-    if (folder / "summary.json").exists():
-        return
-    import tomli_w
-
-    file = folder.parent / f"{folder.name}.toml"
-    file.write_text(tomli_w.dumps(table))
-    again = ["--resume"] if (folder / "config.toml").exists() else []
-    subprocess.run([sys.executable, "-m", "murmura", "run", str(file), *again], check=True)
-
-
-def show(folders: list[Path], markdown: Path | None) -> None:
-    """The table of all runs so far."""
-    rows = report.table(report.read_all(folders))
-    report.show(rows)
-    if markdown is not None:
-        markdown.write_text(report.markdown(rows))
 
 
 if __name__ == "__main__":

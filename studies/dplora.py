@@ -1,0 +1,144 @@
+"""DP-LoRA at several ε and ranks, against FFA-LoRA at equal ε and against T-FedAvg and CMFL, on two real data sets.
+
+    python studies/dplora.py --data FOLDER --out runs/dplora                 # two CPU cores, about two hours
+    python studies/dplora.py --data FOLDER --out runs/dplora --scale full    # for a GPU
+
+FOLDER holds ``medical_icliniq.jsonl`` (questions of patients and answers) and ``finance_phrasebank.jsonl`` (sentences,
+whose sentiment is asked for in words). Five sites share 1,000 records of one of them evenly; others are held out. All
+arms train the same adapter with the same optimiser, steps and clipping norm; ε = ∞ is DP-LoRA without noise. Runs that
+are finished are kept, unfinished ones are resumed, so the command may be stopped and given again. It ends with a table
+for each data set.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from runs import read_rows, shorten, show, work, write_rows
+
+RECORDS, SITES = 1000, 5
+SENTIMENT = "What is the sentiment of this sentence for an investor? Answer negative, neutral or positive."
+DELTA = 1e-5
+RANK = 8
+
+
+def dplora(noise: dict[str, float], rule: str = "mean", rank: int = RANK) -> dict[str, Any]:
+    """An arm with privacy: ``epsilon``, or ``noise_multiplier`` 0 for ε = ∞."""
+    return {"method": {"algorithm": "dplora", "delta": DELTA, **noise}, "rule": rule, "rank": rank}
+
+
+ARMS: dict[str, dict[str, Any]] = {
+    "dplora-inf": dplora({"noise_multiplier": 0.0}),
+    **{f"dplora-{e}": dplora({"epsilon": float(e)}) for e in (8, 4, 2)},
+    "ffa-inf": dplora({"noise_multiplier": 0.0}, "ffa"),
+    **{f"ffa-{e}": dplora({"epsilon": float(e)}, "ffa") for e in (8, 4, 2)},
+    "tfedavg": {"method": {"algorithm": "tfedavg"}, "rule": "mean", "rank": RANK},
+    "cmfl": {"method": {"algorithm": "cmfl"}, "rule": "mean", "rank": RANK},
+    **{f"dplora-8-rank{rank}": dplora({"epsilon": 8.0}, rank=rank) for rank in (2, 4, 16)},
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What differs between the small study and the full one; words bound what a record says."""
+
+    question_words: int
+    answer_words: int
+    rounds: int
+    steps: int
+    heldout: int
+    sample: int
+    max_length: int
+
+
+SCALES = {
+    "small": Scale(question_words=30, answer_words=30, rounds=6, steps=3, heldout=60, sample=16, max_length=112),
+    "full": Scale(question_words=400, answer_words=400, rounds=50, steps=1, heldout=200, sample=100, max_length=1024),
+}
+
+
+def main() -> None:
+    """Run what is missing and print the tables after every run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the two JSONL files")
+    parser.add_argument("--out", type=Path, required=True, help="where runs are kept")
+    parser.add_argument("--scale", choices=SCALES, default="small")
+    parser.add_argument("--sets", choices=("finance", "medical"), nargs="+", default=["finance", "medical"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--arms", choices=ARMS, nargs="+", default=list(ARMS))
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--table", type=Path, help="also write the tables as Markdown, in this folder")
+    options = parser.parse_args()
+    scale = SCALES[options.scale]
+    for data in options.sets:
+        prepare(data, options.data, options.out, scale)
+        folders = []
+        for seed in options.seeds:
+            for arm in options.arms:
+                folder = options.out / f"{data}-{arm}-seed{seed}"
+                work(folder, experiment(data, options.out, folder, ARMS[arm], seed, options.model, scale))
+                folders.append(folder)
+                show(folders, options.table / f"dplora-{data}.table.md" if options.table else None)
+
+
+def prepare(name: str, data: Path, out: Path, scale: Scale) -> None:
+    """Write the records as the study uses them: 1,000 for the sites, the others that are held out after them."""
+    out.mkdir(parents=True, exist_ok=True)
+    rows = medical(data, scale) if name == "medical" else finance(data, scale)
+    Random(0).shuffle(rows)
+    wanted = RECORDS + scale.heldout
+    print(f"{name}: {len(rows)} records are short enough, {min(len(rows), wanted)} of them are used")
+    write_rows(out / f"{name}.jsonl", rows[:wanted])
+
+
+def medical(data: Path, scale: Scale) -> list[dict[str, str]]:
+    """Question and answer, each cut to whole sentences."""
+    found = []
+    for row in read_rows(data / "medical_icliniq.jsonl"):
+        question, answer = shorten(row["input"], scale.question_words), shorten(row["output"], scale.answer_words)
+        if question and answer:
+            found.append({"instruction": question, "input": "", "output": answer})
+    return found
+
+
+def finance(data: Path, scale: Scale) -> list[dict[str, str]]:
+    """A sentence and its sentiment as an instruction; no sentence twice."""
+    rows = {row["text"]: row["label"] for row in read_rows(data / "finance_phrasebank.jsonl")}
+    return [
+        {"instruction": SENTIMENT, "input": text, "output": label}
+        for text, label in rows.items()
+        if len(text.split()) <= scale.question_words
+    ]
+
+
+def experiment(
+    data: str, out: Path, folder: Path, arm: dict[str, Any], seed: int, model: str, scale: Scale
+) -> dict[str, dict[str, Any]]:
+    """The experiment file of one run."""
+    return {
+        "run": {"name": folder.name, "folder": str(folder), "seed": seed, "slots": SITES},
+        "model": {"name": model},
+        "lora": {"rank": arm["rank"], "alpha": 2.0 * arm["rank"], "targets": ["q_proj", "v_proj"]},
+        "data": {
+            "train": str((out / f"{data}.jsonl").resolve()),
+            "heldout_records": scale.heldout,
+            "template": "chat",
+            "max_length": scale.max_length,
+            "sites": {"by": "partition", "count": SITES, "scheme": "iid"},
+        },
+        "training": {
+            "lr": 2e-3, "batch_size": 8, "max_steps": scale.steps, "clip": 1.0, "precision": "bfloat16",
+            "tokens_per_pass": 2048,
+        },
+        "aggregation": {"rule": arm["rule"]},
+        "method": {"name": "dplora", "rounds": scale.rounds, **arm["method"]},
+        "evaluation": {"every": scale.rounds, "sample": scale.sample, "uploads": 1},
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""The studies prepare their data and write experiment files that load; the runs themselves take hours."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from murmura import Experiment
+
+STUDIES = Path(__file__).parent.parent / "studies"
+
+
+@pytest.fixture
+def study(monkeypatch):
+    monkeypatch.syspath_prepend(STUDIES)
+    return importlib.import_module
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Files of the names and fields that the studies read, with invented rows."""
+    medical = [
+        {
+            "instruction": "Answer.",
+            "input": f"What helps cough {k}? It is bad.",
+            "output": f"Rest, case {k}. Drink tea.",
+        }
+        for k in range(40)
+    ]
+    finance = [{"text": f"Profit rose by {k} percent .", "label": "positive"} for k in range(40)] * 2
+    rows = {"medical_icliniq": medical, "medical_medinstruct_test": medical, "finance_phrasebank": finance}
+    for name, these in rows.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in these))
+    return tmp_path
+
+
+def test_shortening_keeps_whole_sentences(study):
+    shorten = study("runs").shorten
+    assert shorten("One two. Three four five.  Six.", 5) == "One two. Three four five."
+    assert shorten("One two three.", 2) == ""
+
+
+@pytest.mark.parametrize("scale", ["small", "full"])
+def test_fewfedpit_medical(study, data, tmp_path, scale):
+    module = study("fewfedpit_medical")
+    sizes = module.SCALES[scale]
+    module.prepare(data, tmp_path / "out", sizes)
+    for arm in module.ARMS:
+        table = module.experiment(tmp_path / "out", tmp_path / "out" / arm, arm, 1, "smollm2-135m", sizes)
+        assert Experiment.of(table).run.seed == 1
+
+
+@pytest.mark.parametrize("scale", ["small", "full"])
+@pytest.mark.parametrize("name", ["finance", "medical"])
+def test_dplora(study, data, tmp_path, name, scale):
+    module = study("dplora")
+    sizes = module.SCALES[scale]
+    module.prepare(name, data, tmp_path / "out", sizes)
+    rows = study("runs").read_rows(tmp_path / "out" / f"{name}.jsonl")
+    assert len({json.dumps(row) for row in rows}) == len(rows) == 40
+    experiments = [
+        Experiment.of(module.experiment(name, tmp_path / "out", tmp_path / arm, options, 0, "smollm2-135m", sizes))
+        for arm, options in module.ARMS.items()
+    ]
+    assert len({e.dump() for e in experiments}) == len(module.ARMS)
+
+
+def test_finished_runs_are_kept(study, tmp_path, monkeypatch):
+    runs, started = study("runs"), []
+    monkeypatch.setattr(runs.subprocess, "run", lambda command, check: started.append(command))
+    for name in ("done", "stopped", "new"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "done" / "summary.json").write_text("{}")
+    (tmp_path / "stopped" / "config.toml").write_text("")
+    for name in ("done", "stopped", "new"):
+        runs.work(tmp_path / name, {"run": {"name": name}})
+    assert [command[:4] for command in started] == [[sys.executable, "-m", "murmura", "run"]] * 2
+    assert ["--resume" in command for command in started] == [True, False]
