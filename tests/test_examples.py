@@ -16,6 +16,10 @@ from tests.experiment.small import record, write_lines
 EXAMPLES = Path(murmura.__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.rglob("*.toml"))
 PAPERS = sorted((EXAMPLES / "papers").glob("fewfedpit-*.toml"))
+DPLORA = {
+    "dplora-gpt2": "openai-community/gpt2", "dplora-llama2-7b": "meta-llama/Llama-2-7b-hf",
+    "dplora-chatglm-6b": "THUDM/chatglm-6b",
+}  # fmt: skip
 NAMES = [file.stem for file in FILES]
 
 
@@ -23,6 +27,7 @@ NAMES = [file.stem for file in FILES]
 def places(tmp_path, llama_folder):
     """What is put in the place of an example's model and data: 1200 records, 60 of other kinds held out."""
     rows = [record(f"heart {n // 40}", n) for n in range(1200)]
+    rows = [row | {"src": row["instruction"], "tgt": row["output"]} for row in rows]
     write_lines(tmp_path / "train.jsonl", rows)
     write_lines(tmp_path / "heldout.jsonl", [record("kidney", n) | {"gpt-4-answer": "call"} for n in range(60)])
     model = {"model.name": str(llama_folder), "model.quantization": None, "run.folder": str(tmp_path / "run")}
@@ -72,3 +77,18 @@ def test_a_paper_s_own_figures(file, places):
     found = plan(Experiment.load(file, set={k: v for k, v in places.items() if k not in keep_heldout}))
     assert [planned.sites for planned in found.rounds] == [asked] * rounds
     assert sum(site.records for site in found.sites) <= records
+
+
+@pytest.mark.parametrize(("name", "model"), DPLORA.items())
+def test_dplora_s_own_figures(name, model, places):
+    file = EXAMPLES / "papers" / f"{name}.toml"
+    experiment = Experiment.load(file)
+    training, method = experiment.training, experiment.method
+    assert experiment.model.name == model
+    assert is_hub_id(tomllib.loads(file.read_text(encoding="utf-8"))["data"]["train"])
+    assert (experiment.lora.rank, experiment.data.sites.count, method.rounds) == (512, 5, 50)
+    assert (training.batch_size, training.max_steps, training.lr, training.clip) == (8, 1, 5e-4, 10)
+    assert (method.noise_multiplier, method.epsilon, method.clipping, method.groups) == (2, None, "batch", "factors")
+    found = plan(Experiment.load(file, set={k: v for k, v in places.items() if k != "data.heldout"}))
+    assert [(planned.sites, planned.steps) for planned in found.rounds] == [(5, 5)] * 50
+    assert found.label == "DP-LoRA σ=2 (paper)"

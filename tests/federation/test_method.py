@@ -87,7 +87,7 @@ def test_memorise_attacks_uploads_beside_the_global_adapter(cohort):
 
 
 def test_memorise_takes_the_sites_own_adapter_where_none_is_sent(cohort):
-    one, other = (random_state(cohort.workbench.bank, seed, scale=1.0) for seed in (0, 1))
+    one, other = (random_state(cohort.workbench.bank, seed, scale=1.0) for seed in (4, 5))
     for site, adapter in zip(cohort.sites, (one, other), strict=True):
         site.store["adapter"] = adapter
     found = answers(cohort, "memorise", records=5)

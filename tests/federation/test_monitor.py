@@ -42,7 +42,7 @@ def fleet_of(answer, sites=("a", "b", "c")):
 
 
 def upload(site, value):
-    return Reply(site, {"adapter": {"w": torch.tensor([float(value)])}, "examples": 1})
+    return site, {"w": torch.tensor([float(value)])}
 
 
 @pytest.fixture
@@ -89,8 +89,8 @@ def test_leakage_is_members_less_others(calls):
 def test_leakage_of_uploads(calls):
     monitor, fleet = monitor_of(uploads=2), fleet_of(memorises)
     monitor.begin(1)
-    monitor.hear(upload("a", 10))
-    monitor.hear(upload("b", 20))
+    monitor.hear(*upload("a", 10))
+    monitor.hear(*upload("b", 20))
     figures = monitor.measure(GLOBAL, fleet)
     assert figures["upload_member_rouge"] == pytest.approx((0.4 + 0.5) / 2)
     assert figures["upload_nonmember_rouge"] == pytest.approx(0.15)
@@ -108,7 +108,7 @@ def test_a_site_whose_upload_alone_is_attacked_gets_no_global_adapter(calls):
     monitor, fleet = monitor_of(uploads=3, sample=1), fleet_of(memorises)
     monitor.begin(1)
     for site in fleet.sites:
-        monitor.hear(upload(site, 10))
+        monitor.hear(*upload(site, 10))
     monitor.measure(GLOBAL, fleet)
     ask, sites = fleet.engine.asked[-1]
     assert sorted(ask.payload(site)["records"] for site in sites) == [0, 0, 1]
@@ -164,7 +164,7 @@ def test_uploads_are_a_fair_sample_in_whatever_order_they_come():
         for result, order in (forth, range(10)), (back, reversed(range(10))):
             monitor.begin(round)
             for k in order:
-                monitor.hear(upload(f"site-{k}", k))
+                monitor.hear(*upload(f"site-{k}", k))
             result.update(kept(monitor))
         assert forth == back
         assert len(forth) == 3
@@ -173,16 +173,15 @@ def test_uploads_are_a_fair_sample_in_whatever_order_they_come():
     assert all(80 < count < 160 for count in counts.values())  # 120 expected
 
 
-def test_only_uploads_of_adapters_are_kept_and_only_for_their_round():
+def test_uploads_are_kept_for_their_round_only():
     monitor = monitor_of(uploads=2)
-    monitor.hear(Reply("a", {"loss": 0.1}))
-    monitor.hear(upload("b", 1))
+    monitor.hear(*upload("b", 1))
     assert kept(monitor) == {"b": 1}
     monitor.begin(2)
     assert kept(monitor) == {}
     for options in {"uploads": 0}, {"memorisation": False}:
         silent = monitor_of(**options)
-        silent.hear(upload("a", 1))
+        silent.hear(*upload("a", 1))
         assert kept(silent) == {}
 
 

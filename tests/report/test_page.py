@@ -119,7 +119,7 @@ def test_a_run_that_measured_nothing_still_has_a_page_of_dashes(tmp_path):
         (folder / name).unlink()
     page = page_of(tmp_path, folder)
     assert "<figure>" not in page
-    assert len(re.findall(r"<td class=\"n\" data-name=\"[^\"]+\"><div>–</div></td>", page)) == 8
+    assert len(re.findall(r"<td class=\"n\" data-name=\"[^\"]+\"><div>–</div></td>", page)) == 9
     assert "what left the sites cannot be known" in page
     assert "No ε" not in page
     assert "unfinished: round 1" in page
@@ -171,6 +171,26 @@ def test_time_outside_phases_is_shown_as_other(tmp_path):
     page = page_of(tmp_path, write_run(tmp_path / "a"))  # 90 s of wall time; train 36 s, evaluate 18 s
     times = re.findall(r"<dt>(\w+)</dt>\s*<dd class=\"bar\"[^\n]*</dd>\s*<dd>([^<]+)</dd>", page)
     assert times == [("train", "36.0 s"), ("evaluate", "18.0 s"), ("other", "36.0 s")]
+
+
+def test_a_guarantee_is_told_with_its_unit_and_what_the_paper_claims(tmp_path):
+    privacy = {
+        "unit": "record", "adjacency": "add-remove", "epsilon": 17.24, "delta": 1e-5, "accountant": "rdp",
+        "plan": "Poisson sampling", "claimed_per_step": 2.0, "refused": None,
+    }  # fmt: skip
+    rows = [metrics(0), metrics(1, epsilon=17.24, privacy=privacy)]
+    page = page_of(tmp_path, write_run(tmp_path / "a", rows=rows))
+    assert "What is guaranteed</h2>" in page
+    assert "one record, add-remove" in page
+    assert "the paper's claim for one step: 2" in page.replace("&#39;", "'")
+    assert ">17.240<" in page
+    assert "What is guaranteed</h2>" not in page_of(tmp_path, write_run(tmp_path / "b"))
+
+
+def test_a_refused_epsilon_is_told_with_its_reason(tmp_path):
+    privacy = {"unit": "record", "adjacency": "add-remove", "delta": 1e-5, "plan": "p", "refused": "a step too many"}
+    page = page_of(tmp_path, write_run(tmp_path / "a", rows=[metrics(0), metrics(1, privacy=privacy)]))
+    assert "a step too many" in page
 
 
 def test_sites_add_up_and_keep_their_dashes(tmp_path):

@@ -20,7 +20,7 @@ def texts(row):
 def test_a_single_run_is_shown_as_it_is(tmp_path):
     (row,) = rows_of(write_run(tmp_path / "a"))
     assert (row.label, row.remark, row.state) == ("FedAvg", "seed 0", "")
-    assert texts(row) == ["2.000", "0.250", "+0.125", "+0.250", "4.50 MB", "9.00 MB", "90.0 s", "1.65 GB"]
+    assert texts(row) == ["2.000", "0.250", "+0.125", "+0.250", "–", "4.50 MB", "9.00 MB", "90.0 s", "1.65 GB"]
     assert [column.spread(row.cells[column.key]) for column in COLUMNS] == [""] * len(COLUMNS)
     assert row.before("heldout_loss").mean == 2.25
 
@@ -33,7 +33,7 @@ def test_what_was_not_measured_is_a_dash_never_zero(tmp_path):
 def test_zero_is_not_a_dash(tmp_path):
     (row,) = rows_of(write_run(tmp_path / "a", rows=[metrics(0, bytes_up=0, leakage=0.0)], finished=False))
     assert texts(row)[2] == "0.000"
-    assert texts(row)[4] == "0 B"
+    assert texts(row)[5] == "0 B"
 
 
 def test_seeds_of_one_method_become_mean_and_sample_standard_deviation(tmp_path):

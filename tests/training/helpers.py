@@ -8,6 +8,7 @@ from functools import partial
 
 import torch
 
+from murmura.privacy.entropy import Entropy
 from murmura.training.batch import collate
 
 CPU = torch.device("cpu")
@@ -17,6 +18,21 @@ CPU = torch.device("cpu")
 class Item:
     ids: list[int]
     labels: list[int]
+
+
+class Told(Entropy):
+    """Draws the noise that it is told to, and nothing else."""
+
+    def __init__(self, *noise):
+        self.noise = list(noise)
+
+    def bytes(self, count):
+        raise AssertionError("nothing was to be drawn")
+
+    def normal(self, count):
+        noise = self.noise.pop(0)
+        assert len(noise) == count
+        return noise.clone()
 
 
 def items(count, *, seed=0, vocabulary=250, longest=24):
@@ -47,6 +63,16 @@ def random_state(bank, seed, scale=0.1):
     """An adapter whose B is not zero, so that both factors matter."""
     generator = torch.Generator().manual_seed(seed)
     return {e.name: torch.randn(e.shape, generator=generator) * scale for e in bank.manifest}
+
+
+def random_residual(bank, seed, rank=3, scale=0.1):
+    """A residual for every adapted module of a bank."""
+    generator = torch.Generator().manual_seed(seed)
+    made = {}
+    for entry in bank.manifest:
+        shape = (rank, entry.shape[1]) if ".lora_A." in entry.name else (entry.shape[0], rank)
+        made[entry.name.replace(".lora_", ".residual_")] = torch.randn(shape, generator=generator) * scale
+    return made
 
 
 def hf_batch(chosen):

@@ -6,13 +6,14 @@ import json
 
 import pytest
 import torch
-from peft import LoraConfig
+from peft import LoraConfig, PeftModel
 
 from murmura.errors import ModelError
-from murmura.training.adapter import load_peft, mix, nbytes, save_peft, subtract, zeros_like
+from murmura.training.adapter import crop, fold, load_peft, mix, nbytes, save_peft, subtract, zeros_like
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
-from tests.training.helpers import assert_same, random_state
+from tests.conftest import make_llama
+from tests.training.helpers import assert_same, random_residual, random_state
 
 
 def pair(seed, rows=6, rank=3, columns=5):
@@ -85,3 +86,26 @@ def test_folders_that_hold_no_plain_lora(tmp_path):
         LoraConfig(r=2, target_modules=["q_proj"], **option).save_pretrained(str(tmp_path))
         with pytest.raises(ModelError, match=f"the adapter uses {next(iter(option))}"):
             load_peft(tmp_path)
+
+
+@pytest.mark.parametrize("rslora", [False, True])
+@pytest.mark.parametrize("rank", [2, 4])
+def test_adapter_and_residual_fold_into_one_plain_adapter(llama, tokenizer, tmp_path, rank, rslora):
+    spec = LoraSpec(rank=4, alpha=6, targets=("q_proj", "down_proj"), rslora=rslora)
+    bank = Bank(llama, spec)
+    state = crop(random_state(bank, 0), rank) | random_residual(bank, 1, rank=3)
+    for name in [name for name in state if "residual" in name and "layers.1.mlp" in name]:
+        del state[name]  # not every layer need have one
+    save_peft(tmp_path, *fold(state, spec), "tiny")
+    ids = torch.tensor([[11, 12, 13]])
+    bank.load([state])
+    bank.route(torch.tensor([0]))
+    theirs = PeftModel.from_pretrained(make_llama(tokenizer), tmp_path)(input_ids=ids).logits
+    torch.testing.assert_close(bank.model(input_ids=ids).logits, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_nothing_to_fold():
+    spec = LoraSpec(rank=3)
+    state, same = fold(pair(0), spec)
+    assert_same(state, pair(0))
+    assert same == spec

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
 
 from murmura.errors import ModelError
 from murmura.streams import Stream
+from murmura.training.adapter import crop
 from murmura.training.bank import Bank, target_names
 from murmura.training.config import LoraSpec
-from tests.training.helpers import assert_same, random_state
+from tests.conftest import make_llama
+from tests.training.helpers import assert_same, random_residual, random_state
 
 SPEC = LoraSpec(rank=4, alpha=8)
 
@@ -84,8 +87,12 @@ def test_an_adapter_that_does_not_fit_is_refused(bank):
         bank.load([{n: t for n, t in state.items() if n != name}])
     with pytest.raises(ModelError, match="does not fit this model: extra"):
         bank.load([state | {"extra": torch.zeros(1)}])
-    with pytest.raises(ModelError, match=r"has shape \(2, 32\), this model needs \(4, 32\)"):
+    with pytest.raises(ModelError, match=r"has shape \(8, 32\), this model needs \(4, 32\)"):
+        bank.load([state | {name: torch.zeros(8, 32)}])
+    with pytest.raises(ModelError, match=r"one rank, at most lora\.rank"):
         bank.load([state | {name: torch.zeros(2, 32)}])
+    with pytest.raises(ModelError, match=r"has shape \(4, 31\), this model needs \(4, 32\)"):
+        bank.load([state | {name: torch.zeros(4, 31)}])
 
 
 def test_all_parameters_need_one_slot_and_float32(llama):
@@ -94,7 +101,9 @@ def test_all_parameters_need_one_slot_and_float32(llama):
     assert state.keys() == dict(llama.named_parameters()).keys()  # the tied head is named once
     with pytest.raises(ModelError, match="one slot"):
         bank.load([state, state])
-    with pytest.raises(ModelError, match="need adapters"), bank.per_example(2):
+    with pytest.raises(ModelError, match="need adapters"), bank.per_example(torch.tensor([0])):
+        pass
+    with pytest.raises(ModelError, match="there is no A"), bank.trainable("A"):
         pass
     with pytest.raises(ModelError, match="needs float32"):
         Bank(llama.to(torch.bfloat16), None)
@@ -134,7 +143,7 @@ def test_leaving_the_blocks_leaves_no_gradient_behind(bank):
     with bank.trainable() as parameter:
         assert parameter.shape == (2, bank.size)
         bank.routing.generators = [torch.Generator()]
-    with bank.per_example(5, slot=1) as leaves:
+    with bank.per_example(torch.tensor([1] * 5)) as leaves:
         assert [tuple(leaf.shape) for leaf in leaves] == [(5, *entry.shape) for entry in bank.manifest]
         assert leaves[0].untyped_storage().data_ptr() == bank.flat.untyped_storage().data_ptr()  # no copy
     assert bank.routing.generators is None
@@ -143,3 +152,101 @@ def test_leaving_the_blocks_leaves_no_gradient_behind(bank):
     assert not out.requires_grad
     for slot, state in enumerate(before):
         assert_same(bank.read(slot), state)
+
+
+# ---- one factor frozen --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("frozen", "other"), [("A", "B"), ("B", "A")])
+def test_what_trains_while_a_factor_is_frozen(bank, frozen, other):
+    names = [entry.name for entry in bank.trained(frozen)]
+    assert names == [entry.name for entry in bank.manifest if f"lora_{other}" in entry.name]
+    bank.load([random_state(bank, 0)])
+    bank.route(torch.tensor([0]))
+    with bank.trainable(frozen) as parameter:
+        bank.head.token_nll(torch.tensor([[11, 12, 13]]), torch.tensor([[11, 12, 13]]))[0].sum().backward()
+        assert parameter.shape == (1, sum(math.prod(entry.shape) for entry in bank.trained(frozen)))
+        gradient = bank.unpack(bank.grad[0])
+        assert {name for name in gradient if gradient[name].any()} == set(names)
+        parameter.data.zero_()
+    assert {name for name, tensor in bank.read(0).items() if not tensor.any()} == set(names)
+
+
+# ---- smaller ranks --------------------------------------------------------------------------------------------------
+
+
+def test_a_smaller_rank_comes_back_as_it_was_filled(bank):
+    states = [random_state(bank, 0), crop(random_state(bank, 1), 2)]
+    bank.load(states)
+    for slot, state in enumerate(states):
+        assert_same(bank.read(slot), state)
+    assert bank.padding(0) is None
+    assert bank.padding(1).sum() == bank.size / 2
+    assert not bank.flat[1][bank.padding(1)].any()
+
+
+def test_a_smaller_rank_computes_as_in_a_bank_of_that_rank(bank, tokenizer):
+    state = crop(random_state(bank, 0), 2)
+    small = Bank(make_llama(tokenizer), LoraSpec(rank=2, alpha=SPEC.scale * 2))
+    logits = []
+    for each in (bank, small):
+        each.load([state])
+        each.route(torch.tensor([0]))
+        logits.append(each.model(input_ids=torch.tensor([[11, 12, 13]])).logits)
+    torch.testing.assert_close(*logits)
+
+
+# ---- residuals ------------------------------------------------------------------------------------------------------
+
+IDS = torch.tensor([[11, 12, 13], [14, 15, 16], [17, 18, 19]])
+
+
+def merged(bank, tokenizer, state, residual):
+    """Logits of IDS with the residual added to the frozen weights themselves."""
+    model = make_llama(tokenizer)
+    for name, factor in residual.items():
+        if ".residual_B." in name:
+            layer = model.get_submodule(name.removeprefix("base_model.model.").rpartition(".residual_B")[0])
+            layer.weight.data += factor @ residual[name.replace("residual_B", "residual_A")]
+    plain = Bank(model, SPEC)
+    plain.load([state])
+    plain.route(torch.tensor([0, 0, 0]))
+    return plain.model(input_ids=IDS).logits
+
+
+def test_a_residual_changes_the_frozen_weight(bank, tokenizer):
+    state, residual = random_state(bank, 0), random_residual(bank, 1)
+    bank.load([state | residual])
+    bank.route(torch.tensor([0, 0, 0]))
+    logits = bank.model(input_ids=IDS).logits
+    torch.testing.assert_close(logits, merged(bank, tokenizer, state, residual))
+    assert_same(bank.read(0), state)
+    bank.load([state])
+    assert not torch.allclose(bank.model(input_ids=IDS).logits, logits, atol=1e-3)  # it went with its state
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["routed", "per example"])
+def test_only_slots_that_came_with_the_residual_have_it(bank, tokenizer, apart):
+    first, second, residual = random_state(bank, 0), random_state(bank, 1), random_residual(bank, 2)
+    bank.load([first | residual, second, second | {name: tensor.clone() for name, tensor in residual.items()}])
+    slots = torch.tensor([2, 0, 1])
+    with bank.per_example(slots) if apart else nullcontext():
+        if not apart:
+            bank.route(slots)
+        logits = bank.model(input_ids=IDS).logits.detach()
+    expected = [
+        merged(bank, tokenizer, state, own)[row]
+        for row, (state, own) in enumerate([(second, residual), (first, residual), (second, {})])
+    ]
+    torch.testing.assert_close(logits, torch.stack(expected), atol=1e-5, rtol=1e-4)
+
+
+def test_residuals_that_do_not_fit(bank):
+    state, residual = random_state(bank, 0), random_residual(bank, 1)
+    with pytest.raises(ModelError, match="different residuals"):
+        bank.load([state | residual, state | random_residual(bank, 2)])
+    name = next(iter(residual))
+    with pytest.raises(ModelError, match="one factor only"):
+        bank.load([state | {name: residual[name]}])
+    with pytest.raises(ModelError, match="belongs to no adapter"):
+        bank.load([state | {"base_model.model.elsewhere.residual_A.weight": torch.zeros(1, 1)}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -10,11 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from murmura.streams import Stream
+from murmura.training.adapter import crop, subtract
 from murmura.training.bank import Bank
 from murmura.training.batch import collate
 from murmura.training.config import LocalTraining, LoraSpec
 from murmura.training.loop import NonFiniteLoss, batches, steps_of, train
-from tests.training.helpers import assert_close, assert_same, cloze_items, hf_batch, items, random_state
+from tests.conftest import make_llama
+from tests.training.helpers import (
+    assert_close,
+    assert_same,
+    cloze_items,
+    hf_batch,
+    items,
+    random_residual,
+    random_state,
+)  # fmt: skip
 
 SPEC = LoraSpec(rank=4, alpha=8)
 STREAMS = [Stream(0) / f"site-{k}" for k in range(5)]
@@ -256,6 +267,57 @@ def test_weights_of_records(bank):
     assert_close(twos, {name: 2 * tensor for name, tensor in ones.items()}, atol=1e-6)
     first, rest = moved([1.0] + [0.0] * 5), moved([0.0] + [1.0] * 5)
     assert_close({name: first[name] + rest[name] for name in first}, ones, atol=1e-6)
+
+
+@pytest.mark.parametrize(("frozen", "other"), [("A", "B"), ("B", "A")])
+def test_a_frozen_factor_stays_bit_for_bit_and_counts_for_nothing(bank, frozen, other):
+    start, shard = random_state(bank, 0), items(4)
+    training = LocalTraining(epochs=2, weight_decay=0.1)
+    options = {"prox": 1.0, "corrections": [random_state(bank, 5)]}
+    state = run(bank, [shard], training, frozen=frozen, **options)[0].state
+    for name in state:
+        assert torch.equal(state[name], start[name]) == (f"lora_{frozen}" in name)
+    clipped = LocalTraining(optimizer="sgd", batch_size=4, clip=0.01)
+    state = run(bank, [shard], clipped, frozen=frozen)[0].state
+    length = torch.cat([(state[name] - start[name]).flatten() for name in state if f"lora_{other}" in name]).norm()
+    assert length.item() == pytest.approx(LR * 0.01, rel=1e-2)
+
+
+def test_a_smaller_rank_trains_as_in_a_bank_of_that_rank(bank, tokenizer):
+    """Zeros that pad a rank stay zeros, whatever trains beside them."""
+    training, shard = LocalTraining(epochs=2, batch_size=2, weight_decay=0.1), items(4)
+    starts = [crop(random_state(bank, 0), 2), random_state(bank, 1)]
+    both = train(bank, [shard] * 2, starts, training, LR, STREAMS[:2])
+    small = Bank(make_llama(tokenizer), LoraSpec(rank=2, alpha=SPEC.scale * 2))
+    alone = train(small, [shard], starts[:1], training, LR, STREAMS[:1])[0]
+    assert_close(both[0].state, alone.state, atol=2e-5)
+    assert_close(both[1].state, train(bank, [shard], starts[1:], training, LR, STREAMS[1:2])[0].state, atol=2e-5)
+
+
+def test_a_residual_is_trained_on_top_of_and_not_returned(bank, tokenizer):
+    training, shard, start = LocalTraining(batch_size=2), items(4), random_state(bank, 0)
+    residual = random_residual(bank, 1)
+    results = train(bank, [shard, []], [start | residual] * 2, training, LR, STREAMS[:2])
+    plain = train(bank, [shard], [start], training, LR, STREAMS[:1])[0]
+    assert results[0].loss != pytest.approx(plain.loss, rel=1e-3)
+    assert results[0].state.keys() == start.keys()
+    assert_same(results[1].state, start)
+
+
+def test_around_every_step(bank):
+    seen = []
+
+    @contextmanager
+    def doubled(which):
+        assert not which.grad.any()
+        yield
+        seen.append(which.grad.abs().sum().item())
+        which.grad.mul_(2)
+
+    training, start = LocalTraining(optimizer="sgd", clip=0, batch_size=4), random_state(bank, 0)
+    plain, twice = (run(bank, [items(4)], training, around=how)[0].state for how in (None, doubled))
+    assert len(seen) == 1 and seen[0] > 0
+    assert_close(subtract(twice, start), {n: 2 * t for n, t in subtract(plain, start).items()}, atol=1e-6)
 
 
 def test_bfloat16_stays_close(bank):

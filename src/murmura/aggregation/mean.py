@@ -88,6 +88,11 @@ class WeightedMean:
         self._weight += share
         return self
 
+    @property
+    def count(self) -> int:
+        """How many contributions were added."""
+        return self._sum.count
+
     def result(self, dtype: torch.dtype = torch.float32) -> State:
         """The mean, as new tensors of `dtype`. More contributions may follow.
 

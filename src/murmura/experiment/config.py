@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import tomli_w
-from pydantic import Field, SerializeAsAny
+from pydantic import Field, SerializeAsAny, model_validator
 
 from murmura import methods
+from murmura.aggregation.config import AggregationConfig
 from murmura.config import Section
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
@@ -64,8 +65,17 @@ class Experiment(Section):
     lora: LoraSpec = LoraSpec()
     data: DataConfig
     training: LocalTraining = LocalTraining()
+    aggregation: AggregationConfig = AggregationConfig()
     method: SerializeAsAny[Section]
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _aggregation_fits(self) -> Self:
+        if self.model.trainable == "all" and not self.aggregation.is_mean:
+            raise ValueError("[aggregation] is about adapters, and model.trainable is 'all'; remove the section")
+        if self.aggregation.ranks and max(self.aggregation.ranks) > self.lora.rank:
+            raise ValueError(f"aggregation.ranks go up to {max(self.aggregation.ranks)}, lora.rank is {self.lora.rank}")
+        return self
 
     @classmethod
     def load(cls, path: str | Path, set: Mapping[str, Any] | None = None) -> Self:

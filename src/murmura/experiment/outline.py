@@ -11,6 +11,7 @@ from murmura import models
 from murmura.errors import ModelError
 from murmura.experiment.config import ModelConfig
 from murmura.models.quiet import line, quiet
+from murmura.training.adapter import PEFT_PREFIX, State
 from murmura.training.bank import target_names
 from murmura.training.config import LoraSpec
 from murmura.training.layer import in_out_features
@@ -32,7 +33,7 @@ class Outline:
         tokenizer: the model's own.
         config: the model's own, as transformers reads it.
         parameters: of the base, tied ones counted once.
-        trainable: parameters of one slot: of an adapter, or all.
+        state: the tensors of one slot, an adapter's or all, on the meta device.
         base_bytes: what the frozen base takes in memory; 0 where all of it is trained, since the slot is the model.
         element_bytes: of one number of an activation.
         device: where it would run.
@@ -41,10 +42,15 @@ class Outline:
     tokenizer: Any
     config: Any
     parameters: int
-    trainable: int
+    state: State
     base_bytes: int
     element_bytes: int
     device: str
+
+    @property
+    def trainable(self) -> int:
+        """Parameters of one slot."""
+        return sum(tensor.numel() for tensor in self.state.values())
 
 
 def outline(model: ModelConfig, lora: LoraSpec) -> Outline:
@@ -63,11 +69,14 @@ def outline(model: ModelConfig, lora: LoraSpec) -> Outline:
     dtype = getattr(torch, automatic if model.dtype == "auto" else model.dtype)
     parameters = sum(p.numel() for p in skeleton.parameters())
     if model.trainable == "all":
-        return Outline(tokenizer, config, parameters, parameters, 0, dtype.itemsize, device)
-    sizes = (in_out_features(skeleton.get_submodule(name), name) for name in target_names(skeleton, lora.targets))
-    trainable = sum(lora.rank * (wide_in + wide_out) for wide_in, wide_out in sizes)
+        return Outline(tokenizer, config, parameters, dict(skeleton.named_parameters()), 0, dtype.itemsize, device)
+    state = {}
+    for name in target_names(skeleton, lora.targets):
+        wide_in, wide_out = in_out_features(skeleton.get_submodule(name), name)
+        state[f"{PEFT_PREFIX}{name}.lora_A.weight"] = torch.empty(lora.rank, wide_in, device="meta")
+        state[f"{PEFT_PREFIX}{name}.lora_B.weight"] = torch.empty(wide_out, lora.rank, device="meta")
     base = _base_bytes(skeleton, dtype, model.quantization)
-    return Outline(tokenizer, config, parameters, trainable, base, dtype.itemsize, device)
+    return Outline(tokenizer, config, parameters, state, base, dtype.itemsize, device)
 
 
 def _config_and_tokenizer(name: str) -> tuple[Any, Any]:

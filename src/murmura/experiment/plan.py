@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from murmura import methods
+from murmura.aggregation.low_rank import modules
+from murmura.aggregation.rules import Rule
 from murmura.data.hub import is_hub_id
 from murmura.data.records import Instruction
 from murmura.data.templates import Template, template
@@ -98,7 +100,7 @@ def plan(experiment: Experiment) -> Plan:
     Raises:
         MurmuraError: for what would stop the run before its first round too: bad options, records or adapter targets.
     """
-    method, stream = methods.build(experiment.method), Stream(experiment.run.seed)
+    method, stream = methods.build(experiment.method, experiment.aggregation), Stream(experiment.run.seed)
     unknown: list[str] = []
     model = _model(experiment, unknown)
     gathered = _gathered(experiment, method, stream / "data", unknown)
@@ -111,11 +113,11 @@ def plan(experiment: Experiment) -> Plan:
     heldout = people.heldout if people else gathered.heldout if gathered else []
     return Plan(
         experiment=experiment,
-        label=method.label,
+        label=method.title,
         sites=_sites(experiment, method, gathered, people) if gathered else None,
         heldout=len(heldout) if gathered else None,
         bad=gathered.bad if gathered else None,
-        rounds=_rounds(experiment, method, cohorts, sizes, model),
+        rounds=_rounds(experiment, method, names, cohorts, sizes, model),
         tokens=max(method.tokens_to_write([sizes[n] for n in c]) for c in cohorts) if sizes and cohorts else None,
         tokens_measuring=_tokens_measuring(experiment, method, people, model, widest),
         model=model,
@@ -204,21 +206,47 @@ def _sites(experiment: Experiment, method: Method, gathered: Gathered, people: P
 def _rounds(
     experiment: Experiment,
     method: Method,
+    names: list[str] | None,
     cohorts: list[list[str]] | None,
     sizes: Mapping[str, int] | None,
     model: Outline | None,
 ) -> list[RoundPlan]:
-    if cohorts is None:
+    if cohorts is None or names is None:
         count: int = experiment.method.rounds  # type: ignore[attr-defined]
         return [RoundPlan(None, None, None, None)] * count
-    rounds, asked = [], set[str]()
+    rounds, asked, residual = [], set[str](), 0
+    ranks = _ranks(experiment, names)
     for round, cohort in enumerate(cohorts, start=1):
         steps = sum(_steps(experiment, method, sizes[name], round) for name in cohort) if sizes else None
-        traffic = [method.traffic(name not in asked) for name in cohort]
+        down = up = 0.0
+        for name in cohort:
+            sets = method.traffic(name not in asked)
+            sizes_down, sizes_up = _travels(method.rule, model, ranks.get(name), round, residual) if model else (0, 0)
+            down, up = down + sets[0] * sizes_down, up + sets[1] * sizes_up
         asked.update(cohort)
-        down, up = (sum(way) * model.trainable * _FLOAT32 if model else None for way in zip(*traffic, strict=True))
-        rounds.append(RoundPlan(len(cohort), steps, down, up))
+        residual += method.rule.residual_growth([ranks.get(name, experiment.lora.rank) for name in cohort])
+        rounds.append(RoundPlan(len(cohort), steps, int(down) if model else None, int(up) if model else None))
     return rounds
+
+
+def _ranks(experiment: Experiment, names: Sequence[str]) -> dict[str, int]:
+    """Each site's rank, where the run has not one for all."""
+    ranks = experiment.aggregation.ranks
+    return {name: ranks[k % len(ranks)] for k, name in enumerate(names)} if ranks else {}
+
+
+def _travels(rule: Rule, model: Outline, rank: int | None, round: int, residual: int) -> tuple[int, int]:
+    """Most bytes of an adapter on its way down to a site and up from it, as the aggregation rule has it.
+
+    Args:
+        residual: most rank that the residual can have by now, but for the sizes of the weights.
+    """
+    start = rule.download(model.state, rank, round)
+    upload = rule.upload(rule.complete(start, model.state), round)
+    shapes = [(model.state[b].shape[0], model.state[a].shape[1]) for a, b in modules(model.state)]
+    extra = sum(min(residual, rule.config.residual_rank or residual, *shape) * sum(shape) for shape in shapes)
+    numbers = [sum(tensor.numel() for tensor in state.values()) for state in (start, upload)]
+    return (numbers[0] + extra) * _FLOAT32, numbers[1] * _FLOAT32
 
 
 def _tokens_measuring(

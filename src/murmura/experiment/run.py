@@ -27,7 +27,7 @@ from murmura.federation.server import Server
 from murmura.progress import say
 from murmura.report import build as build_report
 from murmura.streams import Stream
-from murmura.training.adapter import nbytes, save_peft
+from murmura.training.adapter import fold, nbytes, save_peft
 from murmura.training.bank import Bank
 from murmura.workbench import Workbench
 
@@ -57,7 +57,7 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
     if not resume and not overwrite:
         folder.require_new()
     checkpoint = _checkpoint(folder, experiment) if resume else None
-    method = methods.build(experiment.method)
+    method = methods.build(experiment.method, experiment.aggregation)
     loaded = models.load(
         experiment.model.name, "causal", experiment.model.dtype, experiment.model.device, experiment.model.quantization
     )
@@ -97,7 +97,7 @@ def _checkpoint(folder: RunFolder, experiment: Experiment) -> Any:
     before = folder.path / "config.toml"
     if not before.exists():
         raise ConfigError("there is no run to resume", where=str(folder.path), fix="Start it without --resume.")
-    old, new = tomllib.loads(before.read_text()), tomllib.loads(experiment.dump())
+    old, new = tomllib.loads(before.read_text(encoding="utf-8")), tomllib.loads(experiment.dump())
     for table in (old, new):
         # What may change between two parts of a run: where it is kept, how it is measured, how long it lasts, and how
         # sites train, which the report notes.
@@ -132,16 +132,21 @@ def _finish(folder: RunFolder, experiment: Experiment, method: Method, server: S
         server.workbench.tokenizer.save_pretrained(folder.path / "model")
     else:
         kept = {"adapter": server.adapter}
-        if method.personal:
-            stores = fleet.engine.stores().items()
-            kept = {f"sites/{_folder_name(name)}": store["adapter"] for name, store in stores}
+        if method.keeps_adapters:
+            last = server.rows[-1]["round"]
+            shared = method.rule.download(server.adapter, None, last) if method.rule.personal else {}
+            kept = {
+                f"sites/{_folder_name(name)}": method.rule.complete(shared, store["adapter"])
+                for name, store in fleet.engine.stores().items()
+            }
         for name, state in kept.items():
-            save_peft(folder.path / name, state, bank.lora, base, fan_in_fan_out=bank.fan_in_fan_out)
+            plain, spec = fold(state, bank.lora)
+            save_peft(folder.path / name, plain, spec, base, fan_in_fan_out=bank.fan_in_fan_out)
     rows = server.rows
     folder.write_json(
         "summary.json",
         {
-            "name": experiment.run.name, "method": method.label, "seed": experiment.run.seed,
+            "name": experiment.run.name, "method": method.title, "seed": experiment.run.seed,
             "rounds": rows[-1]["round"], "final": rows[-1],
             "bytes_up": sum(row["bytes_up"] for row in rows), "bytes_down": sum(row["bytes_down"] for row in rows),
             "wall": sum(row["wall"] for row in rows), "peak_memory": rows[-1]["peak_memory"], "finished": True,

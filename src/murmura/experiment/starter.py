@@ -97,6 +97,8 @@ def _placeholder(field: FieldInfo) -> str:
         return _toml(choices[0])
     if int in kinds:
         return "10"
+    if float in kinds:
+        return "1.0"
     return "{}" if any(get_origin(kind) is dict for kind in kinds) else '"..."'
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from murmura.aggregation.rules import Mean, Rule
 from murmura.data.encoding import Encoded
 from murmura.data.records import Instruction
 from murmura.errors import RunError
@@ -44,10 +45,14 @@ class Cohort:
         workbench: the resident model.
         round: of the ask.
         stream: the run's randomness.
+        rule: how adapters are aggregated, and so what of them trains and travels.
     """
 
-    def __init__(self, sites: Sequence[Site], workbench: Workbench, ask: Ask, stream: Stream) -> None:
+    def __init__(
+        self, sites: Sequence[Site], workbench: Workbench, ask: Ask, stream: Stream, rule: Rule | None = None
+    ) -> None:
         self.sites, self.workbench, self.round, self.stream = list(sites), workbench, ask.round, stream
+        self.rule = rule or Mean()
 
     @property
     def sizes(self) -> list[int]:
@@ -66,6 +71,31 @@ class Cohort:
             values.append(payload[name] if name in payload or default is None else default(site))
         return values
 
+    def starts(self, ask: Ask) -> list[State]:
+        """The adapter that each site goes on from: field ``adapter`` as it got it, made whole."""
+        return [self.whole(site, ask.payload(site.name)["adapter"]) for site in self.sites]
+
+    def whole(self, site: Site, sent: State | None) -> State:
+        """A sent adapter with what the site keeps of its own, or what every site knows without being told.
+
+        Some rules send one factor only (FFA-LoRA: the other is the random start; FedSA-LoRA: the other is personal).
+        ``None`` stands for an adapter that is altogether the site's own.
+        """
+        if sent is None:
+            own: State = site.store["adapter"]
+            return own
+        if sent.keys() >= {entry.name for entry in self.workbench.bank.manifest}:
+            return sent
+        known = site.store.get("adapter") or self.workbench.bank.initial(self.stream / "adapter")
+        return self.rule.complete(sent, known)
+
+    def uploads(self, trained: Sequence[State]) -> list[State]:
+        """What of its trained adapter each site sends up; a rule with personal factors keeps the rest there."""
+        if self.rule.personal:
+            for site, state in zip(self.sites, trained, strict=True):
+                site.store["adapter"] = state
+        return [self.rule.upload(state, self.round) for state in trained]
+
     def train(
         self, shards: Sequence[Sequence[Encoded]], starts: Sequence[State], lr: float, purpose: str, **options: Any
     ) -> list[Trained]:
@@ -78,7 +108,7 @@ class Cohort:
             try:
                 return train(
                     self.workbench.bank, shards, starts, self.workbench.training, lr, self.streams(purpose),
-                    description=f"train {purpose}", **options,
+                    frozen=self.rule.frozen(self.round), description=f"train {purpose}", **options,
                 )  # fmt: skip
             except NonFiniteLoss as error:
                 raise RunError(

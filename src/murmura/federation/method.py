@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from murmura.aggregation.rules import Mean, Rule
 from murmura.audit.memorisation import attack
 from murmura.errors import UndeclaredReleaseError, nearest
 from murmura.evaluation.heldout import evaluate
@@ -38,21 +39,38 @@ class Method(ABC):
     """One algorithm. Subclasses write ``lead`` for the server and verbs for the sites.
 
     Attributes:
-        label: how reports call a run of it.
+        label: its name with the options that matter.
         personal: True when the trained adapters stay at the sites (``site.store["adapter"]``) and there is no global
             one; its verbs are asked for through ``server.ask_personal``.
         pools: True when all records are brought together before training, as a baseline.
+        rule: how the sites' adapters become the next global one.
     """
 
     personal = False
     pools = False
 
-    def __init__(self, config: Any) -> None:
-        self.config = config
+    def __init__(self, config: Any, rule: Rule | None = None) -> None:
+        self.config, self.rule = config, rule or Mean()
+
+    @property
+    def keeps_adapters(self) -> bool:
+        """True when sites keep adapters of their own, by the method or by the aggregation rule."""
+        return self.personal or self.rule.personal
+
+    @property
+    def combines(self) -> bool:
+        """True when the method works with any aggregation rule, and not with the mean alone: its verbs go on from
+        ``Cohort.starts`` and send ``Cohort.uploads``, and its ``lead`` uses ``Server.ask`` and ``Server.combine``."""
+        return False
 
     @property
     @abstractmethod
     def label(self) -> str: ...
+
+    @property
+    def title(self) -> str:
+        """How reports call a run: the method, and its aggregation rule where that is not the mean."""
+        return f"{self.label}, {self.rule.title}" if self.rule.title else self.label
 
     @abstractmethod
     def lead(self, server: Server, fleet: Fleet) -> None:
@@ -82,8 +100,8 @@ class Method(ABC):
         """
         return [records]
 
-    def traffic(self, first: bool) -> tuple[int, int]:
-        """Adapter-sized sets of tensors that travel down to a site and up from it in a round.
+    def traffic(self, first: bool) -> tuple[float, float]:
+        """Adapter-sized sets of float32 tensors that travel down to a site and up from it in a round.
 
         Args:
             first: whether this is the first round in which the site is asked.
@@ -123,8 +141,7 @@ class Method(ABC):
         jobs: list[tuple[Site, str, Any, int]] = []
         for site in cohort.sites:
             given = ask.payload(site.name)
-            adapter = given["adapter"] if "adapter" in given else site.store.get("adapter")
-            jobs.append((site, "", adapter, given["records"]))
+            jobs.append((site, "", given.get("adapter"), given["records"]))
             if "upload" in given:
                 jobs.append((site, "upload_", given["upload"], given["upload_records"]))
         jobs = [job for job in jobs if job[3]]
@@ -132,7 +149,7 @@ class Method(ABC):
             (cohort.stream / "memorise" / site.name).python().sample(site.records, min(count, site.size))
             for site, _, _, count in jobs
         ]
-        found = attack(cohort.workbench, [adapter for _, _, adapter, _ in jobs], chosen)
+        found = attack(cohort.workbench, [cohort.whole(site, adapter) for site, _, adapter, _ in jobs], chosen)
         fields: dict[str, dict[str, Any]] = {site.name: {} for site in cohort.sites}
         for (site, prefix, _, _), figures in zip(jobs, found, strict=True):
             fields[site.name] |= {f"{prefix}{name}": value for name, value in asdict(figures).items()}
@@ -146,8 +163,13 @@ class Method(ABC):
         }
     )
     def assess(self, cohort: Cohort, ask: Ask) -> list[Reply]:
-        """Evaluate each site's personal adapter on the public held-out records."""
-        found, _ = evaluate(cohort.workbench, [site.store["adapter"] for site in cohort.sites])
+        """Evaluate each site's personal adapter on the public held-out records.
+
+        ``adapter`` holds the factors that are not personal, where an aggregation rule leaves some.
+        """
+        sent = cohort.given(ask, "adapter", default=lambda site: None)
+        adapters = [cohort.whole(site, adapter) for site, adapter in zip(cohort.sites, sent, strict=True)]
+        found, _ = evaluate(cohort.workbench, adapters)
         return cohort.reply(
             heldout_loss=[f.loss for f in found], heldout_rouge=[f.rouge for f in found],
             nonmember=[[f.nonmember.rouge, f.nonmember.exact, f.nonmember.prefix] for f in found],

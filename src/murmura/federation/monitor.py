@@ -11,7 +11,6 @@ from murmura.errors import RunError
 from murmura.evaluation.config import EvaluationConfig
 from murmura.evaluation.heldout import evaluate
 from murmura.federation.fleet import Fleet
-from murmura.federation.messages import Reply
 from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.workbench import Workbench
@@ -37,11 +36,11 @@ class Monitor:
         """Forget the uploads of the round before."""
         self._round, self._uploads = round, {}
 
-    def hear(self, reply: Reply) -> None:
+    def hear(self, site: str, upload: State) -> None:
         """Keep a few of the round's uploads: each equally likely, and the same ones in whatever order they come in."""
-        if not self.config.memorisation or self.config.uploads == 0 or "adapter" not in reply.fields:
+        if not self.config.memorisation or self.config.uploads == 0:
             return
-        self._uploads[reply.site] = reply["adapter"]
+        self._uploads[site] = upload
         if len(self._uploads) > self.config.uploads:
             del self._uploads[max(self._uploads, key=self._lot)]
 
@@ -52,18 +51,21 @@ class Monitor:
         """Whether a round is measured, of ``last`` rounds."""
         return round in (0, last) or round % self.config.every == 0
 
-    def measure(self, adapter: State, fleet: Fleet, personal: Sequence[str] = ()) -> Figures:
+    def measure(
+        self, adapter: State, fleet: Fleet, personal: Sequence[str] = (), common: Mapping[str, State] | None = None
+    ) -> Figures:
         """All figures of a round.
 
         Args:
             adapter: the global one.
             personal: sites that keep adapters of their own, which are measured instead of the global one.
+            common: field ``adapter`` with the factors that those sites share, where there are any.
 
         Raises:
             RunError: the held-out loss is not finite.
         """
         uploads = {} if personal or not self.config.memorisation else self._uploads
-        figures = self._personal_utility(fleet, personal) if personal else self._utility(adapter, uploads)
+        figures = self._personal_utility(fleet, personal, common or {}) if personal else self._utility(adapter, uploads)
         loss = figures["heldout_loss"]
         if loss is not None and not math.isfinite(loss):
             raise RunError(
@@ -71,7 +73,8 @@ class Monitor:
             )
         if self.config.memorisation:
             members = _spread(personal or fleet.sites, self.config.sample, (self.stream / "members").python())
-            figures |= self._attack(fleet, members, {} if personal else {"adapter": adapter}, uploads)
+            attacked = common or {} if personal else {"adapter": adapter}
+            figures |= self._attack(fleet, members, attacked, uploads)
             figures["leakage"] = _minus(figures["member_rouge"], figures["nonmember_rouge"])
             if uploads:
                 reference = figures["upload_nonmember_rouge"]
@@ -87,8 +90,8 @@ class Monitor:
         }  # fmt: skip
         return figures | ({"upload_nonmember_rouge": _mean([w.rouge for w in written])} if uploads else {})
 
-    def _personal_utility(self, fleet: Fleet, sites: Sequence[str]) -> Figures:
-        replies = list(fleet.ask("assess", sites))
+    def _personal_utility(self, fleet: Fleet, sites: Sequence[str], common: Mapping[str, State]) -> Figures:
+        replies = list(fleet.ask("assess", sites, None, **common))
         other = [_mean([reply["nonmember"][i] for reply in replies]) for i in range(3)]
         return {
             "heldout_loss": _mean([reply["heldout_loss"] for reply in replies]),
@@ -97,7 +100,7 @@ class Monitor:
         }  # fmt: skip
 
     def _attack(
-        self, fleet: Fleet, counts: Mapping[str, int], attacked: dict[str, Any], uploads: Mapping[str, State]
+        self, fleet: Fleet, counts: Mapping[str, int], attacked: Mapping[str, State], uploads: Mapping[str, State]
     ) -> Figures:
         """Ask sites to attack with so many of their records each, and the uploads' own sites to attack those too;
         means over records."""

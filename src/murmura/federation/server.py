@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from murmura.federation.checkpoint import Checkpoint, save
@@ -40,7 +40,9 @@ class Server:
         self.store: Payload = {}
         self.rows: list[dict[str, Any]] = []
         self._fleet, self._monitor, self._folder = fleet, monitor, folder
-        fleet.listener = monitor.hear
+        self._rule = fleet.method.rule
+        self._privacy: dict[str, Any] = {}
+        fleet.listener = self._hear
 
     def rounds(self, count: int) -> Iterator[int]:
         """Rounds 1 to ``count``. After each one the model is measured and everything is saved; a resumed run goes on
@@ -72,6 +74,40 @@ class Server:
         """Note a site's training loss; the report shows the round's mean."""
         if loss is not None:
             self._losses.append(loss)
+
+    def note_privacy(self, figures: Mapping[str, Any]) -> None:
+        """Note what is guaranteed after this round; see ``murmura.privacy.ledger``."""
+        self._privacy = dict(figures)
+
+    def ask(self, verb: str, sites: Sequence[str], **shared: Any) -> Iterator[Reply]:
+        """Ask sites to go on from the global adapter: each gets as field ``adapter`` what of it the rule sends."""
+        ranks = {site: self._rank(site) for site in sites}
+        if len(set(ranks.values())) == 1:
+            shared["adapter"] = self._rule.download(self.adapter, ranks[sites[0]], self._fleet.round)
+            each: dict[str, Payload] = {}
+        else:
+            each = {s: {"adapter": self._rule.download(self.adapter, r, self._fleet.round)} for s, r in ranks.items()}
+        started: list[str] = self.store.setdefault(_STARTED, []) if self._rule.personal else []
+        for reply in self._fleet.ask(verb, sites, each, **shared):
+            if self._rule.personal and reply.site not in started:
+                started.append(reply.site)
+            yield reply
+
+    def combine(self, contributions: Iterable[tuple[State, float]]) -> None:
+        """Make the uploads of this round, with their weights, the next global adapter."""
+        lora, round = self.workbench.bank.lora, self._fleet.round
+        scale = lora.scale if lora else 1.0
+        stream = self.stream / "aggregate" / round
+        self.adapter = self._rule.step(self.adapter, contributions, scale=scale, round=round, stream=stream)
+
+    def _rank(self, site: str) -> int | None:
+        ranks = self._rule.ranks
+        return ranks[self._fleet.sites.index(site) % len(ranks)] if ranks else None
+
+    def _hear(self, reply: Reply) -> None:
+        """Let the monitor attack an upload: whole, as the server knows it."""
+        if "adapter" in reply.fields and not self._rule.personal:
+            self._monitor.hear(reply.site, self._rule.complete(reply["adapter"], self.adapter))
 
     def ask_personal(self, verb: str, sites: Sequence[str], **shared: Any) -> Iterator[Reply]:
         """Ask sites to train adapters of their own further; to a site without one goes ``start``, the server's."""
@@ -107,7 +143,9 @@ class Server:
         """Measure, record and save the round that has just been worked."""
         round, ledger = self._fleet.round, self._fleet.ledger
         due = self._monitor.due(round, self._count)
-        figures = self._monitor.measure(self.adapter, self._fleet, self.store.get(_STARTED, [])) if due else {}
+        common = {"adapter": self._rule.download(self.adapter, None, round)} if self._rule.personal else None
+        personal = self.store.get(_STARTED, [])
+        figures = self._monitor.measure(self.adapter, self._fleet, personal, common) if due else {}
         before, now = self._traffic, ledger.traffic()
         row = {
             "round": round,
@@ -120,6 +158,8 @@ class Server:
             "wall": time.perf_counter() - self._start,
             "peak_memory": peak_memory(self.workbench.bank.device),
             "counts": self._counted,
+            "epsilon": self._privacy.get("epsilon"),
+            "privacy": self._privacy,
             "events": self._fleet.events,
         }
         self.rows.append(row)

@@ -11,10 +11,14 @@ from murmura.config import Section
 from murmura.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
+    from murmura.aggregation.config import AggregationConfig
     from murmura.federation.method import Method
 
 # name in [method] -> class in the folder's method.py, class in its config.py
 METHODS = {
+    "dpfedavg": ("DPFedAvg", "DPFedAvgConfig"),
+    "dpftrl": ("DPFTRL", "DPFTRLConfig"),
+    "dplora": ("DPLoRA", "DPLoRAConfig"),
     "fedit": ("FedIT", "FedITConfig"),
     "fewfedpit": ("FewFedPIT", "FewFedPITConfig"),
     "fewfedweight": ("FewFedWeight", "FewFedWeightConfig"),
@@ -45,8 +49,21 @@ def section(name: Any, where: str | None = None) -> type[Section]:
     return config
 
 
-def build(config: Any) -> Method:
-    """The method that a config belongs to."""
+def build(config: Any, aggregation: AggregationConfig | None = None) -> Method:
+    """The method that a config belongs to, with its aggregation rule.
+
+    Raises:
+        ConfigError: the method has no use for that rule.
+    """
     module = import_module(f"murmura.methods.{config.name}.method")
-    method: Method = getattr(module, METHODS[config.name][0])(config)
+    if aggregation is None:
+        return getattr(module, METHODS[config.name][0])(config)
+    from murmura.aggregation.rules import rule
+
+    method: Method = getattr(module, METHODS[config.name][0])(config, rule(aggregation))
+    if not aggregation.is_mean and not method.combines:
+        raise ConfigError(
+            f"{method.label} aggregates in a way of its own", where=f"aggregation.rule = '{aggregation.rule}'",
+            fix="Leave the [aggregation] section out, or take another method.",
+        )  # fmt: skip
     return method

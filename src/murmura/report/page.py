@@ -79,6 +79,7 @@ def render(records: Sequence[RunRecord]) -> str:
         releases=releases,
         without_dp=_positions(one.rows for one in releases if one.entries is not None and not one.differential),
         with_dp=_positions(one.rows for one in releases if one.differential),
+        guarantees=_distinct((run for run in records if run.last.privacy), _guarantee),
         sites=_distinct(records, _sites),
         runs=[_run(run) for run in records],
         events=[(run.name, one.number, event) for run in records for one in run.rounds for event in one.events],
@@ -193,6 +194,14 @@ def _numbers(run: RunRecord) -> dict[str, Any]:
             for one in run.rounds
         ],
     }
+
+
+def _guarantee(run: RunRecord) -> dict[str, str | None]:
+    """What is guaranteed after the last round, in words."""
+    told = run.last.privacy
+    words = {key: str(told[key]) for key in ("unit", "adjacency", "accountant", "plan", "refused") if told.get(key)}
+    numbers = {key: f"{told[key]:.3g}" for key in ("epsilon", "delta", "claimed_per_step") if told.get(key) is not None}
+    return {**dict.fromkeys(("refused", "epsilon", "claimed_per_step", "accountant")), **words, **numbers}
 
 
 def _sites(run: RunRecord) -> dict[str, Any] | None:

@@ -23,6 +23,8 @@ class Round:
         seconds: Seconds spent in each phase.
         counts: How many candidates met each fate, e.g. ``drafts.too_short``.
         events: What went otherwise than planned, in words.
+        privacy: The guarantee so far: ``epsilon`` (or ``refused``, why there is none), ``delta``, ``unit``,
+            ``adjacency``, ``accountant``, ``plan`` and, where a paper claims another ε, ``claimed_per_step``.
     """
 
     number: int
@@ -30,6 +32,7 @@ class Round:
     seconds: Mapping[str, float] = field(default_factory=dict)
     counts: Mapping[str, float] = field(default_factory=dict)
     events: tuple[str, ...] = ()
+    privacy: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +139,11 @@ def _rounds(path: Path, torn: bool) -> tuple[Round, ...]:
             raise CheckpointError("'events' is not a list of sentences", where=where, fix=files.REPAIR)
         rounds[number] = Round(
             number,
-            files.figures(row, where, skip=("round", "seconds", "counts", "events")),
+            files.figures(row, where, skip=("round", "seconds", "counts", "events", "privacy")),
             files.figures(row.get("seconds") or {}, f"{where}, seconds"),
             files.figures(row.get("counts") or {}, f"{where}, counts"),
             tuple(str(event) for event in events),
+            privacy if isinstance(privacy := row.get("privacy"), dict) else {},
         )
     if not rounds:
         raise CheckpointError(

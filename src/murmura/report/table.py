@@ -94,6 +94,16 @@ COLUMNS: tuple[Column, ...] = (
         decimal,
     ),
     Column(
+        "epsilon",
+        "Guaranteed ε",
+        "ε",
+        "What is guaranteed, whatever the attack: the bound of differential privacy on how much one record, or one "
+        "site, can change what is sent; computed from what the run really did (see “What is guaranteed”). Smaller is "
+        "stronger; a dash means that nothing is guaranteed.",
+        decimal,
+        decimal,
+    ),
+    Column(
         "bytes_up",
         "Sent up",
         "up",

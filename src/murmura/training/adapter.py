@@ -6,12 +6,14 @@ An adapter in memory is a ``State``: names as in a PEFT file, values float32 on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
 from murmura.errors import ModelError
+from murmura.streams import Stream
 from murmura.training.config import LoraSpec
 
 State = dict[str, torch.Tensor]
@@ -43,6 +45,71 @@ def zeros_like(state: State) -> State:
     return {name: torch.zeros_like(tensor) for name, tensor in state.items()}
 
 
+def fresh(shapes: Mapping[str, Sequence[int]], stream: Stream) -> State:
+    """A fresh start: A Kaiming-uniform with a = √5 (that is, U(−1/√in, 1/√in)), B zero; in the order of ``shapes``."""
+    generator, state = stream.torch(), {}
+    for name, shape in shapes.items():
+        if ".lora_A." in name:
+            bound = 1 / math.sqrt(shape[1])
+            state[name] = torch.empty(*shape).uniform_(-bound, bound, generator=generator)
+        else:
+            state[name] = torch.zeros(*shape)
+    return state
+
+
+def rank_of(state: Mapping[str, torch.Tensor]) -> int | None:
+    """r of an adapter; None for a state of all parameters."""
+    return next((len(tensor) for name, tensor in state.items() if ".lora_A." in name), None)
+
+
+def crop(state: State, rank: int) -> State:
+    """The adapter of the first ``rank`` rows of every A and columns of every B, as views."""
+    return {name: tensor[:rank] if ".lora_A." in name else tensor[:, :rank] for name, tensor in state.items()}
+
+
+def split_residual(state: State) -> tuple[State, State]:
+    """The adapter, and its residual: a low-rank change of the frozen weight, ``residual_B·residual_A`` (scale 1).
+
+    It is what exact aggregation leaves over (FedEx-LoRA, FLoRA). Its tensors are ``….residual_A.weight`` [R, in] and
+    ``….residual_B.weight`` [out, R].
+    """
+    residual = {name: tensor for name, tensor in state.items() if ".residual_" in name}
+    return {name: tensor for name, tensor in state.items() if name not in residual}, residual
+
+
+def fold(state: State, spec: LoraSpec) -> tuple[State, LoraSpec]:
+    """A plain adapter that stands for adapter and residual together, ``s·[B, R_B/s]·[A; R_A]``, and its spec.
+
+    So the result of exact aggregation, of whatever rank, is an ordinary adapter to all who read PEFT folders. Zeros
+    fill up residuals that are of smaller rank than others.
+
+    Args:
+        spec: of the run; s is its scale, whatever the rank of the state.
+    """
+    adapter, residual = split_residual(state)
+    most = max((len(tensor) for name, tensor in residual.items() if ".residual_A." in name), default=0)
+    folded = {}
+    for name, tensor in adapter.items():
+        axis, factor = (0, 1.0) if ".lora_A." in name else (1, 1 / spec.scale)
+        shape = list(tensor.shape)
+        shape[axis] = most
+        room, extra = torch.zeros(shape), residual.get(name.replace(".lora_", ".residual_"))
+        if extra is not None:
+            room.narrow(axis, 0, extra.shape[axis]).copy_(extra * factor)
+        folded[name] = torch.cat([tensor, room], dim=axis)
+    rank = rank_of(folded) or spec.rank
+    if rank == spec.rank:
+        return folded, spec
+    return folded, spec.model_copy(update={"rank": rank, "alpha": spec.scale * (rank**0.5 if spec.rslora else rank)})
+
+
+def is_same(first: State, second: State) -> bool:
+    """Whether two states have the same tensors, value by value."""
+    return first is second or (
+        first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    )
+
+
 def nbytes(state: Mapping[str, torch.Tensor]) -> int:
     """Size of the tensors in bytes."""
     return sum(tensor.numel() * tensor.element_size() for tensor in state.values())
@@ -56,7 +123,7 @@ def save_peft(
 
     Args:
         folder: created if missing; files in it are replaced.
-        state: names and shapes as in ``Bank.manifest``.
+        state: names and shapes as in ``Bank.manifest``, for this spec; see ``fold`` for those of another rank.
         base_name: what ``adapter_config.json`` names as the base model.
         fan_in_fan_out: True for bases whose linear layers store ``[in, out]`` (GPT-2's Conv1D).
         task_type: PEFT's name of the task; masked models have none ("").

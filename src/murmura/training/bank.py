@@ -1,8 +1,9 @@
 """One resident model with a slot of trainable tensors per site.
 
 The base model is loaded once. Every adapter target becomes a ``BankLayer``; the factors of all layers of one slot lie
-in one row of a flat float32 buffer ``flat[K, P]``, of which each layer's A and B are views. So an optimiser has one
-tensor, a site's adapter is one row, and a norm per site is one reduction.
+in one row of a flat float32 buffer ``flat[K, P]``, of which each layer's A and B are views; all A's come before all
+B's. So an optimiser has one tensor, a site's adapter is one row, a norm per site is one reduction, and to train only
+one factor, or to clip the two apart, is a matter of columns.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from murmura.errors import ModelError
 from murmura.streams import Stream
-from murmura.training.adapter import PEFT_PREFIX, State
+from murmura.training.adapter import PEFT_PREFIX, State, crop, fresh, is_same, rank_of, split_residual
 from murmura.training.config import LoraSpec
 from murmura.training.head import HEADS, Head
 from murmura.training.layer import BankLayer, Routing, in_out_features, is_conv1d
+
+Factor = Literal["A", "B"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,11 @@ class Entry:
     @property
     def stop(self) -> int:
         return self.start + math.prod(self.shape)
+
+    @property
+    def factor(self) -> str | None:
+        """A or B, of an adapter's tensor."""
+        return next((factor for factor in ("A", "B") if f".lora_{factor}." in self.name), None)
 
 
 class Bank:
@@ -61,13 +69,15 @@ class Bank:
         self.manifest = self._inject(lora) if lora else self._adopt()
         self.head.adapted(self._layers)
         self.size = self.manifest[-1].stop
+        self.ranks: list[int | None] = []
+        self._has_residual: torch.Tensor | None = None
         self.flat = torch.zeros(0, self.size, device=self.device)
         self.grad = torch.zeros(0, self.size, device=self.device)
 
     # ---- building -----------------------------------------------------------------------------------------------
 
     def _inject(self, lora: LoraSpec) -> list[Entry]:
-        manifest, start = [], 0
+        shapes = {}
         for name in target_names(self.model, lora.targets):
             parent_name, _, child = name.rpartition(".")
             parent = self.model.get_submodule(parent_name)
@@ -76,8 +86,11 @@ class Bank:
             layer = BankLayer(base, self.routing, lora.scale, lora.dropout)
             setattr(parent, child, layer)
             self._layers[name] = layer
-            for factor, shape in (("lora_A", (lora.rank, wide_in)), ("lora_B", (wide_out, lora.rank))):
-                manifest.append(Entry(f"{PEFT_PREFIX}{name}.{factor}.weight", shape, start))
+            shapes[name] = {"A": (lora.rank, wide_in), "B": (wide_out, lora.rank)}
+        manifest, start = [], 0
+        for factor in ("A", "B"):
+            for name, shape in shapes.items():
+                manifest.append(Entry(f"{PEFT_PREFIX}{name}.lora_{factor}.weight", shape[factor], start))
                 start = manifest[-1].stop
         return manifest
 
@@ -109,60 +122,107 @@ class Bank:
         """A fresh start: A Kaiming-uniform with a = √5 (that is, U(−1/√in, 1/√in)), B zero; full: the model itself."""
         if self.lora is None:
             return {name: parameter.detach().cpu().clone() for name, parameter in self._parameters.items()}
-        generator = stream.torch()
-        state = {}
-        for entry in self.manifest:
-            if ".lora_A." in entry.name:
-                bound = 1 / math.sqrt(entry.shape[1])
-                state[entry.name] = torch.empty(entry.shape).uniform_(-bound, bound, generator=generator)
-            else:
-                state[entry.name] = torch.zeros(entry.shape)
-        return state
+        return fresh({entry.name: entry.shape for entry in self.manifest}, stream)
 
     def load(self, states: Sequence[State]) -> None:
-        """Fill the slots, one for each state."""
+        """Fill the slots, one for each state.
+
+        A state of a smaller rank is padded with zeros, which training leaves as they are. A state may come with a
+        residual (see ``split_residual``): it is applied in that slot, never trained, and kept once for all slots.
+        """
         if self.lora is None and len(states) != 1:
             raise ModelError("full-parameter training has one slot", fix="Train the sites one after the other.")
         if len(states) != self.slots:
             self.flat = torch.empty(len(states), self.size, device=self.device)
             self.grad = torch.empty(0, self.size, device=self.device)
             self._attach()
-        for row, state in zip(self.flat, states, strict=True):
-            row.copy_(self.pack(state))
+        parted = [split_residual(state) for state in states]
+        self.ranks = [rank_of(adapter) for adapter, _ in parted]
+        for row, (adapter, _) in zip(self.flat, parted, strict=True):
+            row.copy_(self.pack(adapter))
+        self._share([residual for _, residual in parted])
 
     def read(self, slot: int) -> State:
-        """A copy of a slot's tensors on the CPU."""
-        return self.unpack(self.flat[slot].detach().cpu().clone())
+        """A copy of a slot's tensors on the CPU, of the rank that was loaded and without a residual."""
+        state = self.unpack(self.flat[slot].detach().cpu().clone())
+        rank = self._smaller_rank(slot)
+        return state if rank is None else {name: tensor.clone() for name, tensor in crop(state, rank).items()}
+
+    def _smaller_rank(self, slot: int) -> int | None:
+        """The rank of a slot, where it is not the bank's."""
+        rank = self.ranks[slot]
+        return None if self.lora is None or rank == self.lora.rank else rank
 
     def pack(self, state: State) -> torch.Tensor:
-        """A state as one float32 vector [P] on the CPU, in the manifest's order."""
+        """A state as one float32 vector [P] on the CPU, in the manifest's order; zeros pad a smaller rank."""
         if state.keys() != {entry.name for entry in self.manifest}:
             odd = sorted(state.keys() ^ {entry.name for entry in self.manifest})[0]
             raise ModelError(f"the adapter does not fit this model: {odd} is in one of them only")
-        for entry in self.manifest:
-            if tuple(state[entry.name].shape) != entry.shape:
+        vector, rank = torch.zeros(self.size), rank_of(state)
+        places = self.unpack(vector)
+        for name, place in (places if rank is None else crop(places, rank)).items():
+            if place.shape != state[name].shape:
                 raise ModelError(
-                    f"{entry.name} has shape {tuple(state[entry.name].shape)}, this model needs {entry.shape}",
-                    fix="Use the rank and targets that the adapter was trained with.",
+                    f"{name} has shape {tuple(state[name].shape)}, this model needs {tuple(place.shape)}",
+                    fix="Use the targets that the adapter was trained with, and one rank, at most lora.rank.",
                 )
-        return torch.cat([state[entry.name].reshape(-1).float() for entry in self.manifest])
+            place.copy_(state[name])
+        return vector
 
     def unpack(self, vector: torch.Tensor) -> State:
         """The inverse of ``pack``; the tensors are views of ``vector`` [P]."""
         return {entry.name: vector[entry.start : entry.stop].view(entry.shape) for entry in self.manifest}
 
+    def padding(self, slot: int) -> torch.Tensor | None:
+        """bool [P], true where a slot of smaller rank holds zeros of no meaning; None: nowhere."""
+        rank = self._smaller_rank(slot)
+        if rank is None:
+            return None
+        return self.pack(crop(self.unpack(torch.ones(self.size)), rank)).to(self.device) == 0
+
+    def _share(self, residuals: Sequence[State]) -> None:
+        """Hand the slots' one residual to the layers, and note which slots have it."""
+        shared = next((residual for residual in residuals if residual), {})
+        if any(residual and not is_same(residual, shared) for residual in residuals):
+            raise ModelError("two sites come with different residuals", fix="Train them one after the other.")
+        factors = {name: tensor.float().to(self.device) for name, tensor in shared.items()}
+        for name, layer in self._layers.items():
+            A, B = (factors.pop(f"{PEFT_PREFIX}{name}.residual_{factor}.weight", None) for factor in ("A", "B"))
+            if (A is None) != (B is None):
+                raise ModelError(f"the residual of {name} has one factor only")
+            layer.residual = None if A is None or B is None else (A, B)
+        if factors:
+            raise ModelError(f"the residual does not fit this model: {min(factors)} belongs to no adapter")
+        having = [bool(residual) for residual in residuals]
+        self._has_residual = None if len(set(having)) < 2 else torch.tensor(having).float().to(self.device)
+
     def _attach(self) -> None:
         """Make every trainable tensor of the model a view of the buffer."""
-        for tensor_name, view in self._views(self.flat).items():
-            if self.lora is None:
-                self._parameters[tensor_name].data = view[0]
-            else:
-                module, factor = tensor_name.removeprefix(PEFT_PREFIX).rsplit(".lora_", 1)
-                setattr(self._layers[module], factor[0], view)
+        views = self._views(self.flat)
+        if self.lora is not None:
+            self._place(views)
+            return
+        for entry, view in zip(self.manifest, views, strict=True):
+            self._parameters[entry.name].data = view[0]
 
-    def _views(self, buffer: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _place(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Let the layers use these, in the manifest's order."""
+        for entry, tensor in zip(self.manifest, tensors, strict=True):
+            setattr(*self._place_of(entry), tensor)
+
+    def _placed(self) -> list[torch.Tensor]:
+        """What the model uses, in the manifest's order."""
+        if self.lora is None:
+            return list(self._parameters.values())
+        return [getattr(*self._place_of(entry)) for entry in self.manifest]
+
+    def _place_of(self, entry: Entry) -> tuple[BankLayer, str]:
+        module, factor = entry.name.removeprefix(PEFT_PREFIX).rsplit(".lora_", 1)
+        return self._layers[module], factor[0]
+
+    def _views(self, buffer: torch.Tensor) -> list[torch.Tensor]:
         slots = buffer.shape[0]
-        return {e.name: buffer[:, e.start : e.stop].view(slots, *e.shape) for e in self.manifest}
+        return [buffer[:, e.start : e.stop].view(slots, *e.shape) for e in self.manifest]
 
     # ---- use ----------------------------------------------------------------------------------------------------
 
@@ -172,11 +232,32 @@ class Bank:
         Args:
             slots: int64 [rows].
         """
-        self.routing.set(slots.to(self.device))
+        slots = slots.to(self.device)
+        self.routing.set(slots, self._residual_of(slots))
+
+    def _residual_of(self, slots: torch.Tensor) -> torch.Tensor | None:
+        return None if self._has_residual is None else self._has_residual[slots][:, None, None]
+
+    def trained(self, frozen: Factor | None = None) -> list[Entry]:
+        """The tensors that train while one factor, or none, is frozen; they lie side by side.
+
+        Raises:
+            ModelError: all parameters train, so there are no factors.
+        """
+        if frozen is None:
+            return self.manifest
+        if self.lora is None:
+            raise ModelError(f"without an adapter there is no {frozen}", fix="Set model.trainable = 'adapter'.")
+        return [entry for entry in self.manifest if entry.factor != frozen]
+
+    def columns(self, frozen: Factor | None = None) -> slice:
+        """Where they lie in a row of the buffer."""
+        entries = self.trained(frozen)
+        return slice(entries[0].start, entries[-1].stop)
 
     @contextmanager
-    def trainable(self) -> Iterator[nn.Parameter]:
-        """The buffer as one parameter [K, P] whose ``grad`` fills up during backward.
+    def trainable(self, frozen: Factor | None = None) -> Iterator[nn.Parameter]:
+        """The columns that train as one parameter [K, P'] whose ``grad`` fills up during backward.
 
         Autograd adds in place to gradients that are there already, so giving each view a view of one gradient buffer
         gathers them all without a copy. Leaving the block detaches everything.
@@ -184,12 +265,12 @@ class Bank:
         if self.grad.shape != self.flat.shape:
             self.grad = torch.empty_like(self.flat)
         self.grad.zero_()
-        leaves = [tensor for _, tensor in self._leaves()]
-        for leaf, gradient in zip(leaves, self._leaf_gradients(), strict=True):
+        leaves = self._among(self._placed(), frozen)
+        for leaf, gradient in zip(leaves, self._among(self._views(self.grad), frozen), strict=True):
             leaf.requires_grad_(True)
-            leaf.grad = gradient
-        parameter = nn.Parameter(self.flat)
-        parameter.grad = self.grad
+            leaf.grad = gradient[0] if self.lora is None else gradient
+        parameter = nn.Parameter(self.flat[:, self.columns(frozen)])
+        parameter.grad = self.grad[:, self.columns(frozen)]
         try:
             with warnings.catch_warnings():
                 # Autograd remarks that a strided gradient is slower to add to; here it is what saves the copies.
@@ -201,41 +282,36 @@ class Bank:
                 leaf.requires_grad_(False)
                 leaf.grad = None
 
-    def _leaves(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for entry in self.manifest:
-            if self.lora is None:
-                yield entry.name, self._parameters[entry.name]
-            else:
-                module, factor = entry.name.removeprefix(PEFT_PREFIX).rsplit(".lora_", 1)
-                yield entry.name, getattr(self._layers[module], factor[0])
-
-    def _leaf_gradients(self) -> Iterator[torch.Tensor]:
-        for view in self._views(self.grad).values():
-            yield view[0] if self.lora is None else view
+    def _among(self, tensors: Sequence[torch.Tensor], frozen: Factor | None) -> list[torch.Tensor]:
+        """Of tensors in the manifest's order, those that train."""
+        chosen = set(self.trained(frozen))
+        return [tensor for entry, tensor in zip(self.manifest, tensors, strict=True) if entry in chosen]
 
     @contextmanager
-    def per_example(self, rows: int, slot: int = 0) -> Iterator[list[torch.Tensor]]:
-        """Give each of ``rows`` rows its own view of a slot, without copying it.
+    def per_example(self, slots: torch.Tensor, frozen: Factor | None = None) -> Iterator[list[torch.Tensor]]:
+        """Give each row of the next batch its own view of its slot; a copy is made only where slots are mixed.
+
+        Args:
+            slots: int64 [rows], the slot of each row.
 
         Yields:
-            The leaves in the manifest's order, [rows, *shape] each; ``torch.autograd.grad`` of the rows' summed losses
-            with respect to them is the gradient of every example apart (what DP-SGD clips and LESS compares).
+            What trains, in the manifest's order, [rows, *shape] each; ``torch.autograd.grad`` of the rows' summed
+            losses with respect to it is the gradient of every example apart (what DP-SGD clips and LESS compares).
         """
         if self.lora is None:
-            raise ModelError("per-example gradients need adapters", fix="Set lora.rank.")
-        before = [leaf for _, leaf in self._leaves()]
-        leaves = [leaf[slot].detach().expand(rows, *leaf.shape[1:]).requires_grad_() for leaf in before]
-        self._place(leaves)
-        self.routing.set(torch.arange(rows, device=self.device))
+            raise ModelError("per-example gradients need adapters", fix="Set model.trainable = 'adapter'.")
+        before, rows, alone = self._placed(), len(slots), bool((slots == slots[0]).all())
+        slots = slots.to(self.device)
+        own = [
+            (tensor[slots[0]].expand(rows, *tensor.shape[1:]) if alone else tensor[slots]).detach()
+            for tensor in (tensor.detach() for tensor in before)
+        ]
+        self._place(own)
+        self.routing.set(torch.arange(rows, device=self.device), self._residual_of(slots))
         try:
-            yield leaves
+            yield [tensor.requires_grad_() for tensor in self._among(own, frozen)]
         finally:
             self._place(before)
-
-    def _place(self, leaves: Sequence[torch.Tensor]) -> None:
-        for entry, leaf in zip(self.manifest, leaves, strict=True):
-            module, factor = entry.name.removeprefix(PEFT_PREFIX).rsplit(".lora_", 1)
-            setattr(self._layers[module], factor[0], leaf)
 
 
 def target_names(model: nn.Module, targets: Sequence[str]) -> list[str]:

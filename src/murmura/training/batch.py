@@ -31,15 +31,17 @@ def collate(items: Sequence[Sequenced], device: torch.device) -> tuple[torch.Ten
     return ids.to(device), labels.to(device)
 
 
-def micro_batches(items: Sequence[Sequenced], tokens: int) -> Iterator[list[int]]:
+def micro_batches(items: Sequence[Sequenced], tokens: int, rows: int | None = None) -> Iterator[list[int]]:
     """Indices of rows that go through the model together: longest first, at most ``tokens`` padded tokens (or one row).
+
+    There are at most ``rows`` of them, if given.
 
     Rows of like length share a pass, so little is padded; how rows are grouped changes no result.
     """
     order = sorted(range(len(items)), key=lambda i: -len(items[i].ids))
     group: list[int] = []
     for index in order:
-        if group and len(items[group[0]].ids) * (len(group) + 1) > tokens:
+        if group and (len(items[group[0]].ids) * (len(group) + 1) > tokens or len(group) == rows):
             yield sorted(group)
             group = []
         group.append(index)

@@ -17,7 +17,8 @@ class Routing:
     """Which slot each row of the present batch uses. One object is shared by all layers of a bank.
 
     ``single`` is set when all rows use one slot and ``span`` when the rows use neighbouring slots, in order and with
-    equally many rows each; both save the gather of the general case.
+    equally many rows each; both save the gather of the general case. ``residual`` says of each row whether the
+    layers' residuals apply to it (float32 [rows, 1, 1], 1 or 0); None: to all.
     """
 
     slots: torch.Tensor | None = None
@@ -25,26 +26,29 @@ class Routing:
     span: slice | None = None
     lengths: list[int] = field(default_factory=list)
     generators: list[torch.Generator] | None = None
+    residual: torch.Tensor | None = None
 
-    def set(self, slots: torch.Tensor) -> None:
+    def set(self, slots: torch.Tensor, residual: torch.Tensor | None = None) -> None:
         rows = slots.tolist()
         used = range(rows[0], rows[-1] + 1)
         each, rest = divmod(len(rows), max(len(used), 1))
-        self.slots = slots
+        self.slots, self.residual = slots, residual
         self.single = rows[0] if len(set(rows)) == 1 else None
         in_order = self.single is None and not rest and rows == [slot for slot in used for _ in range(each)]
         self.span = slice(used.start, used.stop) if in_order else None
 
 
 class BankLayer(nn.Module):
-    """``y = base(x) + s·B[slot](A[slot] x)`` with one (A, B) per slot.
+    """``y = base(x) + s·B[slot](A[slot] x) + residual`` with one (A, B) per slot.
 
     Args:
         base: the frozen layer: ``nn.Linear``, transformers' ``Conv1D``, or a bitsandbytes linear.
         scale: s of the adapter.
         dropout: probability of dropping an input of A while generators are set (that is, while training).
 
-    ``A`` [K, r, in] and ``B`` [K, out, r] are float32 views into the bank's buffer; the bank sets them.
+    ``A`` [K, r, in] and ``B`` [K, out, r] are float32 views into the bank's buffer; the bank sets them, and the
+    ``residual`` too: float32 factors A [R, in] and B [out, R] of a change of the frozen weight that slots share. It is
+    added here and not to the weight itself, which may be quantised.
     """
 
     def __init__(self, base: nn.Module, routing: Routing, scale: float, dropout: float) -> None:
@@ -52,6 +56,7 @@ class BankLayer(nn.Module):
         self.base, self.routing, self.scale, self.dropout = base, routing, scale, dropout
         self.A: torch.Tensor
         self.B: torch.Tensor
+        self.residual: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.base(x)
@@ -69,6 +74,7 @@ class BankLayer(nn.Module):
                 fix="Take another layer for lora.targets, or set run.slots = 1.",
             )
         x = x.to(A.dtype).reshape(rows, -1, x.shape[-1])
+        change = self._residual(x)
         if self.dropout and routing.generators:
             x = x * self._mask(x)
         if routing.single is not None:
@@ -82,7 +88,15 @@ class BankLayer(nn.Module):
         else:
             z = torch.bmm(x, A.index_select(0, routing.slots).transpose(1, 2))
             delta = torch.bmm(self.scale * z, B.index_select(0, routing.slots).transpose(1, 2))
-        return delta.reshape(*shape, -1)
+        delta = delta.reshape(rows, -1, delta.shape[-1])
+        return (delta if change is None else delta + change).reshape(*shape, -1)
+
+    def _residual(self, x: torch.Tensor) -> torch.Tensor | None:
+        """What the residual adds to rows [rows, length, in], if there is one."""
+        if self.residual is None:
+            return None
+        change = F.linear(F.linear(x, self.residual[0]), self.residual[1])
+        return change if self.routing.residual is None else change * self.routing.residual
 
     def _mask(self, x: torch.Tensor) -> torch.Tensor:
         """Inverted-dropout mask, row by row from the row's own generator and only over its own length.

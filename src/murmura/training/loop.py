@@ -1,14 +1,15 @@
 """Local training of K sites at once.
 
 AdamW and SGD are element-wise, so the K rows of the bank's buffer train exactly as K separate runs do; only the forward
-and backward passes are shared.
+and backward passes are shared. Where a step's gradient comes from is the business of ``step.py``, or of ``private.py``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,20 +17,29 @@ import torch
 from murmura.progress import bar
 from murmura.streams import Stream
 from murmura.training.adapter import State
-from murmura.training.bank import Bank
-from murmura.training.batch import Sequenced, collate, micro_batches
+from murmura.training.bank import Bank, Factor
+from murmura.training.batch import Sequenced
 from murmura.training.config import LocalTraining
+from murmura.training.private import Private, PrivateStep
+from murmura.training.step import Spent, Step
 
 
 @dataclass(frozen=True)
 class Trained:
-    """One site's result: its tensors after its own last step, and what it took. ``loss`` is the mean over its steps."""
+    """One site's result: its tensors after its own last step, and what it took.
+
+    Attributes:
+        examples: how many it took, and ``tokens`` how many of their tokens had a loss; ``loss`` is the mean over steps.
+            All three are None for private training: they follow from the secret samples, and no noise covers them.
+        spent: what a privacy ledger has to record.
+    """
 
     state: State
     steps: int
-    examples: int
-    tokens: int
+    examples: int | None
+    tokens: int | None
     loss: float | None
+    spent: list[Spent] = field(default_factory=list)
 
 
 class NonFiniteLoss(Exception):
@@ -77,6 +87,9 @@ def train(
     prox: float = 0.0,
     corrections: Sequence[State] | None = None,
     weights: Sequence[Sequence[float]] | None = None,
+    frozen: Factor | None = None,
+    privacy: Private | None = None,
+    around: Callable[[Bank], AbstractContextManager[Any]] | None = None,
     description: str = "train",
 ) -> list[Trained]:
     """Train slot k on ``shards[k]`` from ``starts[k]``, all slots together.
@@ -87,57 +100,85 @@ def train(
     Args:
         bank: its slots are overwritten.
         shards: encoded records of each site; an empty shard comes back as it started.
-        starts: where each site starts.
+        starts: where each site starts; ranks may be smaller than the bank's, and a residual is left out of the result.
         lr: learning rate of all steps of this round.
         streams: source of each site's batch order and dropout masks.
         prox: μ of FedProx: adds μ/2·‖w − start‖² to the loss.
         corrections: SCAFFOLD's ``c − c_k`` of each site: w ← w − lr·(c − c_k) after every optimiser step.
         weights: a factor on each record's loss (FewFedWeight); 1 where not given.
+        frozen: the factor that does not train: no gradient, noise, decay, and no part in a norm.
+        privacy: take batches, clipping and noise from plans, and not ``training.clip`` (see ``private.py``).
+        around: what to do with the bank around a step's passes, such as to train through quantised weights.
 
     Raises:
         NonFiniteLoss: naming slot and step.
+        ModelError: a factor is frozen where there is no adapter.
+        PrivacyError: a plan does not fit its site, or there is no adapter.
     """
     if bank.lora is None and len(starts) > 1:
         return _one_by_one(
-            bank, shards, starts, training, lr, streams, corrections, weights, prox=prox, description=description
-        )
+            bank, shards, starts, training, lr, streams, corrections, weights, prox=prox, frozen=frozen,
+            privacy=privacy, around=around, description=description,
+        )  # fmt: skip
     bank.load(starts)
-    plans = [list(batches(len(shard), training, stream)) for shard, stream in zip(shards, streams, strict=True)]
-    steps = max((len(plan) for plan in plans), default=0)
-    step_of = _Step(bank, shards, training, streams, weights)
-    results = {slot: Trained(starts[slot], 0, 0, 0, None) for slot, plan in enumerate(plans) if not plan}
-    losses = torch.zeros(len(shards), dtype=torch.float64)
-    counted = [[0, 0] for _ in shards]  # records, response tokens
-    with bank.trainable() as parameter, bar(description, sum(len(p) for p in plans)) as progress:
+    inputs = bank, shards, training, streams, weights
+    if privacy:
+        source: Step = PrivateStep(*inputs, privacy=privacy, frozen=frozen)
+        plans = [privacy.batches(slot, len(shard), training) for slot, shard in enumerate(shards)]
+    else:
+        source = Step(*inputs)
+        plans = [list(batches(len(shard), training, stream)) for shard, stream in zip(shards, streams, strict=True)]
+    results = {slot: Trained(bank.read(slot), 0, 0, 0, None) for slot, plan in enumerate(plans) if not plan}
+    tallies = [_Tally() for _ in shards]
+    with bank.trainable(frozen) as parameter, bar(description, sum(len(p) for p in plans)) as progress:
         optimizer = _optimizer(parameter, training, lr)
-        anchor = bank.flat.clone() if prox else None
-        shift = torch.stack([bank.pack(c) for c in corrections]).to(bank.device) if corrections is not None else None
-        for step in range(steps):
+        columns = bank.columns(frozen)
+        weight, gradient = bank.flat[:, columns], bank.grad[:, columns]
+        anchor = weight.clone() if prox else None
+        shift = _rows(bank, corrections)[:, columns] if corrections is not None else None
+        for step in range(max((len(plan) for plan in plans), default=0)):
             chosen = {slot: plan[step] for slot, plan in enumerate(plans) if step < len(plan)}
             bank.grad.zero_()
-            loss, tokens = step_of.backward(chosen, step)
-            for slot in chosen:
-                if not math.isfinite(loss[slot]):
+            with around(bank) if around else nullcontext():
+                losses, tokens = source.gradients(chosen, step)
+            for slot, indices in chosen.items():
+                if not math.isfinite(losses[slot]):
                     raise NonFiniteLoss(slot, step + 1)
-                losses[slot] += loss[slot]
-                counted[slot][0] += len(chosen[slot])
-                counted[slot][1] += tokens[slot]
+                tallies[slot].add(losses[slot], len(indices), tokens[slot])
             if anchor is not None:
-                bank.grad.add_(bank.flat - anchor, alpha=prox)
-            if training.clip:
-                _clip_rows(bank.grad, training.clip)
+                gradient.add_(weight - anchor, alpha=prox)
+            if training.clip and not privacy:
+                _clip_rows(gradient, training.clip)
             optimizer.step()
             if shift is not None:
-                bank.flat.sub_(shift, alpha=lr)
-            for slot, plan in enumerate(plans):
-                if step + 1 == len(plan):
-                    if not torch.isfinite(bank.flat[slot]).all():
-                        raise NonFiniteLoss(slot, step + 1)
-                    records, tokens_seen = counted[slot]
-                    mean = float(losses[slot] / len(plan))
-                    results[slot] = Trained(bank.read(slot), len(plan), records, tokens_seen, mean)
+                weight.sub_(shift, alpha=lr)
+            for slot in (slot for slot in chosen if len(plans[slot]) == step + 1):
+                if not torch.isfinite(weight[slot]).all():
+                    raise NonFiniteLoss(slot, step + 1)
+                results[slot] = tallies[slot].result(bank.read(slot), source.spent(slot))
             progress.advance(len(chosen))
     return [results[slot] for slot in range(len(shards))]
+
+
+@dataclass
+class _Tally:
+    """What a slot's steps took so far."""
+
+    steps: int = 0
+    examples: int = 0
+    tokens: int = 0
+    loss: float = 0.0
+
+    def add(self, loss: float, examples: int, tokens: int) -> None:
+        self.steps += 1
+        self.loss += loss
+        self.examples += examples
+        self.tokens += tokens
+
+    def result(self, state: State, spent: list[Spent] | None) -> Trained:
+        if spent is not None:
+            return Trained(state, self.steps, None, None, None, spent)
+        return Trained(state, self.steps, self.examples, self.tokens, self.loss / self.steps)
 
 
 def _one_by_one(
@@ -165,53 +206,9 @@ def _one_by_one(
     return results
 
 
-class _Step:
-    """The forward and backward passes of one step, split so that memory is bounded."""
-
-    def __init__(
-        self,
-        bank: Bank,
-        shards: Sequence[Sequence[Sequenced]],
-        training: LocalTraining,
-        streams: Sequence[Stream],
-        weights: Sequence[Sequence[float]] | None,
-    ) -> None:
-        self.bank, self.shards, self.training, self.streams, self.weights = bank, shards, training, streams, weights
-
-    def backward(self, chosen: dict[int, list[int]], step: int) -> tuple[list[float], list[int]]:
-        """Add the step's gradients; returns each slot's loss and response tokens."""
-        rows = [(slot, index) for slot, indices in chosen.items() for index in indices]
-        items = [self.shards[slot][index] for slot, index in rows]
-        tokens = [0] * len(self.shards)
-        for (slot, _), item in zip(rows, items, strict=True):
-            tokens[slot] += _predicted(item, self.bank)
-        factors = torch.tensor(
-            [(self.weights[slot][index] if self.weights else 1.0) / max(tokens[slot], 1) for slot, index in rows]
-        ).to(self.bank.device)
-        slots = torch.tensor([slot for slot, _ in rows])
-        total = torch.zeros(len(self.shards), device=self.bank.device)
-        for group in micro_batches(items, self.training.tokens_per_pass):
-            ids, labels = collate([items[i] for i in group], self.bank.device)
-            self.bank.route(slots[group])
-            self._seed_dropout([rows[i] for i in group], [items[i] for i in group], step)
-            with torch.autocast(self.bank.device.type, torch.bfloat16, enabled=self.training.precision == "bfloat16"):
-                nll, row = self.bank.head.token_nll(ids, labels, factors[group])
-            nll.sum().backward()
-            total.index_add_(0, slots[group].to(self.bank.device)[row], nll.detach())
-        return total.tolist(), tokens
-
-    def _seed_dropout(self, rows: list[tuple[int, int]], items: list[Sequenced], step: int) -> None:
-        if self.bank.lora is None or not self.bank.lora.dropout:
-            return
-        self.bank.routing.lengths = [len(item.ids) for item in items]
-        self.bank.routing.generators = [
-            (self.streams[slot] / "dropout" / step / index).torch(self.bank.device) for slot, index in rows
-        ]
-
-
-def _predicted(item: Sequenced, bank: Bank) -> int:
-    """Tokens of a record that have a loss: a decoder cannot predict the first one."""
-    return sum(label >= 0 for label in (item.labels[1:] if bank.head.is_decoder else item.labels))
+def _rows(bank: Bank, states: Sequence[State]) -> torch.Tensor:
+    """States as rows [K, P] like the bank's."""
+    return torch.stack([bank.pack(state) for state in states]).to(bank.device)
 
 
 def _optimizer(parameter: torch.nn.Parameter, training: LocalTraining, lr: float) -> torch.optim.Optimizer:

@@ -31,7 +31,7 @@ class LocalEngine:
     def work(self, ask: Ask, sites: Sequence[str]) -> list[Reply]:
         """One cohort's replies; raises ``UndeclaredReleaseError`` before anything undeclared is sent."""
         declared = self.method.releases(ask.verb)
-        cohort = Cohort([self._sites[name] for name in sites], self.workbench, ask, self.stream)
+        cohort = Cohort([self._sites[name] for name in sites], self.workbench, ask, self.stream, self.method.rule)
         replies: list[Reply] = getattr(self.method, ask.verb)(cohort, ask)
         for reply in replies:
             for name in reply.fields:

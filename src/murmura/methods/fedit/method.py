@@ -40,6 +40,10 @@ class FedIT(Method):
     def pools(self) -> bool:  # type: ignore[override]
         return self.config.algorithm == "centralised"
 
+    @property
+    def combines(self) -> bool:
+        return self.config.algorithm in ("fedavg", "fedprox")
+
     def verbs(self) -> list[str]:
         return [{"scaffold": "train_scaffold", "local": "train_alone"}.get(self.config.algorithm, "train")]
 
@@ -63,9 +67,12 @@ class FedIT(Method):
             elif self.config.algorithm == "scaffold":
                 self._scaffold_round(server, fleet, cohort, round)
             else:
-                replies = fleet.ask("train", cohort, adapter=server.adapter, lr=server.lr(round))
-                server.adapter = optimizer.step(server.adapter, _contributions(server, replies))
-                server.store["optimizer"] = optimizer.state_dict()
+                contributions = _contributions(server, server.ask("train", cohort, lr=server.lr(round)))
+                if self.combines:
+                    server.combine(contributions)
+                else:
+                    server.adapter = optimizer.step(server.adapter, contributions)
+                    server.store["optimizer"] = optimizer.state_dict()
 
     def _rule(self) -> ServerOptimizer:
         """The server's step, as before the first round."""
@@ -106,8 +113,9 @@ class FedIT(Method):
     def train(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Train the global adapter on the site's records and send it back."""
         prox = self.config.mu if self.config.algorithm == "fedprox" else 0.0
-        trained = cohort.train(cohort.own(), cohort.given(ask, "adapter"), ask.shared["lr"], "private", prox=prox)
-        return cohort.reply(adapter=[t.state for t in trained], examples=cohort.sizes, loss=[t.loss for t in trained])
+        trained = cohort.train(cohort.own(), cohort.starts(ask), ask.shared["lr"], "private", prox=prox)
+        uploads = cohort.uploads([t.state for t in trained])
+        return cohort.reply(adapter=uploads, examples=cohort.sizes, loss=[t.loss for t in trained])
 
     @verb(
         releases={

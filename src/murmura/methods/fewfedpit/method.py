@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
-from murmura.aggregation.mean import weighted_mean
+from murmura.aggregation.rules import Rule
 from murmura.data.loading import load_records
 from murmura.data.records import Instruction
 from murmura.errors import ConfigError
@@ -37,8 +37,8 @@ class FewFedPIT(Method):
 
     config: FewFedPITConfig
 
-    def __init__(self, config: FewFedPITConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: FewFedPITConfig, rule: Rule | None = None) -> None:
+        super().__init__(config, rule)
         self._told: set[str] = set()
 
     @property
@@ -57,6 +57,10 @@ class FewFedPIT(Method):
 
     def verbs(self) -> list[str]:
         return [_VERBS[self.config.variant]]
+
+    @property
+    def combines(self) -> bool:
+        return not self.personal
 
     def shards(self, records: int, round: int) -> list[int]:
         c = self.config
@@ -81,8 +85,7 @@ class FewFedPIT(Method):
                 for reply in server.ask_personal("improve_alone", cohort, lr=lr):
                     _note(server, reply)
             else:
-                replies = fleet.ask(_VERBS[self.config.variant], cohort, adapter=server.adapter, lr=lr)
-                server.adapter = weighted_mean(_contributions(server, replies))
+                server.combine(_contributions(server, server.ask(_VERBS[self.config.variant], cohort, lr=lr)))
 
     @verb(
         releases={
@@ -98,7 +101,7 @@ class FewFedPIT(Method):
         A site that is left without synthetic records sends ``β·W^l + (1−β)·W^g``: its synthetic branch is the global
         adapter, untouched. The private branch in its place would show more of the site than β says.
         """
-        lr, start = ask.shared["lr"], cohort.given(ask, "adapter")
+        lr, start = ask.shared["lr"], cohort.starts(ask)
         private = self._private_branch(cohort, start, lr)
         if self.config.branches:
             records, counts = self._synthesise(cohort, writers=start, judges=private)
@@ -106,7 +109,8 @@ class FewFedPIT(Method):
         else:
             synthetic, counts = private, [{} for _ in cohort.sites]
         mixed = [mix(self.config.beta, own.state, other.state) for own, other in zip(private, synthetic, strict=True)]
-        return cohort.reply(adapter=mixed, examples=cohort.sizes, loss=[p.loss for p in private], counts=counts)
+        uploads = cohort.uploads(mixed)
+        return cohort.reply(adapter=uploads, examples=cohort.sizes, loss=[p.loss for p in private], counts=counts)
 
     @verb(
         releases={
@@ -116,10 +120,9 @@ class FewFedPIT(Method):
     )  # fmt: skip
     def improve_together(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """FedMIT: the same synthetic records, but one adapter for both kinds, uploaded as it is."""
-        trained, counts = self._train_together(cohort, cohort.given(ask, "adapter"), ask.shared["lr"])
-        return cohort.reply(
-            adapter=[t.state for t in trained], examples=cohort.sizes, loss=[t.loss for t in trained], counts=counts
-        )
+        trained, counts = self._train_together(cohort, cohort.starts(ask), ask.shared["lr"])
+        uploads = cohort.uploads([t.state for t in trained])
+        return cohort.reply(adapter=uploads, examples=cohort.sizes, loss=[t.loss for t in trained], counts=counts)
 
     @verb(releases={"loss": _JOINT_LOSS, "counts": _COUNTS})
     def improve_alone(self, cohort: Cohort, ask: Ask) -> list[Reply]:

@@ -1,0 +1,91 @@
+"""Noise that is as large on the product B·A as it was meant to be, whatever the size of the factors.
+
+Zhu et al. 2024 (DEeR, arXiv 2410.12926) train one factor a round, as ``RoLoRA`` does, and add ``Z·Aᵀ(AAᵀ)⁻¹`` to B
+while A is fixed, with Z the size of the weight: on the product that is the projection of Z onto the rows of A. The
+same is had without Z. ``Y = X·G^½`` with G = AAᵀ are coordinates of an update X of B in which lengths are those of X·A;
+noise of equal size in all of them, brought back by ``G^-½``, has the distribution of the projected Z. (A while B is
+fixed: the same with G = BᵀB, on the other side.)
+
+So whatever clips and noises updates does it in these coordinates as it would elsewhere, with the same accounting: the
+norm bounds the change of the *product*, and the way back is only post-processing by a matrix that everybody knows. (To
+clip the factor itself, as the paper does, bounds the product by the norm times the largest singular value of A, so that
+ε would depend on A.)
+"""
+
+from __future__ import annotations
+
+import torch
+
+from murmura.errors import RunError
+from murmura.privacy.entropy import Entropy
+from murmura.privacy.mechanisms import noise_like
+from murmura.training.adapter import State
+
+
+class ProductSpace:
+    """Coordinates of updates of one factor, by the other that is fixed in this round and known to everybody.
+
+    Directions in which the fixed factor is zero, or nearly, are left out both ways. An update in them does not change
+    the product, noise that did would be without bound, and sent without noise they would give the update away. With
+    B = 0, as before the first round, nothing at all remains of A: so B is trained first.
+
+    Args:
+        fixed: the factors that are not trained: all A's or all B's.
+        cutoff: the least singular value of a factor, as a share of its largest, that counts as not zero.
+
+    Raises:
+        RunError: a tensor is not a factor, or not finite.
+    """
+
+    def __init__(self, fixed: State, cutoff: float = 1e-4) -> None:
+        self._roots: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # the other factor's name -> G^½, G^-½ [r, r]
+        for name, tensor in fixed.items():
+            if not (_is_a(name) or _is_b(name)) or not torch.isfinite(tensor).all():
+                raise RunError(f"the tensor '{name}' is not a finite LoRA factor", fix="Fix all A's or all B's.")
+            self._roots[_other(name)] = _roots(tensor if _is_a(name) else tensor.T, cutoff)
+
+    def enter(self, update: State) -> State:
+        """Coordinates of an update, float32, of the same names and shapes: of the length that it has on the product."""
+        return {name: self._apply(name, tensor, 0) for name, tensor in update.items()}
+
+    def leave(self, coordinates: State) -> State:
+        """The shortest update that has these coordinates, float32."""
+        return {name: self._apply(name, tensor, 1) for name, tensor in coordinates.items()}
+
+    def noise(self, like: State, std: float, entropy: Entropy) -> State:
+        """Noise for a factor whose effect on the product is the projection of N(0, ``std``²) in the weight's size.
+
+        Args:
+            like: gives the names and shapes.
+        """
+        return self.leave({name: std * noise_like(tensor, entropy) for name, tensor in like.items()})
+
+    def _apply(self, name: str, tensor: torch.Tensor, way: int) -> torch.Tensor:
+        if name not in self._roots:
+            raise RunError(f"the tensor '{name}' has no fixed factor beside it", fix="Fix the A's, or the B's, of all.")
+        root = self._roots[name][way]
+        if tensor.shape[0 if _is_a(name) else 1] != len(root):
+            raise RunError(f"the tensor '{name}' has another rank than the fixed factor beside it")
+        x = tensor.double()
+        return (root @ x if _is_a(name) else x @ root).float()
+
+
+def _roots(rows: torch.Tensor, cutoff: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """G^½ and its pseudo-inverse, float64 [r, r], of G = rows·rowsᵀ, without ever squaring small singular values."""
+    _, lower = torch.linalg.qr(rows.double().T)
+    _, values, directions = torch.linalg.svd(lower, full_matrices=False)
+    kept = values > cutoff * values[0]
+    values, directions = values[kept], directions[kept]
+    return directions.T @ (values[:, None] * directions), directions.T @ (directions / values[:, None])
+
+
+def _is_a(name: str) -> bool:
+    return ".lora_A." in name
+
+
+def _is_b(name: str) -> bool:
+    return ".lora_B." in name
+
+
+def _other(name: str) -> str:
+    return name.replace(".lora_A.", ".lora_B.") if _is_a(name) else name.replace(".lora_B.", ".lora_A.")

@@ -1,0 +1,118 @@
+"""DP-FedAvg: the noisy sum of clipped updates over a fixed number, then a step with momentum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from murmura.federation.fleet import Fleet
+from murmura.federation.server import Server
+from murmura.methods.dpfedavg.account import Account
+from murmura.methods.dpfedavg.config import DPFedAvgConfig
+from murmura.methods.dpfedavg.sites import SiteLevel
+from murmura.privacy.entropy import Entropy
+from murmura.privacy.mechanisms import gaussian, next_norm
+from murmura.privacy.parts import (
+    AdaptiveSiteClipping,
+    FixedSizeSampling,
+    FullParticipation,
+    GaussianNoise,
+    PoissonSampling,
+    Sampler,
+    SiteClipping,
+)
+from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.sampling import fixed_size_batches, poisson_batches
+from murmura.training.adapter import State
+
+_NORM, _VELOCITY = "norm", "velocity"  # in the server's store
+
+
+def plan(config: DPFedAvgConfig, sites: int) -> PrivacyPlan:
+    """The plan of a run with so many sites; their number is public.
+
+    Known bounds of what a fixed sample gains compare sites exchanged, so that is the adjacency there; it covers a site
+    exchanged for an empty one.
+
+    With adaptive clipping the noise on the updates is ``z_Δ = (z⁻² − (2σ_b)⁻²)^(−½)``, so that with the count's noise
+    σ_b a round is one Gaussian release of multiplier z (Andrew et al. 2021, Theorem 1).
+
+    Raises:
+        PrivacyError: fewer sites than take part in a round, or the count's noise is too small for z.
+    """
+    sampler = _sampler(config, sites)
+    made = PrivacyPlan(
+        unit="site",
+        adjacency="replace-one" if config.sampler == "fixed" else "add-remove",
+        sampler=sampler,
+        clipping=SiteClipping(config.clip_norm),
+        noise=GaussianNoise(0.0),
+        steps=config.rounds,
+        delta=config.delta,
+    )
+    if config.noise_multiplier is not None:
+        made = made.with_noise(config.noise_multiplier * made.sensitivity)
+    elif config.epsilon is not None:
+        made = made.calibrated(config.epsilon, config.accountant)
+    if not config.adaptive:
+        return made
+    count_noise = config.count_noise or sampler.expected(sites) / 20
+    clipping = AdaptiveSiteClipping(config.clip_norm, config.quantile, config.clip_lr, count_noise)
+    return replace(made, clipping=clipping, noise=GaussianNoise(clipping.split(made.noise.std)))
+
+
+def _sampler(config: DPFedAvgConfig, sites: int) -> Sampler:
+    if config.sites_per_round is None:
+        return FullParticipation()
+    if config.sampler == "poisson":
+        return PoissonSampling(config.sites_per_round / sites)
+    return FixedSizeSampling(config.sites_per_round, sites)
+
+
+def draw(sampler: Sampler, sites: list[str], entropy: Entropy) -> list[str]:
+    """A round's cohort; who is in it is a secret of the server."""
+    if isinstance(sampler, PoissonSampling):
+        [chosen] = poisson_batches(len(sites), sampler.rate, 1, entropy)
+    elif isinstance(sampler, FixedSizeSampling):
+        [chosen] = fixed_size_batches(len(sites), sampler.batch, 1, entropy)
+    else:
+        chosen = list(range(len(sites)))
+    return [sites[index] for index in chosen]
+
+
+class DPFedAvg(SiteLevel):
+    """DP-FedAvg with a fixed norm (McMahan et al. 2018) or one that follows a quantile (Andrew et al. 2021)."""
+
+    config: DPFedAvgConfig
+
+    @property
+    def label(self) -> str:
+        return f"DP-FedAvg {self.config.noise}" + (", adaptive" if self.config.adaptive else "")
+
+    def keeps(self) -> tuple[int, int]:
+        return int(self.config.momentum > 0), 0
+
+    def lead(self, server: Server, fleet: Fleet) -> None:
+        followed = plan(self.config, len(fleet.sites))
+        account = Account(server, followed, self.config.accountant)
+        sampler, clipping, std = followed.sampler, followed.clipping, followed.noise.std
+        expected = sampler.expected(len(fleet.sites))  # m
+        for round in server.rounds(self.config.rounds):
+            entropy = self.entropy(server, round)
+            norm = server.store.get(_NORM, self.config.clip_norm)
+            cohort = draw(sampler, fleet.sites, entropy)
+            total, unclipped = self.gather(server, fleet, cohort, norm, round)
+            noisy = gaussian(total, std * norm, entropy)
+            self._step(server, {name: tensor / expected for name, tensor in noisy.items()})
+            count_noise = None
+            if isinstance(clipping, AdaptiveSiteClipping):
+                count_noise = clipping.count_noise
+                server.store[_NORM] = next_norm(clipping, norm, unclipped, expected, entropy)
+            account.record(sampler, norm, std, count_noise=count_noise)
+
+    def _step(self, server: Server, mean: State) -> None:
+        """v ← βv + mean, W ← W + ηv."""
+        if self.config.momentum:
+            before: State = server.store.get(_VELOCITY) or {}
+            mean = {n: before[n] * self.config.momentum + mean[n] if before else mean[n] for n in mean}
+            server.store[_VELOCITY] = mean
+        server.adapter = {n: tensor + self.config.server_lr * mean[n] for n, tensor in server.adapter.items()}

@@ -1,0 +1,95 @@
+"""Clipped updates of whole sites: what the sites do, and how the server sums what they send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from murmura.aggregation.mean import StateSum
+from murmura.federation.cohort import Cohort
+from murmura.federation.fleet import Fleet
+from murmura.federation.ledger import Release
+from murmura.federation.messages import Ask, Reply
+from murmura.federation.method import Method, verb
+from murmura.federation.server import Server
+from murmura.methods.dpfedavg.config import SiteLevelConfig
+from murmura.privacy.entropy import Entropy, OSEntropy
+from murmura.privacy.mechanisms import clip
+from murmura.training.adapter import State, subtract
+
+_CENTRAL = "central DP for the whole site: the server adds Gaussian noise to the sum of updates"
+_TRUST = (
+    "The server itself, and whoever reads its memory, sees the update clipped but without noise: it is trusted, unless "
+    "a secure sum stands between."
+)
+
+
+class SiteLevel(Method):
+    """A method that protects whole sites: each clips what it has learnt, and only a noisy sum is used.
+
+    Attributes:
+        entropy: makes the source of a round's sample and noise; only tests put anything else than the operating
+            system's in its place.
+    """
+
+    config: SiteLevelConfig
+    entropy: Callable[[Server, int], Entropy] = staticmethod(lambda server, round: OSEntropy())
+
+    def releases(self, name: str) -> Mapping[str, Release]:
+        declared = dict(super().releases(name))
+        if name == "train_clipped" and not self.config.unclipped_is_sent:
+            del declared["unclipped"]
+        if name == "train_clipped" and not self.config.private:
+            note = "clipped, but no noise is added to the sum"
+            declared = {field: replace(one, protection="none", note=note) for field, one in declared.items()}
+        return declared
+
+    @verb(
+        releases={
+            "update": Release(
+                "weights", "change of the adapter in this round, clipped", _CENTRAL,
+                _TRUST + " ({config.noise}, δ={config.delta:g}; ε is in the table of rounds, and figures that measure "
+                "the run are not covered by it)",
+            ),
+            "unclipped": Release(
+                "metric", "½ if the update was within the norm, else −½",
+                "central DP for the whole site: the server adds Gaussian noise to the count", _TRUST,
+            ),
+        }
+    )  # fmt: skip
+    def train_clipped(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Train the global adapter, and send what has changed, clipped to ``norm``; no loss and no count leaves.
+
+        The bit is sent as b − ½, which a site moves by ½ only (Andrew et al. 2021).
+        """
+        starts = cohort.given(ask, "adapter")
+        trained = cohort.train(cohort.own(), starts, ask.shared["lr"], "private")
+        replies = []
+        for site, start, result in zip(cohort.sites, starts, trained, strict=True):
+            update, unclipped = clip(subtract(result.state, start), ask.shared["norm"])
+            bit = {"unclipped": 0.5 if unclipped else -0.5} if self.config.unclipped_is_sent else {}
+            replies.append(Reply(site.name, {"update": update} | bit))
+        return replies
+
+    def gather(
+        self, server: Server, fleet: Fleet, cohort: Sequence[str], norm: float, round: int
+    ) -> tuple[State, list[bool]]:
+        """The exact sum of the cohort's clipped updates, float32, and whose were within the norm: both are secret.
+
+        Sites weigh alike, whatever their records. A cohort that nobody is in, or that does not answer, sums up to zero:
+        noise is released all the same, for that the sample was empty is a secret too.
+        """
+        total, unclipped = StateSum(like=server.adapter), []
+        shared = {"adapter": server.adapter, "norm": norm, "lr": server.lr(round)}
+        for reply in fleet.ask("train_clipped", cohort, None, **shared):
+            total.add(reply["update"])
+            if self.config.unclipped_is_sent:
+                unclipped.append(reply["unclipped"] > 0)
+            if fleet.listener is not None:  # which knows adapters, not updates
+                upload = {name: tensor + reply["update"][name] for name, tensor in server.adapter.items()}
+                fleet.listener(Reply(reply.site, {"adapter": upload}))
+        sums = total.tensors or {name: torch.zeros_like(tensor) for name, tensor in server.adapter.items()}
+        # In the model's order: a checkpoint has another one, in which the same source would give other noise.
+        return {entry.name: sums[entry.name].float() for entry in server.workbench.bank.manifest}, unclipped

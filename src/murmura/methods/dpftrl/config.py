@@ -1,0 +1,31 @@
+"""Options of DP-FTRL."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from murmura.methods.dpfedavg.config import SiteLevelConfig
+
+
+class DPFTRLConfig(SiteLevelConfig):
+    """DP-FTRL (Kairouz et al. 2021): as DP-FedAvg, but the sum of all updates since a restart is released, through a
+    tree of noisy nodes, which needs no secret sampling of sites."""
+
+    name: Literal["dpftrl"] = "dpftrl"
+    sites_per_round: int | None = Field(None, ge=1)
+    """Sites of a round, each at most once between two restarts; all of them in every round if not given."""
+    restart_every: int | None = Field(None, ge=1)
+    """Rounds that a tree spans. At a restart momentum is forgotten too. If not given, as many rounds as every site can
+    take part in at most once: sites/sites_per_round, or 1 where all are in every round."""
+    honaker: bool = True
+    """Estimate sums from all nodes of the tree (Honaker 2015), which lowers the noise and costs no privacy."""
+
+    @model_validator(mode="after")
+    def _options_that_do_nothing(self) -> DPFTRLConfig:
+        every_round = self.sites_per_round is None and self.restart_every is None
+        for option in ("momentum", "honaker"):
+            self._refuse_idle(option, not every_round and self.restart_every != 1, "when a tree spans one round")
+        self._refuse_idle("honaker", self.private, "without noise")
+        return self

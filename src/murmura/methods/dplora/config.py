@@ -1,0 +1,104 @@
+"""Options of DP-LoRA and its baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from murmura.config import Section
+
+# What a preset fills in where an option is not given.
+_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "sound": {"clipping": "per_example", "groups": "flat", "sampler": "poisson", "noise_on": "gradient"},
+    "paper": {"clipping": "batch", "groups": "factors", "sampler": "fixed", "noise_on": "gradient"},
+}
+_NOISE: Mapping[str, Mapping[str, float]] = {"sound": {"epsilon": 8.0}, "paper": {"noise_multiplier": 2.0}}
+_OF_BASELINES: Mapping[str, str] = {"relevance": "cmfl", "tolerance": "tfedavg"}
+_OF_DPLORA = (
+    "preset", "epsilon", "noise_multiplier", "delta", "adjacency", "accountant", "clipping", "groups", "sampler",
+    "noise_on",
+)  # fmt: skip
+
+
+class DPLoRAConfig(Section):
+    """DP-LoRA (Liu et al. 2023): every site clips and noises its adapter's gradients, so that what it sends is
+    differentially private; and the baselines of its paper on the same trainable weights. The clipping norm C is
+    training.clip, the (expected) batch training.batch_size, the local steps of a round training.max_steps."""
+
+    name: Literal["dplora"] = "dplora"
+    algorithm: Literal["dplora", "fedavg", "tfedavg", "cmfl"] = "dplora"
+    """dplora, or without any privacy fedavg (Vanilla FL), tfedavg (ternary weights, Xu et al. 2020), cmfl (relevant
+    updates only, Wang et al. 2019). All sites take part in every round and count alike."""
+    preset: Literal["sound", "paper"] = "sound"
+    """What options have that are not given: sound has clipping per_example, groups flat, sampler poisson and epsilon 8;
+    paper has clipping batch, groups factors, sampler fixed and noise_multiplier 2."""
+    rounds: int = Field(50, ge=1)
+    """Rounds of asking and averaging."""
+    epsilon: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """The ε that each site may spend on the whole run; the noise is calibrated to it."""
+    noise_multiplier: float | None = Field(None, ge=0, allow_inf_nan=False)
+    """σ instead of epsilon: the noise has σ·C on the clipped sum; 0 for none, and then no ε is printed."""
+    delta: float = Field(1e-5, gt=0, lt=1)
+    """δ that belongs to every ε."""
+    adjacency: Literal["add-remove", "replace-one"] = "add-remove"
+    """Which data sets ε compares: one record more or less, or one record exchanged."""
+    accountant: Literal["best", "pld", "rdp"] = "best"
+    """How ε is composed over the steps: rdp by Rényi divergences, pld by privacy loss distributions (tighter, and some
+    seconds slower); best is the smaller of both."""
+    clipping: Literal["per_example", "batch"] | None = None
+    """per_example clips each record's gradient; batch the gradient of a batch's mean loss (the paper's letter), whose
+    sensitivity is twice as large and is not divided by the batch."""
+    groups: Literal["flat", "factors"] | None = None
+    """flat clips all factors together to C; factors clips all A's to C and all B's to C."""
+    sampler: Literal["poisson", "fixed"] | None = None
+    """poisson takes every record with probability batch_size/records in a step; fixed takes batch_size of them."""
+    noise_on: Literal["gradient", "weights"] | None = None
+    """gradient; weights adds N(0, σ²) to the uploaded weights instead, the paper's other wording."""
+    relevance: float = Field(0.8, gt=0, le=1)
+    """CMFL: v_0; in round t an update is sent if more than v_0/√t of its signs are those of the last global update."""
+    tolerance: float = Field(0.03, ge=0)
+    """T-FedAvg: how much larger, by share, the held-out loss may be with ternary weights; beyond it the server sends
+    the float mean."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, table: Any) -> Any:
+        if not isinstance(table, Mapping) or table.get("algorithm", "dplora") != "dplora":
+            return table
+        preset = table.get("preset", "sound")
+        if not isinstance(preset, str) or preset not in _PRESETS:
+            return table  # the field's own check says what is wrong
+        given = {key: value for key, value in table.items() if value is not None}
+        noise = {} if {"epsilon", "noise_multiplier"} & given.keys() else _NOISE[preset]
+        return {**_PRESETS[preset], **noise, **given}
+
+    @model_validator(mode="after")
+    def _sense(self) -> DPLoRAConfig:
+        for option, algorithm in _OF_BASELINES.items():
+            self._refuse_idle(option, self.algorithm == algorithm)
+        for option in _OF_DPLORA:
+            self._refuse_idle(option, self.algorithm == "dplora")
+        if self.algorithm != "dplora":
+            return self
+        if self.epsilon is not None and self.noise_multiplier is not None:
+            raise ValueError("'epsilon' and 'noise_multiplier' say the same thing twice; remove one of them")
+        if self.epsilon is not None and self.clipping == "batch":
+            raise ValueError(
+                "noise is not calibrated to an 'epsilon' with clipping = 'batch', where one record can turn the whole "
+                "gradient around; set clipping = 'per_example', or give noise_multiplier instead of epsilon"
+            )
+        if self.epsilon is not None and self.noise_on == "weights":
+            raise ValueError("with noise_on = 'weights', give noise_multiplier (the σ of the weights), not 'epsilon'")
+        return self
+
+    def _refuse_idle(self, option: str, used: bool) -> None:
+        # A run folder's config.toml has every option written out, and must load again.
+        if not used and getattr(self, option) != type(self).model_fields[option].default:
+            raise ValueError(f"'{option}' does nothing with algorithm '{self.algorithm}'; remove it")
+
+    @property
+    def private(self) -> bool:
+        """Whether noise is added at all."""
+        return self.algorithm == "dplora" and self.noise_multiplier != 0

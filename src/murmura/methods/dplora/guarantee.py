@@ -1,0 +1,183 @@
+"""What DP-LoRA promises each site, and the account that each site keeps of what it has really spent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from murmura.errors import PrivacyError
+from murmura.federation.cohort import Site
+from murmura.federation.server import Server
+from murmura.methods.dplora.config import DPLoRAConfig
+from murmura.privacy.accounting import Epsilon
+from murmura.privacy.entropy import Entropy
+from murmura.privacy.ledger import PrivacyLedger
+from murmura.privacy.mechanisms import gaussian
+from murmura.privacy.parts import BatchClipping, ExampleClipping, FixedSizeSampling, GaussianNoise, PoissonSampling
+from murmura.privacy.plan import PrivacyPlan
+from murmura.training.adapter import State
+from murmura.training.config import LocalTraining
+from murmura.training.loop import steps_of
+from murmura.training.step import Spent
+
+_KEPT = "privacy"  # in a site's store its ledger, in the server's what each site said last
+_UNCLIPPED = torch.finfo(torch.float32).max  # C = ∞: no gradient is longer
+
+
+def claimed_per_step(sigma: float, delta: float) -> float:
+    """The ε that DP-LoRA's paper reads off one step, ``√(2·ln(1.25/δ))/σ``: its ``σ ≥ √(2·ln(1.25/δ))/ε`` turned round.
+
+    The bound holds for ε < 1 only, composes nothing, and takes the sensitivity for C whatever is clipped.
+    """
+    return math.sqrt(2 * math.log(1.25 / delta)) / sigma
+
+
+def plan(config: DPLoRAConfig, training: LocalTraining, records: int) -> PrivacyPlan:
+    """The plan of a site with so many records, for the whole run.
+
+    Noise on the weights, N(0, σ²) after one step of SGD with rate γ, does what noise on the clipped sum does that in
+    units of C has the standard deviation σ·b/(γ·C); b is the expected batch, or 1 for a batch's clipped gradient.
+
+    Raises:
+        PrivacyError: the batch is larger than the data set, noise without a clipping norm, or noise on weights after
+            anything but one step of SGD.
+    """
+    batch, norm = training.batch_size, training.clip or _UNCLIPPED
+    if batch > records:
+        raise PrivacyError(
+            f"the data set is smaller than the batch: {records} records, training.batch_size = {batch}",
+            fix=f"Set training.batch_size to at most {records}, or leave the site out.",
+        )
+    if config.private and not training.clip:
+        raise PrivacyError(
+            "noise without a bound on gradients protects nobody: training.clip = 0", fix="Set training.clip to C."
+        )
+    if config.noise_on == "weights" and (training.optimizer != "sgd" or steps_of(records, training) != 1):
+        raise PrivacyError(
+            "noise on weights has a known effect after one step of SGD only",
+            fix="Set training.optimizer = 'sgd' and training.max_steps = 1, or method.noise_on = 'gradient'.",
+        )
+    groups = 2 if config.groups == "factors" else 1
+    by_batch = config.clipping == "batch"
+    made = PrivacyPlan(
+        unit="record",
+        adjacency=config.adjacency,
+        sampler=PoissonSampling(batch / records) if config.sampler == "poisson" else FixedSizeSampling(batch, records),
+        clipping=(BatchClipping if by_batch else ExampleClipping)(norm, groups),
+        noise=GaussianNoise(0.0),
+        steps=config.rounds * steps_of(records, training),
+        delta=config.delta,
+    )
+    if config.epsilon is not None:
+        return _calibrated(made, config.epsilon, config.accountant)
+    sigma = config.noise_multiplier or 0.0
+    if config.noise_on == "weights":
+        sigma *= (1 if by_batch else batch) / (training.lr * norm)
+    return made.with_noise(sigma)
+
+
+@lru_cache(maxsize=1024)
+def _calibrated(plan: PrivacyPlan, epsilon: float, accountant: str) -> PrivacyPlan:
+    """Sites with equally many records need the same noise, in every round: it is looked for once."""
+    return plan.calibrated(epsilon, accountant)
+
+
+@lru_cache(maxsize=1024)
+def _epsilon(ledger: str, accountant: str) -> Epsilon:
+    """Sites with equally many records have equal ledgers, and an ε may take a second."""
+    return PrivacyLedger.from_json(ledger).epsilon(accountant)
+
+
+class Guard:
+    """One site's plan and its account in one round.
+
+    Args:
+        config: the method's options.
+        training: how sites train; C and the batch are in it.
+        site: its ledger is in its store.
+
+    Raises:
+        PrivacyError: the plan makes no sense, or the site's ledger is one of another plan.
+    """
+
+    def __init__(self, config: DPLoRAConfig, training: LocalTraining, site: Site) -> None:
+        self.config, self.training, self.site = config, training, site
+        try:
+            self.plan = plan(config, training, site.size)
+        except PrivacyError as error:
+            raise PrivacyError(error.what, where=error.where or f"site {site.name}", fix=error.fix) from None
+        self.ledger = self._resumed()
+
+    def _resumed(self) -> PrivacyLedger:
+        if _KEPT not in self.site.store:
+            return PrivacyLedger(self.plan)
+        kept = PrivacyLedger.from_json(self.site.store[_KEPT])
+        if kept.plan != self.plan:
+            raise PrivacyError(
+                f"the run was begun under another privacy plan ({kept.plan.describe()}) and would go on under "
+                f"{self.plan.describe()}",
+                where=f"site {self.site.name}",
+                fix="Resume with the same [training], rounds and options of DP-LoRA, or start another run.",
+            )
+        return kept
+
+    @property
+    def trained(self) -> PrivacyPlan:
+        """What the training loop is to follow: the plan, without its noise where that goes on the weights."""
+        return self.plan.with_noise(0.0) if self.config.noise_on == "weights" else self.plan
+
+    def protect(self, upload: State, entropy: Entropy) -> State:
+        """The upload as it may leave: with N(0, σ²) on every weight, where the noise goes there."""
+        if self.config.noise_on != "weights" or not self.config.noise_multiplier:
+            return upload
+        return gaussian(upload, self.config.noise_multiplier, entropy)
+
+    def record(self, spent: Sequence[Spent], lr: float) -> None:
+        """Enter what a round has really done.
+
+        Args:
+            spent: ``Trained.spent``.
+            lr: the round's rate, on which the effect of noise on weights depends.
+        """
+        for entry in spent:
+            if self.config.noise_on == "weights":
+                entry = entry | {"noise_std": self.plan.noise.std * self.training.lr / lr}
+            self.ledger.record(**entry)
+        self.site.store[_KEPT] = self.ledger.to_json()
+
+    def figures(self) -> dict[str, Any]:
+        """What the site says of its privacy: the ε spent so far, or why there is none."""
+        told: dict[str, Any] = {"plan": self.plan.describe(), "epsilon": None, "refused": None}
+        told["claimed_per_step"] = claimed_per_step(self.sigma, self.config.delta)
+        try:
+            spent = _epsilon(self.ledger.to_json(), self.config.accountant)
+        except PrivacyError as error:
+            return told | {"refused": str(error)}
+        left_out = f" ({spent.note})" if spent.note else ""
+        return told | {"epsilon": spent.value, "accountant": spent.accountant + left_out}
+
+    @property
+    def sigma(self) -> float:
+        """σ as the paper's own bound has it: the noise as it is written down, in units of C or of the weights."""
+        return self.plan.noise.std if self.config.noise_on == "gradient" else self.config.noise_multiplier or 0.0
+
+
+def note(server: Server, config: DPLoRAConfig, site: str, figures: Mapping[str, Any]) -> None:
+    """Note what the worst protected site has said; a site that does not answer any more counts with what it said last.
+
+    A refused ε is worse than any other.
+    """
+    said: dict[str, dict[str, Any]] = server.store.setdefault(_KEPT, {})
+    said[site] = dict(figures)
+    worst = max(said.values(), key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"])
+    server.note_privacy(
+        {
+            "unit": "record", "adjacency": config.adjacency, "delta": config.delta, "epsilon": worst["epsilon"],
+            "accountant": worst.get("accountant"), "plan": worst["plan"], "refused": worst["refused"],
+            "claimed_per_step": worst["claimed_per_step"],
+        }
+    )  # fmt: skip

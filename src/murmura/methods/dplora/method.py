@@ -1,0 +1,208 @@
+"""DP-LoRA and its baselines: every site takes part in every round, and the server takes the plain mean (ρ_k = 1/K)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from murmura.aggregation.mean import WeightedMean
+from murmura.aggregation.relevance import relevance, threshold
+from murmura.aggregation.ternary import CODE_BITS, dequantise, quantise
+from murmura.federation.cohort import Cohort, Site
+from murmura.federation.fleet import Fleet
+from murmura.federation.ledger import Metric, Release, Weights
+from murmura.federation.messages import Ask, Reply
+from murmura.federation.method import Method, verb
+from murmura.federation.server import Server
+from murmura.methods.dplora import communication, guarantee, tfedavg
+from murmura.methods.dplora.config import DPLoRAConfig
+from murmura.privacy.entropy import Entropy, OSEntropy
+from murmura.training.adapter import State, subtract
+from murmura.training.private import Private
+
+_LABELS = {"dplora": "DP-LoRA", "fedavg": "Vanilla FL", "tfedavg": "T-FedAvg", "cmfl": "CMFL"}
+_VERBS = {"dplora": "train_private", "fedavg": "train", "tfedavg": "train_ternary", "cmfl": "train_relevant"}
+_LOSS = Metric("mean training loss")
+
+
+class DPLoRA(Method):
+    """DP-LoRA, Vanilla FL, T-FedAvg and CMFL on the same trainable weights.
+
+    Attributes:
+        entropy: makes the source of a site's samples and noise; only tests put anything else than the operating
+            system's in its place.
+    """
+
+    config: DPLoRAConfig
+    entropy: Callable[[Cohort, Site], Entropy] = staticmethod(lambda cohort, site: OSEntropy())
+
+    @property
+    def label(self) -> str:
+        c, name = self.config, _LABELS[self.config.algorithm]
+        if c.algorithm != "dplora":
+            return name
+        if c.epsilon is not None:
+            return f"{name} ε={c.epsilon:g}"
+        return f"{name} σ={c.noise_multiplier:g}" + (" (paper)" if c.preset == "paper" else "")
+
+    @property
+    def combines(self) -> bool:
+        return self.config.algorithm in ("dplora", "fedavg")
+
+    def verbs(self) -> list[str]:
+        return [_VERBS[self.config.algorithm]]
+
+    def traffic(self, first: bool) -> tuple[float, float]:
+        share = CODE_BITS / 32 if self.config.algorithm == "tfedavg" else 1.0
+        return share, share
+
+    def keeps(self) -> tuple[int, int]:
+        return {"tfedavg": (1, 0), "cmfl": (0, 2)}.get(self.config.algorithm, (0, 0))
+
+    def releases(self, name: str) -> Mapping[str, Release]:
+        declared = super().releases(name)
+        if name != "train_private" or self.config.private:
+            return declared
+        return {"adapter": replace(declared["adapter"], protection="none", note="clipped, but no noise was added")}
+
+    def lead(self, server: Server, fleet: Fleet) -> None:
+        algorithm = self.config.algorithm
+        if algorithm == "tfedavg" and not tfedavg.settled(server):
+            tfedavg.settle(server, server.adapter, self.config.tolerance)
+        for round in server.rounds(self.config.rounds):
+            if algorithm == "tfedavg":
+                self._ternary_round(server, fleet, server.lr(round))
+                continue
+            replies = server.ask(_VERBS[algorithm], fleet.sites, lr=server.lr(round))
+            if algorithm == "cmfl":
+                self._relevant_round(server, replies)
+            else:
+                server.combine(self._contributions(server, replies))
+                _count_formula(server, len(fleet.sites))
+
+    def _contributions(self, server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
+        """(adapter, 1) of each reply, as it comes."""
+        for reply in replies:
+            server.note_loss(reply.fields.get("loss"))
+            if "privacy" in reply.fields:
+                guarantee.note(server, self.config, reply.site, reply["privacy"])
+            server.count({"numbers_up.sent": sum(tensor.numel() for tensor in reply["adapter"].values())})
+            yield reply["adapter"], 1.0
+
+    def _relevant_round(self, server: Server, replies: Iterable[Reply]) -> None:
+        """CMFL: the mean of the updates that came; where none did, the global adapter stays as it is."""
+        mean, counts = WeightedMean(uniform=True), {"updates.sent": 0, "updates.kept_back": 0}
+        for reply in replies:
+            counts["updates.sent" if reply.fields else "updates.kept_back"] += 1
+            if reply.fields:
+                server.note_loss(reply["loss"])
+                mean.add(reply["adapter"], 1)
+        server.count(counts)
+        if counts["updates.sent"]:
+            server.adapter = mean.result()
+
+    def _ternary_round(self, server: Server, fleet: Fleet, lr: float) -> None:
+        sent = tfedavg.outgoing(server)
+        mean, shapes, answered = WeightedMean(uniform=True), tfedavg.shapes(server.adapter), 0
+        for reply in fleet.ask("train_ternary", fleet.sites, lr=lr, **sent):
+            server.note_loss(reply["loss"])
+            upload = dequantise(reply["codes"], reply["scales"], shapes)
+            mean.add(upload, 1)
+            answered += 1
+            if fleet.listener is not None:  # which knows adapters, not codes
+                fleet.listener(Reply(reply.site, {"adapter": upload}))
+        server.count({"sent_down.ternary" if "codes" in sent else "sent_down.float": 1})
+        if answered:
+            tfedavg.settle(server, mean.result(), self.config.tolerance)
+
+    # ---- at the sites --------------------------------------------------------------------------------------------
+
+    @verb(
+        releases={
+            "adapter": Release(
+                "weights", "adapter tensors", "DP for each record of the site: clipped gradients, Gaussian noise",
+                "clipping {config.clipping}, sampler {config.sampler}, noise on {config.noise_on}, δ={config.delta:g}, "
+                "{config.adjacency}; ε is in the table of rounds, and figures that measure the run are not covered "
+                "by it",
+            ),
+            "privacy": Release(
+                "metric", "the ε that the site has spent, by its own ledger",
+                note="it follows from the number of the site's records, which the guarantee takes as public",
+            ),
+        }
+    )  # fmt: skip
+    def train_private(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """DP-LoRA: train with clipped and noised gradients; no loss and no count leaves the site."""
+        lr = ask.shared["lr"]
+        guards = [guarantee.Guard(self.config, cohort.workbench.training, site) for site in cohort.sites]
+        entropy = [self.entropy(cohort, site) for site in cohort.sites]
+        privacy = Private([guard.trained for guard in guards], entropy)
+        trained = cohort.train(cohort.own(), cohort.starts(ask), lr, "private", privacy=privacy)
+        uploads = cohort.uploads([result.state for result in trained])
+        replies = []
+        for site, guard, result, upload, source in zip(cohort.sites, guards, trained, uploads, entropy, strict=True):
+            fields = {"adapter": guard.protect(upload, source)}
+            guard.record(result.spent, lr)
+            if self.config.private:
+                fields["privacy"] = guard.figures()
+            replies.append(Reply(site.name, fields))
+        return replies
+
+    @verb(releases={"adapter": Weights(), "loss": _LOSS})
+    def train(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Vanilla FL: train the global adapter and send it back."""
+        trained = cohort.train(cohort.own(), cohort.starts(ask), ask.shared["lr"], "private")
+        return cohort.reply(adapter=cohort.uploads([t.state for t in trained]), loss=[t.loss for t in trained])
+
+    @verb(
+        releases={
+            "codes": Weights("signs of adapter tensors, two bits each"), "scales": Weights("one number a tensor"),
+            "loss": _LOSS,
+        }
+    )  # fmt: skip
+    def train_ternary(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """T-FedAvg's client: train through ternary weights, send their codes and scales."""
+        bank = cohort.workbench.bank
+        starts = [tfedavg.received(ask.payload(site.name), bank) for site in cohort.sites]
+        trained = cohort.train(cohort.own(), starts, ask.shared["lr"], "private", around=tfedavg.ternary_pass)
+        packed = [quantise(t.state) for t in trained]
+        return cohort.reply(
+            codes=[p.codes for p in packed], scales=[p.scales for p in packed], loss=[t.loss for t in trained]
+        )
+
+    @verb(releases={"adapter": Weights(note="only where the update is relevant"), "loss": _LOSS})
+    def train_relevant(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """CMFL's client: train, and send the result if it moves as the global model last did; else nothing.
+
+        A site knows the last global update from the adapters that it was sent: no byte more goes down for it.
+        """
+        starts = cohort.starts(ask)
+        trained = cohort.train(cohort.own(), starts, ask.shared["lr"], "private")
+        replies = []
+        for site, start, result in zip(cohort.sites, starts, trained, strict=True):
+            previous = _last_global_update(site, start)
+            relevant = previous is None or relevance(subtract(result.state, start), previous) > threshold(
+                self.config.relevance, ask.round
+            )
+            replies.append(Reply(site.name, {"adapter": result.state, "loss": result.loss} if relevant else {}))
+        return replies
+
+
+def _last_global_update(site: Site, adapter: State) -> State | None:
+    """What the global model last changed by, of which a site keeps count; None before it ever changed.
+
+    A round in which no site sent anything changes nothing, and the update before it stays the last one.
+    """
+    before = site.store.get("adapter_before")
+    if before is not None and any(not adapter[name].equal(before[name]) for name in adapter):
+        site.store["update"] = subtract(adapter, before)
+    site.store["adapter_before"] = adapter
+    return site.store.get("update")
+
+
+def _count_formula(server: Server, sites: int) -> None:
+    """What the paper's formula says of this round's numbers, one way."""
+    bank = server.workbench.bank
+    if bank.lora is not None:
+        formula = communication.of_round(bank.model.config, sites, bank.lora.rank)
+        server.count({"numbers_up.by_the_formula_T·K·L·r·2n": formula})

@@ -1,0 +1,101 @@
+"""T-FedAvg (Xu et al. 2020): ternary weights while training, and both ways on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from murmura.aggregation.ternary import SITE_THRESHOLD, dequantise, requantise, ternary
+from murmura.federation.messages import Payload
+from murmura.federation.server import Server
+from murmura.training.adapter import State
+from murmura.training.bank import Bank
+from murmura.workbench import Workbench
+
+_SENT = ("codes", "scales")  # in the server's store while the global adapter is ternary
+_DECIDED = "ternary"
+
+
+@contextmanager
+def ternary_pass(bank: Bank, threshold: float = SITE_THRESHOLD) -> Iterator[None]:
+    """FTTQ: put ternary tensors in the place of a bank's, for one step's forward and backward passes.
+
+    Afterwards the bank holds its own values θ again, and their gradients are ``w·g`` where |θ| > Δ and ``g``
+    elsewhere, g being the gradients of the ternary values and w the tensor's scale, which is computed, not trained.
+
+    Args:
+        bank: its slots and their gradients; the latter must be zero before.
+        threshold: T of Δ = T·mean|θ|.
+    """
+    latent, factor = bank.flat.clone(), torch.ones_like(bank.flat)
+    for slot in range(bank.slots):
+        values, factors = bank.unpack(bank.flat[slot]), bank.unpack(factor[slot])
+        for name, value in values.items():
+            codes, scale = ternary(value, threshold)
+            value.copy_(codes * scale)
+            factors[name].masked_fill_(codes != 0, float(scale))
+    try:
+        yield
+    finally:
+        bank.flat.copy_(latent)
+    bank.grad.mul_(factor)
+
+
+def settle(server: Server, mean: State, tolerance: float) -> None:
+    """Make ``mean`` the global adapter: ternary, unless that is too much worse on the held-out records.
+
+    The paper's strategy II, with held-out loss for its validation accuracy. What goes down is kept in the server's
+    store.
+
+    Args:
+        tolerance: how much larger the loss may be, by share of the float mean's.
+    """
+    packed = requantise(mean)
+    light = dequantise(packed.codes, packed.scales, shapes(mean))
+    losses = _losses(server.workbench, [light, mean])
+    for name in _SENT:
+        server.store.pop(name, None)
+    server.store[_DECIDED] = losses[0] <= (1 + tolerance) * losses[1]
+    server.adapter = light if server.store[_DECIDED] else mean
+    if server.store[_DECIDED]:
+        server.store |= {"codes": packed.codes, "scales": packed.scales}
+
+
+def settled(server: Server) -> bool:
+    """Whether a global adapter was settled before."""
+    return _DECIDED in server.store
+
+
+def outgoing(server: Server) -> Payload:
+    """What every site is sent: codes and scales, or the float adapter."""
+    if not server.store[_DECIDED]:
+        return {"adapter": server.adapter}
+    return {name: server.store[name] for name in _SENT}
+
+
+def received(payload: Payload, bank: Bank) -> State:
+    """The adapter that a site was sent in either form."""
+    if "adapter" in payload:
+        adapter: State = payload["adapter"]
+        return adapter
+    return dequantise(payload["codes"], payload["scales"], {e.name: torch.Size(e.shape) for e in bank.manifest})
+
+
+def shapes(state: State) -> dict[str, torch.Size]:
+    """The shape of each tensor."""
+    return {name: tensor.shape for name, tensor in state.items()}
+
+
+def _losses(workbench: Workbench, adapters: Sequence[State]) -> list[float]:
+    """Mean held-out token loss of each adapter."""
+    items = workbench.encode_fitting(workbench.heldout)
+    flat: list[Any] = [adapter for adapter in adapters for _ in items]
+    scores = workbench.score(flat, items * len(adapters), description="ternary or float")
+    totals = []
+    for k in range(len(adapters)):
+        own = scores[k * len(items) : (k + 1) * len(items)]
+        totals.append(sum(s.nll for s in own) / sum(s.tokens for s in own))
+    return totals

@@ -1,0 +1,188 @@
+"""Record-level differential privacy: the gradient of a step, clipped and noised as a plan says (DP-SGD, Abadi 2016).
+
+A record's loss is the mean over its own tokens, so that what bounds its influence does not depend on its neighbours.
+Sampling and noise come from a secret source, never from the run's seed: who knows them can undo them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from murmura.errors import PrivacyError
+from murmura.privacy.entropy import Entropy
+from murmura.privacy.parts import BatchClipping, ExampleClipping, FixedSizeSampling, GaussianNoise, PoissonSampling
+from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.sampling import fixed_size_batches, poisson_batches
+from murmura.training.bank import Factor
+from murmura.training.batch import micro_batches
+from murmura.training.config import LocalTraining
+from murmura.training.step import Chosen, Spent, Step
+
+_GRADIENTS = 2**26  # most numbers in the per-example gradients that exist at one time (256 MB)
+
+
+@dataclass(frozen=True)
+class Private:
+    """What protects each slot's records, and where its secret randomness comes from.
+
+    Args:
+        plans: one a slot: record-level, examples or batches clipped, Gaussian noise. Rates, norms and noise may differ.
+        entropy: one a slot.
+
+    Raises:
+        PrivacyError: a plan is for something else than local training.
+    """
+
+    plans: Sequence[PrivacyPlan]
+    entropy: Sequence[Entropy]
+
+    def __post_init__(self) -> None:
+        if len(self.plans) != len(self.entropy):
+            raise PrivacyError(f"{len(self.plans)} plans for {len(self.entropy)} sources of randomness")
+        for plan in self.plans:
+            if plan.unit != "record" or not isinstance(plan.clipping, ExampleClipping | BatchClipping):
+                raise PrivacyError("local training protects records, not whole sites", fix="Noise the sites' updates.")
+            if not isinstance(plan.noise, GaussianNoise):
+                raise PrivacyError(f"local training has no {plan.noise.kind} noise", fix="Use Gaussian noise.")
+            if plan.clipping.groups > 2:
+                raise PrivacyError(
+                    f"an adapter has no {plan.clipping.groups} groups of tensors", fix="2 are all A's and all B's."
+                )
+        if len({type(plan.clipping) for plan in self.plans}) > 1:
+            raise PrivacyError("some sites clip examples, others batches", fix="Train them one after the other.")
+
+    @property
+    def clips_examples(self) -> bool:
+        return all(isinstance(plan.clipping, ExampleClipping) for plan in self.plans)
+
+    def batches(self, slot: int, records: int, training: LocalTraining) -> list[list[int]]:
+        """Indices of each step's records, drawn by the plan's sampler; a Poisson batch may be empty.
+
+        There are ``training.max_steps`` steps, or as many as take each record ``training.epochs`` times on average.
+
+        Raises:
+            PrivacyError: the plan is for another number of records.
+        """
+        if not records:
+            return []
+        sampler, entropy = self.plans[slot].sampler, self.entropy[slot]
+        # A rate of 8/200 is not quite that in binary, and makes 25 steps all the same.
+        steps = training.max_steps or training.epochs * math.ceil(records / sampler.expected(records) - 1e-9)
+        if isinstance(sampler, PoissonSampling):
+            return poisson_batches(records, sampler.rate, steps, entropy)
+        if isinstance(sampler, FixedSizeSampling):
+            if sampler.population != records:
+                raise PrivacyError(
+                    f"the plan is for {sampler.population} records, the site has {records}", fix="Plan for what it has."
+                )
+            return fixed_size_batches(records, sampler.batch, steps, entropy)
+        return [list(range(records)) for _ in range(steps)]
+
+
+class PrivateStep(Step):
+    """A step of DP-SGD for each slot (Abadi et al. 2016, Algorithm 1), or of DP-LoRA's batch clipping.
+
+    What a ledger records is written down by the code that clips and noises.
+    """
+
+    def __init__(self, *arguments: Any, privacy: Private, frozen: Factor | None) -> None:
+        super().__init__(*arguments)
+        if self.bank.lora is None:
+            raise PrivacyError(
+                "record-level privacy needs an adapter: gradients of all parameters by example do not fit memory",
+                fix="Set model.trainable = 'adapter', or protect whole sites.",
+            )
+        if len(privacy.plans) != len(self.shards):
+            raise PrivacyError(f"{len(privacy.plans)} privacy plans for {len(self.shards)} sites")
+        self.privacy, self.frozen = privacy, frozen
+        self.entries, self.columns = self.bank.trained(frozen), self.bank.columns(frozen)
+        clippings, device = [plan.clipping for plan in privacy.plans], self.bank.device
+        self._norms = torch.tensor([clipping.norm for clipping in clippings], device=device)
+        self._together = torch.tensor([clipping.groups == 1 for clipping in clippings], device=device)
+        self._spent: list[list[Spent]] = [[] for _ in privacy.plans]
+
+    def spent(self, slot: int) -> list[Spent]:
+        return self._spent[slot]
+
+    def gradients(self, chosen: Chosen, step: int) -> tuple[list[float], list[int]]:
+        """Put into ``bank.grad`` each chosen slot's gradient as a plan allows to use it.
+
+        Examples clipped: the noisy sum over the expected batch size. Batches clipped: the clipped mean with its noise.
+
+        Returns:
+            Each slot's loss, which is secret (and not finite if a gradient is not); how many tokens had one.
+        """
+        if self.privacy.clips_examples:
+            losses, tokens = self._sum_of_clipped(chosen, step)
+        else:
+            losses, tokens = super().gradients(chosen, step)
+            losses = [loss if fine else math.nan for loss, fine in zip(losses, self._clip_sums(), strict=True)]
+        for slot in chosen:
+            self._release(slot)
+        return losses, tokens
+
+    def _sum_of_clipped(self, chosen: Chosen, step: int) -> tuple[list[float], list[int]]:
+        """Clip the gradient of each record's mean token loss, and add it to its slot's."""
+        rows, device = self.rows(chosen), self.bank.device
+        factors, losses = self.factors(rows, rows.tokens), torch.zeros(len(self.shards), device=device)
+        most = max(_GRADIENTS // (self.columns.stop - self.columns.start), 1)
+        for group in micro_batches(rows.items, self.training.tokens_per_pass, most):
+            with self.bank.per_example(rows.slots[group], self.frozen) as leaves:
+                nll = self.forward(rows, group, factors, step, losses)
+                gradients = torch.autograd.grad(nll.sum(), leaves, allow_unused=True, materialize_grads=True)
+            slots = rows.slots[group].to(device)
+            norms = self._norms_apart(gradients)
+            losses[slots[~norms.isfinite().all(0)]] = math.nan
+            kept = self._kept(norms, slots)[:, None, :] * F.one_hot(slots, len(self.shards)).T
+            for entry, gradient in zip(self.entries, gradients, strict=True):
+                row = kept[0 if entry.factor == "A" else 1]
+                self.bank.grad[:, entry.start : entry.stop].addmm_(row, gradient.flatten(1))
+        return losses.tolist(), rows.of_slot(len(self.shards))
+
+    def _norms_apart(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Norms [2, rows] of all A's and of all B's, from gradients [rows, *shape] of what trains."""
+        each = torch.stack([torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in gradients])
+        is_A = torch.tensor([entry.factor == "A" for entry in self.entries], device=each.device)
+        return torch.stack([torch.linalg.vector_norm(each[part], dim=0) for part in (is_A, ~is_A)])
+
+    def _clip_sums(self) -> list[bool]:
+        """Clip each slot's whole gradient; returns for each whether it is finite."""
+        parts = [self.bank.grad[:, self.bank.columns(frozen=other)] for other in ("B", "A")]
+        norms = torch.stack([torch.linalg.vector_norm(part, dim=1) for part in parts])
+        every = torch.arange(len(self.shards), device=self.bank.device)
+        for part, kept in zip(parts, self._kept(norms, every), strict=True):
+            part.mul_(kept[:, None])
+        return norms.isfinite().all(0).tolist()
+
+    def _kept(self, norms: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+        """What clipping leaves of A's and B's with these norms [2, n]: ``1 / max(1, norm / C)``, [2, n]."""
+        together = torch.linalg.vector_norm(norms, dim=0, keepdim=True)
+        return 1 / (torch.where(self._together[slots], together, norms) / self._norms[slots]).clamp(min=1)
+
+    def _release(self, slot: int) -> None:
+        """Add the noise, divide, and write down what was done."""
+        plan, gradient = self.privacy.plans[slot], self.bank.grad[slot, self.columns]
+        norm, std = plan.clipping.norm, plan.noise.std
+        if std:
+            noise = self.privacy.entropy[slot].normal(len(gradient)).to(gradient.device)
+            padding = self.bank.padding(slot)
+            if padding is not None:
+                noise[padding[self.columns]] = 0
+            gradient.add_(noise, alpha=std * norm)
+        if self.privacy.clips_examples:
+            gradient.div_(plan.sampler.expected(len(self.shards[slot])))
+        self._write_down(slot, {"sampler": plan.sampler, "clip_norm": norm, "noise_std": std})
+
+    def _write_down(self, slot: int, done: Spent) -> None:
+        """One more step; equal steps in a row are one entry."""
+        spent = self._spent[slot]
+        if spent and all(spent[-1][name] == value for name, value in done.items()):
+            spent[-1]["steps"] += 1
+        else:
+            spent.append({"steps": 1, **done})

@@ -1,0 +1,112 @@
+"""The gradient that an optimiser's step follows: plain training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from murmura.streams import Stream
+from murmura.training.bank import Bank
+from murmura.training.batch import Sequenced, collate, micro_batches
+from murmura.training.config import LocalTraining
+
+Chosen = dict[int, list[int]]
+"""Slot -> indices of the records that its step takes."""
+Spent = dict[str, Any]
+"""Steps, sampler, clipping norm and noise: what ``PrivacyLedger.record`` takes."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What goes through the model in one step: row i is record ``index[i]`` of slot ``slots[i]``."""
+
+    slots: torch.Tensor
+    index: list[int]
+    items: list[Sequenced]
+    tokens: list[int]
+    """Tokens of each row that have a loss."""
+
+    def of_slot(self, count: int) -> list[int]:
+        """Tokens with a loss of each of ``count`` slots."""
+        totals = [0] * count
+        for slot, tokens in zip(self.slots.tolist(), self.tokens, strict=True):
+            totals[slot] += tokens
+        return totals
+
+
+class Step:
+    """One step's forward and backward passes, split so that memory is bounded."""
+
+    def __init__(
+        self,
+        bank: Bank,
+        shards: Sequence[Sequence[Sequenced]],
+        training: LocalTraining,
+        streams: Sequence[Stream],
+        weights: Sequence[Sequence[float]] | None,
+    ) -> None:
+        self.bank, self.shards, self.training, self.streams, self.weights = bank, shards, training, streams, weights
+
+    def gradients(self, chosen: Chosen, step: int) -> tuple[list[float], list[int]]:
+        """Add to ``bank.grad`` the gradient of each slot's mean token loss.
+
+        Returns:
+            Each slot's loss, and how many tokens had one.
+        """
+        rows = self.rows(chosen)
+        tokens = rows.of_slot(len(self.shards))
+        factors = self.factors(rows, [tokens[slot] for slot in rows.slots.tolist()])
+        losses = torch.zeros(len(self.shards), device=self.bank.device)
+        for group in micro_batches(rows.items, self.training.tokens_per_pass):
+            self.bank.route(rows.slots[group])
+            nll = self.forward(rows, group, factors, step, losses)
+            nll.sum().backward()
+        return losses.tolist(), tokens
+
+    def spent(self, slot: int) -> list[Spent] | None:
+        """What a privacy ledger has to record of a slot's steps; None where nothing is protected."""
+        return None
+
+    def rows(self, chosen: Chosen) -> Rows:
+        """The rows of a step, slot by slot."""
+        pairs = [(slot, index) for slot, indices in chosen.items() for index in indices]
+        items = [self.shards[slot][index] for slot, index in pairs]
+        slots = torch.tensor([slot for slot, _ in pairs], dtype=torch.long)
+        return Rows(slots, [index for _, index in pairs], items, [self._predicted(item) for item in items])
+
+    def factors(self, rows: Rows, tokens: Sequence[int]) -> torch.Tensor:
+        """float32 [rows]: each record's own weight over a number of ``tokens``."""
+        pairs = zip(rows.slots.tolist(), rows.index, strict=True)
+        weights = [self.weights[slot][index] if self.weights else 1.0 for slot, index in pairs]
+        each = [weight / max(count, 1) for weight, count in zip(weights, tokens, strict=True)]
+        return torch.tensor(each).to(self.bank.device)
+
+    def forward(
+        self, rows: Rows, group: list[int], factors: torch.Tensor, step: int, losses: torch.Tensor
+    ) -> torch.Tensor:
+        """The weighted token losses [n] of a group of rows, which the bank must know the slots of.
+
+        They are also added up in ``losses`` [slots].
+        """
+        ids, labels = collate([rows.items[i] for i in group], self.bank.device)
+        self._seed_dropout(rows, group, step)
+        with torch.autocast(self.bank.device.type, torch.bfloat16, enabled=self.training.precision == "bfloat16"):
+            nll, row = self.bank.head.token_nll(ids, labels, factors[group])
+        losses.index_add_(0, rows.slots[group].to(self.bank.device)[row], nll.detach())
+        return nll
+
+    def _seed_dropout(self, rows: Rows, group: list[int], step: int) -> None:
+        if self.bank.lora is None or not self.bank.lora.dropout:
+            return
+        self.bank.routing.lengths = [len(rows.items[i].ids) for i in group]
+        self.bank.routing.generators = [
+            (self.streams[slot] / "dropout" / step / rows.index[i]).torch(self.bank.device)
+            for i, slot in zip(group, rows.slots[group].tolist(), strict=True)
+        ]
+
+    def _predicted(self, item: Sequenced) -> int:
+        """Tokens of a record that have a loss: a decoder cannot predict the first one."""
+        return sum(label >= 0 for label in (item.labels[1:] if self.bank.head.is_decoder else item.labels))

@@ -1,0 +1,101 @@
+"""Secret randomness that is none, sites that answer what they are told to, and what a run would do by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from murmura.federation.checkpoint import latest
+from murmura.federation.cohort import Cohort
+from murmura.federation.messages import Ask, Failure, Reply
+from murmura.privacy.entropy import Entropy, SeededEntropy
+from murmura.privacy.mechanisms import clip
+from murmura.training.adapter import subtract
+from murmura.training.config import LocalTraining
+from tests.federation.world import Scripted, lead, make_world
+
+TRAINING = LocalTraining(lr=0.01, batch_size=2, schedule="constant")
+HUGE = 1e6
+
+
+def seeded(server, round):
+    return SeededEntropy(server.stream / "entropy" / round)
+
+
+class Silent(Entropy):
+    """No noise, and everybody's lot is the same."""
+
+    def __init__(self, lot=0.0):
+        self.lot = lot
+
+    def bytes(self, count):
+        return bytes(count)
+
+    def uniform(self, count):
+        return torch.full((count,), self.lot).numpy()
+
+    def normal(self, count):
+        return torch.zeros(count)
+
+
+def given(method, entropy):
+    method.entropy = entropy
+    return method
+
+
+def run(tokenizer, folder, method, **options):
+    return lead(tokenizer, method, folder, **{"training": TRAINING} | options)
+
+
+def scripted(tokenizer, folder, method, update, *, fails=(), **options):
+    """A world whose sites' updates are ``update(site, round)`` on every weight, before they are clipped."""
+    world = make_world(tokenizer, method, folder, **options)
+
+    def answer(site, ask):
+        if site in fails:
+            return Failure(site, "gone")
+        change = {name: torch.full_like(t, update(site, ask.round)) for name, t in ask.shared["adapter"].items()}
+        clipped, unclipped = clip(change, ask.shared["norm"])
+        bit = {"unclipped": 0.5 if unclipped else -0.5} if method.config.unclipped_is_sent else {}
+        return Reply(site, {"update": clipped} | bit)
+
+    world.fleet.engine = Scripted(answer)
+    return world
+
+
+def site_updates(world, adapter, round):
+    """What each site alone learns from ``adapter`` in a round."""
+    found = []
+    for site in world.sites:
+        cohort = Cohort([site], world.workbench, Ask("train_clipped", round), world.fleet.stream)
+        trained = cohort.train(cohort.own(), [adapter], world.server.lr(round), "private")[0]
+        found.append(subtract(trained.state, adapter))
+    return found
+
+
+def mean_of(updates):
+    return {name: torch.stack([update[name] for update in updates]).mean(0) for name in updates[0]}
+
+
+def interrupted(tokenizer, folder, make, after, **options):
+    """A run that is killed after a round, and gone on with from its checkpoint by a new process."""
+    world = make_world(tokenizer, method := make(), folder, training=TRAINING, **options)
+    close = world.server._close
+
+    def dying():
+        close()
+        if world.fleet.round == after:
+            raise KeyboardInterrupt
+
+    world.server._close = dying
+    with pytest.raises(KeyboardInterrupt):
+        method.lead(world.server, world.fleet)
+    again = make_world(tokenizer, method := make(), folder, training=TRAINING, **options)
+    again.server.restore(latest(folder / "checkpoint"))
+    method.lead(again.server, again.fleet)
+    return again
+
+
+def moved(world, start):
+    """How far each weight has gone, as one vector."""
+    return torch.cat([(world.server.adapter[name] - tensor).flatten() for name, tensor in start.items()])

@@ -1,0 +1,330 @@
+"""DP-FedAvg: whole runs on a tiny model."""
+
+from __future__ import annotations
+
+import math
+
+import dp_accounting as dp
+import pytest
+import torch
+
+from murmura.errors import PrivacyError, RunError
+from murmura.federation.checkpoint import latest
+from murmura.federation.cohort import Cohort
+from murmura.federation.engines.local import LocalEngine
+from murmura.federation.engines.loopback import LoopbackEngine
+from murmura.federation.messages import Ask
+from murmura.methods.dpfedavg.config import DPFedAvgConfig
+from murmura.methods.dpfedavg.method import DPFedAvg
+from murmura.privacy.entropy import OSEntropy
+from murmura.privacy.ledger import PrivacyLedger
+from tests.federation.world import failing, make_world
+from tests.methods.dpfedavg.helpers import (
+    HUGE,
+    TRAINING,
+    Silent,
+    given,
+    interrupted,
+    mean_of,
+    moved,
+    run,
+    scripted,
+    seeded,
+    site_updates,
+)
+from tests.privacy.test_entropy import variance_is
+from tests.training.helpers import assert_close, assert_same
+
+SAMPLERS = {
+    "full": {},
+    "poisson": {"sampler": "poisson", "sites_per_round": 2},
+    "fixed": {"sampler": "fixed", "sites_per_round": 2},
+}
+ADAPTIVE = {"adaptive": True, "count_noise": 3.0}
+
+
+def from_the_system(server, round):
+    return OSEntropy()
+
+
+def dpfedavg(entropy=seeded, **options):
+    defaults = {"rounds": 2, "noise_multiplier": 1.0, "accountant": "rdp", "clip_norm": 0.05}
+    if options.get("noise_multiplier") == 0:
+        del defaults["accountant"]
+    return given(DPFedAvg(DPFedAvgConfig(**defaults | options)), entropy)
+
+
+# ---- the algorithm ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", [{}, {"lora": None}], ids=["adapter", "all"])
+def test_without_noise_and_norm_it_is_fedavg_with_equal_weights(tokenizer, tmp_path, weights):
+    method = dpfedavg(noise_multiplier=0.0, clip_norm=HUGE, momentum=0.0)
+    world = make_world(tokenizer, method, tmp_path, training=TRAINING, **weights)
+    start = world.server.adapter
+    method.lead(world.server, world.fleet)
+    expected = start
+    for round in (1, 2):
+        mean = mean_of(site_updates(world, expected, round))
+        expected = {name: tensor + mean[name] for name, tensor in expected.items()}
+    assert_close(world.server.adapter, expected)
+    assert not torch.allclose(moved(world, start), torch.zeros(()))
+
+
+def test_a_site_clips_its_whole_update(tokenizer, tmp_path):
+    method = dpfedavg(noise_multiplier=0.0, clip_norm=0.02, momentum=0.0, rounds=1)
+    world = make_world(tokenizer, method, tmp_path, training=TRAINING)
+    start = world.server.adapter
+    method.lead(world.server, world.fleet)
+    clipped = []
+    for update in site_updates(world, start, 1):
+        length = torch.cat([tensor.flatten() for tensor in update.values()]).norm()
+        assert length > 0.02
+        clipped.append({name: tensor * 0.02 / length for name, tensor in update.items()})
+    assert_close(world.server.adapter, {n: t + mean_of(clipped)[n] for n, t in start.items()}, atol=1e-6)
+
+
+def test_momentum_and_server_rate(tokenizer, tmp_path):
+    """v: 1, then 0.5·1 + 0; W moves by η·v."""
+    method = dpfedavg(noise_multiplier=0.0, clip_norm=HUGE, momentum=0.5, server_lr=2.0)
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: float(round == 1))
+    start = world.server.adapter
+    method.lead(world.server, world.fleet)
+    torch.testing.assert_close(moved(world, start), torch.full((world.workbench.bank.size,), 2.0 + 1.0))
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_released_mean_has_the_planned_noise(tokenizer, tmp_path, sampler):
+    """N(0, (σC/m)²) with m fixed, whoever was drawn; twice that deviation for a fixed sample."""
+    method = dpfedavg(from_the_system, clip_norm=0.5, noise_multiplier=3.0, momentum=0.0, rounds=1, **SAMPLERS[sampler])
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0, lora=None)
+    start = world.server.adapter
+    method.lead(world.server, world.fleet)
+    noise = moved(world, start).numpy()
+    expected = {"full": 3.0 * 0.5 / 3, "poisson": 3.0 * 0.5 / 2, "fixed": 2 * 3.0 * 0.5 / 2}[sampler]
+    assert len(noise) > 20_000 and variance_is(noise, expected**2)
+
+
+def test_the_noise_of_adaptive_clipping_is_larger(tokenizer, tmp_path):
+    method = dpfedavg(from_the_system, clip_norm=0.5, noise_multiplier=3.0, momentum=0.0, rounds=1, **ADAPTIVE)
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0, lora=None)
+    start = world.server.adapter
+    method.lead(world.server, world.fleet)
+    z = (3.0**-2 - 6.0**-2) ** -0.5
+    assert variance_is(moved(world, start).numpy(), (z * 0.5 / 3) ** 2)
+
+
+def test_noise_comes_from_the_operating_system_and_is_new_in_every_run(tokenizer, tmp_path):
+    assert isinstance(DPFedAvg(DPFedAvgConfig()).entropy(None, 1), OSEntropy)
+    runs = [run(tokenizer, tmp_path / str(k), dpfedavg(from_the_system, rounds=1)).server.adapter for k in range(2)]
+    assert not any(torch.equal(runs[0][name], runs[1][name]) for name in runs[0])
+
+
+def test_a_round_that_nobody_is_drawn_for_releases_noise_alone(tokenizer, tmp_path):
+    class Nobody(Silent):
+        def normal(self, count):
+            return torch.ones(count)
+
+    method = dpfedavg(lambda server, round: Nobody(lot=0.99), rounds=1, momentum=0.0, **SAMPLERS["poisson"])
+    world = make_world(tokenizer, method, tmp_path, training=TRAINING)
+    start = world.server.adapter
+    method.lead(world.server, world.fleet)
+    torch.testing.assert_close(moved(world, start), torch.full((world.workbench.bank.size,), 0.05 / 2))
+    assert world.server.rows[1]["bytes_up"] == 0 and world.server.rows[1]["privacy"]["epsilon"] > 0
+
+
+# ---- a norm that follows a quantile ----------------------------------------------------------------------------------
+
+
+def norms_sent(world):
+    return [ask.shared["norm"] for ask, _ in world.fleet.engine.asked if ask.verb == "train_clipped"]
+
+
+@pytest.mark.parametrize(("first", "quantile"), [(0.1, 0.5), (40.0, 0.5), (1.0, 1.0), (1.0, 0.0)])
+def test_the_norm_follows_the_quantile(tokenizer, tmp_path, first, quantile):
+    """Three sites with updates of length 1, 2 and 4, and a count without noise, by hand."""
+    method = dpfedavg(
+        lambda server, round: Silent(), rounds=60, noise_multiplier=1.0, clip_norm=first, momentum=0.0,
+        adaptive=True, count_noise=3.0, quantile=quantile,
+    )  # fmt: skip
+    lengths = {"a": 1.0, "b": 2.0, "c": 4.0}
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: lengths[site] / math.sqrt(size))
+    size = world.workbench.bank.size
+    method.lead(world.server, world.fleet)
+    sent, norm = norms_sent(world), first
+    for one in sent:
+        assert one == pytest.approx(norm)
+        unclipped = sum(length <= norm for length in lengths.values()) / 3
+        norm *= math.exp(-0.2 * (unclipped - quantile))
+    assert world.server.store["norm"] == pytest.approx(norm)
+    if quantile == 0.5:
+        assert sent[-1] == pytest.approx(2.0, rel=0.1)  # the median, from below and from above
+        assert (sent[1] > sent[0]) == (first < 1)
+    else:
+        assert (sent[-1] > 4 * math.exp(-1e-9)) if quantile else (sent[-1] < 1)
+
+
+def test_sites_tell_if_they_were_within_the_norm(tokenizer, tmp_path):
+    method = dpfedavg(**ADAPTIVE)
+    world = make_world(tokenizer, method, tmp_path, training=TRAINING)
+
+    def bits(norm):
+        ask = Ask("train_clipped", 1, {"adapter": world.server.adapter, "norm": norm, "lr": 0.01})
+        cohort = Cohort(world.sites, world.workbench, ask, world.fleet.stream)
+        return [reply["unclipped"] for reply in method.train_clipped(cohort, ask)]
+
+    assert bits(HUGE) == [0.5] * 3 and bits(1e-6) == [-0.5] * 3
+
+
+def test_each_round_s_noise_is_made_with_its_own_norm(tokenizer, tmp_path):
+    method = dpfedavg(clip_norm=1e-6, **ADAPTIVE)
+    world = run(tokenizer, tmp_path, method)
+    told = [row["privacy"]["clip_norm"] for row in world.server.rows[1:]]
+    assert told[0] == 1e-6 and told[1] != told[0]
+    entries = PrivacyLedger.from_json(world.server.store["privacy"]).entries
+    assert [entry.clip_norm for entry in entries] == told
+    assert {entry.count_noise for entry in entries} == {3.0}
+
+
+# ---- engines, slots, resuming ----------------------------------------------------------------------------------------
+
+VARIANTS = {**SAMPLERS, "adaptive": ADAPTIVE}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_both_engines_give_the_same(tokenizer, tmp_path, variant):
+    local = run(tokenizer, tmp_path / "local", dpfedavg(**VARIANTS[variant]))
+    wire = run(tokenizer, tmp_path / "wire", dpfedavg(**VARIANTS[variant]), engine=LoopbackEngine)
+    assert_close(wire.server.adapter, local.server.adapter)
+    for ours, theirs in zip(wire.server.rows, local.server.rows, strict=True):
+        assert ours["privacy"] == theirs["privacy"]
+        assert (ours["bytes_up"], ours["bytes_down"]) == (theirs["bytes_up"], theirs["bytes_down"])
+
+
+def test_all_parameters_on_both_engines(tokenizer, tmp_path):
+    local = run(tokenizer, tmp_path / "local", dpfedavg(), lora=None)
+    wire = run(tokenizer, tmp_path / "wire", dpfedavg(), lora=None, engine=LoopbackEngine)
+    assert "model.embed_tokens.weight" in local.server.adapter
+    assert_close(wire.server.adapter, local.server.adapter)
+
+
+def test_results_do_not_depend_on_the_number_of_slots(tokenizer, tmp_path):
+    few = run(tokenizer, tmp_path / "few", dpfedavg(), slots=1)
+    assert_close(few.server.adapter, run(tokenizer, tmp_path / "many", dpfedavg()).server.adapter)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not(tokenizer, tmp_path, variant):
+    options = VARIANTS[variant] | {"rounds": 3}
+    whole = run(tokenizer, tmp_path / "whole", dpfedavg(**options))
+    again = interrupted(tokenizer, tmp_path / "cut", lambda: dpfedavg(**options), after=2)
+    assert_same(again.server.adapter, whole.server.adapter)
+    assert [row["privacy"] for row in again.server.rows] == [row["privacy"] for row in whole.server.rows]
+    assert again.server.store.get("norm") == whole.server.store.get("norm")
+
+
+@pytest.mark.parametrize(
+    "changed", [{"rounds": 4}, {"noise_multiplier": 0.5}, {"clip_norm": 0.1}, ADAPTIVE], ids=lambda c: next(iter(c))
+)
+def test_a_run_does_not_go_on_under_another_plan(tokenizer, tmp_path, changed):
+    run(tokenizer, tmp_path, dpfedavg())
+    again = make_world(tokenizer, method := dpfedavg(**changed), tmp_path, training=TRAINING)
+    again.server.restore(latest(tmp_path / "checkpoint"))
+    with pytest.raises(PrivacyError, match="begun under another privacy plan"):
+        method.lead(again.server, again.fleet)
+
+
+# ---- what is told ----------------------------------------------------------------------------------------------------
+
+
+def test_the_epsilon_of_each_round(tokenizer, tmp_path):
+    world = run(tokenizer, tmp_path, dpfedavg(rounds=3, noise_multiplier=2.0, accountant="best"))
+    assert not world.server.rows[0]["privacy"]
+    for round in (1, 2, 3):
+        told = world.server.rows[round]["privacy"]
+        assert told["epsilon"] == pytest.approx(dp.get_epsilon_gaussian(2.0 / math.sqrt(round), 1e-5))
+        assert (told["unit"], told["adjacency"], told["accountant"]) == ("site", "add-remove", "exact")
+        assert told["refused"] is None and told["delta"] == 1e-5
+        assert world.server.rows[round]["epsilon"] == told["epsilon"]
+
+
+def test_a_target_is_kept(tokenizer, tmp_path):
+    options = {"noise_multiplier": None, "epsilon": 4.0, "accountant": "best"}
+    world = run(tokenizer, tmp_path, dpfedavg(**options))
+    assert world.server.rows[2]["privacy"]["epsilon"] == pytest.approx(4.0, rel=1e-5)
+
+
+def test_a_run_that_did_not_follow_its_plan_has_no_epsilon(tokenizer, tmp_path):
+    """A checkpoint whose ledger says that a round had less noise than it should."""
+    run(tokenizer, tmp_path, dpfedavg(rounds=2))
+    again = make_world(tokenizer, method := dpfedavg(rounds=2), tmp_path, training=TRAINING)
+    saved = latest(tmp_path / "checkpoint")
+    ledger = PrivacyLedger(PrivacyLedger.from_json(saved.server["store.privacy"]).plan)
+    ledger.record(1, ledger.plan.sampler, 0.05, 0.9)
+    saved.server["store.privacy"] = ledger.to_json()
+    saved.run["rows"] = saved.run["rows"][:2]
+    again.server.restore(saved)
+    method.lead(again.server, again.fleet)
+    told = again.server.rows[2]["privacy"]
+    assert told["epsilon"] is None and "its noise was 0.9 norms where 1 was planned" in told["refused"]
+
+
+def test_a_missing_site_makes_the_sum_smaller_and_nothing_else(tokenizer, tmp_path):
+    method = dpfedavg(rounds=1, noise_multiplier=0.0, clip_norm=HUGE, momentum=0.0)
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: 3.0, fails=("b",))
+    start = world.server.adapter
+    method.lead(world.server, world.fleet)
+    torch.testing.assert_close(moved(world, start), torch.full((world.workbench.bank.size,), 2.0))
+    engine = failing(LocalEngine, lambda site, ask: site == "site-1")
+    told = run(tokenizer, tmp_path / "dp", dpfedavg(rounds=1), engine=engine).server.rows[1]["privacy"]
+    assert told["refused"] is None and told["epsilon"] > 0
+
+
+def test_without_noise_no_epsilon_is_told(tokenizer, tmp_path):
+    world = run(tokenizer, tmp_path, dpfedavg(noise_multiplier=0.0))
+    assert not any(row["privacy"] for row in world.server.rows)
+    assert [(row["field"], row["protection"]) for row in world.ledger.table()] == [("update", "none")]
+
+
+@pytest.mark.parametrize("adaptive", [{}, ADAPTIVE], ids=["fixed", "adaptive"])
+def test_what_is_released(tokenizer, tmp_path, adaptive):
+    """No loss and no count; and that the server sees updates without noise is said."""
+    world = run(tokenizer, tmp_path, dpfedavg(**adaptive))
+    table = {row["field"]: row for row in world.ledger.table()}
+    assert table.keys() == ({"update", "unclipped"} if adaptive else {"update"})
+    assert all(row["protection"].startswith("central DP") for row in table.values())
+    assert "it is trusted, unless a secure sum" in table["update"]["note"] and "z=1, δ=1e-05" in table["update"]["note"]
+    assert all(row["train_loss"] is None and not row["counts"] for row in world.server.rows)
+
+
+def test_single_updates_are_attacked_as_adapters(tokenizer, tmp_path, monkeypatch):
+    heard = {}
+    method = dpfedavg(noise_multiplier=0.0, clip_norm=HUGE, momentum=0.0, rounds=1)
+    world = make_world(tokenizer, method, tmp_path, training=TRAINING)
+    monkeypatch.setattr(world.server._monitor, "hear", heard.__setitem__)
+    start = world.server.adapter
+    method.lead(world.server, world.fleet)
+    for site, update in zip(world.sites, site_updates(world, start, 1), strict=True):
+        assert_close(heard[site.name], {name: start[name] + update[name] for name in start}, atol=1e-6)
+
+
+# ---- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def test_more_sites_a_round_than_there_are(tokenizer, tmp_path):
+    with pytest.raises(PrivacyError, match="3 units, batch 4"):
+        run(tokenizer, tmp_path, dpfedavg(sampler="fixed", sites_per_round=4))
+
+
+def test_an_update_that_is_not_finite_stops_the_run(tokenizer, tmp_path):
+    method = dpfedavg(rounds=1)
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: math.nan)
+    with pytest.raises(PrivacyError, match="not finite"):
+        method.lead(world.server, world.fleet)
+
+
+def test_no_answer_at_all_stops_the_run(tokenizer, tmp_path):
+    method = dpfedavg(rounds=1)
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0, fails="abc")
+    with pytest.raises(RunError, match="only 0 of 3 sites answered"):
+        method.lead(world.server, world.fleet)

@@ -1,0 +1,256 @@
+"""DP-FTRL: whole runs on a tiny model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from murmura.errors import PrivacyError
+from murmura.federation.checkpoint import latest
+from murmura.federation.engines.local import LocalEngine
+from murmura.federation.engines.loopback import LoopbackEngine
+from murmura.methods.dpftrl.config import DPFTRLConfig
+from murmura.methods.dpftrl.method import DPFTRL
+from murmura.privacy.entropy import OSEntropy
+from tests.federation.world import failing, make_world
+from tests.methods.dpfedavg.helpers import (
+    HUGE,
+    TRAINING,
+    Silent,
+    given,
+    interrupted,
+    mean_of,
+    moved,
+    run,
+    scripted,
+    seeded,
+    site_updates,
+)
+from tests.privacy.test_entropy import variance_is
+from tests.training.helpers import assert_close, assert_same
+
+VARIANTS = {"every round": {"restart_every": 2}, "once a tree": {"sites_per_round": 1, "restart_every": 2}}
+
+
+def dpftrl(entropy=seeded, **options):
+    defaults = {"rounds": 3, "noise_multiplier": 1.0, "clip_norm": 0.05, "restart_every": 4}
+    return given(DPFTRL(DPFTRLConfig(**defaults | options)), entropy)
+
+
+def followed(world):
+    """Run a world's method; how far all weights were from the start after each round: [rounds, weights]."""
+    start, path, close = world.server.adapter, [], world.server._close
+
+    def looked_at():
+        path.append(moved(world, start))
+        close()
+
+    world.server._close = looked_at
+    world.fleet.method.lead(world.server, world.fleet)
+    return torch.stack(path[1:]).double().numpy()
+
+
+# ---- the algorithm ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", [{}, {"lora": None}], ids=["adapter", "all"])
+@pytest.mark.parametrize("restart_every", [8, 2])
+def test_without_noise_and_norm_it_is_momentum_on_mean_updates(tokenizer, tmp_path, weights, restart_every):
+    """d ← βd + mean, W ← W + ηd: what FTRL-M does between restarts; at one, d starts at 0 again."""
+    options = {"noise_multiplier": 0.0, "clip_norm": HUGE, "momentum": 0.5, "server_lr": 0.5, "rounds": 3}
+    method = dpftrl(restart_every=restart_every, **options)
+    world = make_world(tokenizer, method, tmp_path, training=TRAINING, **weights)
+    expected = world.server.adapter
+    method.lead(world.server, world.fleet)
+    momentum = {name: torch.zeros_like(tensor) for name, tensor in expected.items()}
+    for round in (1, 2, 3):
+        mean = mean_of(site_updates(world, expected, round))
+        beta = 0.0 if (round - 1) % restart_every == 0 else 0.5
+        momentum = {name: beta * momentum[name] + mean[name] for name in mean}
+        expected = {name: tensor + 0.5 * momentum[name] for name, tensor in expected.items()}
+    assert_close(world.server.adapter, expected)
+
+
+def by_hand(sums, draws, restart_every, honaker, momentum, m, std):
+    """FTRL-M with a tree in which every node is estimated anew, from its own draw and its children's estimates.
+
+    Args:
+        sums: x_t of each round, of one weight.
+        draws: the normals in the order in which nodes are completed.
+    """
+    path, where, draws = [], 0.0, iter(draws)
+    for t in range(len(sums)):
+        if t % restart_every == 0:
+            anchor, velocity, nodes, leaves = where, 0.0, {}, []
+        leaves.append(sums[t])
+        height, end = 0, len(leaves)
+        while end % 2**height == 0:
+            noisy = sum(leaves[end - 2**height :]) + std * next(draws)
+            if height and honaker:
+                weight = 1 / (2 - 2.0**-height)
+                below = nodes[height - 1, end - 2 ** (height - 1)] + nodes[height - 1, end]
+                noisy = weight * noisy + (1 - weight) * below
+            nodes[height, end] = noisy
+            height += 1
+        prefix, start = 0.0, 0
+        for height in reversed(range(end.bit_length())):
+            if end >> height & 1:
+                start += 2**height
+                prefix += nodes[height, start]
+        velocity = momentum * velocity + prefix / m
+        where = anchor + velocity
+        path.append(where)
+    return path
+
+
+class Scale(Silent):
+    """The k-th draw is a number for all weights alike."""
+
+    def __init__(self, draws):
+        self.draws = iter(draws)
+
+    def normal(self, count):
+        return torch.full((count,), next(self.draws))
+
+
+@pytest.mark.parametrize("honaker", [True, False])
+@pytest.mark.parametrize("restart_every", [1, 3, 4, 16])
+def test_noise_is_that_of_a_tree_by_hand(tokenizer, tmp_path, restart_every, honaker):
+    options = {"restart_every": restart_every, "rounds": 11, "noise_multiplier": 2.0, "clip_norm": 3.0}
+    options |= {"momentum": 0.5, "honaker": honaker} if restart_every > 1 else {}
+    tensors, generator = 8, np.random.default_rng(0)
+    sums, draws = generator.normal(size=11) * 0.05, generator.normal(size=40)
+    source = Scale(float(draw) for draw in draws for _ in range(tensors))
+    method = dpftrl(lambda server, round: source, **options)
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: float(sums[round - 1]))
+    assert len(world.server.adapter) == tensors
+    path = followed(world)
+    expected = by_hand(3 * sums, draws, restart_every, honaker, options.get("momentum", 0), 3, 2.0 * 3.0)
+    np.testing.assert_allclose(path, np.repeat(np.array(expected)[:, None], path.shape[1], axis=1), atol=1e-4)
+
+
+@pytest.mark.parametrize("honaker", [True, False])
+def test_the_released_sums_have_the_planned_noise(tokenizer, tmp_path, honaker):
+    """Rounds 1, 2 and 3 of a tree: one leaf; a pair, of which Honaker leaves 2/3; a pair and a leaf."""
+    options = {"noise_multiplier": 3.0, "clip_norm": 0.5, "momentum": 0.0, "honaker": honaker}
+    method = dpftrl(lambda server, round: OSEntropy(), **options)
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0, lora=None)
+    pair = 2 / 3 if honaker else 1
+    path = followed(world)
+    assert path.shape[1] > 20_000
+    for values, left in zip(path, (1, pair, pair + 1), strict=True):
+        assert variance_is(values, left * (3.0 * 0.5 / 3) ** 2)
+
+
+# ---- whose turn it is ------------------------------------------------------------------------------------------------
+
+
+def test_a_site_has_one_turn_in_a_tree(tokenizer, tmp_path):
+    method = dpftrl(rounds=9, sites_per_round=1, restart_every=3)
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0)
+    method.lead(world.server, world.fleet)
+    asked = [sites for ask, sites in world.fleet.engine.asked if ask.verb == "train_clipped"]
+    trees = [[site for sites in asked[start : start + 3] for site in sites] for start in (0, 3, 6)]
+    assert all(sorted(tree) == ["a", "b", "c"] for tree in trees)
+    assert len({tuple(tree) for tree in trees}) > 1  # drawn anew
+
+
+def test_a_missing_site_leaves_a_gap(tokenizer, tmp_path):
+    """Divided by m all the same, and nobody takes its place."""
+    options = {"rounds": 1, "noise_multiplier": 0.0, "clip_norm": HUGE}
+    method = dpftrl(**options)
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: 3.0, fails=("b",))
+    np.testing.assert_allclose(followed(world)[0], 2.0, rtol=1e-5)
+    engine = failing(LocalEngine, lambda site, ask: site == "site-1")
+    told = run(tokenizer, tmp_path / "dp", dpftrl(), engine=engine).server.rows[3]["privacy"]
+    assert told["refused"] is None and told["epsilon"] > 0
+
+
+# ---- engines and resuming --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_both_engines_give_the_same(tokenizer, tmp_path, variant):
+    local = run(tokenizer, tmp_path / "local", dpftrl(**VARIANTS[variant]))
+    wire = run(tokenizer, tmp_path / "wire", dpftrl(**VARIANTS[variant]), engine=LoopbackEngine)
+    assert_close(wire.server.adapter, local.server.adapter)
+    for ours, theirs in zip(wire.server.rows, local.server.rows, strict=True):
+        assert ours["privacy"] == theirs["privacy"] and ours["bytes_up"] == theirs["bytes_up"]
+
+
+def test_all_parameters_on_both_engines(tokenizer, tmp_path):
+    local = run(tokenizer, tmp_path / "local", dpftrl(), lora=None)
+    wire = run(tokenizer, tmp_path / "wire", dpftrl(), lora=None, engine=LoopbackEngine)
+    assert "model.embed_tokens.weight" in local.server.adapter
+    assert_close(wire.server.adapter, local.server.adapter)
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+@pytest.mark.parametrize("variant", [*VARIANTS, "one tree"])
+def test_a_run_that_was_killed_goes_on_with_the_same_tree(tokenizer, tmp_path, variant, after):
+    options = VARIANTS.get(variant, {}) | {"rounds": 4}
+    whole = run(tokenizer, tmp_path / "whole", dpftrl(**options))
+    again = interrupted(tokenizer, tmp_path / "cut", lambda: dpftrl(**options), after=after)
+    assert_same(again.server.adapter, whole.server.adapter)
+    assert [row["privacy"] for row in again.server.rows] == [row["privacy"] for row in whole.server.rows]
+    assert again.server.store.keys() == whole.server.store.keys()
+
+
+@pytest.mark.parametrize(
+    "changed", [{"rounds": 4}, {"restart_every": 2}, {"honaker": False}], ids=lambda changed: next(iter(changed))
+)
+def test_a_run_does_not_go_on_under_another_plan(tokenizer, tmp_path, changed):
+    run(tokenizer, tmp_path, dpftrl())
+    again = make_world(tokenizer, method := dpftrl(**changed), tmp_path, training=TRAINING)
+    again.server.restore(latest(tmp_path / "checkpoint"))
+    with pytest.raises(PrivacyError, match="begun under another privacy plan"):
+        method.lead(again.server, again.fleet)
+
+
+@pytest.mark.parametrize("rounds", range(1, 10))
+def test_the_server_keeps_no_more_than_it_says(tokenizer, tmp_path, rounds):
+    method = dpftrl(rounds=rounds, restart_every=8)
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0)
+    method.lead(world.server, world.fleet)
+    kept = [value for value in world.server.store.values() if isinstance(value, dict) and value]
+    assert len(kept) <= method.keeps()[0] <= 3 + 4
+    assert sum(name.startswith("tree.block.") for name in world.server.store) == bin((rounds - 1) % 8 + 1).count("1")
+
+
+# ---- what is told ----------------------------------------------------------------------------------------------------
+
+
+def test_the_epsilon_of_each_round(tokenizer, tmp_path):
+    method = dpftrl(rounds=5, noise_multiplier=8.0)
+    world = run(tokenizer, tmp_path, method)
+    from murmura.methods.dpftrl.method import plan
+
+    for round in range(1, 6):
+        told = world.server.rows[round]["privacy"]
+        assert told["epsilon"] == pytest.approx(plan(method.config, 3).epsilon(round).value)
+        assert (told["unit"], told["adjacency"], told["refused"]) == ("site", "add-remove", None)
+        assert "restarted every 4 steps" in told["plan"]
+
+
+def test_a_target_is_kept(tokenizer, tmp_path):
+    world = run(tokenizer, tmp_path, dpftrl(noise_multiplier=None, epsilon=4.0))
+    assert world.server.rows[3]["privacy"]["epsilon"] == pytest.approx(4.0, rel=1e-5)
+
+
+def test_without_noise_no_epsilon_is_told(tokenizer, tmp_path):
+    world = run(tokenizer, tmp_path, dpftrl(noise_multiplier=0.0))
+    assert not any(row["privacy"] for row in world.server.rows)
+    assert [(row["field"], row["protection"]) for row in world.ledger.table()] == [("update", "none")]
+
+
+def test_nothing_but_clipped_updates_is_released(tokenizer, tmp_path):
+    world = run(tokenizer, tmp_path, dpftrl())
+    [row] = world.ledger.table()
+    assert row["field"] == "update" and row["protection"].startswith("central DP")
+    assert all(row["train_loss"] is None for row in world.server.rows)
+
+
+def test_more_turns_than_there_are_sites(tokenizer, tmp_path):
+    with pytest.raises(PrivacyError, match="3 sites cannot take part at most once in 2 rounds of 2"):
+        run(tokenizer, tmp_path, dpftrl(sites_per_round=2, restart_every=2))

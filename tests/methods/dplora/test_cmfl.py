@@ -1,0 +1,87 @@
+"""CMFL: a site sends what points where the global model went last, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from murmura.aggregation.mean import weighted_mean
+from murmura.aggregation.relevance import relevance, threshold
+from murmura.federation.cohort import Cohort
+from murmura.federation.engines.local import LocalEngine
+from murmura.federation.messages import Ask
+from murmura.methods.dplora.config import DPLoRAConfig
+from murmura.methods.dplora.method import DPLoRA
+from murmura.training.adapter import subtract
+from tests.federation.world import failing, lead, make_world
+from tests.training.helpers import assert_close, assert_same
+
+
+def cmfl(rounds, relevance=0.8):
+    return DPLoRA(DPLoRAConfig(algorithm="cmfl", rounds=rounds, relevance=relevance))
+
+
+def by_hand(world, start, rounds, v0):
+    """The paper's rule written out: the adapters after each round, and who sent in it."""
+    adapter, previous, adapters, senders = start, None, [], []
+    for round in range(1, rounds + 1):
+        sent = {}
+        for site in world.sites:
+            cohort = Cohort([site], world.workbench, Ask("train_relevant", round), world.fleet.stream)
+            lr = world.server.lr(round)
+            trained = cohort.train(cohort.own(), [adapter], lr, "private")[0].state
+            if previous is None or relevance(subtract(trained, adapter), previous) > threshold(v0, round):
+                sent[site.name] = trained
+        mean = weighted_mean((state, 1) for state in sent.values()) if sent else adapter
+        previous = subtract(mean, adapter) if sent else previous
+        adapter = mean
+        adapters.append(mean)
+        senders.append(list(sent))
+    return adapters, senders
+
+
+@pytest.mark.parametrize("v0", [0.8, 0.95, 1.0])
+def test_sites_send_what_the_rule_says(tokenizer, tmp_path, v0):
+    world = make_world(tokenizer, method := cmfl(4, v0), tmp_path)
+    start = world.server.adapter
+    method.lead(world.server, world.fleet)
+    adapters, senders = by_hand(world, start, 4, v0)
+    assert senders[0] == ["site-0", "site-1", "site-2"]  # there is no update yet to compare with
+    assert_close(world.server.adapter, adapters[-1])
+    for row, names in zip(world.server.rows[1:], senders, strict=True):
+        assert row["counts"] == {"updates.sent": len(names), "updates.kept_back": 3 - len(names)}
+    uploads = next(row for row in world.ledger.table() if row["field"] == "adapter")
+    assert uploads["bytes"] == sum(map(len, senders)) * 4 * world.workbench.bank.size
+
+
+def test_where_nothing_is_relevant_nothing_changes_and_nothing_travels(tokenizer, tmp_path, monkeypatch):
+    from murmura.methods.dplora import method as module
+
+    agreeing = iter([0.0] * 3 + [1.0, 0.0, 0.0])
+    compared = []
+    monkeypatch.setattr(module, "relevance", lambda update, previous: compared.append(previous) or next(agreeing))
+    world = make_world(tokenizer, method := cmfl(3), tmp_path)
+    adapters = []
+    close = world.server._close
+    monkeypatch.setattr(world.server, "_close", lambda: adapters.append(world.server.adapter) or close())
+    method.lead(world.server, world.fleet)
+    assert_same(adapters[2], adapters[1])
+    assert [row["bytes_up"] > 0 for row in world.server.rows] == [False, True, False, True]
+    first = subtract(adapters[1], adapters[0])
+    assert len(compared) == 6
+    for previous in compared:  # in round 3 too: the round before changed nothing, so it is not the last update
+        assert_same(previous, first)
+    assert world.server.rows[3]["counts"] == {"updates.sent": 1, "updates.kept_back": 2}
+
+
+def test_a_site_that_joins_later_sends_unasked(tokenizer, tmp_path):
+    """It knows of no global update yet."""
+    engine = failing(LocalEngine, lambda site, ask: site == "site-2" and ask.round < 3)
+    world = lead(tokenizer, cmfl(3, 1.0), tmp_path, engine=engine)
+    assert world.server.rows[3]["counts"]["updates.sent"] >= 1
+    assert "update" not in world.stores()["site-2"]
+
+
+def test_no_byte_more_goes_down_than_with_plain_averaging(tokenizer, tmp_path):
+    ours = lead(tokenizer, cmfl(2), tmp_path / "cmfl")
+    plain = lead(tokenizer, DPLoRA(DPLoRAConfig(algorithm="fedavg", rounds=2)), tmp_path / "fedavg")
+    assert [r["bytes_down"] for r in ours.server.rows] == [r["bytes_down"] for r in plain.server.rows]

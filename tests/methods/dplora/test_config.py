@@ -1,0 +1,74 @@
+"""Options of DP-LoRA: presets fill what is not given, and what makes no sense is refused with what to change."""
+
+from __future__ import annotations
+
+import pytest
+
+from murmura.errors import ConfigError
+from murmura.methods import parse_config
+from murmura.methods.dplora.config import DPLoRAConfig
+
+FILLED = ("clipping", "groups", "sampler", "noise_on", "epsilon", "noise_multiplier")
+
+
+def options(**given):
+    config = DPLoRAConfig.parse(given, "my.toml")
+    return tuple(getattr(config, name) for name in FILLED)
+
+
+def test_presets():
+    assert options() == options(preset="sound") == ("per_example", "flat", "poisson", "gradient", 8, None)
+    assert options(preset="paper") == ("batch", "factors", "fixed", "gradient", None, 2)
+
+
+def test_a_preset_leaves_alone_what_is_given():
+    assert options(noise_multiplier=0.5) == ("per_example", "flat", "poisson", "gradient", None, 0.5)
+    mixed = options(preset="paper", clipping="per_example", epsilon=2)
+    assert mixed == ("per_example", "factors", "fixed", "gradient", 2, None)
+    assert options(preset="paper", noise_on="weights")[3] == "weights"
+    assert options(epsilon=None, clipping=None) == options()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"preset": "paper"},
+        {"noise_multiplier": 0},
+        {"algorithm": "fedavg"},
+        {"algorithm": "tfedavg", "tolerance": 0},
+        {"algorithm": "cmfl", "relevance": 0.6},
+    ],
+)
+def test_what_a_run_folder_keeps_loads_again(given):
+    config = parse_config({"name": "dplora"} | given, "my.toml")
+    assert parse_config(config.model_dump(mode="json", exclude_none=True), "config.toml") == config
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"epsilon": 0}, "'epsilon' = 0: Input should be greater than 0"),
+        ({"epsilon": -1.0}, "'epsilon' = -1.0: Input should be greater than 0"),
+        ({"delta": 0}, "'delta' = 0: Input should be greater than 0"),
+        ({"delta": 1}, "'delta' = 1: Input should be less than 1"),
+        ({"noise_multiplier": -1}, "'noise_multiplier' = -1"),
+        ({"epsilon": 2, "noise_multiplier": 1}, "say the same thing twice; remove one of them"),
+        ({"preset": "paper", "epsilon": 2}, "set clipping = 'per_example', or give noise_multiplier"),
+        ({"clipping": "batch", "epsilon": 2}, "set clipping = 'per_example', or give noise_multiplier"),
+        ({"noise_on": "weights"}, "with noise_on = 'weights', give noise_multiplier"),
+        ({"preset": "literal"}, "'preset' = 'literal'"),
+        ({"preset": ["paper"]}, "'preset' = "),
+        ({"algorithm": "fedsgd"}, "'algorithm' = 'fedsgd'"),
+        ({"epsilom": 2}, "unknown key 'epsilom'. Did you mean 'epsilon'?"),
+        ({"relevance": 0.5}, "'relevance' does nothing with algorithm 'dplora'; remove it"),
+        ({"algorithm": "cmfl", "epsilon": 2}, "'epsilon' does nothing with algorithm 'cmfl'; remove it"),
+        ({"algorithm": "fedavg", "preset": "paper"}, "'preset' does nothing with algorithm 'fedavg'; remove it"),
+        ({"algorithm": "tfedavg", "sampler": "fixed"}, "'sampler' does nothing with algorithm 'tfedavg'; remove it"),
+        ({"algorithm": "fedavg", "tolerance": 0.5}, "'tolerance' does nothing with algorithm 'fedavg'; remove it"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(given, message):
+    with pytest.raises(ConfigError) as error:
+        parse_config({"name": "dplora"} | given, "my.toml")
+    assert message in str(error.value)

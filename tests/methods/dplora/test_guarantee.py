@@ -1,0 +1,195 @@
+"""Plans and accounts of DP-LoRA's sites."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from murmura.errors import PrivacyError
+from murmura.federation.cohort import Site
+from murmura.methods.dplora.config import DPLoRAConfig
+from murmura.methods.dplora.guarantee import Guard, claimed_per_step, note, plan
+from murmura.privacy.parts import BatchClipping, ExampleClipping, FixedSizeSampling, PoissonSampling
+from murmura.training.config import LocalTraining
+from tests.federation.world import instructions
+
+ONE_STEP = LocalTraining(batch_size=8, max_steps=1, clip=10.0, lr=5e-4, optimizer="sgd")
+
+
+def config(**options):
+    return DPLoRAConfig(**{"rounds": 50, "accountant": "rdp"} | options)
+
+
+def spent(made, steps, **changed):
+    """What a training loop that follows the plan says that it did."""
+    told = {"steps": steps, "sampler": made.sampler, "clip_norm": made.clipping.norm, "noise_std": made.noise.std}
+    return [told | changed]
+
+
+def guard(size=200, training=ONE_STEP, store=None, **options):
+    site = Site("ward", instructions(size, 0), {} if store is None else store)
+    return Guard(config(**options), training, site)
+
+
+# ---- plans -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_sound_plan():
+    made = plan(config(noise_multiplier=2.0), ONE_STEP, 200)
+    assert (made.unit, made.adjacency, made.steps, made.delta) == ("record", "add-remove", 50, 1e-5)
+    assert made.sampler == PoissonSampling(8 / 200)
+    assert made.clipping == ExampleClipping(10.0) and made.noise.std == 2
+    assert made.epsilon(accountant="rdp").value == pytest.approx(0.70, abs=0.01)
+
+
+def test_the_paper_s_plan():
+    made = plan(config(preset="paper"), ONE_STEP, 200)
+    assert made.sampler == FixedSizeSampling(8, 200)
+    assert made.clipping == BatchClipping(10.0, groups=2) and made.noise.std == 2
+    assert made.sensitivity == pytest.approx(2 * math.sqrt(2))  # not 1, as the paper has it
+    assert made.epsilon(accountant="rdp").value > 90
+
+
+@pytest.mark.parametrize(("sigma", "total"), [(2.42, 17.2), (2.0, 22.0), (1.21, 43.6)])
+def test_claimed_and_composed(sigma, total):
+    """The published table's first figures, and the same noise over 50 steps with every record in each."""
+    made = plan(config(noise_multiplier=sigma), ONE_STEP, 8)
+    assert made.epsilon(accountant="rdp").value == pytest.approx(total, rel=0.01)
+    assert claimed_per_step(sigma, 1e-5) == pytest.approx(4.8448 / sigma, rel=1e-4)
+
+
+def test_two_groups_cost_the_root_of_two():
+    made = plan(config(noise_multiplier=2.0, groups="factors"), ONE_STEP, 8)
+    assert made.epsilon(accountant="rdp").value == pytest.approx(35.1, abs=0.1)
+
+
+def test_epsilon_grows_with_rounds_and_rate_and_falls_with_noise():
+    def total(records=200, rounds=50, sigma=1.0):
+        return plan(config(noise_multiplier=sigma, rounds=rounds), ONE_STEP, records).epsilon(accountant="rdp").value
+
+    assert total() < total(rounds=100) and total() < total(records=100) and total() > total(sigma=1.5)
+
+
+def test_noise_is_calibrated_over_all_steps_of_the_run():
+    training = ONE_STEP.model_copy(update={"max_steps": 3})
+    made = plan(config(epsilon=2.0, rounds=4), training, 40)
+    assert made.steps == 12
+    assert made.epsilon(accountant="rdp").value == pytest.approx(2.0, abs=1e-4)
+
+
+def test_epochs_count_too():
+    training = ONE_STEP.model_copy(update={"max_steps": None, "epochs": 2})
+    assert plan(config(noise_multiplier=1.0, rounds=4), training, 20).steps == 4 * 2 * 3
+
+
+def test_noise_on_weights_is_noise_on_gradients_of_the_same_effect():
+    literal = plan(config(preset="paper", noise_on="weights"), ONE_STEP, 200)
+    assert literal.noise.std == pytest.approx(2 / (5e-4 * 10))
+    examples = plan(config(noise_multiplier=2.0, noise_on="weights"), ONE_STEP, 200)
+    assert examples.noise.std == pytest.approx(8 * 2 / (5e-4 * 10))
+
+
+@pytest.mark.parametrize(
+    ("options", "training", "message"),
+    [
+        ({}, {"batch_size": 201}, "200 records, training.batch_size = 201. Set training.batch_size to at most 200"),
+        ({"preset": "paper"}, {"batch_size": 201}, "smaller than the batch"),
+        ({}, {"clip": 0.0}, "training.clip = 0. Set training.clip to C"),
+        ({"noise_multiplier": 2.0, "noise_on": "weights"}, {"optimizer": "adamw"}, "Set training.optimizer = 'sgd'"),
+        ({"noise_multiplier": 2.0, "noise_on": "weights"}, {"max_steps": 2}, "after one step of SGD only"),
+    ],
+)
+def test_plans_that_protect_nobody(options, training, message):
+    with pytest.raises(PrivacyError) as error:
+        guard(training=ONE_STEP.model_copy(update=training), **options)
+    assert message in str(error.value)
+    assert str(error.value).startswith("site ward: ")
+
+
+def test_without_noise_there_need_be_no_norm():
+    made = plan(config(noise_multiplier=0.0), ONE_STEP.model_copy(update={"clip": 0.0}), 200)
+    assert made.noise.std == 0 and made.clipping.norm > 1e38
+
+
+# ---- accounts --------------------------------------------------------------------------------------------------------
+
+
+def test_an_account_goes_on_from_round_to_round():
+    store, found = {}, []
+    for _ in range(3):
+        one = guard(store=store, noise_multiplier=1.0)
+        one.record(spent(one.plan, 1), 5e-4)
+        found.append(one.figures())
+    assert isinstance(store["privacy"], str)
+    expected = [one.plan.epsilon(steps, "rdp").value for steps in (1, 2, 3)]
+    assert [figures["epsilon"] for figures in found] == pytest.approx(expected)
+    assert found[0]["accountant"] == "rdp" and found[0]["refused"] is None
+    assert "add-remove" in found[0]["plan"]
+
+
+def test_an_account_of_another_plan_is_not_gone_on_with():
+    store = {}
+    one = guard(store=store, noise_multiplier=1.0)
+    one.record(spent(one.plan, 1), 5e-4)
+    for changed in ({"noise_multiplier": 0.9}, {"noise_multiplier": 1.0, "rounds": 51}):
+        with pytest.raises(PrivacyError, match="site ward: the run was begun under another privacy plan"):
+            guard(store=store, **changed)
+
+
+def test_too_many_steps_are_refused_with_the_reason():
+    one = guard(noise_multiplier=1.0, rounds=2)
+    for _ in range(3):
+        one.record(spent(one.plan, 1), 5e-4)
+    figures = one.figures()
+    assert figures["epsilon"] is None and figures["refused"]
+
+
+def test_less_noise_than_planned_is_refused():
+    one = guard(noise_multiplier=1.0)
+    one.record(spent(one.plan, 1, noise_std=0.5), 5e-4)
+    assert one.figures()["epsilon"] is None
+
+
+def test_noise_on_weights_is_entered_as_what_it_does():
+    one = guard(preset="paper", noise_on="weights")
+    one.record(spent(one.trained, 1), 5e-4)
+    assert one.trained.noise.std == 0
+    assert one.figures()["epsilon"] == pytest.approx(one.plan.epsilon(1, "rdp").value)
+    one.record(spent(one.trained, 1), 1e-4)  # a lower rate is more noise for the gradient
+    assert one.figures()["refused"] is None
+    one.record(spent(one.trained, 1), 1e-3)
+    assert one.figures()["refused"]
+
+
+class Noted:
+    def __init__(self):
+        self.store, self.noted = {}, []
+
+    def note_privacy(self, figures):
+        self.noted.append(dict(figures))
+
+
+def figures(epsilon, refused=None):
+    return {"epsilon": epsilon, "refused": refused, "plan": "p", "claimed_per_step": 2.42, "accountant": "rdp"}
+
+
+def test_the_worst_protected_site_counts():
+    server = Noted()
+    for site, epsilon in (("a", 1.0), ("b", 3.0), ("c", 2.0)):
+        note(server, config(noise_multiplier=2.0), site, figures(epsilon))
+    assert [noted["epsilon"] for noted in server.noted] == [1, 3, 3]
+    assert server.noted[-1] == {
+        "unit": "record", "adjacency": "add-remove", "delta": 1e-5, "epsilon": 3.0, "accountant": "rdp", "plan": "p",
+        "refused": None, "claimed_per_step": 2.42,
+    }  # fmt: skip
+
+
+def test_a_site_that_falls_silent_still_counts_and_a_refusal_is_worst():
+    server = Noted()
+    note(server, config(noise_multiplier=2.0), "a", figures(5.0))
+    note(server, config(noise_multiplier=2.0), "b", figures(6.0))
+    note(server, config(noise_multiplier=2.0), "b", figures(7.0))
+    note(server, config(noise_multiplier=2.0), "a", figures(None, "more steps than planned"))
+    assert [n["epsilon"] for n in server.noted] == [5, 6, 7, None]
+    assert server.noted[-1]["refused"] == "more steps than planned"

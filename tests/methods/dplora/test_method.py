@@ -1,0 +1,277 @@
+"""DP-LoRA and Vanilla FL: whole runs on a tiny model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.mean import weighted_mean
+from murmura.aggregation.rules import RULES, rule
+from murmura.errors import PrivacyError
+from murmura.federation.checkpoint import latest
+from murmura.federation.cohort import Cohort
+from murmura.federation.engines.local import LocalEngine
+from murmura.federation.engines.loopback import LoopbackEngine
+from murmura.federation.messages import Ask
+from murmura.methods.dplora.config import DPLoRAConfig
+from murmura.methods.dplora.method import DPLoRA
+from murmura.privacy.entropy import OSEntropy, SeededEntropy
+from murmura.training.config import LocalTraining
+from murmura.training.loop import train
+from tests.federation.world import failing, lead, make_world
+from tests.training.helpers import assert_close, assert_same
+
+ALGORITHMS = ("dplora", "fedavg", "tfedavg", "cmfl")
+SGD = LocalTraining(lr=0.5, batch_size=3, max_steps=1, optimizer="sgd", clip=0, schedule="constant")
+CLIPPED = LocalTraining(lr=0.01, batch_size=2, max_steps=2, clip=0.5, schedule="constant")
+SIZES = (4, 5, 6)
+
+
+def seeded(cohort, site):
+    return SeededEntropy(cohort.stream / "entropy" / cohort.round / site.name)
+
+
+def dplora(algorithm="dplora", rounds=2, entropy=seeded, **options):
+    if algorithm == "dplora":
+        options = {"accountant": "rdp", "noise_multiplier": 1.0} | options
+    method = DPLoRA(DPLoRAConfig(algorithm=algorithm, rounds=rounds, **options))
+    method.entropy = entropy
+    return method
+
+
+def run(tokenizer, folder, method, **options):
+    return lead(tokenizer, method, folder, **{"sizes": SIZES, "training": CLIPPED} | options)
+
+
+# ---- the algorithm ---------------------------------------------------------------------------------------------------
+
+
+def fedsgd(world, shards_of, rounds):
+    """A ← A − γ·Σ_k ρ_k·mean of gradients over ``shards_of(site)``, with ρ_k = 1/K, step by step."""
+    adapter, bench = world.server.adapter, world.workbench
+    for _ in range(rounds):
+        sites = []
+        for site in world.sites:
+            shards = shards_of(bench.encode_fitting(site.records))
+            alone = [train(bench.bank, [s], [adapter], _all_of(s), SGD.lr, _stream(world))[0].state for s in shards]
+            sites.append((weighted_mean((state, 1) for state in alone), 1))
+        adapter = weighted_mean(sites)
+    return adapter
+
+
+def _all_of(shard):
+    return SGD.model_copy(update={"batch_size": len(shard)})
+
+
+def _stream(world):
+    return [world.fleet.stream / "by hand"]
+
+
+def test_without_noise_and_norm_it_is_fedsgd(tokenizer, tmp_path):
+    """σ = 0, C = ∞, every record in every step: the mean over sites of the mean over records."""
+    method = dplora(rounds=3, noise_multiplier=0.0)
+    world = make_world(tokenizer, method, tmp_path, sizes=(3, 3, 3), training=SGD)
+    expected = fedsgd(world, lambda shard: [[item] for item in shard], 3)
+    method.lead(world.server, world.fleet)
+    assert_close(world.server.adapter, expected, atol=1e-6)
+
+
+def test_the_paper_s_letter_without_noise_and_norm_is_fedsgd(tokenizer, tmp_path):
+    """There the gradient is that of the batch's mean loss, over its tokens."""
+    method = dplora(rounds=3, preset="paper", noise_multiplier=0.0)
+    world = make_world(tokenizer, method, tmp_path, sizes=(3, 3, 3), training=SGD)
+    expected = fedsgd(world, lambda shard: [shard], 3)
+    method.lead(world.server, world.fleet)
+    assert_close(world.server.adapter, expected, atol=1e-6)
+
+
+def test_fedavg_counts_sites_alike(tokenizer, tmp_path):
+    world = make_world(tokenizer, method := dplora("fedavg", 1), tmp_path, sizes=SIZES, training=CLIPPED)
+    start = world.server.adapter
+    method.lead(world.server, world.fleet)
+    alone = []
+    for site in world.sites:
+        cohort = Cohort([site], world.workbench, Ask("train", 1), world.fleet.stream)
+        alone.append((cohort.train(cohort.own(), [start], CLIPPED.lr, "private")[0].state, 1))
+    assert_close(world.server.adapter, weighted_mean(alone))
+
+
+def test_clipping_bounds_a_round(tokenizer, tmp_path):
+    """Two groups, each clipped to C, one SGD step: no factor moves further than γ·C."""
+    sgd = SGD.model_copy(update={"clip": 1e-3})
+    method = dplora(rounds=1, preset="paper", noise_multiplier=0.0)
+    world = make_world(tokenizer, method, tmp_path, sizes=(3,), training=sgd)
+    start = world.server.adapter
+    method.lead(world.server, world.fleet)
+    for factor in ("lora_A", "lora_B"):
+        moved = torch.cat([(world.server.adapter[n] - t).flatten() for n, t in start.items() if factor in n])
+        assert moved.norm() <= sgd.lr * 1e-3 * (1 + 1e-4)
+    assert moved.norm() > 0.99 * sgd.lr * 1e-3  # B's gradient is longer than that
+
+
+def test_noise_is_there_and_new_in_every_run(tokenizer, tmp_path):
+    def system(cohort, site):
+        return OSEntropy()
+
+    assert isinstance(DPLoRA(DPLoRAConfig()).entropy(None, None), OSEntropy)
+    runs = [run(tokenizer, tmp_path / str(k), dplora(rounds=1, entropy=system)).server.adapter for k in range(2)]
+    name = next(iter(runs[0]))
+    assert not torch.equal(runs[0][name], runs[1][name])
+
+
+def test_noise_on_weights(tokenizer, tmp_path):
+    """What a site uploads is its clipped step and N(0, σ²) on every weight."""
+    options = {"preset": "paper", "rounds": 1}
+    training = SGD.model_copy(update={"clip": 0.1})
+    silent = run(tokenizer, tmp_path / "a", dplora(noise_multiplier=0.0, **options), sizes=(3,), training=training)
+    noisy = dplora(noise_multiplier=0.25, noise_on="weights", **options)
+    loud = run(tokenizer, tmp_path / "b", noisy, sizes=(3,), training=training)
+    noise = torch.cat([(loud.server.adapter[n] - t).flatten() for n, t in silent.server.adapter.items()])
+    assert noise.numel() > 400
+    assert float(noise.std()) == pytest.approx(0.25, rel=0.12)
+    assert loud.server.rows[1]["privacy"]["epsilon"] > 0
+
+
+# ---- engines, slots, resuming ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_both_engines_give_the_same(tokenizer, tmp_path, algorithm):
+    local = run(tokenizer, tmp_path / "local", dplora(algorithm))
+    wire = run(tokenizer, tmp_path / "wire", dplora(algorithm), engine=LoopbackEngine)
+    assert_close(wire.server.adapter, local.server.adapter)
+    for ours, theirs in zip(wire.server.rows, local.server.rows, strict=True):
+        assert ours["bytes_down"] == theirs["bytes_down"]
+        assert ours["privacy"] == theirs["privacy"] and ours["counts"] == theirs["counts"]
+    assert {site: sorted(store) for site, store in wire.stores().items()} == {
+        site: sorted(store) for site, store in local.stores().items()
+    }
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_results_do_not_depend_on_the_number_of_slots(tokenizer, tmp_path, slots):
+    few = run(tokenizer, tmp_path / "few", dplora(), slots=slots)
+    assert_close(few.server.adapter, run(tokenizer, tmp_path / "many", dplora()).server.adapter)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not(tokenizer, tmp_path, algorithm):
+    whole = run(tokenizer, tmp_path / "whole", dplora(algorithm, 3))
+    world = make_world(tokenizer, method := dplora(algorithm, 3), tmp_path / "cut", sizes=SIZES, training=CLIPPED)
+    close = world.server._close
+
+    def dying():
+        close()
+        if world.fleet.round == 2:
+            raise KeyboardInterrupt
+
+    world.server._close = dying
+    with pytest.raises(KeyboardInterrupt):
+        method.lead(world.server, world.fleet)
+    again = make_world(tokenizer, method := dplora(algorithm, 3), tmp_path / "cut", sizes=SIZES, training=CLIPPED)
+    again.server.restore(latest(tmp_path / "cut" / "checkpoint"))
+    method.lead(again.server, again.fleet)
+    assert_same(again.server.adapter, whole.server.adapter)
+    assert [row["privacy"] for row in again.server.rows] == [row["privacy"] for row in whole.server.rows]
+    assert [row["counts"] for row in again.server.rows] == [row["counts"] for row in whole.server.rows]
+
+
+def test_a_resumed_run_that_would_spend_more_than_it_promised_is_refused(tokenizer, tmp_path):
+    run(tokenizer, tmp_path, dplora(rounds=2))
+    again = make_world(tokenizer, method := dplora(rounds=4), tmp_path, sizes=SIZES, training=CLIPPED)
+    again.server.restore(latest(tmp_path / "checkpoint"))
+    with pytest.raises(PrivacyError, match="begun under another privacy plan"):
+        method.lead(again.server, again.fleet)
+
+
+# ---- what is told ----------------------------------------------------------------------------------------------------
+
+
+def test_the_privacy_of_each_round(tokenizer, tmp_path):
+    world = run(tokenizer, tmp_path, dplora(rounds=3))
+    told = [row["privacy"] for row in world.server.rows]
+    assert not told[0]  # nothing is spent before training
+    spent = [one["epsilon"] for one in told[1:]]
+    assert 0 < spent[0] < spent[1] < spent[2]
+    assert told[3]["claimed_per_step"] == pytest.approx(4.8448, abs=1e-3)
+    assert told[3]["refused"] is None and told[3]["unit"] == "record"
+    assert "rate 0.5" in told[3]["plan"]  # of the site with the fewest records
+
+
+def test_a_target_is_kept(tokenizer, tmp_path):
+    world = run(tokenizer, tmp_path, dplora(rounds=2, noise_multiplier=None, epsilon=4.0), sizes=(4, 4))
+    assert world.server.rows[2]["privacy"]["epsilon"] == pytest.approx(4.0, abs=1e-3)
+    assert world.server.rows[1]["privacy"]["epsilon"] < 4
+
+
+def test_without_noise_no_epsilon_is_told(tokenizer, tmp_path):
+    world = run(tokenizer, tmp_path, dplora(noise_multiplier=0.0))
+    assert not any(row["privacy"] for row in world.server.rows)
+    assert [(row["field"], row["protection"]) for row in world.ledger.table()] == [("adapter", "none")]
+
+
+def test_nothing_but_adapters_and_epsilon_is_released(tokenizer, tmp_path):
+    world = run(tokenizer, tmp_path, dplora())
+    table = {row["field"]: row for row in world.ledger.table()}
+    assert table.keys() == {"adapter", "privacy"}
+    assert table["adapter"]["protection"].startswith("DP for each record")
+    assert "clipping per_example" in table["adapter"]["note"]
+    assert all(row["train_loss"] is None for row in world.server.rows)
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "tfedavg", "cmfl"])
+def test_baselines_promise_nothing(tokenizer, tmp_path, algorithm):
+    world = run(tokenizer, tmp_path, dplora(algorithm))
+    assert {row["protection"] for row in world.ledger.table()} == {"none"}
+    assert not any(row["privacy"] for row in world.server.rows)
+    assert not any(row["kind"] == "count" for row in world.ledger.table())  # ρ_k = 1/K
+    assert world.server.rows[2]["heldout_loss"] != world.server.rows[0]["heldout_loss"]
+
+
+@pytest.mark.parametrize("algorithm", ["dplora", "fedavg"])
+def test_numbers_sent_beside_the_paper_s_formula(tokenizer, tmp_path, algorithm):
+    world = run(tokenizer, tmp_path, dplora(algorithm, 1))
+    counts, size = world.server.rows[1]["counts"], world.workbench.bank.size
+    formula = 3 * 2 * 2 * 2 * 32  # K · L · r · 2n of the tiny model
+    assert counts == {"numbers_up.sent": 3 * size, "numbers_up.by_the_formula_T·K·L·r·2n": formula}
+
+
+def ruled(name):
+    method = DPLoRA(DPLoRAConfig(rounds=2, noise_multiplier=1.0, accountant="rdp"), rule(AggregationConfig(rule=name)))
+    method.entropy = seeded
+    return method
+
+
+def test_an_aggregation_rule_that_freezes_a_factor_halves_the_bytes(tokenizer, tmp_path):
+    ffa, plain = run(tokenizer, tmp_path / "ffa", ruled("ffa")), run(tokenizer, tmp_path / "plain", dplora())
+    uploads = [next(r["bytes"] for r in w.ledger.table() if r["field"] == "adapter") for w in (ffa, plain)]
+    assert uploads[0] < 0.6 * uploads[1]
+    start = ffa.workbench.bank.initial(ffa.fleet.stream / "adapter")
+    assert all(torch.equal(t, start[n]) for n, t in ffa.server.adapter.items() if "lora_A" in n)
+
+
+@pytest.mark.parametrize("name", [name for name in RULES if name != "mean"])
+def test_every_rule_works_on_noised_adapters_at_the_same_price(tokenizer, tmp_path, name):
+    """Aggregation comes after the noise, so it spends nothing."""
+    local = run(tokenizer, tmp_path / "local", ruled(name))
+    wire = run(tokenizer, tmp_path / "wire", ruled(name), engine=LoopbackEngine)
+    assert_close(wire.server.adapter, local.server.adapter, atol=1e-4)
+    plain = run(tokenizer, tmp_path / "plain", dplora())
+    assert local.server.rows[2]["privacy"] == plain.server.rows[2]["privacy"]
+
+
+# ---- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def test_a_data_set_smaller_than_the_batch(tokenizer, tmp_path):
+    with pytest.raises(PrivacyError) as error:
+        run(tokenizer, tmp_path, dplora(), sizes=(4, 1))
+    assert str(error.value).startswith("site site-1: the data set is smaller than the batch: 1 records")
+
+
+def test_a_dead_site_is_left_out_and_spends_nothing(tokenizer, tmp_path):
+    engine = failing(LocalEngine, lambda site, ask: site == "site-1" and ask.verb == "train_private")
+    world = run(tokenizer, tmp_path, dplora(rounds=1), engine=engine)
+    assert "privacy" not in world.stores()["site-1"]
+    assert world.server.rows[1]["privacy"]["epsilon"] > 0

@@ -1,0 +1,322 @@
+"""Private training: which records, how they are clipped, what is added, and what is written down."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from murmura.errors import ModelError, PrivacyError
+from murmura.privacy.entropy import OSEntropy, SeededEntropy
+from murmura.privacy.ledger import PrivacyLedger
+from murmura.privacy.parts import (
+    BatchClipping,
+    ExampleClipping,
+    FixedSizeSampling,
+    FullParticipation,
+    GaussianNoise,
+    PoissonSampling,
+    SiteClipping,
+    TreeNoise,
+)  # fmt: skip
+from murmura.privacy.plan import PrivacyPlan
+from murmura.streams import Stream
+from murmura.training import private
+from murmura.training.adapter import crop
+from murmura.training.bank import Bank
+from murmura.training.config import LocalTraining, LoraSpec
+from murmura.training.loop import NonFiniteLoss, train
+from murmura.training.private import Private
+from tests.training.helpers import Item, Told, assert_close, assert_same, items, random_state
+
+SPEC = LoraSpec(rank=4, alpha=8)
+HUGE = 1e9  # a clipping norm that nothing reaches
+SGD = LocalTraining(optimizer="sgd", lr=1.0, clip=0.01)  # the clip must not count: the plan has a norm
+LR = 0.5
+
+
+@pytest.fixture
+def bank(llama):
+    return Bank(llama, SPEC)
+
+
+def plan(sampler=None, *, norm=HUGE, groups=1, std=0.0, clip=ExampleClipping, steps=1000):
+    sampler, clipping, noise = sampler or FullParticipation(), clip(norm, groups), GaussianNoise(std)
+    return PrivacyPlan("record", "add-remove", sampler, clipping, noise, steps, delta=1e-5)
+
+
+def secret(*path):
+    return SeededEntropy(Stream(7, path))
+
+
+def run(bank, shards, plans, training=SGD, *, starts=None, entropy=None, lr=LR, **options):
+    count = len(shards)
+    starts = starts or [random_state(bank, k) for k in range(count)]
+    entropy = entropy or [secret(k) for k in range(count)]
+    streams = [Stream(0, (k,)) for k in range(count)]
+    return train(bank, shards, starts, training, lr, streams, privacy=Private(plans, entropy), **options)
+
+
+def moved(bank, result, start, lr=LR):
+    """The gradient that one step of SGD followed, as a vector [P]."""
+    return (bank.pack(start) - bank.pack(result.state)) / lr
+
+
+def alike(count, *, seed=0, length=12):
+    """Records with equally many labelled tokens, so that a mean over records is the mean over their tokens."""
+    rng = random.Random(seed)
+    made = [[rng.randrange(10, 250) for _ in range(length)] for _ in range(count)]
+    return [Item(ids, [-100] * 4 + ids[4:]) for ids in made]
+
+
+# ---- without clipping and noise, plain training ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("clip", "shard"), [(ExampleClipping, alike(5)), (BatchClipping, items(5))], ids=["examples", "batches"]
+)
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_with_all_records_it_is_gradient_descent(llama, clip, shard, dropout):
+    bank = Bank(llama, SPEC.model_copy(update={"dropout": dropout}))
+    start, streams = random_state(bank, 0), [Stream(0, (0,))]
+    training = LocalTraining(optimizer="sgd", momentum=0.9, clip=0, epochs=3, batch_size=5)
+    plain = train(bank, [shard], [start], training, LR, streams)[0]
+    ours = run(bank, [shard], [plan(clip=clip)], training, starts=[start])[0]
+    assert (ours.steps, ours.loss, ours.examples, ours.tokens) == (3, None, None, None)
+    assert_close(ours.state, plain.state, atol=1e-6)
+
+
+# ---- many sites at once --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clip", [ExampleClipping, BatchClipping])
+@pytest.mark.parametrize(("optimizer", "frozen"), [("sgd", None), ("adamw", None), ("sgd", "A"), ("sgd", "B")])
+def test_sites_together_are_sites_alone(bank, clip, optimizer, frozen):
+    shards = [items(7, seed=1), items(12, seed=2), items(5, seed=3)]
+    plans = [
+        plan(PoissonSampling(0.5), norm=0.2, std=0.3, clip=clip),
+        plan(PoissonSampling(0.25), norm=0.05, groups=2, std=0.1, clip=clip),
+        plan(FixedSizeSampling(3, 5), norm=0.1, std=0.2, clip=clip),
+    ]
+    training = LocalTraining(optimizer=optimizer, epochs=2, tokens_per_pass=100)
+    together = run(bank, shards, plans, training, frozen=frozen, lr=0.01)
+    assert [result.steps for result in together] == [4, 8, 4]
+    for k, result in enumerate(together):
+        alone = run(
+            bank, [shards[k]], [plans[k]], training, starts=[random_state(bank, k)], entropy=[secret(k)],
+            frozen=frozen, lr=0.01,
+        )[0]  # fmt: skip
+        # AdamW divides by gradients that may be small.
+        assert_close(result.state, alone.state, atol=1e-6 if optimizer == "sgd" else 1e-4, rtol=0)
+        assert result.spent == alone.spent
+
+
+@pytest.mark.parametrize("tokens", [1, 60, 10_000])
+@pytest.mark.parametrize("most", [1, 3 * 896, 2**26])
+def test_how_rows_are_grouped_changes_no_result(bank, monkeypatch, tokens, most):
+    shards = [items(6, seed=1), items(4, seed=2)]
+    plans = [plan(norm=0.1), plan(norm=0.1, groups=2)]
+    whole = run(bank, shards, plans, SGD)
+    monkeypatch.setattr(private, "_GRADIENTS", most)
+    assert bank.size == 896
+    parts = run(bank, shards, plans, SGD.model_copy(update={"tokens_per_pass": tokens}))
+    for ours, theirs in zip(parts, whole, strict=True):
+        assert_close(ours.state, theirs.state, atol=1e-6)
+
+
+def test_bfloat16_stays_close(bank):
+    plans = [plan(norm=0.1), plan(norm=0.1, groups=2)]
+    exact, half = (
+        run(bank, [items(4), items(3)], plans, SGD.model_copy(update={"precision": precision}))
+        for precision in ("float32", "bfloat16")
+    )
+    for ours, theirs in zip(half, exact, strict=True):
+        assert_close(ours.state, theirs.state, atol=0.1 * LR * 0.1)
+        assert any(not torch.equal(ours.state[name], theirs.state[name]) for name in ours.state)
+
+
+def test_a_site_without_records_does_nothing(bank):
+    start = random_state(bank, 1)
+    results = run(bank, [items(2), []], [plan(), plan(PoissonSampling(0.5), std=1.0)])
+    assert (results[1].steps, results[1].spent) == (0, [])
+    assert_same(results[1].state, start)
+
+
+# ---- clipping --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clip", [ExampleClipping, BatchClipping])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_what_one_record_can_do_has_the_norm_of_the_plan(bank, clip, groups):
+    norm, start = 0.01, random_state(bank, 0)
+    result = run(bank, [items(1)], [plan(norm=norm, groups=groups, clip=clip)], starts=[start])[0]
+    gradient = moved(bank, result, start)
+    A, B = (gradient[bank.columns(frozen=other)] for other in ("B", "A"))
+    if groups == 1:
+        assert gradient.norm().item() == pytest.approx(norm, rel=1e-3)
+        assert min(A.norm(), B.norm()) < 0.99 * norm
+    else:
+        assert [A.norm().item(), B.norm().item()] == pytest.approx([norm, norm], rel=1e-3)
+
+
+def test_a_short_gradient_stays_as_it_is(bank):
+    start = random_state(bank, 0)
+    free = moved(bank, run(bank, [items(1)], [plan()], starts=[start])[0], start)
+    clipped = run(bank, [items(1)], [plan(norm=2 * free.norm().item())], starts=[start])[0]
+    torch.testing.assert_close(moved(bank, clipped, start), free)
+
+
+def test_each_record_is_clipped_by_itself(bank):
+    start, shard = random_state(bank, 0), items(4)
+    weights = [1.0, 1.0, 1.0, 1000.0]  # the last one, left alone, would be all that counts
+    alone = [
+        moved(bank, run(bank, [[record]], [plan(norm=0.01)], starts=[start], weights=[[weight]])[0], start)
+        for record, weight in zip(shard, weights, strict=True)
+    ]
+    together = run(bank, [shard], [plan(norm=0.01)], starts=[start], weights=[weights])[0]
+    torch.testing.assert_close(moved(bank, together, start), sum(alone) / 4, atol=1e-6, rtol=1e-3)
+
+
+# ---- sampling and noise ----------------------------------------------------------------------------------------------
+
+
+def test_the_sum_is_divided_by_the_expected_batch(bank):
+    """Not by the size that a Poisson batch happens to have, which is secret."""
+    start, shard = random_state(bank, 0), items(8)
+    drawn = Private([plan(PoissonSampling(0.25))], [secret("x")]).batches(0, 8, SGD)[0]
+    assert len(drawn) not in (0, 2)
+    training = SGD.model_copy(update={"max_steps": 1})
+    ours = run(bank, [shard], [plan(PoissonSampling(0.25))], training, starts=[start], entropy=[secret("x")])[0]
+    each = [moved(bank, run(bank, [[shard[i]]], [plan()], starts=[start])[0], start) for i in drawn]
+    torch.testing.assert_close(moved(bank, ours, start), sum(each) / 2, atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("clip", "share"), [(ExampleClipping, 2.0), (BatchClipping, 1.0)])
+def test_an_empty_batch_leaves_the_noise_alone(bank, clip, share):
+    start, noise = random_state(bank, 0), torch.randn(bank.size, generator=torch.Generator().manual_seed(1))
+
+    class Nobody(Told):
+        def uniform(self, count):
+            return torch.full((count,), 0.9).numpy()
+
+    protected = plan(PoissonSampling(0.5), norm=0.1, std=3.0, clip=clip)
+    training = SGD.model_copy(update={"max_steps": 1})
+    result = run(bank, [items(4)], [protected], training, starts=[start], entropy=[Nobody(noise)])[0]
+    torch.testing.assert_close(moved(bank, result, start), 0.3 * noise / share, atol=1e-6, rtol=1e-4)
+    assert result.spent[0]["steps"] == 1
+
+
+@pytest.mark.parametrize("clip", [ExampleClipping, BatchClipping])
+@pytest.mark.parametrize("source", [OSEntropy, secret])
+def test_the_noise_has_the_planned_variance(bank, clip, source):
+    """Records that say nothing leave the noise: its mean, variance and tails, and that no two entries go together."""
+    sites, norm, std, batch = 48, 0.2, 1.5, 3
+    start = random_state(bank, 0)
+    results = run(
+        bank, [items(batch)] * sites, [plan(FixedSizeSampling(batch, batch), norm=norm, std=std, clip=clip)] * sites,
+        starts=[start] * sites, entropy=[source() if source is OSEntropy else source(k) for k in range(sites)],
+        weights=[[0.0] * batch] * sites, lr=1.0,
+    )  # fmt: skip
+    noise = torch.stack([moved(bank, result, start, 1.0) for result in results]).double()
+    noise /= norm * std / (batch if clip is ExampleClipping else 1)
+    count = noise.numel()
+    assert abs(noise.mean()) < 5 / count**0.5
+    assert abs(noise.var() - 1) < 5 * (2 / count) ** 0.5
+    assert abs((noise.abs() > 2).double().mean() - 0.0455) < 5 * (0.0455 / count) ** 0.5
+    assert abs((noise[1:] * noise[:-1]).mean()) < 5 / count**0.5  # from site to site
+    assert abs((noise[:, 1:] * noise[:, :-1]).mean()) < 5 / count**0.5  # from entry to entry
+    A, B = (noise[:, bank.columns(frozen=other)] for other in ("B", "A"))
+    assert A.var().item() == pytest.approx(B.var().item(), rel=0.05)
+
+
+def test_noise_does_not_come_from_the_runs_seed(bank):
+    shards, plans, start = [items(3)], [plan(norm=0.1, std=1.0)], [random_state(bank, 0)]
+    first, again = (run(bank, shards, plans, starts=start, entropy=[OSEntropy()])[0].state for _ in range(2))
+    assert all(not torch.equal(first[name], again[name]) for name in first)
+
+
+@pytest.mark.parametrize(("frozen", "other"), [("A", "B"), ("B", "A")])
+def test_a_frozen_factor_has_no_noise_and_no_part_in_the_norm(bank, frozen, other):
+    start, training = random_state(bank, 0), LocalTraining(weight_decay=0.1, epochs=2)
+    noisy = run(bank, [items(3)], [plan(norm=0.1, std=1.0)], training, starts=[start], frozen=frozen, prox=1.0)[0]
+    for name, tensor in noisy.state.items():
+        assert torch.equal(tensor, start[name]) == (f"lora_{frozen}" in name)
+    clipped = run(bank, [items(1)], [plan(norm=0.01)], starts=[start], frozen=frozen)[0]
+    assert moved(bank, clipped, start).norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_smaller_rank_gets_noise_of_its_own_size(bank):
+    starts = [crop(random_state(bank, 0), 2), random_state(bank, 1)]
+    results = run(bank, [items(3)] * 2, [plan(norm=0.1, std=1.0)] * 2, LocalTraining(epochs=2), starts=starts)
+    for result, start in zip(results, starts, strict=True):
+        assert {name: tensor.shape for name, tensor in result.state.items()} == {n: t.shape for n, t in start.items()}
+        assert all((result.state[name] != start[name]).all() for name in start)
+    assert not bank.flat[0][bank.padding(0)].any()
+
+
+# ---- what is written down, and what is refused ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sampler", [PoissonSampling(2 / 7), FixedSizeSampling(2, 7), FullParticipation()])
+def test_a_ledger_accepts_what_was_done(bank, sampler):
+    protected = plan(sampler, norm=0.1, std=2.0, steps=16)
+    ledger = PrivacyLedger(protected)
+    for _ in range(2):
+        for entry in run(bank, [items(7)], [protected], LocalTraining(epochs=2))[0].spent:
+            ledger.record(**entry)
+    steps = 4 if sampler == FullParticipation() else 16
+    assert ledger.steps == steps
+    assert ledger.epsilon().value == protected.epsilon(steps).value
+
+
+def test_a_nan_in_one_example_names_its_site_and_step(bank):
+    shards = [items(4, seed=k) for k in range(3)]
+    weights = [[1.0] * 4, [1.0, float("nan"), 1.0, 1.0], [1.0] * 4]
+    for clip in (ExampleClipping, BatchClipping):
+        with pytest.raises(NonFiniteLoss) as error:
+            run(bank, shards, [plan(norm=0.1, clip=clip)] * 3, weights=weights)
+        assert (error.value.slot, error.value.step) == (1, 1)
+
+
+@pytest.mark.parametrize("clip", [ExampleClipping, BatchClipping])
+def test_a_gradient_that_is_not_finite_is_found_where_the_loss_is(bank, clip):
+    """Clipped, it would be a NaN in everybody's sum."""
+    plans = [plan(norm=0.1, clip=clip)] * 2
+    with pytest.raises(NonFiniteLoss) as error:
+        run(bank, [items(2)] * 2, plans, LocalTraining(epochs=2), weights=[[1.0, 1.0], [1.0, 1e37]])
+    assert (error.value.slot, error.value.step) == (1, 1)
+
+
+def test_all_parameters_have_no_record_level_privacy(llama):
+    bank = Bank(llama, None)
+    start = bank.initial(Stream(0))
+    for sites in (1, 2):
+        with pytest.raises(PrivacyError, match="needs an adapter") as error:
+            run(bank, [items(2)] * sites, [plan()] * sites, starts=[start] * sites)
+        assert "trainable = 'adapter'" in error.value.fix
+    with pytest.raises(ModelError, match="there is no A"):
+        train(bank, [items(2)], [start], SGD, LR, [Stream(0)], frozen="A")
+
+
+def test_plans_that_are_not_for_local_training(bank):
+    sites = PrivacyPlan("site", "add-remove", FullParticipation(), SiteClipping(1.0), GaussianNoise(1.0), 5, 1e-5)
+    tree = PrivacyPlan("record", "add-remove", FullParticipation(), ExampleClipping(1.0), TreeNoise(1.0, 4), 5, 1e-5)
+    refused = {
+        "protects records, not whole sites": [sites],
+        "has no tree noise": [tree],
+        "has no 3 groups": [plan(groups=3)],
+        "some sites clip examples": [plan(), plan(clip=BatchClipping)],
+    }
+    for words, plans in refused.items():
+        with pytest.raises(PrivacyError, match=words):
+            Private(plans, [Told()] * len(plans))
+    with pytest.raises(PrivacyError, match="1 plans for 2 sources"):
+        Private([plan()], [Told(), Told()])
+
+
+def test_a_plan_for_other_data(bank):
+    with pytest.raises(PrivacyError, match="the plan is for 6 records, the site has 7"):
+        run(bank, [items(7)], [plan(FixedSizeSampling(2, 6))])
+    with pytest.raises(PrivacyError, match="1 privacy plans for 2 sites"):
+        run(bank, [items(2)] * 2, [plan()], entropy=[Told()])
