@@ -44,6 +44,7 @@ bench: .venv/bench-stamp
 	$(BIN)/murmura models fetch smollm2-135m
 	$(BIN)/python bench/cohort.py
 	$(BIN)/python bench/sites.py
+	$(BIN)/python bench/dp.py
 
 clean:
 	rm -rf .venv runs build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

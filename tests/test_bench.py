@@ -98,3 +98,10 @@ def test_a_wider_shape_keeps_its_proportions(work, hidden):
 def test_sites_prints_its_ratio():
     printed = bench("sites.py", "--many", "12", "--few", "3", "--rounds", "1")
     assert re.search(r"peak memory of 12 sites / 3 sites: \d+\.\d\d", printed)
+
+
+def test_dp_measures_and_compares():
+    printed = bench("dp.py", "--random", "tiny", "--repeats", "1", "--steps", "2", "--length", "16")
+    assert re.search(r"\(m\) against \(h\) +\d+\.\d+x faster +\d+\.\d+x memory", printed)
+    assert re.search(r"\(m\) against \(n\) +\d+\.\d+x the time +\d+\.\d+x memory", printed)
+    assert len(re.findall(r"clipped steps of \(m\) and \([hg]\): largest difference \S+, the same", printed)) == 2

@@ -11,7 +11,7 @@ from murmura.federation.checkpoint import latest
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.engines.loopback import LoopbackEngine
 from murmura.methods.dpftrl.config import DPFTRLConfig
-from murmura.methods.dpftrl.method import DPFTRL
+from murmura.methods.dpftrl.method import DPFTRL, plan
 from murmura.privacy.entropy import OSEntropy
 from tests.federation.world import failing, make_world
 from tests.methods.dpfedavg.helpers import (
@@ -224,8 +224,6 @@ def test_the_server_keeps_no_more_than_it_says(tokenizer, tmp_path, rounds):
 def test_the_epsilon_of_each_round(tokenizer, tmp_path):
     method = dpftrl(rounds=5, noise_multiplier=8.0)
     world = run(tokenizer, tmp_path, method)
-    from murmura.methods.dpftrl.method import plan
-
     for round in range(1, 6):
         told = world.server.rows[round]["privacy"]
         assert told["epsilon"] == pytest.approx(plan(method.config, 3).epsilon(round).value)

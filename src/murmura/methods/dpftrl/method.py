@@ -80,7 +80,6 @@ class DPFTRL(SiteLevel):
 
     def _restart(self, server: Server, fleet: Fleet, rounds: int, entropy: Entropy) -> None:
         """Begin another tree where the model is now: θ_0 ← θ, v ← 0, and new turns."""
-        _forget_tree(server)
         server.store.pop(_VELOCITY, None)
         server.store[_ANCHOR] = server.adapter
         if self.config.sites_per_round:
@@ -103,12 +102,8 @@ def _prefix(server: Server, total: State, noise: TreeNoise, norm: float, entropy
     tree = TreeAggregator(noise, norm, entropy)
     if f"{_TREE}step" in server.store:
         tree.restore(server.store)
-    prefix = tree.add(total)
-    _forget_tree(server)
-    server.store |= tree.state()
-    return prefix
-
-
-def _forget_tree(server: Server) -> None:
+    prefix = tree.add(total)  # which begins another tree when this one is complete
     for name in [name for name in server.store if name.startswith(_TREE)]:
         del server.store[name]
+    server.store |= tree.state()
+    return prefix
