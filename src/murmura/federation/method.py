@@ -15,6 +15,7 @@ from murmura.federation.ledger import Metric, Release
 from murmura.federation.messages import Ask, Reply
 
 if TYPE_CHECKING:
+    from murmura.aggregation.config import AggregationConfig
     from murmura.federation.cohort import Cohort, Site
     from murmura.federation.fleet import Fleet
     from murmura.federation.server import Server
@@ -66,6 +67,10 @@ class Method(ABC):
     @property
     @abstractmethod
     def label(self) -> str: ...
+
+    def admits(self, aggregation: AggregationConfig) -> bool:
+        """Whether the method works with an aggregation rule."""
+        return aggregation.is_mean or self.combines
 
     @property
     def title(self) -> str:

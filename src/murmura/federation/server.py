@@ -81,12 +81,12 @@ class Server:
 
     def ask(self, verb: str, sites: Sequence[str], **shared: Any) -> Iterator[Reply]:
         """Ask sites to go on from the global adapter: each gets as field ``adapter`` what of it the rule sends."""
-        ranks = {site: self._rank(site) for site in sites}
-        if len(set(ranks.values())) == 1:
-            shared["adapter"] = self._rule.download(self.adapter, ranks[sites[0]], self._fleet.round)
-            each: dict[str, Payload] = {}
+        each: dict[str, Payload] = {}
+        if self._rule.ranks:
+            for site in sites:
+                each[site] = {"adapter": self._rule.download(self.adapter, self._rank(site), self._fleet.round)}
         else:
-            each = {s: {"adapter": self._rule.download(self.adapter, r, self._fleet.round)} for s, r in ranks.items()}
+            shared["adapter"] = self._rule.download(self.adapter, None, self._fleet.round)
         started: list[str] = self.store.setdefault(_STARTED, []) if self._rule.personal else []
         for reply in self._fleet.ask(verb, sites, each, **shared):
             if self._rule.personal and reply.site not in started:
@@ -100,9 +100,8 @@ class Server:
         stream = self.stream / "aggregate" / round
         self.adapter = self._rule.step(self.adapter, contributions, scale=scale, round=round, stream=stream)
 
-    def _rank(self, site: str) -> int | None:
-        ranks = self._rule.ranks
-        return ranks[self._fleet.sites.index(site) % len(ranks)] if ranks else None
+    def _rank(self, site: str) -> int:
+        return self._rule.ranks[self._fleet.sites.index(site) % len(self._rule.ranks)]
 
     def _hear(self, reply: Reply) -> None:
         """Let the monitor attack an upload: whole, as the server knows it."""

@@ -91,6 +91,10 @@ class DPFedAvgConfig(SiteLevelConfig):
     """σ_b: noise on the count of updates left whole, which adaptive clipping always adds; m/20 if not given. The noise
     on the updates grows so that z holds for both together; that takes σ_b > z/2."""
 
+    product_space: bool = False
+    """DEeR (Zhu et al. 2024): clip and noise a change of one factor by its length on the product B·A, whatever the size
+    of the other, which is fixed. For aggregation.rule "rolora" (DEeR's alternation) or "ffa"."""
+
     @model_validator(mode="after")
     def _options_that_do_nothing(self) -> DPFedAvgConfig:
         self._refuse_idle("sites_per_round", self.sampler != "full", "with sampler 'full'")

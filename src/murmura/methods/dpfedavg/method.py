@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.product_space import ProductSpace
+from murmura.errors import ConfigError
 from murmura.federation.fleet import Fleet
 from murmura.federation.server import Server
 from murmura.methods.dpfedavg.account import Account
@@ -88,6 +91,24 @@ class DPFedAvg(SiteLevel):
     def label(self) -> str:
         return f"DP-FedAvg {self.config.noise}" + (", adaptive" if self.config.adaptive else "")
 
+    def admits(self, aggregation: AggregationConfig) -> bool:
+        if self.config.product_space and aggregation.rule not in ("ffa", "rolora"):
+            raise ConfigError(
+                "'product_space' needs one factor fixed in each round", where="[method]",
+                fix="Set aggregation.rule = 'rolora' or 'ffa', or remove 'product_space'.",
+            )  # fmt: skip
+        return aggregation.rule in ("mean", "ffa", "rolora") and not aggregation.ranks
+
+    def entered(self, change: State, start: State) -> State:
+        return self._space(change, start).enter(change) if self.config.product_space else change
+
+    def left(self, change: State, start: State) -> State:
+        return self._space(change, start).leave(change) if self.config.product_space else change
+
+    def _space(self, change: State, start: State) -> ProductSpace:
+        """Of the factors that are not trained in this round, which all sites have alike."""
+        return ProductSpace({name: tensor for name, tensor in start.items() if name not in change})
+
     def keeps(self) -> tuple[int, int]:
         return int(self.config.momentum > 0), 0
 
@@ -102,7 +123,8 @@ class DPFedAvg(SiteLevel):
             cohort = draw(sampler, fleet.sites, entropy)
             total, unclipped = self.gather(server, fleet, cohort, norm, round)
             noisy = gaussian(total, std * norm, entropy)
-            self._step(server, {name: tensor / expected for name, tensor in noisy.items()})
+            mean = {name: tensor / expected for name, tensor in noisy.items()}
+            self._step(server, self.left(mean, server.adapter))
             count_noise = None
             if isinstance(clipping, AdaptiveSiteClipping):
                 count_noise = clipping.count_noise
@@ -110,9 +132,10 @@ class DPFedAvg(SiteLevel):
             account.record(sampler, norm, std, count_noise=count_noise)
 
     def _step(self, server: Server, mean: State) -> None:
-        """v ← βv + mean, W ← W + ηv."""
+        """v ← βv + mean, W ← W + ηv, for the tensors that were trained."""
         if self.config.momentum:
             before: State = server.store.get(_VELOCITY) or {}
-            mean = {n: before[n] * self.config.momentum + mean[n] if before else mean[n] for n in mean}
-            server.store[_VELOCITY] = mean
-        server.adapter = {n: tensor + self.config.server_lr * mean[n] for n, tensor in server.adapter.items()}
+            mean = {n: before[n] * self.config.momentum + mean[n] if n in before else mean[n] for n in mean}
+            server.store[_VELOCITY] = {**before, **mean}
+        moved = {n: server.adapter[n] + self.config.server_lr * mean[n] for n in mean}
+        server.adapter = {**server.adapter, **moved}

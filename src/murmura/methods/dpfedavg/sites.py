@@ -17,7 +17,7 @@ from murmura.federation.server import Server
 from murmura.methods.dpfedavg.config import SiteLevelConfig
 from murmura.privacy.entropy import Entropy, OSEntropy
 from murmura.privacy.mechanisms import clip
-from murmura.training.adapter import State, subtract
+from murmura.training.adapter import State
 
 _CENTRAL = "central DP for the whole site: the server adds Gaussian noise to the sum of updates"
 _TRUST = (
@@ -64,11 +64,13 @@ class SiteLevel(Method):
 
         The bit is sent as b − ½, which a site moves by ½ only (Andrew et al. 2021).
         """
-        starts = cohort.given(ask, "adapter")
+        starts = cohort.starts(ask)
         trained = cohort.train(cohort.own(), starts, ask.shared["lr"], "private")
+        uploads = cohort.uploads([result.state for result in trained])
         replies = []
-        for site, start, result in zip(cohort.sites, starts, trained, strict=True):
-            update, unclipped = clip(subtract(result.state, start), ask.shared["norm"])
+        for site, start, upload in zip(cohort.sites, starts, uploads, strict=True):
+            change = {name: tensor - start[name] for name, tensor in upload.items()}
+            update, unclipped = clip(self.entered(change, start), ask.shared["norm"])
             bit = {"unclipped": 0.5 if unclipped else -0.5} if self.config.unclipped_is_sent else {}
             replies.append(Reply(site.name, {"update": update} | bit))
         return replies
@@ -81,15 +83,24 @@ class SiteLevel(Method):
         Sites weigh alike, whatever their records. A cohort that nobody is in, or that does not answer, sums up to zero:
         noise is released all the same, for that the sample was empty is a secret too.
         """
-        total, unclipped = StateSum(like=server.adapter), []
-        shared = {"adapter": server.adapter, "norm": norm, "lr": server.lr(round)}
-        for reply in fleet.ask("train_clipped", cohort, None, **shared):
+        like = self.rule.upload(server.adapter, round)
+        total, unclipped = StateSum(like=like), []
+        for reply in server.ask("train_clipped", cohort, norm=norm, lr=server.lr(round)):
             total.add(reply["update"])
             if self.config.unclipped_is_sent:
                 unclipped.append(reply["unclipped"] > 0)
             if fleet.listener is not None:  # which knows adapters, not updates
-                upload = {name: tensor + reply["update"][name] for name, tensor in server.adapter.items()}
-                fleet.listener(Reply(reply.site, {"adapter": upload}))
-        sums = total.tensors or {name: torch.zeros_like(tensor) for name, tensor in server.adapter.items()}
+                change = self.left(reply["update"], server.adapter)
+                fleet.listener(Reply(reply.site, {"adapter": {n: like[n] + change[n] for n in like}}))
+        sums = total.tensors or {name: torch.zeros_like(tensor) for name, tensor in like.items()}
         # In the model's order: a checkpoint has another one, in which the same source would give other noise.
-        return {entry.name: sums[entry.name].float() for entry in server.workbench.bank.manifest}, unclipped
+        order = [entry.name for entry in server.workbench.bank.manifest if entry.name in sums]
+        return {name: sums[name].float() for name in order}, unclipped
+
+    def entered(self, change: State, start: State) -> State:
+        """A change of the adapter in the coordinates in which it is clipped, summed and noised: as it is."""
+        return change
+
+    def left(self, change: State, start: State) -> State:
+        """The way back from ``entered``."""
+        return change
