@@ -263,3 +263,40 @@ def test_the_example_is_public(make, tmp_path):
 def test_pooling_is_disclosed(make):
     first = plan(make(method={"algorithm": "centralised"})).disclosure[0]
     assert (first.verb, first.kind, first.messages) == ("(set-up)", "records", sum(SIZES.values()))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"name": "fedit"}, ["none"]),
+        ({"name": "dplora", "epsilon": 4.0}, ["ε = 4 by", "record-level", "Poisson"]),
+        ({"name": "dplora", "noise_multiplier": 0.0}, ["none"]),
+        ({"name": "dplora", "preset": "paper"}, ["ε = ", "record-level"]),
+        ({"name": "dpfedavg", "epsilon": 2.0}, ["ε = 2 by exact", "site-level"]),
+        ({"name": "dpftrl", "epsilon": 2.0}, ["ε = 2 by exact", "site-level"]),
+    ],
+)
+def test_what_would_be_guaranteed(make, options, told):
+    private = options["name"] != "fedit"
+    found = plan(make(method={**options, "rounds": 3}, training={"batch_size": 1} if private else {}))
+    assert all(words in found.guarantee for words in told), found.guarantee
+
+
+def test_aggregation_rules_are_in_the_bytes(make):
+    """A and B are as large as the model says; a residual grows by what the sites add, up to the weight's own rank."""
+    ways = {}
+    for rule in ("mean", "ffa", "rolora", "fedsa", "fedex", "flora"):
+        found = plan(make(method={"name": "fedit", "rounds": 4}, aggregation={"rule": rule}))
+        ways[rule] = [(round.bytes_down, round.bytes_up) for round in found.rounds]
+    state = found.model.state
+    a, b = (4 * sum(t.numel() for name, t in state.items() if f".lora_{f}." in name) for f in "AB")
+    sites = found.rounds[0].sites
+    assert ways["mean"] == [(sites * (a + b), sites * (a + b))] * 4
+    assert ways["ffa"] == [(sites * b, sites * b)] * 4
+    assert ways["rolora"] == [(sites * (a + b), sites * x) for x in (b, a, b, a)]
+    assert ways["fedsa"] == [(sites * a, sites * a)] * 4
+    for rule in ("fedex", "flora"):
+        downs = [down for down, _ in ways[rule]]
+        assert downs[0] == sites * (a + b)
+        assert downs == sorted(downs)
+        assert downs[1] > downs[0]

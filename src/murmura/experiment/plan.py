@@ -71,6 +71,7 @@ class Plan:
         model: sizes of the base and of what is trained.
         memory: an estimate of the peak.
         disk: bytes of checkpoints and final adapters.
+        guarantee: the privacy plan in words and the ε that it would end with; "none" where nothing is guaranteed.
         disclosure: what sites would release; messages and bytes are not counted.
         example: the first held-out record as the model would see it.
         unknown: why the model or the records are not known.
@@ -88,6 +89,7 @@ class Plan:
     model: Outline | None
     memory: footprint.Memory | None
     disk: int | None
+    guarantee: str | None
     disclosure: list[Disclosure]
     example: str | None
     unknown: list[str]
@@ -123,6 +125,7 @@ def plan(experiment: Experiment) -> Plan:
         model=model,
         memory=footprint.memory(experiment, model, widest) if model and widest else None,
         disk=footprint.disk(method, len(names), model.trainable * _FLOAT32) if model and names else None,
+        guarantee=_guarantee(experiment, method, list(sizes.values())) if sizes else None,
         disclosure=_disclosure(experiment, method, sum(sizes.values()) if sizes else 1),
         example=text.full(heldout[0]) if text and heldout else None,
         unknown=unknown,
@@ -259,7 +262,7 @@ def _tokens_measuring(
     heldout = sum(_lengths(people.heldout[: config.sample], model.tokenizer))
     nonmembers = sum(_lengths(people.nonmembers[: config.sample], model.tokenizer))
     private = sorted(_lengths([r for site in people.sites for r in site.records], model.tokenizer), reverse=True)
-    tokens = (heldout + nonmembers) * (len(people.sites) if method.personal else 1)
+    tokens = (heldout + nonmembers) * (len(people.sites) if method.keeps_adapters else 1)
     if not config.memorisation:
         return tokens
     tokens += sum(private[: config.sample])
@@ -269,7 +272,8 @@ def _tokens_measuring(
 
 
 def _attacks_uploads(experiment: Experiment, method: Method) -> bool:
-    return bool(experiment.evaluation.uploads) and any("adapter" in method.releases(verb) for verb in method.verbs())
+    uploads = experiment.evaluation.uploads and not method.keeps_adapters
+    return bool(uploads) and any("adapter" in method.releases(verb) for verb in method.verbs())
 
 
 def _lengths(records: Sequence[Instruction], tokenizer: Any) -> list[int]:
@@ -284,7 +288,7 @@ def _disclosure(experiment: Experiment, method: Method, records: int) -> list[Di
     ledger = Ledger()
     if method.pools:
         ledger.pooled(records, 0)
-    measuring = ["assess"] * method.personal + ["memorise"] * experiment.evaluation.memorisation
+    measuring = ["assess"] * method.keeps_adapters + ["memorise"] * experiment.evaluation.memorisation
     declared = [
         Disclosure(verb, name, r.kind, r.what, r.protection, r.note.format(config=method.config))
         for verb in [*method.verbs(), *measuring]
@@ -292,6 +296,15 @@ def _disclosure(experiment: Experiment, method: Method, records: int) -> list[Di
         if not (verb == "memorise" and name.startswith("upload_")) or _attacks_uploads(experiment, method)
     ]
     return [*(Disclosure(**row) for row in ledger.table()), *declared]
+
+
+def _guarantee(experiment: Experiment, method: Method, records: list[int]) -> str:
+    found = method.privacy(records, experiment.training)
+    if found is None:
+        return "none"
+    promised, accountant = found
+    spent = promised.epsilon(accountant=accountant)
+    return f"ε = {spent.value:.3g} by {spent.accountant}: {promised.describe()}"
 
 
 def _notes(experiment: Experiment, gathered: Gathered | None, people: Population | None) -> list[str]:

@@ -73,6 +73,7 @@ def _figures(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "trainable", _trainable(plan)
     yield "adapters, down", _bytes(plan.rounds, "bytes_down")
     yield "adapters, up", _bytes(plan.rounds, "bytes_up")
+    yield "guaranteed", plan.guarantee or DASH
     yield "memory", _memory(plan)
     yield "disk", f"{size(plan.disk)} for checkpoints and adapters" if plan.disk is not None else DASH
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from murmura.federation.cohort import Cohort, Site
     from murmura.federation.fleet import Fleet
     from murmura.federation.server import Server
+    from murmura.privacy.plan import PrivacyPlan
+    from murmura.training.config import LocalTraining
 
 MEASURING = frozenset({"memorise", "assess"})
 """Verbs of every method that measure a run and are no part of the method."""
@@ -121,6 +123,18 @@ class Method(ABC):
         """Adapter-sized sets of float32 tensors that the server and each site keep from round to round, besides the
         global adapter."""
         return 0, int(self.personal)
+
+    def privacy(self, records: Sequence[int], training: LocalTraining) -> tuple[PrivacyPlan, str] | None:
+        """The privacy plan that a run would follow and the accountant of its ε; of several plans the weakest one, and
+        None where nothing is guaranteed.
+
+        Args:
+            records: of each site.
+
+        Raises:
+            PrivacyError: the plan makes no sense.
+        """
+        return None
 
     # ---- measuring a run -----------------------------------------------------------------------------------------
 

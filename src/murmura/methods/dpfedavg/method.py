@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from murmura.aggregation.config import AggregationConfig
@@ -26,6 +27,7 @@ from murmura.privacy.parts import (
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.sampling import fixed_size_batches, poisson_batches
 from murmura.training.adapter import State
+from murmura.training.config import LocalTraining
 
 _NORM, _VELOCITY = "norm", "velocity"  # in the server's store
 
@@ -108,6 +110,9 @@ class DPFedAvg(SiteLevel):
     def _space(self, change: State, start: State) -> ProductSpace:
         """Of the factors that are not trained in this round, which all sites have alike."""
         return ProductSpace({name: tensor for name, tensor in start.items() if name not in change})
+
+    def privacy(self, records: Sequence[int], training: LocalTraining) -> tuple[PrivacyPlan, str] | None:
+        return (plan(self.config, len(records)), self.config.accountant) if self.config.private else None
 
     def keeps(self) -> tuple[int, int]:
         return int(self.config.momentum > 0), 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from murmura.errors import PrivacyError
 from murmura.federation.fleet import Fleet
 from murmura.federation.server import Server
@@ -14,6 +16,7 @@ from murmura.privacy.parts import FullParticipation, OncePerTree, SiteClipping, 
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.sampling import disjoint_batches
 from murmura.training.adapter import State
+from murmura.training.config import LocalTraining
 
 _ANCHOR, _VELOCITY, _TURNS, _TREE = "anchor", "velocity", "turns", "tree."  # in the server's store
 
@@ -57,6 +60,9 @@ class DPFTRL(SiteLevel):
     @property
     def label(self) -> str:
         return f"DP-FTRL {self.config.noise}"
+
+    def privacy(self, records: Sequence[int], training: LocalTraining) -> tuple[PrivacyPlan, str] | None:
+        return (plan(self.config, len(records)), self.config.accountant) if self.config.private else None
 
     def keeps(self) -> tuple[int, int]:
         # θ_0, v and the exact sum; then a node for each power of two that a tree holds.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from murmura.aggregation.mean import WeightedMean
@@ -17,7 +17,9 @@ from murmura.federation.server import Server
 from murmura.methods.dplora import communication, guarantee, tfedavg
 from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.privacy.entropy import Entropy, OSEntropy
+from murmura.privacy.plan import PrivacyPlan
 from murmura.training.adapter import State, subtract
+from murmura.training.config import LocalTraining
 from murmura.training.private import Private
 
 _LABELS = {"dplora": "DP-LoRA", "fedavg": "Vanilla FL", "tfedavg": "T-FedAvg", "cmfl": "CMFL"}
@@ -58,6 +60,14 @@ class DPLoRA(Method):
 
     def keeps(self) -> tuple[int, int]:
         return {"tfedavg": (1, 0), "cmfl": (0, 2)}.get(self.config.algorithm, (0, 0))
+
+    def privacy(self, records: Sequence[int], training: LocalTraining) -> tuple[PrivacyPlan, str] | None:
+        # The fewer records, the larger the share of them in a batch.
+        return (
+            (guarantee.plan(self.config, training, min(records)), self.config.accountant)
+            if self.config.private
+            else None
+        )
 
     def releases(self, name: str) -> Mapping[str, Release]:
         declared = super().releases(name)
