@@ -60,3 +60,15 @@ def save_random(folder: Path, shape: Shape, dtype: str) -> None:
         LlamaForCausalLM(config).save_pretrained(folder)
     finally:
         torch.set_default_dtype(before)
+
+
+def save_tokenizer(folder: Path) -> None:
+    """Write a tokenizer of single bytes into a model's folder; its ids are below 512."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    signs = ["<pad>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    core = Tokenizer(models.BPE(vocab={sign: k for k, sign in enumerate(signs)}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>", pad_token="<pad>").save_pretrained(folder)

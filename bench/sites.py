@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from measure import MEMORY_IN_WORDS, Cost, machine, measure
-from shapes import Shape, save_random
+from shapes import Shape, save_random, save_tokenizer
 
 HERE = Path(__file__).parent
 SHAPE = Shape(layers=4, hidden=256, intermediate=512, heads=4, key_value_heads=2, vocabulary=512)
@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="bench") as temporary:
         folder = Path(temporary)
-        save_model(folder / "model")
+        save_random(folder / "model", SHAPE, "float32")
+        save_tokenizer(folder / "model")
         print(f"machine: {machine()}")
         print(f"memory: {MEMORY_IN_WORDS}", flush=True)
         costs = {sites: once(folder, sites, options.rounds) for sites in (options.few, options.many)}
@@ -92,19 +93,6 @@ def experiment(model: Path, place: Path, sites: int, rounds: int) -> dict[str, o
 def write_records(path: Path, count: int, kind: str) -> None:
     lines = ({"instruction": f"File {kind} {k}.", "output": f"{kind} {k} is filed."} for k in range(count))
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def save_model(folder: Path) -> None:
-    """A small Llama with random weights and a tokenizer of single bytes."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    save_random(folder, SHAPE, "float32")
-    signs = ["<pad>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    core = Tokenizer(models.BPE(vocab={sign: k for k, sign in enumerate(signs)}, merges=[]))
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>", pad_token="<pad>").save_pretrained(folder)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,9 +13,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
+    from murmura.data.cloze import Cloze
+
 TARGETS = ("q_proj", "v_proj")
 RANK, ALPHA = 16, 32
 PREFIX = "base_model.model."
+WORDS = ("the", "film", "is", "a", "long", "slow", "look", "at", "how", "people", "of", "one", "small", "town", "live")
+VERBALISER = {"bad": ["bad", "dull", "awful"], "good": ["good", "great", "funny"]}
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,37 @@ class Work:
         labels = records.clone()
         labels[:, : self.length - self.labelled] = -100
         return labels
+
+
+@dataclass(frozen=True)
+class ClozeWork(Work):
+    """What ``lpfl.py`` measures: texts in patterns, and ``rounds`` steps of ``batch`` of them.
+
+    Attributes:
+        texts: how many are annotated; of random words, some longer than ``length`` tokens.
+        patterns: each text goes into each one, at most ``length`` tokens together.
+    """
+
+    texts: int = 0
+    patterns: tuple[str, ...] = (
+        "{text} It was {blank}",
+        "{text} All in all, it was {blank}",
+        "{text} In summary, the film is {blank}",
+        "Text: {text} Verdict: {blank}",
+    )
+
+    def all_texts(self) -> list[str]:
+        draw = random.Random(0)
+        return [" ".join(draw.choices(WORDS, k=draw.randint(self.length // 8, self.length))) for _ in range(self.texts)]
+
+    def cloze(self) -> Cloze:
+        """The questions, for the model's own tokenizer; a word counts with the average of its tokens, if several."""
+        from transformers import AutoTokenizer
+
+        from murmura.data.cloze import Cloze
+
+        tokenizer = AutoTokenizer.from_pretrained(self.model)
+        return Cloze(self.patterns, VERBALISER, tokenizer, self.length, masked=False, several_tokens="average")
 
 
 def base_model(work: Work) -> Any:

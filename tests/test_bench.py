@@ -105,3 +105,23 @@ def test_dp_measures_and_compares():
     assert re.search(r"\(m\) against \(h\) +\d+\.\d+x faster +\d+\.\d+x memory", printed)
     assert re.search(r"\(m\) against \(n\) +\d+\.\d+x the time +\d+\.\d+x memory", printed)
     assert len(re.findall(r"clipped steps of \(m\) and \([hg]\): largest difference \S+, the same", printed)) == 2
+
+
+def test_lpfl_measures_and_compares():
+    printed = bench("lpfl.py", "--random", "tiny", "--repeats", "1", "--texts", "12", "--steps", "2", "--length", "64")
+    assert re.search(r"\(a\) against \(p\) +\d+\.\d+x the time +\d+\.\d+x memory", printed)
+    assert re.search(r"\(s\) against \(l\) +\d+\.\d+x the time +\d+\.\d+x memory", printed)
+    assert re.search(r"soft labels of \(a\) and \(p\): largest difference \S+, the same", printed)
+
+
+def test_soft_labels_that_differ_are_an_error(capsys, work, tmp_path):
+    import torch
+    from safetensors.torch import save_file
+
+    lpfl = importlib.import_module("lpfl")
+    for way, value in (("a", 1.001), ("p", 1.0)):
+        (tmp_path / way).mkdir()
+        save_file({"labels": torch.tensor([value])}, tmp_path / way / "adapter.safetensors")
+    assert lpfl.print_difference(["a", "p"], tmp_path, strict=True) == 1
+    assert "NOT the same" in capsys.readouterr().out
+    assert lpfl.print_difference(["a", "s"], tmp_path, strict=True) == 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from murmura.data.cloze import Cloze, ClozeItem
 from murmura.data.encoding import Encoded, encode, plain_ids
-from murmura.data.records import Instruction
+from murmura.data.records import Instruction, Labelled
 from murmura.data.templates import Template
 from murmura.generation.local import Completion, complete
 from murmura.generation.scoring import Score, energies, score
@@ -22,11 +23,14 @@ class Workbench:
     Args:
         bank: the resident model.
         tokenizer: its tokenizer.
-        template: how records become text, everywhere the same.
+        template: how instructions become text, everywhere the same; None where records are no instructions.
+        cloze: how labelled texts become questions with a blank; None where records are not labelled.
         training: how sites train.
         max_length: most tokens of a record.
         heldout: public records that no site trains on.
         nonmembers: public records like the sites' own, to compare attacks on members with; the held-out ones if empty.
+        validation: the server's own labelled records, which decide what patterns are worth.
+        weigh_patterns: weigh patterns by their accuracy on those, and not all alike.
         sample: how many held-out records are also answered in full, and as many members attacked.
         slots: most adapters in the bank at once; a larger cohort is worked off in chunks.
         decode_rows: texts written at once.
@@ -36,21 +40,34 @@ class Workbench:
         self,
         bank: Bank,
         tokenizer: Any,
-        template: Template,
+        template: Template | None,
         training: LocalTraining,
         *,
         max_length: int,
-        heldout: Sequence[Instruction] = (),
-        nonmembers: Sequence[Instruction] = (),
+        cloze: Cloze | None = None,
+        heldout: Sequence[Any] = (),
+        nonmembers: Sequence[Any] = (),
+        validation: Sequence[Labelled] = (),
+        weigh_patterns: bool = True,
         sample: int = 16,
         slots: int = 8,
         decode_rows: int = 32,
     ) -> None:
-        self.bank, self.tokenizer, self.template, self.training = bank, tokenizer, template, training
+        self.bank, self.tokenizer, self.training = bank, tokenizer, training
+        self._template, self.cloze = template, cloze
+        self.validation, self.weigh_patterns = list(validation), weigh_patterns
         self.max_length, self.heldout = max_length, list(heldout)
         self.nonmembers = list(nonmembers) or self.heldout
         self.sample, self.slots, self.decode_rows = sample, slots, decode_rows
         self._encoded: dict[Instruction, Encoded | None] = {}
+        self.weighed: tuple[State, Any] | None = None
+        """The adapter that was last read with the validation records, and what its patterns are worth."""
+        self._questions: dict[str, list[ClozeItem]] = {}
+
+    @property
+    def template(self) -> Template:
+        assert self._template is not None, "only instructions have a template"
+        return self._template
 
     def encode(self, record: Instruction) -> Encoded | None:
         """Token ids of a record, or None if its response does not fit ``max_length``. Tokenised once."""
@@ -61,6 +78,13 @@ class Workbench:
     def encode_fitting(self, records: Iterable[Instruction]) -> list[Encoded]:
         """The encodings of those records that fit."""
         return [encoded for encoded in map(self.encode, records) if encoded is not None]
+
+    def questions(self, texts: Sequence[str]) -> list[list[ClozeItem]]:
+        """Texts in all cloze patterns. Tokenised once."""
+        assert self.cloze is not None, "only labelled records have cloze patterns"
+        new = [text for text in dict.fromkeys(texts) if text not in self._questions]
+        self._questions.update(zip(new, self.cloze.encode_all(new), strict=True) if new else ())
+        return [self._questions[text] for text in texts]
 
     @property
     def context(self) -> int | None:
@@ -85,7 +109,7 @@ class Workbench:
         """Continue ``prompts[i]`` greedily with ``adapters[i]``, at most ``limits[i]`` tokens."""
         results: dict[int, Completion] = {}
         with phase("generate"):
-            for chosen in self._chunks(adapters):
+            for chosen in self.chunks(adapters):
                 slots = self.load([adapters[i] for i in chosen])
                 written = complete(
                     self.bank, self.tokenizer, [prompts[i] for i in chosen], slots, [limits[i] for i in chosen],
@@ -98,7 +122,7 @@ class Workbench:
         """Loss of ``items[i]`` under ``adapters[i]``."""
         results: dict[int, Score] = {}
         with phase("score"):
-            for chosen in self._chunks(adapters):
+            for chosen in self.chunks(adapters):
                 slots = self.load([adapters[i] for i in chosen])
                 scores = score(
                     self.bank, [items[i] for i in chosen], slots,
@@ -111,7 +135,7 @@ class Workbench:
         """Mean free energy of ``items[i]``'s response under ``adapters[i]``."""
         results: dict[int, float] = {}
         with phase("score"):
-            for chosen in self._chunks(adapters):
+            for chosen in self.chunks(adapters):
                 slots = self.load([adapters[i] for i in chosen])
                 found = energies(
                     self.bank, [items[i] for i in chosen], slots, temperature=temperature,
@@ -120,7 +144,7 @@ class Workbench:
                 results.update(zip(chosen, found, strict=True))
         return [results[i] for i in range(len(items))]
 
-    def _chunks(self, adapters: Sequence[State]) -> list[list[int]]:
+    def chunks(self, adapters: Sequence[State]) -> list[list[int]]:
         """Indices in groups that use at most ``slots`` different adapters."""
         capacity = self.slots if self.bank.lora else 1
         groups: list[list[int]] = []

@@ -73,8 +73,8 @@ def test_a_bad_row_is_named_by_set_split_and_number(hub):
 
 
 def test_a_missing_column_and_a_missing_split(hub):
-    with pytest.raises(DataError, match=r"openai/gsm8k \(train\): no column 'label'.*Did you mean 'level'"):
-        load_records("openai/gsm8k", Labelled, fields={"text": "question"})
+    with pytest.raises(DataError, match=r"openai/gsm8k \(train\): no column 'levl'.*Did you mean 'level'"):
+        load_records("openai/gsm8k", Labelled, fields={"text": "question", "label": "levl"})
     with pytest.raises(DataError, match=r"split 'dev' \(Unknown split \"dev\"\. Should be one of"):
         load_records("openai/gsm8k", fields=FIELDS, split="dev")
 

@@ -76,11 +76,16 @@ def test_labels_and_sites_are_text_whatever_the_file_held(value, label):
     assert site == label
 
 
+@pytest.mark.parametrize("value", [None, float("nan"), "", " "])
+def test_a_text_may_have_no_label_yet(value):
+    assert Layout.of(Labelled, None, None).read({"text": "a", "label": value})[0] == Labelled("a", "")
+
+
 @pytest.mark.parametrize("value", [None, float("nan"), "", [1]])
-def test_a_label_or_a_site_cannot_be_nothing(value):
+def test_a_site_cannot_be_nothing_and_a_label_is_text(value):
     layout = Layout.of(Labelled, None, "user")
     with pytest.raises(BadValueError, match="'label'"):
-        layout.read({"text": "a", "label": value, "user": "u"})
+        layout.read({"text": "a", "label": [1], "user": "u"})
     with pytest.raises(BadValueError, match="'user'"):
         layout.read({"text": "a", "label": "l", "user": value})
 

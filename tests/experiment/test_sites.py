@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from murmura.data.config import DataConfig
+from murmura.data.encoding import encode_all
 from murmura.data.templates import template
 from murmura.errors import DataError
 from murmura.experiment.sites import fit, gather
@@ -31,7 +32,8 @@ def unused(texts):
 
 
 def gathered(embed=unused, stream=STREAM, pooled=False, **options):
-    return gather(DataConfig.parse({"heldout": "heldout.jsonl"} | options, "test"), stream, embed, pooled=pooled)
+    config = DataConfig.parse({"heldout": "heldout.jsonl"} | options, "test")
+    return gather(config, stream, embed, kind="instruction", pooled=pooled)
 
 
 partitioned = partial(gathered, train="all.jsonl")
@@ -160,11 +162,12 @@ def test_what_does_not_fit_is_left_out_and_told_of(tokenizer, tmp_path, capsys):
     endless = record("skin", 0) | {"output": "please call the clinic " * 60}
     write_lines(tmp_path / "sites" / "skin.jsonl", [endless])
     options = DataConfig.parse({"train": "sites", "heldout": "heldout.jsonl", "max_length": 128}, "test")
-    people = fit(gathered(train="sites"), options, template("alpaca"), tokenizer)
+    fitting = partial(encode_all, template=template("alpaca"), tokenizer=tokenizer)
+    people = fit(gathered(train="sites"), options, partial(fitting, max_length=128))
     assert [site.name for site in people.sites] == ["heart"]
     assert [(r.site, r.used, r.dropped) for r in people.reports] == [("heart", 6, 0), ("skin", 0, 1)]
     said = capsys.readouterr().err
     assert "site skin has no record that fits 128 tokens" in said and "1 records do not fit" in said
     short = options.model_copy(update={"max_length": 16})
     with pytest.raises(DataError, match="no site has a usable record"):
-        fit(gathered(train="sites"), short, template("alpaca"), tokenizer)
+        fit(gathered(train="sites"), short, partial(fitting, max_length=16))

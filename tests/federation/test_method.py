@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
-
 import pytest
 
 from murmura.errors import UndeclaredReleaseError
-from murmura.evaluation.heldout import evaluate
+from murmura.evaluation.measure import measure
 from murmura.federation.cohort import Cohort
 from murmura.federation.ledger import Count, Metric
 from murmura.federation.messages import Ask
@@ -101,8 +99,8 @@ def test_assess_measures_personal_adapters(cohort):
     for site, adapter in zip(cohort.sites, adapters, strict=True):
         site.store["adapter"] = adapter
     found = answers(cohort, "assess")
-    expected = [evaluate(cohort.workbench, [adapter])[0][0] for adapter in adapters]
-    losses = [fields["heldout_loss"] for fields in found.values()]
-    assert losses == pytest.approx([e.loss for e in expected], abs=1e-5)
+    losses = [fields["figures"]["heldout_loss"] for fields in found.values()]
+    for fields, adapter in zip(found.values(), adapters, strict=True):
+        [expected], _ = measure(cohort.workbench, [adapter])
+        assert fields["figures"] == pytest.approx(expected, abs=1e-5)
     assert losses[0] != pytest.approx(losses[1], abs=1e-4)
-    assert found["site-1"]["nonmember"] == [*astuple(expected[1].nonmember)[:3]]

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 import torch
 
+from murmura.data.records import Instruction
 from murmura.errors import RunError
 from murmura.evaluation.config import EvaluationConfig
-from murmura.evaluation.heldout import Continuations, HeldOut
 from murmura.federation import monitor as module
 from murmura.federation.fleet import Fleet
 from murmura.federation.ledger import Ledger
@@ -21,6 +21,9 @@ from murmura.streams import Stream
 from tests.federation.world import Scripted
 
 GLOBAL = {"w": torch.zeros(1)}
+PUBLIC = {
+    "heldout_loss": 2.0, "heldout_rouge": 0.2, "nonmember_rouge": 0.2, "nonmember_exact": 0.0, "nonmember_prefix": 1.0,
+}  # fmt: skip
 FIGURES = ("rouge", "exact", "prefix", "records")
 
 
@@ -34,7 +37,7 @@ class Nothing(Method):
 class Bench:
     """In place of a workbench."""
 
-    heldout = nonmembers = ["public"] * 40
+    heldout = nonmembers = [Instruction("public", "", "record")] * 40
 
 
 def fleet_of(answer, sites=("a", "b", "c")):
@@ -50,12 +53,11 @@ def calls(monkeypatch):
     """What the monitor itself evaluates: figures that tell the adapters apart."""
     made = []
 
-    def evaluate(workbench, adapters, uploads):
+    def measure(workbench, adapters, uploads):
         made.append((len(adapters), len(uploads)))
-        found = [HeldOut(2.0, 0.2, Continuations(0.2, 0.0, 1.0, 6)) for _ in adapters]
-        return found, [Continuations(0.01 * adapter["w"].item(), 0.0, 0.0, 1) for adapter in uploads]
+        return [PUBLIC for _ in adapters], [{"upload_nonmember_rouge": 0.01 * a["w"].item()} for a in uploads]
 
-    monkeypatch.setattr(module, "evaluate", evaluate)
+    monkeypatch.setattr(module, "measure", measure)
     return made
 
 
@@ -120,7 +122,8 @@ def test_personal_adapters_are_measured_where_they_are(calls):
         if ask.verb == "assess":
             loss = {"a": 1.0, "b": 3.0}[site]
             rouge = 0.1 * loss
-            return Reply(site, {"heldout_loss": loss, "heldout_rouge": rouge, "nonmember": [rouge, 0.0, loss]})
+            own = {"heldout_loss": loss, "heldout_rouge": rouge, "nonmember_rouge": rouge, "nonmember_prefix": loss}
+            return Reply(site, {"figures": own})
         return memorises(site, ask)
 
     fleet = fleet_of(answer)
@@ -138,13 +141,12 @@ def test_sites_that_are_gone_leave_figures_empty(calls):
     assert figures["heldout_loss"] == 2.0
     assert figures["member_rouge"] is figures["leakage"] is None
     assert fleet.events[0] == "site a did not answer 'memorise': gone"
-    assert monitor_of(memorisation=False).measure(GLOBAL, fleet, personal=["a"])["heldout_loss"] is None
+    assert monitor_of(memorisation=False).measure(GLOBAL, fleet, personal=["a"]) == {}
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_stops_the_run(monkeypatch, loss):
-    found = HeldOut(loss, 0.0, Continuations(0.0, 0.0, 0.0, 1))
-    monkeypatch.setattr(module, "evaluate", lambda workbench, adapters, uploads: ([found], []))
+    monkeypatch.setattr(module, "measure", lambda workbench, adapters, uploads: ([{"heldout_loss": loss}], []))
     fleet = fleet_of(memorises)
     fleet.round = 5
     with pytest.raises(RunError, match="held-out loss is not a finite number") as error:

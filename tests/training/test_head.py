@@ -169,3 +169,42 @@ def test_free_energy(in_chunks_of_three, request, name):
     logits = model(input_ids=ids).logits[:, :-1][labels[:, 1:] >= 0]
     torch.testing.assert_close(energies, -2 * (logits / 2).exp().sum(-1).log(), atol=1e-5, rtol=1e-5)
     assert rows.tolist() == Head(model).token_nll(ids, labels)[1].tolist()
+
+
+def all_logits(model, ids, labels, is_decoder):
+    """Transformers' own logits at the places that predict a label."""
+    logits = model(input_ids=ids, attention_mask=(labels != -1).long()).logits
+    return logits[:, :-1][labels[:, 1:] >= 0] if is_decoder else logits[labels >= 0]
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "phi", "gemma2"])  # linear, masked, biased, not direct
+def test_logits_of_a_few_tokens(request, tokenizer, name):
+    model = built({"phi": phi, "gemma2": gemma2}[name]) if name in ("phi", "gemma2") else request.getfixturevalue(name)
+    ids, labels = collate(cloze_items(4, tokenizer) if name == "bert" else items(4), CPU)
+    tokens = torch.tensor([7, 250, 7, 31])
+    found, rows = Head(model).logits_at(ids, labels, tokens)
+    expected = all_logits(model, ids, labels, name != "bert")[:, tokens]
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert rows.tolist() == Head(model).token_nll(ids, labels)[1].tolist()
+    # All parameters train, the head's too: every gradient is the one through all logits.
+    parameters = list(model.parameters())
+    factors = torch.linspace(-1, 2, found.numel()).view_as(found)
+    ours, theirs = (
+        torch.autograd.grad((factors * logits).sum(), parameters, allow_unused=True, materialize_grads=True)
+        for logits in (found, expected)
+    )
+    for mine, reference in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, reference, atol=1e-5, rtol=1e-4)
+
+
+def test_few_logits_are_float32_whatever_the_model_is(llama):
+    ids, labels = collate(items(2), CPU)
+    found, _ = Head(llama.to(torch.bfloat16)).logits_at(ids, labels, torch.tensor([3, 5]))
+    assert found.dtype == torch.float32
+
+
+def test_only_the_columns_asked_for_are_made(llama, monkeypatch):
+    head = Head(llama)
+    monkeypatch.setattr(llama.lm_head, "forward", lambda hidden: pytest.fail("all logits were made"))
+    found, _ = head.logits_at(*collate(items(2), CPU), torch.tensor([3, 5]))
+    assert found.shape[1] == 2

@@ -105,11 +105,22 @@ class Layout(Generic[R]):
         for field, column in self.columns.items():
             value = values.get(column)
             if field in self.kind.required:
-                record[field] = _name(value, column, values) if field == "label" else _text(value, column, values)
+                record[field] = _text(value, column, values)
+            elif field == "label":
+                record[field] = "" if _is_blank(value) else _name(value, column, values)
             else:
                 record[field] = "" if value is None else _string(value, column)
         site = _name(values.get(self.site_column), self.site_column, values) if self.site_column else None
         return self.kind(**record), site
+
+
+def _is_blank(value: Any) -> bool:
+    """Whether a cell has nothing in it, in whatever way its file says so."""
+    return (
+        value is None
+        or (isinstance(value, float) and math.isnan(value))
+        or (isinstance(value, str) and not value.strip())
+    )
 
 
 def _text(value: Any, column: str, values: Mapping[str, Any]) -> str:

@@ -30,12 +30,13 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A text and its class. The label is text whatever the file held: 1 and "1" are the same label."""
+    """A text and its class. The label is text whatever the file held: 1 and "1" are the same label; it is empty where
+    nobody has labelled the text yet."""
 
-    required: ClassVar[tuple[str, ...]] = ("text", "label")
+    required: ClassVar[tuple[str, ...]] = ("text",)
 
     text: str
-    label: str
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

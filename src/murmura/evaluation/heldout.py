@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from murmura.data.records import Instruction
 from murmura.evaluation.text import common_prefix, rouge_l
@@ -66,6 +67,23 @@ def _means(rows: Sequence[tuple[float, bool, int]]) -> Continuations:
     columns = zip(*rows, strict=True) if rows else [()] * 3
     rouge, exact, prefix = (sum(column) / max(len(rows), 1) for column in columns)
     return Continuations(rouge, exact, prefix, len(rows))
+
+
+def measure(
+    workbench: Workbench, adapters: Sequence[State], uploads: Sequence[State] = ()
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """``evaluate`` as figures by name."""
+    found, written = evaluate(workbench, adapters, uploads)
+    return (
+        [
+            {
+                "heldout_loss": one.loss, "heldout_rouge": one.rouge, "nonmember_rouge": one.nonmember.rouge,
+                "nonmember_exact": one.nonmember.exact, "nonmember_prefix": one.nonmember.prefix,
+            }
+            for one in found
+        ],
+        [{"upload_nonmember_rouge": one.rouge} for one in written],
+    )  # fmt: skip
 
 
 def evaluate(

@@ -77,6 +77,11 @@ class Experiment(Section):
             raise ValueError(f"aggregation.ranks go up to {max(self.aggregation.ranks)}, lora.rank is {self.lora.rank}")
         return self
 
+    @property
+    def model_task(self) -> Literal["causal", "either"]:
+        """What the model must be: labelled texts can be read by a masked one too."""
+        return "either" if methods.kind(self.method) == "labelled" else "causal"
+
     @classmethod
     def load(cls, path: str | Path, set: Mapping[str, Any] | None = None) -> Self:
         """Read an experiment file.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from murmura import models
 from murmura.errors import ModelError
@@ -37,6 +37,7 @@ class Outline:
         base_bytes: what the frozen base takes in memory; 0 where all of it is trained, since the slot is the model.
         element_bytes: of one number of an activation.
         device: where it would run.
+        masked: whether it fills in masks.
     """
 
     tokenizer: Any
@@ -46,6 +47,7 @@ class Outline:
     base_bytes: int
     element_bytes: int
     device: str
+    masked: bool
 
     @property
     def trainable(self) -> int:
@@ -53,7 +55,7 @@ class Outline:
         return sum(tensor.numel() for tensor in self.state.values())
 
 
-def outline(model: ModelConfig, lora: LoraSpec) -> Outline:
+def outline(model: ModelConfig, lora: LoraSpec, wanted: Literal["causal", "either"]) -> Outline:
     """Build the model on torch's meta device, which has shapes and no numbers; fetches config and tokenizer at most.
 
     Raises:
@@ -63,20 +65,26 @@ def outline(model: ModelConfig, lora: LoraSpec) -> Outline:
     import torch
 
     config, tokenizer = _config_and_tokenizer(model.name)
-    skeleton = _skeleton(model.name, config)
+    masked = any(kind.endswith("ForMaskedLM") for kind in config.architectures or [])
+    if masked and wanted == "causal":
+        declared = ", ".join(config.architectures)
+        raise ModelError(f"is a masked language model ({declared}), not a causal one", where=model.name)
+    skeleton = _skeleton(model.name, config, masked)
     device = ("cuda" if torch.cuda.is_available() else "cpu") if model.device == "auto" else model.device
     automatic = "bfloat16" if device.startswith("cuda") else "float32"
     dtype = getattr(torch, automatic if model.dtype == "auto" else model.dtype)
     parameters = sum(p.numel() for p in skeleton.parameters())
     if model.trainable == "all":
-        return Outline(tokenizer, config, parameters, dict(skeleton.named_parameters()), 0, dtype.itemsize, device)
+        return Outline(
+            tokenizer, config, parameters, dict(skeleton.named_parameters()), 0, dtype.itemsize, device, masked
+        )
     state = {}
     for name in target_names(skeleton, lora.targets):
         wide_in, wide_out = in_out_features(skeleton.get_submodule(name), name)
         state[f"{PEFT_PREFIX}{name}.lora_A.weight"] = torch.empty(lora.rank, wide_in, device="meta")
         state[f"{PEFT_PREFIX}{name}.lora_B.weight"] = torch.empty(wide_out, lora.rank, device="meta")
     base = _base_bytes(skeleton, dtype, model.quantization)
-    return Outline(tokenizer, config, parameters, state, base, dtype.itemsize, device)
+    return Outline(tokenizer, config, parameters, state, base, dtype.itemsize, device, masked)
 
 
 def _config_and_tokenizer(name: str) -> tuple[Any, Any]:
@@ -101,18 +109,16 @@ def _config_and_tokenizer(name: str) -> tuple[Any, Any]:
         raise OutOfReachError(what, fix=f"'murmura models fetch {name}' gets the whole model.") from error
 
 
-def _skeleton(name: str, config: Any) -> Any:
+def _skeleton(name: str, config: Any, masked: bool) -> Any:
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-    declared = config.architectures or []
-    if any(kind.endswith("ForMaskedLM") for kind in declared):
-        raise ModelError(f"is a masked language model ({', '.join(declared)}), not a causal one", where=name)
+    kind: Any = AutoModelForMaskedLM if masked else AutoModelForCausalLM
     try:
         with torch.device("meta"), quiet():
-            return AutoModelForCausalLM.from_config(config)
+            return kind.from_config(config)
     except (ValueError, RuntimeError, NotImplementedError) as error:
-        raise ModelError(f"is no causal language model that can be built ({line(error)})", where=name) from error
+        raise ModelError(f"is no language model that can be built ({line(error)})", where=name) from error
 
 
 def _base_bytes(model: nn.Module, dtype: torch.dtype, quantization: str | None) -> int:

@@ -17,12 +17,13 @@ from murmura.aggregation.low_rank import modules
 from murmura.aggregation.rules import Rule
 from murmura.data.hub import is_hub_id
 from murmura.data.records import Instruction
-from murmura.data.templates import Template, template
+from murmura.data.templates import template
 from murmura.errors import DataError
 from murmura.experiment import footprint
 from murmura.experiment.config import Experiment
 from murmura.experiment.outline import Outline, OutOfReachError, outline
 from murmura.experiment.sites import Gathered, Population, fit, gather
+from murmura.experiment.task import Task, task
 from murmura.federation.fleet import draw
 from murmura.federation.folder import RunFolder
 from murmura.federation.ledger import Disclosure, Ledger
@@ -106,8 +107,8 @@ def plan(experiment: Experiment) -> Plan:
     unknown: list[str] = []
     model = _model(experiment, unknown)
     gathered = _gathered(experiment, method, stream / "data", unknown)
-    text = _template(experiment, model)
-    people = fit(gathered, experiment.data, text, model.tokenizer) if gathered and text and model else None
+    what = task(experiment, model.tokenizer, masked=model.masked) if model else None
+    people = fit(gathered, experiment.data, what.fitting) if gathered and what else None
     sizes = _sizes(gathered, people)
     names = list(sizes) if sizes else _expected_names(experiment, method)
     cohorts = _cohorts(experiment, names, stream)
@@ -127,7 +128,7 @@ def plan(experiment: Experiment) -> Plan:
         disk=footprint.disk(method, len(names), model.trainable * _FLOAT32) if model and names else None,
         guarantee=_guarantee(experiment, method, list(sizes.values())) if sizes else None,
         disclosure=_disclosure(experiment, method, sum(sizes.values()) if sizes else 1),
-        example=text.full(heldout[0]) if text and heldout else None,
+        example=_example(experiment, what, heldout[0]) if heldout else None,
         unknown=unknown,
         notes=_notes(experiment, gathered, people),
     )
@@ -138,7 +139,7 @@ def plan(experiment: Experiment) -> Plan:
 
 def _model(experiment: Experiment, unknown: list[str]) -> Outline | None:
     try:
-        return outline(experiment.model, experiment.lora)
+        return outline(experiment.model, experiment.lora, experiment.model_task)
     except OutOfReachError as error:
         unknown.append(f"The model: {error}")
         return None
@@ -151,7 +152,7 @@ def _gathered(experiment: Experiment, method: Method, stream: Stream, unknown: l
         return (stream / "stand-in").numpy().standard_normal((len(texts), _STAND_IN)).astype(np.float32)
 
     try:
-        return gather(experiment.data, stream, stand_in, pooled=method.pools)
+        return gather(experiment.data, stream, stand_in, kind=methods.kind(experiment.method), pooled=method.pools)
     except DataError as error:
         if error.where is None or not is_hub_id(error.where):
             raise
@@ -159,10 +160,12 @@ def _gathered(experiment: Experiment, method: Method, stream: Stream, unknown: l
         return None
 
 
-def _template(experiment: Experiment, model: Outline | None) -> Template | None:
-    if model is None and experiment.data.template == "chat":
-        return None
-    return template(experiment.data.template, model.tokenizer if model else None)
+def _example(experiment: Experiment, what: Task | None, record: Any) -> str | None:
+    """A record as the model would see it; of the model's own chat template nothing is known without the model."""
+    name = experiment.data.template
+    if what is None and methods.kind(experiment.method) == "instruction" and name != "chat":
+        return template(name).full(record)
+    return what.example(record) if what else None
 
 
 def _sizes(gathered: Gathered | None, people: Population | None) -> dict[str, int] | None:
@@ -258,6 +261,8 @@ def _tokens_measuring(
     """Most tokens written to measure one round: every answer as long as its reference, attacks on the longest ones."""
     if people is None or model is None or cohort is None:
         return None
+    if methods.kind(experiment.method) != "instruction":
+        return 0
     config = experiment.evaluation
     heldout = sum(_lengths(people.heldout[: config.sample], model.tokenizer))
     nonmembers = sum(_lengths(people.nonmembers[: config.sample], model.tokenizer))
@@ -288,7 +293,9 @@ def _disclosure(experiment: Experiment, method: Method, records: int) -> list[Di
     ledger = Ledger()
     if method.pools:
         ledger.pooled(records, 0)
-    measuring = ["assess"] * method.keeps_adapters + ["memorise"] * experiment.evaluation.memorisation
+    measuring = ["assess"] * method.keeps_adapters + ["memorise"] * (
+        experiment.evaluation.memorisation and methods.kind(experiment.method) == "instruction"
+    )
     declared = [
         Disclosure(verb, name, r.kind, r.what, r.protection, r.note.format(config=method.config))
         for verb in [*method.verbs(), *measuring]

@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import quote
 
 from murmura import methods, models
-from murmura.data.templates import template
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
 from murmura.experiment.footprint import disk
 from murmura.experiment.sites import Population, populate
+from murmura.experiment.task import options, task
 from murmura.federation.checkpoint import latest
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.engines.loopback import LoopbackEngine
@@ -59,15 +59,16 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
     checkpoint = _checkpoint(folder, experiment) if resume else None
     method = methods.build(experiment.method, experiment.aggregation)
     loaded = models.load(
-        experiment.model.name, "causal", experiment.model.dtype, experiment.model.device, experiment.model.quantization
-    )
-    text = template(experiment.data.template, loaded.tokenizer)
-    people = populate(experiment.data, text, loaded.tokenizer, stream / "data", pooled=method.pools)
+        experiment.model.name, experiment.model_task, experiment.model.dtype, experiment.model.device,
+        experiment.model.quantization,
+    )  # fmt: skip
     bank = Bank(loaded.model, experiment.lora if experiment.model.trainable == "adapter" else None)
+    what = task(experiment, loaded.tokenizer, masked=not bank.head.is_decoder)
+    people = populate(experiment.data, what.fitting, stream / "data", kind=what.kind, pooled=method.pools)
     workbench = Workbench(
-        bank, loaded.tokenizer, text, experiment.training, max_length=experiment.data.max_length,
-        heldout=people.heldout, nonmembers=people.nonmembers, sample=experiment.evaluation.sample,
-        slots=experiment.run.slots, decode_rows=experiment.run.decode_rows,
+        bank, loaded.tokenizer, what.template, experiment.training, max_length=experiment.data.max_length,
+        sample=experiment.evaluation.sample, slots=experiment.run.slots, decode_rows=experiment.run.decode_rows,
+        **options(experiment, what, people, stream / "data" / "validation"),
     )  # fmt: skip
     ledger = Ledger(MEASURING)
     engine = _ENGINES[experiment.run.engine](people.sites, method, workbench, stream)

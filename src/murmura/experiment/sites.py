@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from murmura.data.config import DataConfig
-from murmura.data.encoding import encode_all
 from murmura.data.loading import Loaded, load_records, load_sites
 from murmura.data.partition import partition
-from murmura.data.records import Instruction
+from murmura.data.records import KINDS, Record, text_of
 from murmura.data.selection import few_shot, kmeans
-from murmura.data.templates import Template
 from murmura.errors import DataError
 from murmura.federation.cohort import Site
 from murmura.progress import say
@@ -24,9 +22,27 @@ from murmura.streams import Stream
 
 _NAMED = 5  # sites named in a message
 
-Records = list[Instruction]
+Records = list[Any]
+"""Of one kind: Instruction, Labelled or Document."""
+Kind = Literal["instruction", "labelled", "document"]
 Embed = Callable[[Sequence[str]], np.ndarray]
 """Texts to vectors [n, d], float32."""
+
+
+class Fitted(Protocol):
+    """Which of some records a model can take: indices of those, how many were shortened, how many do not fit."""
+
+    @property
+    def kept(self) -> Sequence[int]: ...
+
+    @property
+    def truncated(self) -> int: ...
+
+    @property
+    def dropped(self) -> int: ...
+
+
+Fit = Callable[[Sequence[Any]], Fitted]
 
 
 @dataclass(frozen=True)
@@ -64,36 +80,39 @@ class Population:
     bad: int
 
 
-def populate(data: DataConfig, template: Template, tokenizer: Any, stream: Stream, *, pooled: bool) -> Population:
+def populate(data: DataConfig, fitting: Fit, stream: Stream, *, kind: Kind, pooled: bool) -> Population:
     """Load, select, share out and check all records.
 
     Args:
+        fitting: which records the model can take.
+        kind: of the records.
         pooled: bring all records together in one site, as the centralised baseline does.
 
     Raises:
         DataError: a record is bad (and ``skip_bad`` off), or no site or no held-out record is left.
     """
-    return fit(gather(data, stream, Encoder(data.encoder).encode, pooled=pooled), data, template, tokenizer)
+    return fit(gather(data, stream, Encoder(data.encoder).encode, kind=kind, pooled=pooled), data, fitting)
 
 
-def gather(data: DataConfig, stream: Stream, embed: Embed, *, pooled: bool) -> Gathered:
+def gather(data: DataConfig, stream: Stream, embed: Embed, *, kind: Kind, pooled: bool) -> Gathered:
     """Load, select and share out all records.
 
     Args:
+        kind: as ``populate``.
         embed: texts to vectors, for what is chosen or shared out by clusters; not called where nothing is.
         pooled: as ``populate``.
 
     Raises:
         DataError: as ``populate``, but for what does not fit.
     """
-    gathered = _load(data, stream, embed)
+    gathered = _load(data, stream, embed, KINDS[kind])
     if not pooled:
         return gathered
     everything = [record for records in gathered.groups.values() for record in records]
     return Gathered({"pooled": everything}, gathered.heldout, gathered.nonmembers, gathered.bad)
 
 
-def fit(gathered: Gathered, data: DataConfig, template: Template, tokenizer: Any) -> Population:
+def fit(gathered: Gathered, data: DataConfig, fitting: Fit) -> Population:
     """Leave out what does not fit ``data.max_length`` tokens, and say so.
 
     Raises:
@@ -101,9 +120,9 @@ def fit(gathered: Gathered, data: DataConfig, template: Template, tokenizer: Any
     """
     sites, reports = [], []
     for name, records in gathered.groups.items():
-        found = encode_all(records, template, tokenizer, data.max_length)
-        reports.append(SiteReport(name, len(records), len(found.items), found.truncated, found.dropped))
-        if found.items:
+        found = fitting(records)
+        reports.append(SiteReport(name, len(records), len(found.kept), found.truncated, found.dropped))
+        if found.kept:
             sites.append(Site(name, [records[i] for i in found.kept]))
         else:
             say(f"site {name} has no record that fits {data.max_length} tokens; it is left out")
@@ -111,19 +130,19 @@ def fit(gathered: Gathered, data: DataConfig, template: Template, tokenizer: Any
         raise DataError(
             "no site has a usable record", where=data.train, fix="Raise data.max_length, or look at the data."
         )
-    usable = encode_all(gathered.heldout, template, tokenizer, data.max_length).kept
+    usable = fitting(gathered.heldout).kept
     if not usable:
         raise DataError("no held-out record fits", where=data.heldout or data.train, fix="Raise data.max_length.")
     short = sum(r.dropped for r in reports)
     if short:
         say(f"{short} records do not fit {data.max_length} tokens and are not used")
-    others = encode_all(gathered.nonmembers, template, tokenizer, data.max_length).kept
+    others = fitting(gathered.nonmembers).kept
     heldout, nonmembers = [gathered.heldout[i] for i in usable], [gathered.nonmembers[i] for i in others]
     return Population(sites, reports, heldout, nonmembers, gathered.bad)
 
 
-def _load(data: DataConfig, stream: Stream, embed: Embed) -> Gathered:
-    options: dict[str, Any] = {"fields": data.fields, "skip_bad": data.skip_bad}
+def _load(data: DataConfig, stream: Stream, embed: Embed, kind: type[Record]) -> Gathered:
+    options: dict[str, Any] = {"kind": kind, "fields": data.fields, "skip_bad": data.skip_bad}
     bad = 0
     if data.sites.by == "file":
         loaded = load_sites(data.train, **options)
@@ -180,7 +199,7 @@ def _hold_out(data: DataConfig, groups: dict[str, Records], stream: Stream) -> t
 
 
 def _share_out(
-    data: DataConfig, source: Loaded[Instruction], stream: Stream, embed: Embed
+    data: DataConfig, source: Loaded[Any], stream: Stream, embed: Embed
 ) -> tuple[dict[str, Records], Records]:
     """One file: hold out, choose few, and partition what is left."""
     records, labels = source.records, source.sites
@@ -192,7 +211,7 @@ def _share_out(
     sites, scheme = data.sites, data.sites.scheme
     clusters: Any = None
     if data.few_shot or (scheme != "iid" and labels is None):
-        vectors = embed([f"{r.instruction} {r.input}".strip() for r in rest])
+        vectors = embed([text_of(r) for r in rest])
         wanted = data.few_shot.clusters if data.few_shot else sites.clusters
         clusters = kmeans(vectors, min(wanted, len(rest)), (stream / "clusters").integer())
     groups = clusters if labels is None else np.array([labels[i] for i in order])

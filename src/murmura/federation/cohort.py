@@ -8,7 +8,6 @@ from typing import Any
 
 from murmura.aggregation.rules import Mean, Rule
 from murmura.data.encoding import Encoded
-from murmura.data.records import Instruction
 from murmura.errors import RunError
 from murmura.federation.messages import Ask, Payload, Reply
 from murmura.progress import phase
@@ -24,12 +23,12 @@ class Site:
 
     Args:
         name: unique in the federation.
-        records: its private records, all of which fit the model.
+        records: its private records, of one kind, all of which fit the model.
         store: what it keeps to itself between rounds; a payload, saved with the checkpoint.
     """
 
     name: str
-    records: list[Instruction]
+    records: list[Any]
     store: Payload = field(default_factory=dict)
 
     @property
@@ -97,7 +96,7 @@ class Cohort:
         return [self.rule.upload(state, self.round) for state in trained]
 
     def train(
-        self, shards: Sequence[Sequence[Encoded]], starts: Sequence[State], lr: float, purpose: str, **options: Any
+        self, shards: Sequence[Sequence[Any]], starts: Sequence[State], lr: float, purpose: str, **options: Any
     ) -> list[Trained]:
         """Local training of all sites together; see ``murmura.training.loop.train``.
 

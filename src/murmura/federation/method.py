@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from murmura.aggregation.rules import Mean, Rule
 from murmura.audit.memorisation import attack
 from murmura.errors import UndeclaredReleaseError, nearest
-from murmura.evaluation.heldout import evaluate
+from murmura.evaluation.measure import measure
 from murmura.federation.ledger import Metric, Release
 from murmura.federation.messages import Ask, Reply
 
@@ -174,13 +174,7 @@ class Method(ABC):
             fields[site.name] |= {f"{prefix}{name}": value for name, value in asdict(figures).items()}
         return [Reply(name, figures) for name, figures in fields.items()]
 
-    @verb(
-        releases={
-            "heldout_loss": Metric("loss of the site's personal adapter on the public held-out set"),
-            "heldout_rouge": Metric("ROUGE-L of the site's personal adapter on the public held-out set"),
-            "nonmember": Metric("memorisation figures on public records that no site trains on"),
-        }
-    )
+    @verb(releases={"figures": Metric("what the report shows of the site's personal adapter, on the public records")})
     def assess(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Evaluate each site's personal adapter on the public held-out records.
 
@@ -188,8 +182,5 @@ class Method(ABC):
         """
         sent = cohort.given(ask, "adapter", default=lambda site: None)
         adapters = [cohort.whole(site, adapter) for site, adapter in zip(cohort.sites, sent, strict=True)]
-        found, _ = evaluate(cohort.workbench, adapters)
-        return cohort.reply(
-            heldout_loss=[f.loss for f in found], heldout_rouge=[f.rouge for f in found],
-            nonmember=[[f.nonmember.rouge, f.nonmember.exact, f.nonmember.prefix] for f in found],
-        )  # fmt: skip
+        figures, _ = measure(cohort.workbench, adapters)
+        return cohort.reply(figures=figures)

@@ -9,13 +9,11 @@ from typing import Any
 
 from murmura.errors import RunError
 from murmura.evaluation.config import EvaluationConfig
-from murmura.evaluation.heldout import evaluate
+from murmura.evaluation.measure import Figures, can_be_attacked, measure
 from murmura.federation.fleet import Fleet
 from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.workbench import Workbench
-
-Figures = dict[str, float | None]
 
 
 class Monitor:
@@ -64,18 +62,19 @@ class Monitor:
         Raises:
             RunError: the held-out loss is not finite.
         """
-        uploads = {} if personal or not self.config.memorisation else self._uploads
+        attacks = self.config.memorisation and can_be_attacked(self.workbench)
+        uploads = self._uploads if attacks and not personal else {}
         figures = self._personal_utility(fleet, personal, common or {}) if personal else self._utility(adapter, uploads)
-        loss = figures["heldout_loss"]
+        loss = figures.get("heldout_loss")
         if loss is not None and not math.isfinite(loss):
             raise RunError(
                 "the held-out loss is not a finite number", where=f"round {fleet.round}", fix="Lower training.lr."
             )
-        if self.config.memorisation:
+        if attacks:
             members = _spread(personal or fleet.sites, self.config.sample, (self.stream / "members").python())
             attacked = common or {} if personal else {"adapter": adapter}
             figures |= self._attack(fleet, members, attacked, uploads)
-            figures["leakage"] = _minus(figures["member_rouge"], figures["nonmember_rouge"])
+            figures["leakage"] = _minus(figures["member_rouge"], figures.get("nonmember_rouge"))
             if uploads:
                 reference = figures["upload_nonmember_rouge"]
                 figures["upload_leakage"] = _minus(figures["upload_member_rouge"], reference)
@@ -83,21 +82,11 @@ class Monitor:
 
     def _utility(self, adapter: State, uploads: Mapping[str, State]) -> Figures:
         """The global adapter's figures, and how single uploads continue non-members, to compare their leakage with."""
-        [found], written = evaluate(self.workbench, [adapter], list(uploads.values()))
-        figures: Figures = {
-            "heldout_loss": found.loss, "heldout_rouge": found.rouge, "nonmember_rouge": found.nonmember.rouge,
-            "nonmember_exact": found.nonmember.exact, "nonmember_prefix": found.nonmember.prefix,
-        }  # fmt: skip
-        return figures | ({"upload_nonmember_rouge": _mean([w.rouge for w in written])} if uploads else {})
+        [figures], others = measure(self.workbench, [adapter], list(uploads.values()))
+        return figures | _means(others)
 
     def _personal_utility(self, fleet: Fleet, sites: Sequence[str], common: Mapping[str, State]) -> Figures:
-        replies = list(fleet.ask("assess", sites, None, **common))
-        other = [_mean([reply["nonmember"][i] for reply in replies]) for i in range(3)]
-        return {
-            "heldout_loss": _mean([reply["heldout_loss"] for reply in replies]),
-            "heldout_rouge": _mean([reply["heldout_rouge"] for reply in replies]),
-            "nonmember_rouge": other[0], "nonmember_exact": other[1], "nonmember_prefix": other[2],
-        }  # fmt: skip
+        return _means([reply["figures"] for reply in fleet.ask("assess", sites, None, **common)])
 
     def _attack(
         self, fleet: Fleet, counts: Mapping[str, int], attacked: Mapping[str, State], uploads: Mapping[str, State]
@@ -124,6 +113,12 @@ def _spread(sites: Sequence[str], total: int, rng: Random) -> dict[str, int]:
     chosen = set(rng.sample(list(sites), more))
     counts = {site: each + (site in chosen) for site in sites}
     return {site: count for site, count in counts.items() if count}
+
+
+def _means(figures: Sequence[Figures]) -> Figures:
+    """The mean of every figure that is a number; nobody's is None."""
+    names = dict.fromkeys(name for one in figures for name, value in one.items() if not isinstance(value, list))
+    return {name: _mean([one[name] for one in figures if one[name] is not None]) for name in names}
 
 
 def _mean(values: Sequence[float], weights: Sequence[float] | None = None) -> float | None:

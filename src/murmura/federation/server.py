@@ -19,7 +19,7 @@ from murmura.workbench import Workbench
 
 _STORE = "store."
 _STARTED = "started"  # in the store: the sites that have adapters of their own
-_SHOWN = ("train_loss", "heldout_loss", "heldout_rouge", "leakage")
+_SHOWN = ("train_loss", "heldout_loss", "heldout_rouge", "accuracy", "pseudo_accuracy", "leakage")
 
 
 class Server:
@@ -74,6 +74,10 @@ class Server:
         """Note a site's training loss; the report shows the round's mean."""
         if loss is not None:
             self._losses.append(loss)
+
+    def note(self, name: str, value: float) -> None:
+        """Note a figure of the round, shown in the report."""
+        self._noted[name] = value
 
     def note_privacy(self, figures: Mapping[str, Any]) -> None:
         """Note what is guaranteed after this round; see ``murmura.privacy.ledger``."""
@@ -134,6 +138,7 @@ class Server:
         self._fleet.events = []
         self._counted: dict[str, int] = {}
         self._losses: list[float] = []
+        self._noted: dict[str, float] = {}
         self._traffic = self._fleet.ledger.traffic()
         self._phases = collect_phases()
         self._start = time.perf_counter()
@@ -149,6 +154,7 @@ class Server:
         row = {
             "round": round,
             **figures,
+            **self._noted,
             "train_loss": sum(self._losses) / len(self._losses) if self._losses else None,
             "bytes_up": now.up - before.up,
             "bytes_down": now.down - before.down,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from murmura.config import Section
 from murmura.errors import ConfigError, nearest
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # name in [method] -> class in the folder's method.py, class in its config.py
 METHODS = {
+    "lpfl": ("LPFL", "LPFLConfig"),
     "dpfedavg": ("DPFedAvg", "DPFedAvgConfig"),
     "dpftrl": ("DPFTRL", "DPFTRLConfig"),
     "dplora": ("DPLoRA", "DPLoRAConfig"),
@@ -47,6 +48,12 @@ def section(name: Any, where: str | None = None) -> type[Section]:
         raise ConfigError(f"there is no method '{name}'", where=where, fix=nearest(str(name), METHODS))
     config: type[Section] = getattr(import_module(f"murmura.methods.{name}.config"), METHODS[name][1])
     return config
+
+
+def kind(config: Any) -> Literal["instruction", "labelled", "document"]:
+    """The kind of record that a method works with, by its options; instructions unless they say otherwise."""
+    found: Literal["instruction", "labelled", "document"] = getattr(type(config), "kind", "instruction")
+    return found
 
 
 def build(config: Any, aggregation: AggregationConfig | None = None) -> Method:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Task = Literal["causal", "masked"]
+Wanted = Literal["causal", "masked", "either"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["int8", "4bit"]
 
@@ -35,7 +36,7 @@ class Loaded:
 
 def load(
     name: str,
-    task: Task,
+    task: Wanted,
     dtype: Dtype = "auto",
     device: str = "auto",
     quantization: Quantization | None = None,
@@ -49,7 +50,7 @@ def load(
 
     Args:
         name: See `resolve`.
-        task: "causal" (predicts the next token) or "masked" (fills in a mask).
+        task: "causal" (predicts the next token), "masked" (fills in a mask), or whichever of both the model is.
         dtype: "auto" is bfloat16 on CUDA and float32 on a CPU.
         device: "auto" is "cuda" where there is one, else "cpu"; or any name that torch knows.
         quantization: "int8" or "4bit" (NF4) with bitsandbytes; ``dtype`` is then what it computes in.
@@ -66,7 +67,8 @@ def load(
     found = locate(name)
     try:
         with quiet():
-            model = _weights(found.folder, task, getattr(torch, kind), place, quantization)
+            kind_of_model = _task(found.folder, task)
+            model = _weights(found.folder, kind_of_model, getattr(torch, kind), place, quantization)
             tokenizer = AutoTokenizer.from_pretrained(found.folder)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"cannot be loaded as a {task} language model: {line(error)}", where=name) from error
@@ -74,21 +76,31 @@ def load(
         if tokenizer.eos_token is None:
             raise ModelError("the tokenizer has neither a pad nor an end-of-sequence token", where=name)
         tokenizer.pad_token = tokenizer.eos_token
-    if task == "causal" and model.generation_config.pad_token_id is None:
+    if kind_of_model == "causal" and model.generation_config.pad_token_id is None:
         model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.requires_grad_(False)
     return Loaded(model.eval(), tokenizer, name, found.source, found.base)
 
 
-def _weights(
-    folder: Path, task: Task, dtype: torch.dtype, device: torch.device, quantization: Quantization | None
-) -> PreTrainedModel:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+def _task(folder: Path, wanted: Wanted) -> Task:
+    """What the model is to be loaded as, by what its config says it is."""
+    from transformers import AutoConfig
 
     # transformers would load a masked model as a causal one too, with attention to both sides, and only warn.
     declared = AutoConfig.from_pretrained(folder).architectures or []
-    if task == "causal" and any(name.endswith("ForMaskedLM") for name in declared):
+    masked = any(name.endswith("ForMaskedLM") for name in declared)
+    if wanted == "causal" and masked:
         raise ValueError(f"it is a masked one ({', '.join(declared)})")
+    if wanted == "either":
+        return "masked" if masked else "causal"
+    return wanted
+
+
+def _weights(
+    folder: Path, task: Task, dtype: torch.dtype, device: torch.device, quantization: Quantization | None
+) -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
     auto: Any = AutoModelForCausalLM if task == "causal" else AutoModelForMaskedLM
     options: dict[str, Any] = {"dtype": dtype, "device_map": {"": device}, "output_loading_info": True}
     if quantization is not None:

@@ -74,12 +74,9 @@ class Head:
         rows = wanted.nonzero()[:, 0]
         chosen = targets[wanted]
         each = None if weights is None else weights[rows]
+        picked = self._picked(ids, mask, wanted)
         if not self.is_direct:
-            logits = self.model(input_ids=ids, attention_mask=mask).logits
-            picked = (logits[:, :-1] if self.is_decoder else logits)[wanted]
             return _cross_entropy(picked, chosen, each), rows
-        hidden = self.hidden(ids, mask)
-        picked = (hidden[:, :-1] if self.is_decoder else hidden)[wanted]
         if self.is_linear and not any(p.requires_grad for p in self.project.parameters()):  # type: ignore[union-attr]
             return _FrozenHeadLoss.apply(picked, self.project, chosen, each), rows
         return _cross_entropy(self.project(picked), chosen, each), rows  # type: ignore[misc]
@@ -102,21 +99,49 @@ class Head:
         """
         mask, wanted, _ = self._places(labels)
         rows = wanted.nonzero()[:, 0]
-        direct = self.is_direct
-        states = self.hidden(ids, mask) if direct else self.model(input_ids=ids, attention_mask=mask).logits
-        picked = (states[:, :-1] if self.is_decoder else states)[wanted]
+        picked = self._picked(ids, mask, wanted)
         energies = torch.empty(picked.shape[0], device=ids.device)
         for start in range(0, picked.shape[0], _CHUNK):
             part = slice(start, start + _CHUNK)
-            logits = self.project(picked[part]) if direct else picked[part]  # type: ignore[misc]
+            logits = self.project(picked[part]) if self.is_direct else picked[part]  # type: ignore[misc]
             energies[part] = -temperature * (logits.float() / temperature).logsumexp(-1)
         return energies, rows
+
+    def logits_at(
+        self, ids: torch.Tensor, labels: torch.Tensor, tokens: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits of a few tokens behind every labelled position: what a cloze question's answer is chosen by.
+
+        A linear head is multiplied in the columns asked for only; another one sees the labelled positions only.
+
+        Args:
+            ids: as in ``token_nll``.
+            labels: as in ``token_nll``; what a label is, beyond being one, does not matter.
+            tokens: int64 [V], the tokens asked for.
+
+        Returns:
+            float32 [n, V] logits, differentiable, and int64 [n] row of each.
+        """
+        mask, wanted, _ = self._places(labels)
+        rows = wanted.nonzero()[:, 0]
+        picked, head = self._picked(ids, mask, wanted), self.project
+        if not self.is_direct:
+            return picked[:, tokens].float(), rows
+        if not isinstance(head, nn.Linear):
+            return head(picked)[:, tokens].float(), rows  # type: ignore[misc]
+        bias = None if head.bias is None else head.bias[tokens]
+        return F.linear(picked, head.weight[tokens], bias).float(), rows
 
     def _places(self, labels: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
         """The attention mask, where a state predicts a labelled token, and the labels those places predict."""
         if self.is_decoder:
             return None, labels[:, 1:] >= 0, labels[:, 1:]
         return (labels != -1).long(), labels >= 0, labels
+
+    def _picked(self, ids: torch.Tensor, mask: torch.Tensor | None, wanted: torch.Tensor) -> torch.Tensor:
+        """What predicts at the places in question: hidden states, or logits where the way is not direct."""
+        found = self.hidden(ids, mask) if self.is_direct else self.model(input_ids=ids, attention_mask=mask).logits
+        return (found[:, :-1] if self.is_decoder else found)[wanted]
 
     def hidden(self, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Last hidden states [rows, length, d]."""

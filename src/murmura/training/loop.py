@@ -1,7 +1,8 @@
 """Local training of K sites at once.
 
 AdamW and SGD are element-wise, so the K rows of the bank's buffer train exactly as K separate runs do; only the forward
-and backward passes are shared. Where a step's gradient comes from is the business of ``step.py``, or of ``private.py``.
+and backward passes are shared. Where a step's gradient comes from is the business of ``step.py``, ``cloze.py`` or
+``private.py``.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import Any
 
 import torch
 
+from murmura.errors import PrivacyError
 from murmura.progress import bar
 from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.training.bank import Bank, Factor
-from murmura.training.batch import Sequenced
 from murmura.training.config import LocalTraining
 from murmura.training.private import Private, PrivateStep
-from murmura.training.step import Spent, Step
+from murmura.training.step import Spent, Step, StepFactory
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def batches(records: int, training: LocalTraining, stream: Stream) -> Iterator[l
 
 def train(
     bank: Bank,
-    shards: Sequence[Sequence[Sequenced]],
+    shards: Sequence[Sequence[Any]],
     starts: Sequence[State],
     training: LocalTraining,
     lr: float,
@@ -90,16 +91,17 @@ def train(
     frozen: Factor | None = None,
     privacy: Private | None = None,
     around: Callable[[Bank], AbstractContextManager[Any]] | None = None,
+    step: StepFactory = Step,
     description: str = "train",
 ) -> list[Trained]:
     """Train slot k on ``shards[k]`` from ``starts[k]``, all slots together.
 
-    A step's loss is, for each site, the mean token negative log-likelihood of its batch. A site with fewer steps than
-    others is read out at its own last step.
+    A step's loss is, for each site, the mean token negative log-likelihood of its batch, or what ``step`` says. A site
+    with fewer steps than others is read out at its own last step.
 
     Args:
         bank: its slots are overwritten.
-        shards: encoded records of each site; an empty shard comes back as it started.
+        shards: encoded records of each site, as ``step`` takes them; an empty shard comes back as it started.
         starts: where each site starts; ranks may be smaller than the bank's, and a residual is left out of the result.
         lr: learning rate of all steps of this round.
         streams: source of each site's batch order and dropout masks.
@@ -109,24 +111,29 @@ def train(
         frozen: the factor that does not train: no gradient, noise, decay, and no part in a norm.
         privacy: take batches, clipping and noise from plans, and not ``training.clip`` (see ``private.py``).
         around: what to do with the bank around a step's passes, such as to train through quantised weights.
+        step: makes what computes a step's gradients; ``partial(ClozeStep, cloze=…)`` for losses on labels.
 
     Raises:
         NonFiniteLoss: naming slot and step.
         ModelError: a factor is frozen where there is no adapter.
-        PrivacyError: a plan does not fit its site, or there is no adapter.
+        PrivacyError: a plan does not fit its site, there is no adapter, or losses are not those of tokens.
     """
     if bank.lora is None and len(starts) > 1:
         return _one_by_one(
             bank, shards, starts, training, lr, streams, corrections, weights, prox=prox, frozen=frozen,
-            privacy=privacy, around=around, description=description,
+            privacy=privacy, around=around, step=step, description=description,
         )  # fmt: skip
     bank.load(starts)
     inputs = bank, shards, training, streams, weights
     if privacy:
+        if step is not Step:
+            raise PrivacyError(
+                "record-level privacy is for losses on tokens only", fix="Train without it, or protect whole sites."
+            )
         source: Step = PrivateStep(*inputs, privacy=privacy, frozen=frozen)
         plans = [privacy.batches(slot, len(shard), training) for slot, shard in enumerate(shards)]
     else:
-        source = Step(*inputs)
+        source = step(*inputs)
         plans = [list(batches(len(shard), training, stream)) for shard, stream in zip(shards, streams, strict=True)]
     results = {slot: Trained(bank.read(slot), 0, 0, 0, None) for slot, plan in enumerate(plans) if not plan}
     tallies = [_Tally() for _ in shards]
@@ -136,14 +143,14 @@ def train(
         weight, gradient = bank.flat[:, columns], bank.grad[:, columns]
         anchor = weight.clone() if prox else None
         shift = _rows(bank, corrections)[:, columns] if corrections is not None else None
-        for step in range(max((len(plan) for plan in plans), default=0)):
-            chosen = {slot: plan[step] for slot, plan in enumerate(plans) if step < len(plan)}
+        for done in range(max((len(plan) for plan in plans), default=0)):
+            chosen = {slot: plan[done] for slot, plan in enumerate(plans) if done < len(plan)}
             bank.grad.zero_()
             with around(bank) if around else nullcontext():
-                losses, tokens = source.gradients(chosen, step)
+                losses, tokens = source.gradients(chosen, done)
             for slot, indices in chosen.items():
                 if not math.isfinite(losses[slot]):
-                    raise NonFiniteLoss(slot, step + 1)
+                    raise NonFiniteLoss(slot, done + 1)
                 tallies[slot].add(losses[slot], len(indices), tokens[slot])
             if anchor is not None:
                 gradient.add_(weight - anchor, alpha=prox)
@@ -152,9 +159,9 @@ def train(
             optimizer.step()
             if shift is not None:
                 weight.sub_(shift, alpha=lr)
-            for slot in (slot for slot in chosen if len(plans[slot]) == step + 1):
+            for slot in (slot for slot in chosen if len(plans[slot]) == done + 1):
                 if not torch.isfinite(weight[slot]).all():
-                    raise NonFiniteLoss(slot, step + 1)
+                    raise NonFiniteLoss(slot, done + 1)
                 results[slot] = tallies[slot].result(bank.read(slot), source.spent(slot))
             progress.advance(len(chosen))
     return [results[slot] for slot in range(len(shards))]
@@ -183,7 +190,7 @@ class _Tally:
 
 def _one_by_one(
     bank: Bank,
-    shards: Sequence[Sequence[Sequenced]],
+    shards: Sequence[Sequence[Any]],
     starts: Sequence[State],
     training: LocalTraining,
     lr: float,

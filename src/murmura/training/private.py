@@ -129,7 +129,7 @@ class PrivateStep(Step):
 
     def _sum_of_clipped(self, chosen: Chosen, step: int) -> tuple[list[float], list[int]]:
         """Clip the gradient of each record's mean token loss, and add it to its slot's."""
-        rows, device = self.rows(chosen), self.bank.device
+        rows, device = self.rows(chosen, step), self.bank.device
         factors, losses = self.factors(rows, rows.tokens), torch.zeros(len(self.shards), device=device)
         most = max(_GRADIENTS // (self.columns.stop - self.columns.start), 1)
         for group in micro_batches(rows.items, self.training.tokens_per_pass, most):

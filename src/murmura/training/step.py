@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,12 +38,18 @@ class Rows:
 
 
 class Step:
-    """One step's forward and backward passes, split so that memory is bounded."""
+    """One step's forward and backward passes, split so that memory is bounded.
+
+    Args:
+        shards: records of each slot, encoded: ``Sequenced``, unless a subclass takes others.
+        streams: of each slot.
+        weights: a factor on each record's loss; None: 1.
+    """
 
     def __init__(
         self,
         bank: Bank,
-        shards: Sequence[Sequence[Sequenced]],
+        shards: Sequence[Sequence[Any]],
         training: LocalTraining,
         streams: Sequence[Stream],
         weights: Sequence[Sequence[float]] | None,
@@ -51,12 +57,12 @@ class Step:
         self.bank, self.shards, self.training, self.streams, self.weights = bank, shards, training, streams, weights
 
     def gradients(self, chosen: Chosen, step: int) -> tuple[list[float], list[int]]:
-        """Add to ``bank.grad`` the gradient of each slot's mean token loss.
+        """Add to ``bank.grad`` the gradient of each slot's loss, the mean over what has a label.
 
         Returns:
             Each slot's loss, and how many tokens had one.
         """
-        rows = self.rows(chosen)
+        rows = self.rows(chosen, step)
         tokens = rows.of_slot(len(self.shards))
         factors = self.factors(rows, [tokens[slot] for slot in rows.slots.tolist()])
         losses = torch.zeros(len(self.shards), device=self.bank.device)
@@ -70,7 +76,7 @@ class Step:
         """What a privacy ledger has to record of a slot's steps; None where nothing is protected."""
         return None
 
-    def rows(self, chosen: Chosen) -> Rows:
+    def rows(self, chosen: Chosen, step: int) -> Rows:
         """The rows of a step, slot by slot."""
         pairs = [(slot, index) for slot, indices in chosen.items() for index in indices]
         items = [self.shards[slot][index] for slot, index in pairs]
@@ -94,19 +100,32 @@ class Step:
         ids, labels = collate([rows.items[i] for i in group], self.bank.device)
         self._seed_dropout(rows, group, step)
         with torch.autocast(self.bank.device.type, torch.bfloat16, enabled=self.training.precision == "bfloat16"):
-            nll, row = self.bank.head.token_nll(ids, labels, factors[group])
+            nll, row = self.nll(ids, labels, factors[group], rows, group)
         losses.index_add_(0, rows.slots[group].to(self.bank.device)[row], nll.detach())
         return nll
+
+    def nll(
+        self, ids: torch.Tensor, labels: torch.Tensor, factors: torch.Tensor, rows: Rows, group: list[int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Losses [n] of a padded batch, times the factor [rows] of each one's row, and that row."""
+        return self.bank.head.token_nll(ids, labels, factors)
+
+    def dropout_stream(self, rows: Rows, row: int, step: int) -> Stream:
+        """Where a row's dropout masks come from: from its own record, whatever shares its batch."""
+        return self.streams[int(rows.slots[row])] / "dropout" / step / rows.index[row]
 
     def _seed_dropout(self, rows: Rows, group: list[int], step: int) -> None:
         if self.bank.lora is None or not self.bank.lora.dropout:
             return
         self.bank.routing.lengths = [len(rows.items[i].ids) for i in group]
-        self.bank.routing.generators = [
-            (self.streams[slot] / "dropout" / step / rows.index[i]).torch(self.bank.device)
-            for i, slot in zip(group, rows.slots[group].tolist(), strict=True)
-        ]
+        self.bank.routing.generators = [self.dropout_stream(rows, i, step).torch(self.bank.device) for i in group]
 
     def _predicted(self, item: Sequenced) -> int:
         """Tokens of a record that have a loss: a decoder cannot predict the first one."""
         return sum(label >= 0 for label in (item.labels[1:] if self.bank.head.is_decoder else item.labels))
+
+
+StepFactory = Callable[
+    [Bank, Sequence[Sequence[Any]], LocalTraining, Sequence[Stream], Sequence[Sequence[float]] | None], Step
+]
+"""Makes a ``Step`` of the arguments of its constructor; ``train`` takes one."""

@@ -1,0 +1,286 @@
+"""Texts as cloze questions: patterns with a blank, and the words that may stand there (Schick & Schütze 2021, PET).
+
+Patterns and texts are tokenised apart and joined. So a pattern's ids are the same around every text, only the text is
+ever cut, and nothing merges across the border. A space before the text or the blank goes with what follows it, as
+byte-pair tokenizers have it: a blank after a space stands for " good".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from murmura.errors import ConfigError
+from murmura.progress import bar
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+TEXT, BLANK = "{text}", "{blank}"
+_HOLES = re.compile(f"({re.escape(TEXT)}|{re.escape(BLANK)})")
+_AT_ONCE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class ClozeItem:
+    """One text in one pattern.
+
+    Attributes:
+        ids: At most ``max_length``. A masked model's blank is the mask token. A causal model's is the last id, a
+            stand-in, which only makes the token before it one that predicts.
+        labels: -100 but at the blank, where any other number says "read here".
+        pattern: Index of the pattern.
+        truncated: The text was shortened.
+    """
+
+    ids: list[int]
+    labels: list[int]
+    pattern: int
+    truncated: bool
+
+
+class Cloze:
+    """Patterns and a verbaliser for one tokenizer: texts become items, logits at the blank become scores of labels.
+
+    Args:
+        patterns: Each has ``{text}`` once and ``{blank}`` once, as in ``"{text} All in all, it was {blank}."``.
+        verbaliser: The words that speak for each label, at least two labels.
+        tokenizer: The model's own.
+        max_length: Most ids of an item, special tokens and the causal stand-in included.
+        masked: For a masked model. For a causal one the blank must be the last thing in each pattern.
+        reduction: A label's score is the mean of its words' logits, as PET has it, or their sum, which is eq. 1 of
+            LP-FL to the letter.
+        several_tokens: A word of several tokens is refused, or counts with the average of its tokens' logits.
+
+    Attributes:
+        patterns: As they were given.
+        labels: Names, in the verbaliser's order.
+        words: For each label, the token ids of each word: one, or several where they are averaged.
+        tokens: All words' token ids, each once.
+        weights: Of shape [labels, tokens], so that ``logits[:, tokens] @ weights.T`` are the scores of the labels.
+
+    Raises:
+        ConfigError: A pattern without its holes, too long, or with the blank where the model cannot read it; a word
+            that is empty, unknown, of several tokens, named twice, or not the same tokens in all patterns; fewer than
+            two labels; no mask token for a masked model.
+    """
+
+    def __init__(
+        self,
+        patterns: Sequence[str],
+        verbaliser: Mapping[str, Sequence[str]],
+        tokenizer: PreTrainedTokenizerBase,
+        max_length: int,
+        masked: bool,
+        reduction: Literal["mean", "sum"] = "mean",
+        several_tokens: Literal["refuse", "average"] = "refuse",
+    ) -> None:
+        if not patterns:
+            raise ConfigError("there is no pattern to put a text into", fix=f'Give one: "{TEXT} It was {BLANK}".')
+        if masked and tokenizer.mask_token_id is None:
+            raise ConfigError("the tokenizer has no mask token", fix="Use a masked model with its own tokenizer.")
+        self.max_length = max_length
+        self._pieces = _Pieces(tokenizer)
+        parsed = [_Pattern.parse(number, pattern) for number, pattern in enumerate(patterns, 1)]
+        self.patterns, self.labels = tuple(patterns), tuple(verbaliser)
+        self.words = _words(verbaliser, self._pieces, parsed, average=several_tokens == "average")
+        self.tokens = list(dict.fromkeys(token for words in self.words for ids in words for token in ids))
+        self.weights = _weights(self.words, self.tokens, mean=reduction == "mean")
+        if masked:
+            self._frames = [pattern.around_mask(self._pieces, tokenizer.mask_token_id) for pattern in parsed]
+        else:
+            self._frames = [pattern.before_word(self._pieces, self.tokens[0]) for pattern in parsed]
+        for pattern, frame in zip(parsed, self._frames, strict=True):
+            if frame.length >= max_length:
+                raise ConfigError(
+                    f"{pattern.name} takes {frame.length} of {max_length} tokens and leaves none for a text",
+                    fix="Shorten it, or raise max_length.",
+                )
+
+    def encode(self, text: str) -> list[ClozeItem]:
+        """One item a pattern, in their order.
+
+        White space around the text is dropped. A text that does not fit loses tokens from its end; an empty one leaves
+        the pattern alone.
+        """
+        return self.encode_all([text])[0]
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[ClozeItem]]:
+        """``encode`` for many texts: the same items, in a fraction of the time."""
+        found: list[list[ClozeItem]] = []
+        kinds = {frame.spaced for frame in self._frames}
+        with bar("tokenising", len(texts)) as progress:
+            for first in range(0, len(texts), _AT_ONCE):
+                some = [text.strip() for text in texts[first : first + _AT_ONCE]]
+                ids = {spaced: self._pieces.ids(some, spaced=spaced) for spaced in kinds}
+                found += [
+                    [self._item(number, frame, ids[frame.spaced][k]) for number, frame in enumerate(self._frames)]
+                    for k in range(len(some))
+                ]
+                progress.advance(len(some))
+        return found
+
+    def _item(self, pattern: int, frame: _Frame, text: list[int]) -> ClozeItem:
+        room = self.max_length - frame.length
+        ids = [*frame.left, *text[:room], *frame.right]
+        labels = [-100] * len(ids)
+        labels[frame.blank] = self.tokens[0]
+        return ClozeItem(ids, labels, pattern, truncated=len(text) > room)
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """What a pattern puts around a text: ids to its left and right; ``spaced`` if a space stands before the text.
+
+    ``blank`` is the index of the blank, negative, from the end, where it follows the text.
+    """
+
+    left: list[int]
+    right: list[int]
+    spaced: bool
+    blank: int
+
+    @property
+    def length(self) -> int:
+        return len(self.left) + len(self.right)
+
+
+@dataclass(frozen=True)
+class _Pattern:
+    """A pattern taken apart: what stands before, between and after its two holes, without a space before a hole."""
+
+    name: str
+    before: str
+    between: str
+    after: str
+    text_first: bool
+    text_spaced: bool
+    blank_spaced: bool
+
+    @classmethod
+    def parse(cls, number: int, pattern: str) -> _Pattern:
+        name = f"pattern {number}, '{pattern}',"
+        for hole in (TEXT, BLANK):
+            if pattern.count(hole) != 1:
+                raise ConfigError(
+                    f"{name} has {hole} {pattern.count(hole)} times", fix=f"Write {TEXT} once and {BLANK} once."
+                )
+        before, first, between, _, after = _HOLES.split(pattern.strip())
+        spaced = before.endswith(" "), between.endswith(" ")
+        text_first = first == TEXT
+        return cls(
+            name, before.removesuffix(" "), between.removesuffix(" "), after, text_first,
+            text_spaced=spaced[not text_first], blank_spaced=spaced[text_first],
+        )  # fmt: skip
+
+    def around_mask(self, pieces: _Pieces, mask: int) -> _Frame:
+        before, between, after = pieces.ids([self.before, self.between, self.after])
+        before, after = pieces.opening + before, after + pieces.closing
+        if self.text_first:
+            return _Frame(before, [*between, mask, *after], self.text_spaced, blank=-len(after) - 1)
+        return _Frame([*before, mask, *between], after, self.text_spaced, blank=len(before))
+
+    def before_word(self, pieces: _Pieces, stand_in: int) -> _Frame:
+        if self.after or not self.text_first:
+            raise ConfigError(
+                f"{self.name} goes on after {BLANK}, and a causal model reads nothing that comes later",
+                fix=f'Let it end with {BLANK}: "{TEXT} All in all, it was {BLANK}".',
+            )
+        before, between = pieces.ids([self.before, self.between])
+        left = pieces.opening + before
+        if not left + between:
+            raise ConfigError(
+                f"{self.name} has nothing before {BLANK} when a text is empty, so no token predicts there",
+                fix=f'Write some words: "{TEXT} It was {BLANK}".',
+            )
+        return _Frame(left, [*between, stand_in], self.text_spaced, blank=-1)
+
+
+class _Pieces:
+    """A tokenizer of parts of a sequence, and what it puts around a whole one.
+
+    Attributes:
+        opening: Ids before a sequence, such as [CLS].
+        closing: Ids after it.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer, self._writes_space = tokenizer, False
+        [alone], [after] = self.ids(["a"]), self.ids(["a"], spaced=True)
+        # Llama 2's writes a space before whatever it is given; a space of ours would be a second one.
+        first = str(tokenizer.convert_ids_to_tokens(alone[0]))
+        self._writes_space = first.startswith("▁") and len(after) > len(alone)
+        whole = tokenizer("a")["input_ids"]
+        start = next(k for k in range(len(whole)) if whole[k : k + len(alone)] == alone)
+        self.opening, self.closing = whole[:start], whole[start + len(alone) :]
+
+    def ids(self, texts: Sequence[str], *, spaced: bool = False) -> list[list[int]]:
+        """Ids of each text, with a space before it if ``spaced``; none of an empty text."""
+        found: list[list[int]] = self.tokenizer(
+            [self._before(text, spaced) for text in texts],
+            add_special_tokens=False, return_attention_mask=False, verbose=False,
+        )["input_ids"]  # fmt: skip
+        return [ids if text else [] for ids, text in zip(found, texts, strict=True)]
+
+    def _before(self, text: str, spaced: bool) -> str:
+        text = f" {text}" if spaced else text
+        return text.removeprefix(" ") if self._writes_space else text
+
+    def shown(self, ids: Sequence[int]) -> str:
+        return " + ".join(repr(self.tokenizer.decode([token])) for token in ids)
+
+
+def _words(
+    verbaliser: Mapping[str, Sequence[str]], pieces: _Pieces, patterns: Sequence[_Pattern], *, average: bool
+) -> list[list[list[int]]]:
+    """Token ids of each label's words, as they stand in the patterns."""
+    if len(verbaliser) < 2:
+        raise ConfigError(f"the verbaliser names {len(verbaliser)} labels", fix="Give words for each of two or more.")
+    owner: dict[tuple[int, ...], str] = {}
+    found: list[list[list[int]]] = []
+    for label, words in verbaliser.items():
+        if not words:
+            raise ConfigError(f"the label '{label}' has no words", fix="Give at least one that speaks for it.")
+        found.append([])
+        for word in words:
+            named = f"'{word}' of the label '{label}'"
+            ids = _word(word.strip(), named, pieces, patterns, average=average)
+            other = owner.setdefault(tuple(ids), named)
+            if other is not named:
+                raise ConfigError(f"{named} is the same word as {other}", fix="Remove one of them.")
+            found[-1].append(ids)
+    return found
+
+
+def _word(word: str, named: str, pieces: _Pieces, patterns: Sequence[_Pattern], *, average: bool) -> list[int]:
+    """Token ids of one word, which must be good ones and the same in all patterns."""
+    if not word:
+        raise ConfigError(f"{named} is empty", fix="Remove it.")
+    forms = {spaced: pieces.ids([word], spaced=spaced)[0] for spaced in {p.blank_spaced for p in patterns}}
+    if len({tuple(ids) for ids in forms.values()}) > 1:
+        raise ConfigError(
+            f"{named} is {pieces.shown(forms[True])} after a space and {pieces.shown(forms[False])} without one",
+            fix=f"Put a space before {BLANK} in all patterns, or in none.",
+        )
+    ids = next(iter(forms.values()))
+    if pieces.tokenizer.unk_token_id in ids:
+        raise ConfigError(f"{named} is not in the tokenizer's vocabulary", fix="Choose another word.")
+    if len(ids) > 1 and not average:
+        raise ConfigError(
+            f"{named} is not one token but {len(ids)}: {pieces.shown(ids)}",
+            fix='Choose words of one token, or set several_tokens = "average".',
+        )
+    return ids
+
+
+def _weights(words: Sequence[Sequence[Sequence[int]]], tokens: Sequence[int], *, mean: bool) -> list[list[float]]:
+    """How much each token counts for each label, [labels, tokens]."""
+    column = {token: k for k, token in enumerate(tokens)}
+    weights = [[0.0] * len(tokens) for _ in words]
+    for row, own in zip(weights, words, strict=True):
+        for ids in own:
+            for token in ids:
+                row[column[token]] += 1 / len(ids) / (len(own) if mean else 1)
+    return weights

@@ -1,0 +1,117 @@
+"""A classifier made of cloze questions: its answers, and how right and how sure they are on public records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from murmura.data.records import Labelled
+from murmura.evaluation.ensemble import ensemble, pattern_accuracies, soft_labels
+from murmura.generation.cloze import scores
+from murmura.progress import phase
+from murmura.training.adapter import State
+from murmura.workbench import Workbench
+
+BINS = 10  # of equal width, between probability 0 and 1
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """What a model's patterns are worth: a_P of each, and the accuracy of all together on the validation set (None
+    where there is none)."""
+
+    weights: list[float]
+    accuracy: float | None
+
+
+def pattern_scores(
+    workbench: Workbench, adapters: Sequence[State], texts: Sequence[str], description: str = "read"
+) -> np.ndarray:
+    """Scores of every label for text i by adapter i, float32 [texts, patterns, labels]."""
+    cloze = workbench.cloze
+    assert cloze is not None, "labelled records are read through cloze patterns"
+    items = [item for found in workbench.questions(texts) for item in found]
+    patterns, labels = len(items) // max(len(texts), 1), len(cloze.labels)
+    results = np.empty((len(texts), patterns, labels), dtype=np.float32)
+    with phase("score"):
+        for chosen in workbench.chunks(adapters):
+            slots = workbench.load([adapters[i] for i in chosen])
+            some = [items[i * patterns + p] for i in chosen for p in range(patterns)]
+            found = scores(
+                workbench.bank, some, [slot for slot in slots for _ in range(patterns)], cloze,
+                tokens_per_pass=2 * workbench.training.tokens_per_pass, description=description,
+            )  # fmt: skip
+            results[chosen] = found.numpy().reshape(len(chosen), patterns, labels)
+    return results
+
+
+def weigh(workbench: Workbench, adapter: State) -> Weighed:
+    """Pattern weights of a model, from the server's validation set (LP-FL, eq. 5), or the same for all without one."""
+    if workbench.weighed is not None and workbench.weighed[0] is adapter:
+        known: Weighed = workbench.weighed[1]
+        return known
+    workbench.weighed = (adapter, _weigh(workbench, adapter))
+    return workbench.weighed[1]
+
+
+def _weigh(workbench: Workbench, adapter: State) -> Weighed:
+    cloze, records = workbench.cloze, workbench.validation
+    assert cloze is not None
+    if not records:
+        return Weighed([1.0] * len(cloze.patterns), None)
+    found = pattern_scores(workbench, [adapter] * len(records), [r.text for r in records], "validation")
+    truth = _truth(records, cloze.labels)
+    weights = pattern_accuracies(found, truth) if workbench.weigh_patterns else np.ones(found.shape[1])
+    right = ensemble(found, weights).argmax(axis=1) == truth
+    return Weighed([float(w) for w in weights], float(right.mean()))
+
+
+def probabilities(
+    workbench: Workbench, adapter: State, texts: Sequence[str], weights: Sequence[float], description: str = "read"
+) -> np.ndarray:
+    """The distribution over labels that all patterns together give each text, float64 [texts, labels]."""
+    found = pattern_scores(workbench, [adapter] * len(texts), texts, description)
+    return soft_labels(ensemble(found, weights))
+
+
+def measure(
+    workbench: Workbench, adapters: Sequence[State], uploads: Sequence[State] = ()
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Accuracy, loss and calibration of each adapter on the held-out records; there is nothing to attack in uploads."""
+    assert workbench.cloze is not None
+    records: Sequence[Labelled] = workbench.heldout
+    truth = _truth(records, workbench.cloze.labels)
+    figures = []
+    with phase("evaluate"):
+        for adapter in adapters:
+            weighed = weigh(workbench, adapter)
+            found = probabilities(workbench, adapter, [r.text for r in records], weighed.weights, "held-out texts")
+            figures.append({"validation_accuracy": weighed.accuracy, **quality(found, truth)})
+    return figures, []
+
+
+def quality(probabilities: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+    """Figures of a classifier's distributions [n, labels] against the right labels, int [n].
+
+    ``heldout_loss`` is the mean of −log p(right label) in nats; ``calibration_error`` is Σ_b n_b/n·|accuracy − mean
+    confidence| over ten bins of the confidence, the probability of the likeliest label (Guo et al. 2017, ECE);
+    ``calibration`` has (mean confidence, accuracy, n) of each bin that is not empty.
+    """
+    sure, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == truth
+    bins = np.minimum((sure * BINS).astype(int), BINS - 1)
+    rows = [(float(sure[bins == b].mean()), float(right[bins == b].mean()), int((bins == b).sum())) for b in set(bins)]
+    picked = probabilities[np.arange(len(truth)), truth]
+    return {
+        "heldout_loss": float(-np.log(np.maximum(picked, np.finfo(float).tiny)).mean()),
+        "accuracy": float(right.mean()),
+        "calibration_error": sum(n * abs(hit - said) for said, hit, n in rows) / len(truth),
+        "calibration": sorted(rows),
+    }
+
+
+def _truth(records: Sequence[Labelled], labels: Sequence[str]) -> np.ndarray:
+    places = {label: place for place, label in enumerate(labels)}
+    return np.array([places[record.label] for record in records])

@@ -1,0 +1,128 @@
+"""How an experiment's kind of record meets its model: as instructions in a template, or as cloze questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from murmura import methods
+from murmura.data.cloze import Cloze
+from murmura.data.encoding import encode_all
+from murmura.data.records import Labelled
+from murmura.data.templates import Template, template
+from murmura.errors import DataError, nearest
+from murmura.experiment.config import Experiment
+from murmura.experiment.sites import Fit, Kind, Population
+from murmura.streams import Stream
+
+
+@dataclass(frozen=True)
+class Task:
+    """What stands around records, and which of them a model can take. One of template and cloze is there."""
+
+    kind: Kind
+    template: Template | None
+    cloze: Cloze | None
+    fitting: Fit
+
+    def example(self, record: Any) -> str:
+        """A record as the model sees it."""
+        if self.template is not None:
+            return self.template.full(record)
+        assert self.cloze is not None
+        return "\n".join(pattern.replace("{text}", record.text) for pattern in self.cloze.patterns)
+
+
+@dataclass(frozen=True)
+class Readable:
+    """Texts in cloze patterns: all of them fit, since a text that is too long is shortened."""
+
+    kept: Sequence[int]
+    truncated: int
+    dropped: int = 0
+
+
+def task(experiment: Experiment, tokenizer: Any, *, masked: bool) -> Task:
+    """The task of an experiment.
+
+    Raises:
+        ConfigError: patterns or words that the model cannot take, or a chat template that it does not have.
+    """
+    kind, data, method = methods.kind(experiment.method), experiment.data, experiment.method
+    if kind == "labelled":
+        options: Any = method
+        cloze = Cloze(
+            options.patterns, options.verbaliser, tokenizer, data.max_length, masked, options.reduction,
+            options.several_tokens,
+        )  # fmt: skip
+        return Task(kind, None, cloze, partial(_readable, cloze=cloze, where=data.train))
+    text = template(data.template, tokenizer)
+    fitting = partial(encode_all, template=text, tokenizer=tokenizer, max_length=data.max_length)
+    return Task(kind, text, None, fitting)
+
+
+def _readable(records: Sequence[Labelled], cloze: Cloze, where: str) -> Readable:
+    """All texts, and how many of them lose something in at least one pattern.
+
+    Raises:
+        DataError: a label that no word stands for.
+    """
+    for record in records:
+        if record.label and record.label not in cloze.labels:
+            raise DataError(
+                f"no words are given for the label '{record.label}'", where=where,
+                fix=f"Add it to method.verbaliser, or correct the records. {nearest(record.label, cloze.labels)}",
+            )  # fmt: skip
+    shortened = sum(any(i.truncated for i in items) for items in cloze.encode_all([r.text for r in records]))
+    return Readable(range(len(records)), shortened)
+
+
+def set_apart(people: Population, wanted: int | None, stream: Stream) -> tuple[list[Labelled], list[Labelled]]:
+    """The server's validation records, drawn from the held-out ones, and those that are left to measure on.
+
+    Args:
+        wanted: how many; half of them if None.
+
+    Raises:
+        DataError: too few of them, or a validation set of one label only.
+    """
+    count = len(people.heldout) // 2 if wanted is None else wanted
+    if not 0 < count < len(people.heldout):
+        raise DataError(
+            f"{count} of {len(people.heldout)} held-out records cannot be set apart for validation",
+            fix="Hold out more records (data.heldout_records), or lower method.validation_records.",
+        )
+    order = list(people.heldout)
+    stream.python().shuffle(order)
+    validation, rest = order[:count], order[count:]
+    labels = {record.label for record in validation}
+    if len(labels) == 1:
+        raise DataError(
+            f"all {count} validation records have the label '{labels.pop()}', and cannot tell good patterns from bad",
+            fix="Hold out more records, or raise method.validation_records.",
+        )
+    return validation, rest
+
+
+def options(experiment: Experiment, task: Task, people: Population, stream: Stream) -> Mapping[str, Any]:
+    """What a workbench is told of the task.
+
+    Raises:
+        DataError: a held-out record without a label, or as ``set_apart``.
+    """
+    if task.kind != "labelled":
+        return {"heldout": people.heldout, "nonmembers": people.nonmembers}
+    method: Any = experiment.method
+    if not all(record.label for record in people.heldout):
+        raise DataError(
+            "a held-out record has no label", where=experiment.data.heldout or experiment.data.train,
+            fix="Label it, or give held-out records of their own (data.heldout).",
+        )  # fmt: skip
+    validation: list[Labelled] = []
+    heldout = people.heldout
+    if method.validates:
+        validation, heldout = set_apart(people, method.validation_records, stream)
+    weigh = method.pattern_weights == "validation"
+    return {"cloze": task.cloze, "heldout": heldout, "validation": validation, "weigh_patterns": weigh}

@@ -1,0 +1,1 @@
+"""LP-FL (Jiang et al. 2023): few labels, cloze prompts, and soft labels for the texts that have none."""

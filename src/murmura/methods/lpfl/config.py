@@ -1,0 +1,165 @@
+"""Options of LP-FL and its baselines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from murmura.config import Section
+
+Select = Literal["random", "confidence", "balanced"]
+
+# Options that are about annotating, and do nothing where that is switched off.
+_OF_ANNOTATION = ("chunk", "gate", "force_complete", "temperature", "hard", "select", "threshold")
+# Those that say how much of a pool is annotated, or what of it, where that may be less than all.
+_OF_CHOICE = ("chunk", "gate", "select", "threshold")
+
+_SENTIMENT: dict[str, tuple[str, ...]] = {
+    "negative": ("bad", "terrible", "awful", "boring"),
+    "positive": ("good", "great", "excellent", "amazing"),
+}
+
+
+class LPFLConfig(Section):
+    """LP-FL (Jiang et al. 2023): cloze patterns turn a language model into a classifier, which sites train on few
+    labels; between rounds the global model labels a part of each site's unlabelled texts, softly. One site is the
+    paper's LP-CT; model.trainable = "all" gives FP-FL, and with one site FP-CT."""
+
+    kind: ClassVar[Literal["labelled"]] = "labelled"
+
+    name: Literal["lpfl"] = "lpfl"
+    patterns: tuple[str, ...] = ("{text} All in all, it was {blank}", "{text} In summary, it is {blank}")
+    """Texts with {text} and {blank} once each. A causal model needs the blank at the very end; a masked model takes it
+    anywhere. Only the text is ever shortened."""
+    verbaliser: dict[str, tuple[str, ...]] = Field(_SENTIMENT)
+    """Each label, as the records have it, and the words that stand for it at the blank; the default is for reviews."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """A label's score is the mean of its words' logits, or their sum (the paper's eq. 1), which is sharper by as many
+    times as a label has words."""
+    several_tokens: Literal["refuse", "average"] = "refuse"
+    """What becomes of a word that is not one token: an error, or the mean of its tokens' logits."""
+    sample_pattern: bool = False
+    """A training record goes through one pattern, drawn anew in each step, and not through all of them."""
+    rounds: int = Field(5, ge=1)
+    """Rounds of training and averaging; texts are annotated between them."""
+    labelled_share: float | None = Field(None, gt=0, le=1)
+    """So much of each site's records keeps its label, drawn at random; the others are its unlabelled pool."""
+    labelled_records: int | None = Field(None, ge=1)
+    """The same as a number of records of each site. If neither is given, records with an empty label are the pool."""
+    validation_records: int | None = Field(None, ge=2)
+    """So many of the held-out records, drawn at random, are the server's validation set, which gate and pattern weights
+    read; figures in the report are of the others. Half of them if not given."""
+    pattern_weights: Literal["validation", "uniform"] = "validation"
+    """A pattern's weight in the scores of all: its own accuracy on the validation set, or the same for each."""
+    annotate: bool = True
+    """false: training on the labelled records alone, which is the baseline."""
+    chunk: float | None = Field(None, gt=0, le=1)
+    """Share of a site's first pool that is annotated between two rounds; 1/(rounds − 1) if not given, which is a
+    quarter in 5 rounds."""
+    gate: float = Field(0.7, ge=0, lt=1)
+    """Nothing is annotated unless the global model's accuracy on the validation set is above this; 0 for no gate."""
+    force_complete: bool = True
+    """Before the last round all that is left is annotated, whatever gate, chunk and threshold say."""
+    temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """T of soft labels, softmax(s/T): above 1 they are less sure."""
+    hard: bool = False
+    """The likeliest label with probability 1 in place of a soft one."""
+    select: Select = "random"
+    """Which texts are annotated first: any; confidence: those whose likeliest label is most probable; balanced: those
+    too, but as many of each label as can be had."""
+    threshold: float | None = Field(None, gt=0, lt=1)
+    """A text waits while its likeliest label is less probable than this."""
+
+    @model_validator(mode="after")
+    def _patterns_and_words(self) -> LPFLConfig:
+        for problem in (*_bad_patterns(self.patterns), *_bad_words(self.verbaliser)):
+            raise ValueError(problem)
+        if self.sample_pattern and len(self.patterns) == 1:
+            raise ValueError("'sample_pattern' does nothing with one pattern; remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _sense(self) -> LPFLConfig:
+        if self.labelled_share is not None and self.labelled_records is not None:
+            raise ValueError("'labelled_share' and 'labelled_records' say the same thing twice; remove one of them")
+        if not self.validates and self.validation_records is not None:
+            raise ValueError(
+                "'validation_records' does nothing: neither a gate nor pattern weights read them; remove it"
+            )
+        if not self.annotate:
+            self._refuse_idle(_OF_ANNOTATION, "with annotate = false")
+            return self
+        if self.rounds == 1:
+            raise ValueError(
+                "texts are annotated between rounds, and there is one; set rounds = 2, or annotate = false"
+            )
+        if self._all_at_once:
+            self._refuse_idle(_OF_CHOICE, "in 2 rounds with force_complete, where all is annotated at once")
+        if self.hard and self.temperature != 1 and self.threshold is None and self.select == "random":
+            raise ValueError("'temperature' does nothing with hard labels; remove it")
+        if self.threshold is not None and self.threshold <= 1 / len(self.verbaliser):
+            raise ValueError(
+                f"the likeliest of {len(self.verbaliser)} labels is always as probable as 'threshold' = "
+                f"{self.threshold:g}; raise it, or remove it"
+            )
+        return self
+
+    def _refuse_idle(self, options: Iterable[str], where: str) -> None:
+        for option in options:
+            # A run folder's config.toml has every option written out, and must load again.
+            if getattr(self, option) != type(self).model_fields[option].default:
+                raise ValueError(f"'{option}' does nothing {where}; remove it")
+
+    @property
+    def _all_at_once(self) -> bool:
+        return self.events == 1 and self.force_complete
+
+    @property
+    def validates(self) -> bool:
+        """Whether the server needs a validation set."""
+        weighs = self.pattern_weights == "validation" and len(self.patterns) > 1
+        return weighs or (self.annotate and self.gate > 0 and not self._all_at_once)
+
+    @property
+    def events(self) -> int:
+        """How often texts are annotated in a run."""
+        return self.rounds - 1 if self.annotate else 0
+
+    @property
+    def share(self) -> float:
+        """Share of the first pool that an event annotates."""
+        return self.chunk if self.chunk is not None else 1 / max(self.rounds - 1, 1)
+
+
+def _bad_patterns(patterns: tuple[str, ...]) -> Iterator[str]:
+    """What is wrong with patterns, whatever the model."""
+    if not patterns:
+        yield "'patterns' has none; one is \"{text} All in all, it was {blank}\""
+    for pattern in patterns:
+        for part in ("{text}", "{blank}"):
+            if pattern.count(part) != 1:
+                yield f"pattern '{pattern}' has {part} {pattern.count(part)} times; write it once"
+    for pattern, count in Counter(patterns).items():
+        if count > 1:
+            yield f"pattern '{pattern}' is there twice; remove one of them"
+
+
+def _bad_words(verbaliser: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """What is wrong with a verbaliser, whatever the tokenizer."""
+    if len(verbaliser) < 2:
+        yield f"'verbaliser' names {len(verbaliser)} labels; a classifier needs two or more"
+    owner: dict[str, str] = {}
+    for label, words in verbaliser.items():
+        if not label.strip():
+            yield "'verbaliser' has words for an empty label, which is no label"
+        if not words:
+            yield f"'verbaliser' has no word for label '{label}'; give it one"
+        for word in map(str.strip, words):
+            if not word:
+                yield f"'verbaliser' has an empty word for label '{label}'; remove it"
+            if word in owner:
+                yield f"'verbaliser' has '{word}' for '{owner[word]}' and again for '{label}'; remove one of them"
+            owner[word] = label

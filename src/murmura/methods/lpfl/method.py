@@ -1,0 +1,195 @@
+"""LP-FL: cloze patterns make a classifier of a language model; sites train on few labels, and on those that the global
+model gives to their unlabelled texts between rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from murmura.errors import DataError
+from murmura.evaluation.ensemble import ensemble, soft_labels
+from murmura.evaluation.labelled import pattern_scores, weigh
+from murmura.federation.cohort import Cohort, Site
+from murmura.federation.fleet import Fleet
+from murmura.federation.ledger import Count, Metric, Weights
+from murmura.federation.messages import Ask, Reply
+from murmura.federation.method import Method, verb
+from murmura.federation.server import Server
+from murmura.methods.lpfl.annotation import Rule, Schedule, targets
+from murmura.methods.lpfl.config import LPFLConfig
+from murmura.training.adapter import State
+from murmura.training.cloze import ClozeRecord, ClozeStep
+
+_LABELLED, _POOL, _FIRST, _ANNOTATED = "labelled", "pool", "first_pool", "annotated"  # in a site's store
+
+
+class LPFL(Method):
+    """LP-FL (Jiang et al. 2023), and with ``annotate = false`` training on the labelled records alone."""
+
+    config: LPFLConfig
+
+    @property
+    def combines(self) -> bool:
+        return True
+
+    @property
+    def label(self) -> str:
+        c = self.config
+        if not c.annotate:
+            return "labelled only"
+        return "LP-FL" + ("" if c.select == "random" else f", {c.select}") + (", hard labels" if c.hard else "")
+
+    def verbs(self) -> list[str]:
+        return ["train", "annotate"] if self.config.annotate else ["train"]
+
+    def traffic(self, first: bool) -> tuple[float, float]:
+        return (2, 1) if self.config.annotate else (1, 1)  # the new global adapter goes down once more, to annotate
+
+    def shards(self, records: int, round: int) -> list[int]:
+        return [records] if self.config.annotate else [max(self._visible(records), 1)]
+
+    # ---- on the server -------------------------------------------------------------------------------------------
+
+    def lead(self, server: Server, fleet: Fleet) -> None:
+        schedule = Schedule(self.config.events, self.config.share, self.config.gate, self.config.force_complete)
+        for round in server.rounds(self.config.rounds):
+            replies = server.ask("train", fleet.sites, lr=server.lr(round))
+            server.combine(_contributions(server, replies))
+            weighed = weigh(server.workbench, server.adapter)
+            server.store["patterns"] = weighed.weights
+            if round <= schedule.events:
+                self._event(server, fleet, schedule, round, weighed.accuracy or 0.0, weighed.weights)
+
+    def _event(
+        self, server: Server, fleet: Fleet, schedule: Schedule, event: int, accuracy: float, weights: list[float]
+    ) -> None:
+        """Let every site annotate a part of its pool with the new global model."""
+        last = schedule.force_complete and event == schedule.events
+        if not last and not schedule.is_open(accuracy):
+            server.count({"annotation.closed_gate": 1})
+            return
+        asked = {"event": event, "accuracy": accuracy, "patterns": weights}
+        right = known = 0
+        for reply in server.ask("annotate", fleet.sites, **asked):
+            server.count({"annotation.texts": reply["annotated"], "annotation.left": reply["left"]})
+            if "right" in reply.fields:
+                right, known = right + reply["right"], known + reply["annotated"]
+        if known:
+            server.note("pseudo_accuracy", right / known)
+
+    # ---- at the sites --------------------------------------------------------------------------------------------
+
+    @verb(
+        releases={
+            "adapter": Weights("adapter tensors"), "examples": Count("labelled and annotated records"),
+            "loss": Metric("mean training loss"),
+        }
+    )  # fmt: skip
+    def train(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Train on labelled and annotated texts, all patterns of each, and send the adapter back."""
+        shards = [self._shard(cohort, site) for site in cohort.sites]
+        assert cohort.workbench.cloze is not None
+        step = partial(ClozeStep, cloze=cohort.workbench.cloze, sample_pattern=self.config.sample_pattern)
+        trained = cohort.train(shards, cohort.starts(ask), ask.shared["lr"], "private", step=step)
+        uploads = cohort.uploads([t.state for t in trained])
+        return cohort.reply(adapter=uploads, examples=[len(s) for s in shards], loss=[t.loss for t in trained])
+
+    @verb(
+        releases={
+            "annotated": Count("texts annotated now"), "left": Count("texts without a label that are left"),
+            "right": Metric("how many of them agree with a label that was hidden, in experiments that hide labels"),
+        }
+    )  # fmt: skip
+    def annotate(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Give a part of each site's pool the labels that the global model gives it; texts and labels stay here."""
+        schedule = Schedule(self.config.events, self.config.share, self.config.gate, self.config.force_complete)
+        rule = Rule(self.config.select, self.config.threshold)
+        adapters, replies = cohort.starts(ask), []
+        streams = cohort.streams("annotate")
+        for site, adapter, stream in zip(cohort.sites, adapters, streams, strict=True):
+            pool: list[int] = site.store[_POOL]
+            due = schedule.due(ask.shared["event"], ask.shared["accuracy"], site.store[_FIRST], len(pool))
+            if rule.reads_scores(due):
+                found = self._labels(cohort, adapter, [site.records[i].text for i in pool], ask)
+                chosen = rule.choose(due, len(pool), stream, soft_labels(found))
+                found = found[chosen]
+            else:
+                chosen = rule.choose(due, len(pool), stream)
+                found = self._labels(cohort, adapter, [site.records[pool[i]].text for i in chosen], ask)
+            replies.append(self._keep(cohort, site, chosen, found))
+        return replies
+
+    def _labels(self, cohort: Cohort, adapter: State, texts: list[str], ask: Ask) -> np.ndarray:
+        """Scores of all patterns together, float64 [texts, labels] (eq. 5)."""
+        found = pattern_scores(cohort.workbench, [adapter] * len(texts), texts, "annotate")
+        return ensemble(found, ask.shared["patterns"])
+
+    def _keep(self, cohort: Cohort, site: Site, chosen: list[int], scores: np.ndarray) -> Reply:
+        """Move chosen texts from the pool to the annotated ones."""
+        c, pool = self.config, site.store[_POOL]
+        given = targets(scores, c.temperature, hard=c.hard)
+        records = [pool[i] for i in chosen]
+        site.store[_ANNOTATED] += [[index, [float(p) for p in row]] for index, row in zip(records, given, strict=True)]
+        taken = set(chosen)
+        site.store[_POOL] = [index for place, index in enumerate(pool) if place not in taken]
+        fields: dict[str, Any] = {"annotated": len(chosen), "left": len(site.store[_POOL])}
+        assert cohort.workbench.cloze is not None
+        names, hidden = cohort.workbench.cloze.labels, [site.records[index].label for index in records]
+        if records and all(hidden):
+            said = [names[place] for place in scores.argmax(axis=1)]
+            fields["right"] = sum(one == other for one, other in zip(said, hidden, strict=True))
+        return Reply(site.name, fields)
+
+    def _shard(self, cohort: Cohort, site: Site) -> list[ClozeRecord]:
+        """What a site trains on now."""
+        if _LABELLED not in site.store:
+            self._begin(cohort, site)
+        bench = cohort.workbench
+        assert bench.cloze is not None
+        places = {label: k for k, label in enumerate(bench.cloze.labels)}
+        known: list[int] = site.store[_LABELLED]
+        rows = [(i, [float(k == places[site.records[i].label]) for k in range(len(places))]) for i in known]
+        rows += [(index, row) for index, row in site.store[_ANNOTATED]]
+        questions = bench.questions([site.records[i].text for i, _ in rows])
+        return [ClozeRecord(tuple(q), tuple(row)) for q, (_, row) in zip(questions, rows, strict=True)]
+
+    def _begin(self, cohort: Cohort, site: Site) -> None:
+        """Decide which records keep their label; all others are the pool.
+
+        Raises:
+            DataError: no record has a label, or none is without while there is something to annotate.
+        """
+        known = [i for i, record in enumerate(site.records) if record.label]
+        if self.config.labelled_share is not None or self.config.labelled_records is not None:
+            wanted = min(max(self._visible(site.size), 1), len(known))
+            known = sorted((cohort.stream / "labelled" / site.name).python().sample(known, wanted))
+        if not known:
+            raise DataError(
+                "no record has a label to begin with", where=f"site {site.name}",
+                fix="Label some of its records, or leave the site out.",
+            )  # fmt: skip
+        pool = sorted(set(range(site.size)) - set(known))
+        if self.config.annotate and not pool:
+            raise DataError(
+                "there is no unlabelled text to annotate", where=f"site {site.name}",
+                fix="Add texts with an empty label, hide labels with method.labelled_share, or set "
+                "method.annotate = false.",
+            )  # fmt: skip
+        site.store |= {_LABELLED: known, _POOL: pool, _FIRST: len(pool), _ANNOTATED: []}
+
+    def _visible(self, records: int) -> int:
+        """How many of a site's records keep their label."""
+        c = self.config
+        if c.labelled_records is not None:
+            return min(c.labelled_records, records)
+        return records if c.labelled_share is None else round(c.labelled_share * records)
+
+
+def _contributions(server: Server, replies: Iterator[Reply]) -> Iterator[tuple[State, float]]:
+    """Adapter and number of records of each reply, as it comes."""
+    for reply in replies:
+        server.note_loss(reply["loss"])
+        yield reply["adapter"], reply["examples"]

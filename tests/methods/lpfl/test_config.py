@@ -1,0 +1,123 @@
+"""Options of LP-FL: what a file may leave out, and what makes no sense is refused with what to change."""
+
+from __future__ import annotations
+
+import pytest
+
+from murmura.errors import ConfigError
+from murmura.methods.lpfl.config import LPFLConfig
+
+TWO = {"no": ["bad"], "yes": ["good"]}
+
+
+def config(**given):
+    return LPFLConfig.parse(given, "my.toml")
+
+
+def test_a_file_may_leave_out_everything():
+    default = config()
+    assert (default.rounds, default.events, default.share, default.gate) == (5, 4, 0.25, 0.7)
+    assert list(default.verbaliser) == ["negative", "positive"]  # the order of labels everywhere
+
+
+@pytest.mark.parametrize(
+    ("given", "events", "share"),
+    [
+        ({"rounds": 3}, 2, 1 / 2),
+        ({"rounds": 3, "chunk": 0.1}, 2, 0.1),
+        ({"rounds": 2}, 1, 1),
+        ({"annotate": False}, 0, 1 / 4),
+        ({"annotate": False, "rounds": 1}, 0, 1),
+    ],
+)
+def test_events_and_their_share(given, events, share):
+    assert (config(**given).events, config(**given).share) == (events, share)
+
+
+@pytest.mark.parametrize(
+    ("given", "validates"),
+    [
+        ({}, True),
+        ({"annotate": False}, True),
+        ({"annotate": False, "pattern_weights": "uniform"}, False),
+        ({"annotate": False, "patterns": ["{text} {blank}"]}, False),
+        ({"patterns": ["{text} {blank}"]}, True),
+        ({"pattern_weights": "uniform"}, True),
+        ({"pattern_weights": "uniform", "gate": 0}, False),
+        ({"pattern_weights": "uniform", "rounds": 2}, False),
+        ({"pattern_weights": "uniform", "rounds": 2, "force_complete": False}, True),
+    ],
+)
+def test_who_needs_a_validation_set(given, validates):
+    assert config(**given).validates is validates
+    if validates:
+        assert config(**given, validation_records=10).validation_records == 10
+        return
+    with pytest.raises(ConfigError, match="neither a gate nor pattern weights read them; remove it"):
+        config(**given, validation_records=10)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"annotate": False},
+        {"rounds": 2},
+        {"hard": True, "select": "balanced", "threshold": 0.9, "temperature": 2.0},
+        {"patterns": ["It was {blank}. {text}"], "verbaliser": {"1": ["bad"], "2": ["fair"], "3 ": ["good", "great"]}},
+        {"labelled_share": 1, "validation_records": 50, "chunk": 1},
+    ],
+)
+def test_what_a_run_folder_keeps_loads_again(given):
+    first = config(**given)
+    assert LPFLConfig.parse(first.model_dump(mode="json", exclude_none=True), "config.toml") == first
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"patterns": []}, "'patterns' has none; one is \"{text} All in all, it was {blank}\""),
+        ({"patterns": ["It was {blank}."]}, "pattern 'It was {blank}.' has {text} 0 times; write it once"),
+        ({"patterns": ["{text} or {text}? {blank}"]}, "has {text} 2 times; write it once"),
+        ({"patterns": ["{text}"]}, "has {blank} 0 times; write it once"),
+        ({"patterns": ["{text} {blank}"] * 2}, "pattern '{text} {blank}' is there twice; remove one of them"),
+        ({"patterns": ["{text} {blank}"], "sample_pattern": True}, "'sample_pattern' does nothing with one pattern"),
+        ({"verbaliser": {"yes": ["good"]}}, "'verbaliser' names 1 labels; a classifier needs two or more"),
+        ({"verbaliser": {**TWO, " ": ["fair"]}}, "'verbaliser' has words for an empty label"),
+        ({"verbaliser": {**TWO, "maybe": []}}, "'verbaliser' has no word for label 'maybe'; give it one"),
+        ({"verbaliser": {**TWO, "maybe": [" "]}}, "has an empty word for label 'maybe'; remove it"),
+        ({"verbaliser": {**TWO, "maybe": ["bad"]}}, "has 'bad' for 'no' and again for 'maybe'; remove one of them"),
+        ({"verbaliser": {"no": ["bad", "bad"], "yes": ["good"]}}, "has 'bad' for 'no' and again for 'no'"),
+        ({"verbaliser": {"no": "bad", "yes": "good"}}, "'verbaliser.no' = 'bad'"),
+        ({"labelled_share": 0}, "'labelled_share' = 0: Input should be greater than 0"),
+        ({"labelled_share": 1.5}, "'labelled_share' = 1.5: Input should be less than or equal to 1"),
+        ({"labelled_share": 0.1, "labelled_records": 5}, "say the same thing twice; remove one of them"),
+        ({"rounds": 1}, "and there is one; set rounds = 2, or annotate = false"),
+        ({"chunk": 0}, "'chunk' = 0"),
+        ({"gate": 1}, "'gate' = 1: Input should be less than 1"),
+        ({"temperature": 0}, "'temperature' = 0"),
+        ({"temperature": float("inf")}, "'temperature' = inf"),
+        (
+            {"threshold": 0.5},
+            "likeliest of 2 labels is always as probable as 'threshold' = 0.5; raise it, or remove it",
+        ),
+        ({"hard": True, "temperature": 2}, "'temperature' does nothing with hard labels; remove it"),
+        ({"annotate": False, "gate": 0.5}, "'gate' does nothing with annotate = false; remove it"),
+        ({"annotate": False, "select": "balanced"}, "'select' does nothing with annotate = false; remove it"),
+        ({"rounds": 2, "chunk": 0.5}, "'chunk' does nothing in 2 rounds with force_complete, where all is annotated"),
+        ({"rounds": 2, "threshold": 0.9}, "'threshold' does nothing in 2 rounds with force_complete"),
+        ({"select": "best"}, "'select' = 'best'"),
+        ({"verbalizer": TWO}, "unknown key 'verbalizer'. Did you mean 'verbaliser'?"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(given, message):
+    with pytest.raises(ConfigError) as error:
+        config(**given)
+    assert message in str(error.value)
+
+
+def test_a_threshold_is_for_as_many_labels_as_there_are():
+    three = {**TWO, "maybe": ["fair"]}
+    assert config(verbaliser=three, threshold=0.5).threshold == 0.5
+    with pytest.raises(ConfigError, match="likeliest of 3 labels"):
+        config(verbaliser=three, threshold=0.33)

@@ -1,0 +1,178 @@
+"""LP-FL: whole runs on a tiny model of each kind."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from murmura.aggregation.config import AggregationConfig
+from murmura.data.cloze import Cloze
+from murmura.data.records import Labelled
+from murmura.errors import DataError
+from murmura.evaluation.config import EvaluationConfig
+from murmura.federation.checkpoint import latest
+from murmura.federation.cohort import Site
+from murmura.federation.engines.local import LocalEngine
+from murmura.federation.engines.loopback import LoopbackEngine
+from murmura.federation.fleet import Fleet
+from murmura.federation.folder import RunFolder
+from murmura.federation.ledger import Ledger
+from murmura.federation.method import MEASURING
+from murmura.federation.monitor import Monitor
+from murmura.federation.server import Server
+from murmura.methods import build
+from murmura.methods.lpfl.config import LPFLConfig
+from murmura.streams import Stream
+from murmura.training.bank import Bank
+from murmura.training.config import LocalTraining, LoraSpec
+from murmura.workbench import Workbench
+from tests.methods.harness import furthest, same
+
+WORDS = {"bad": ("tired", "blood", "rash"), "good": ("clinic", "help", "please")}
+VERBALISER = {"bad": ("bad", "ill"), "good": ("good", "well")}
+
+
+def texts(count, seed):
+    """Records whose words tell their label."""
+    rng = random.Random(seed)
+    rows = []
+    for k in range(count):
+        label = ("bad", "good")[k % 2]
+        rows.append(Labelled(f"case {seed} {k} " + " ".join(rng.choices(WORDS[label], k=4)), label))
+    return rows
+
+
+def config(**options):
+    defaults = {
+        "rounds": 3, "labelled_records": 4, "verbaliser": VERBALISER,
+        "patterns": ("{text} it was {blank}", "{text} in short it is {blank}"),
+    }  # fmt: skip
+    if options.get("annotate", True):
+        defaults["gate"] = 0.0
+    return LPFLConfig(**defaults | options)
+
+
+class World:
+    def __init__(self, model, tokenizer, folder, options=None, *, engine=LocalEngine, sites=None, lora=True, rule=None):
+        settings = options or config()
+        method = build(settings, AggregationConfig(rule=rule or "mean"))
+        bank = Bank(model, LoraSpec(rank=4, alpha=8, targets=("default",)) if lora else None)
+        cloze = Cloze(
+            settings.patterns, settings.verbaliser, tokenizer, 48, masked=not bank.head.is_decoder,
+            several_tokens="average",
+        )  # fmt: skip
+        training = LocalTraining(lr=0.02, batch_size=4, epochs=2, schedule="constant")
+        self.bench = Workbench(
+            bank, tokenizer, None, training, max_length=48, cloze=cloze, heldout=texts(20, 90), validation=texts(10, 91)
+        )
+        self.sites = sites or [Site(f"site-{k}", texts(size, k)) for k, size in enumerate((16, 12))]
+        self.method, stream = method, Stream(0)
+        self.fleet = Fleet(engine(self.sites, method, self.bench, stream), method, Ledger(MEASURING), stream)
+        run = RunFolder(folder)
+        run.prepare(resume=False, overwrite=True, needed=0)
+        monitor = Monitor(self.bench, EvaluationConfig(), stream)
+        self.server = Server(self.bench, self.fleet, monitor, run, stream, bank.initial(stream / "adapter"))
+
+    def lead(self):
+        self.method.lead(self.server, self.fleet)
+        return self
+
+    @property
+    def rows(self):
+        return self.server.rows
+
+
+@pytest.fixture(params=["llama", "gpt2", "bert"])
+def model(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_it_learns_and_annotates_everything(model, tokenizer, tmp_path):
+    world = World(model, tokenizer, tmp_path).lead()
+    first, last = world.rows[0], world.rows[-1]
+    assert last["heldout_loss"] < first["heldout_loss"]
+    assert last["accuracy"] >= 0.9
+    assert last["train_loss"] < 0.7
+    for site in world.sites:
+        assert site.store["pool"] == []
+        assert sorted([*site.store["labelled"], *(i for i, _ in site.store["annotated"])]) == list(range(site.size))
+        assert all(abs(sum(row) - 1) < 1e-9 for _, row in site.store["annotated"])
+    assert [row["counts"].get("annotation.texts") for row in world.rows] == [None, 6 + 4, 6 + 4, None]
+    assert 0.5 <= world.rows[2]["pseudo_accuracy"] <= 1
+    assert last["calibration"] and sum(n for _, _, n in last["calibration"]) == 20
+    assert "member_rouge" not in last  # there is no response to complete
+
+
+def test_more_of_the_pool_is_used_than_by_labels_alone(llama, tokenizer, tmp_path):
+    world = World(llama, tokenizer, tmp_path, config(annotate=False)).lead()
+    assert all(site.store["annotated"] == [] and len(site.store["pool"]) == site.size - 4 for site in world.sites)
+    assert all("pseudo_accuracy" not in row for row in world.rows)
+    assert world.method.verbs() == ["train"]
+
+
+def test_a_closed_gate_annotates_nothing_until_the_last_event(llama, tokenizer, tmp_path):
+    options = config(gate=0.99, rounds=4)
+    world = World(llama, tokenizer, tmp_path, options)
+    turned = {"bad": "good", "good": "bad"}  # no model that learns gets over the gate
+    world.bench.validation = [Labelled(r.text, turned[r.label]) for r in world.bench.validation]
+    world.lead()
+    counts = [row["counts"] for row in world.rows]
+    assert [c.get("annotation.closed_gate") for c in counts] == [None, 1, 1, None, None]
+    assert counts[3]["annotation.left"] == 0
+
+
+@pytest.mark.parametrize("options", [{"select": "confidence"}, {"select": "balanced"}, {"hard": True}])
+def test_other_ways_to_annotate(llama, tokenizer, tmp_path, options):
+    world = World(llama, tokenizer, tmp_path, config(**options)).lead()
+    rows = [row for site in world.sites for _, row in site.store["annotated"]]
+    assert len(rows) == 12 + 8
+    assert all(set(row) == {0.0, 1.0} for row in rows) == ("hard" in options)
+
+
+def test_the_wire_changes_nothing(llama, tokenizer, tmp_path):
+    worlds = [World(llama, tokenizer, tmp_path / "a").lead()]
+    fresh = type(llama)(llama.config)
+    fresh.load_state_dict({k.replace(".base.", "."): v for k, v in llama.state_dict().items()})
+    worlds.append(World(fresh, tokenizer, tmp_path / "b", engine=LoopbackEngine).lead())
+    assert furthest(*(w.server.adapter for w in worlds)) < 1e-4
+    assert worlds[0].sites[0].store["labelled"] == worlds[1].sites[0].store["labelled"]
+
+
+def test_what_sites_annotated_is_in_the_checkpoint(llama, tokenizer, tmp_path):
+    world = World(llama, tokenizer, tmp_path).lead()
+    kept = latest(tmp_path / "checkpoint")
+    assert kept.stores["site-0"]["annotated"] == world.sites[0].store["annotated"]
+    assert same(kept.server["adapter"], world.server.adapter)
+
+
+@pytest.mark.parametrize("rule", ["ffa", "fedsa", "fedex"])
+def test_aggregation_rules(llama, tokenizer, tmp_path, rule):
+    world = World(llama, tokenizer, tmp_path, rule=rule).lead()
+    assert world.rows[-1]["heldout_loss"] < world.rows[0]["heldout_loss"]
+
+
+def test_all_parameters(bert, tokenizer, tmp_path):
+    world = World(bert, tokenizer, tmp_path, lora=False).lead()
+    assert world.rows[-1]["heldout_loss"] < world.rows[0]["heldout_loss"]
+
+
+def test_records_without_a_label_are_the_pool(llama, tokenizer, tmp_path):
+    records = [Labelled(r.text, r.label if k < 6 else "") for k, r in enumerate(texts(14, 5))]
+    world = World(llama, tokenizer, tmp_path, config(labelled_records=None), sites=[Site("one", records)]).lead()
+    assert world.sites[0].store["labelled"] == list(range(6))
+    assert all("pseudo_accuracy" not in row for row in world.rows)  # nobody knows the truth
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([Labelled("rash", "")] * 3, "no record has a label"),
+        ([Labelled("rash", "bad"), Labelled("help", "good")], "no unlabelled text"),
+    ],
+)
+def test_a_site_that_cannot_take_part_is_named(llama, tokenizer, tmp_path, records, message):
+    world = World(llama, tokenizer, tmp_path, config(labelled_records=None), sites=[Site("one", records)])
+    with pytest.raises(DataError, match=message) as error:
+        world.lead()
+    assert error.value.where == "site one"
