@@ -204,6 +204,11 @@ def test_an_empty_text_leaves_the_pattern(word_pieces):
         assert not item[0].truncated
 
 
+def test_white_space_around_a_text_is_dropped(gpt2_like):
+    cloze = Cloze(BLANK_LAST, VERBALISER, gpt2_like, ROOMY, masked=False)
+    assert cloze.encode(" \t a long  film\n") == cloze.encode("a long  film") != cloze.encode("a long film")
+
+
 def test_the_limit_itself_fits(word_pieces):
     [item] = Cloze(IMDB[:1], VERBALISER, word_pieces, ROOMY, masked=True).encode("a rather long film")
     limits = [Cloze(IMDB[:1], VERBALISER, word_pieces, len(item.ids) - k, masked=True) for k in (0, 1)]

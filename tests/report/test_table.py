@@ -5,7 +5,7 @@ import math
 import pytest
 
 from murmura import report
-from murmura.report.table import COLUMNS, Cell
+from murmura.report.table import COLUMNS, Cell, columns
 from tests.report.runs import metrics, write_run
 
 
@@ -14,7 +14,7 @@ def rows_of(*folders):
 
 
 def texts(row):
-    return [column.value(row.cells[column.key]) for column in COLUMNS]
+    return [column.value(row.cells[column.key]) for column in columns([row])]
 
 
 def test_a_single_run_is_shown_as_it_is(tmp_path):
@@ -27,7 +27,7 @@ def test_a_single_run_is_shown_as_it_is(tmp_path):
 
 def test_what_was_not_measured_is_a_dash_never_zero(tmp_path):
     (row,) = rows_of(write_run(tmp_path / "a", rows=[{"round": 0}], finished=False))
-    assert texts(row) == ["–"] * len(COLUMNS)
+    assert texts(row) == ["–"] * 9
 
 
 def test_zero_is_not_a_dash(tmp_path):
@@ -51,7 +51,7 @@ def test_seeds_of_one_method_become_mean_and_sample_standard_deviation(tmp_path)
     assert cell.sd == pytest.approx(math.sqrt(7 / 3))
     loss = COLUMNS[0]
     assert (loss.value(cell), loss.spread(cell)) == ("2.333", "± 1.528")
-    assert COLUMNS[4].spread(row.cells["bytes_up"]) == "± 0"
+    assert next(c for c in COLUMNS if c.key == "bytes_up").spread(row.cells["bytes_up"]) == "± 0"
 
 
 def test_seeds_without_a_figure_do_not_count_as_zero(tmp_path):
@@ -102,3 +102,29 @@ def test_a_series_skips_rounds_without_the_figure(tmp_path):
     points = row.series("leakage")
     assert [(point.round, point.cell.mean) for point in points] == [(0, 0.0), (2, 0.75)]
     assert points[1].cell.sd == pytest.approx(math.sqrt(0.125))
+
+
+def test_runs_of_different_options_have_rows_of_their_own_which_tell_the_options(tmp_path):
+    folders = []
+    for rank in (2, 8):
+        for seed in (0, 1):
+            folder = tmp_path / f"r{rank}-{seed}"
+            write_run(folder, method="DP-LoRA", seed=seed)
+            with (folder / "config.toml").open("a") as file:
+                file.write(f"[lora]\nrank = {rank}\n")
+            folders.append(folder)
+    rows = rows_of(*folders)
+    assert [row.label for row in rows] == ["DP-LoRA (lora.rank = 2)", "DP-LoRA (lora.rank = 8)"]
+    assert [row.seeds for row in rows] == [(0, 1), (0, 1)]
+
+
+def test_columns_are_those_of_the_kind_of_record(tmp_path):
+    labelled = [metrics(n, accuracy=0.5, calibration_error=0.1) for n in (0, 1)]
+    for row in labelled:
+        for key in ("heldout_rouge", "leakage", "upload_leakage"):
+            row[key] = None
+    plain, classifier = write_run(tmp_path / "a"), write_run(tmp_path / "b", method="LP-FL", rows=labelled)
+    keys = [column.key for column in columns(rows_of(classifier))]
+    assert "accuracy" in keys and "leakage" not in keys
+    both = [column.key for column in columns(rows_of(plain, classifier))]
+    assert {"accuracy", "leakage", "calibration_error", "heldout_rouge"} <= set(both)

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from murmura import __version__
-from murmura.cli import init, models, privacy, report, run
+from murmura.cli import init, models, predict, privacy, report, run
 from murmura.errors import MurmuraError
 
 MISTAKE, INTERRUPTED = 2, 130  # exit codes
@@ -44,6 +44,7 @@ def _parting(words: list[str]) -> str:
 app = typer.Typer(cls=Verbs, no_args_is_help=True, pretty_exceptions_enable=False)
 app.command("run")(run.run)
 app.command("report")(report.report)
+app.command("predict")(predict.predict)
 app.command("init")(init.init)
 app.add_typer(privacy.app, name="privacy")
 app.add_typer(models.app, name="models")

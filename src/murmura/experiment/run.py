@@ -137,12 +137,14 @@ def _finish(folder: RunFolder, experiment: Experiment, method: Method, server: S
             last = server.rows[-1]["round"]
             shared = method.rule.download(server.adapter, None, last) if method.rule.personal else {}
             kept = {
-                f"sites/{_folder_name(name)}": method.rule.complete(shared, store["adapter"])
+                f"sites/{site_folder(name)}": method.rule.complete(shared, store["adapter"])
                 for name, store in fleet.engine.stores().items()
             }
         for name, state in kept.items():
             plain, spec = fold(state, bank.lora)
             save_peft(folder.path / name, plain, spec, base, fan_in_fan_out=bank.fan_in_fan_out)
+    for name, value in method.leaves(server).items():
+        folder.write_json(name, value)
     rows = server.rows
     folder.write_json(
         "summary.json",
@@ -156,7 +158,7 @@ def _finish(folder: RunFolder, experiment: Experiment, method: Method, server: S
     build_report([folder.path], folder.path / "report.html")
 
 
-def _folder_name(site: str) -> str:
+def site_folder(site: str) -> str:
     """A site's name as that of a folder: no path in it, and ``urllib.parse.unquote`` gives it back."""
     name = quote(site, safe="")
     if name.strip("."):

@@ -136,6 +136,10 @@ class Method(ABC):
         """
         return None
 
+    def leaves(self, server: Server) -> dict[str, Any]:
+        """JSON files, by name, that a finished run has in its folder besides the usual ones."""
+        return {}
+
     # ---- measuring a run -----------------------------------------------------------------------------------------
 
     @verb(

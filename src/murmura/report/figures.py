@@ -71,6 +71,18 @@ def curves(rows: Sequence[Row]) -> list[Figure]:
             "Higher is better.",
         ),
         (
+            "Accuracy",
+            _curves(rows, "accuracy (0 to 1)", ("accuracy", "pseudo_accuracy")),
+            "Filled, solid: held-out texts. Hollow, dashed: labels that unlabelled texts were given after the round, "
+            "where the truth is known. Higher is better.",
+        ),
+        (
+            "Calibration",
+            _calibration(rows),
+            "After the last round: how often the model is right among texts that it is so sure of. On the line it is "
+            "as sure as it should be; below it, too sure.",
+        ),
+        (
             "Members and non-members",
             _curves(rows, "ROUGE-L of the model's answers (0 to 1)", ("member_rouge", "nonmember_rouge")),
             "Filled, solid: records the model was trained on. Hollow, dashed: records it never saw. "
@@ -100,6 +112,22 @@ def _curves(rows: Sequence[Row], unit: str, keys: tuple[str, ...], zero: bool = 
         axes.set_xlabel("round (0 is before training)")
 
     return _svg(draw, unit, f"{unit}{keys}")
+
+
+def _calibration(rows: Sequence[Row]) -> str:
+    """Accuracy against confidence, bin by bin, of each row's first run."""
+    if not any(row.runs[0].last.calibration for row in rows):
+        return ""
+
+    def draw(axes: Axes) -> None:
+        axes.plot([0, 1], [0, 1], color=_MUTED, linewidth=0.9, zorder=1)
+        for position, row in enumerate(rows):
+            look, bins = style(position), row.runs[0].last.calibration
+            said, right = [one[0] for one in bins], [one[1] for one in bins]
+            axes.plot(said, right, color=f"#0500{look.colour:02x}", marker=look.marker, linewidth=1.6, zorder=3)
+        axes.set_xlabel("confidence")
+
+    return _svg(draw, "accuracy", "calibration", rounds=False)
 
 
 def _line(axes: Axes, row: Row, key: str, position: int, hollow: bool) -> None:

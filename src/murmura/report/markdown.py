@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from murmura.report.table import COLUMNS, Column, Row
+from murmura.report.table import Column, Row, columns
 
 
 def markdown(rows: Sequence[Row]) -> str:
     """A line a row and a column a figure; spreads stand behind their means."""
-    head = ["method", *(column.short.replace("\n", " ") for column in COLUMNS)]
-    lines = [head, ["---", *("--:" for _ in COLUMNS)]]
-    lines += [[_method(row), *(_figure(column, row) for column in COLUMNS)] for row in rows]
+    head = ["method", *(column.short.replace("\n", " ") for column in columns(rows))]
+    lines = [head, ["---", *("--:" for _ in columns(rows))]]
+    lines += [[_method(row), *(_figure(column, row) for column in columns(rows))] for row in rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 

@@ -14,7 +14,7 @@ from murmura.report import figures
 from murmura.report.disclosure import released
 from murmura.report.record import RunRecord, read_all
 from murmura.report.style import Style, style
-from murmura.report.table import COLUMNS, Cell, Row, naming, table
+from murmura.report.table import COLUMNS, Cell, Column, Row, columns, naming, table
 from murmura.report.units import DASH, count, duration, listing
 
 T = TypeVar("T")
@@ -71,8 +71,8 @@ def render(records: Sequence[RunRecord]) -> str:
         dash=DASH,
         several=len(rows) > 1,
         head=_head(rows, records),
-        columns=COLUMNS,
-        rows=[_row(row, style(position)) for position, row in enumerate(rows)],
+        columns=columns(rows),
+        rows=[_row(row, style(position), columns(rows)) for position, row in enumerate(rows)],
         many_seeds=any(len(row.runs) > 1 for row in rows),
         trade_offs=figures.trade_offs(rows),
         curves=figures.curves(rows),
@@ -107,10 +107,10 @@ def _head(rows: Sequence[Row], records: Sequence[RunRecord]) -> dict[str, Any]:
     return {"title": title, "facts": facts, "unfinished": [run.name for run in records if not run.finished]}
 
 
-def _row(row: Row, look: Style) -> dict[str, Any]:
+def _row(row: Row, look: Style, shown: Sequence[Column]) -> dict[str, Any]:
     """A row of the table with all that belongs to the same method further down the page."""
     cells = []
-    for column in COLUMNS:
+    for column in shown:
         cell, before = row.cells[column.key], row.before(column.key)
         small = [
             column.spread(cell),

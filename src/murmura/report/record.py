@@ -25,6 +25,7 @@ class Round:
         events: What went otherwise than planned, in words.
         privacy: The guarantee so far: ``epsilon`` (or ``refused``, why there is none), ``delta``, ``unit``,
             ``adjacency``, ``accountant``, ``plan`` and, where a paper claims another ε, ``claimed_per_step``.
+        calibration: Of a classifier: mean confidence, accuracy and number of texts in each bin of the confidence.
     """
 
     number: int
@@ -33,6 +34,7 @@ class Round:
     counts: Mapping[str, float] = field(default_factory=dict)
     events: tuple[str, ...] = ()
     privacy: Mapping[str, Any] = field(default_factory=dict)
+    calibration: tuple[tuple[float, float, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +141,12 @@ def _rounds(path: Path, torn: bool) -> tuple[Round, ...]:
             raise CheckpointError("'events' is not a list of sentences", where=where, fix=files.REPAIR)
         rounds[number] = Round(
             number,
-            files.figures(row, where, skip=("round", "seconds", "counts", "events", "privacy")),
+            files.figures(row, where, skip=("round", "seconds", "counts", "events", "privacy", "calibration")),
             files.figures(row.get("seconds") or {}, f"{where}, seconds"),
             files.figures(row.get("counts") or {}, f"{where}, counts"),
             tuple(str(event) for event in events),
             privacy if isinstance(privacy := row.get("privacy"), dict) else {},
+            tuple((float(said), float(right), int(n)) for said, right, n in row.get("calibration") or ()),
         )
     if not rounds:
         raise CheckpointError(

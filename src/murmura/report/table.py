@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from murmura.report.record import Round, RunRecord
 from murmura.report.units import DASH, count, decimal, duration, signed, size
+
+_TOLD = 3  # most options that tell rows apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Column:
     write: Callable[[float], str]
     write_sd: Callable[[float], str]
     total: bool = False  # of the whole run, not of its last round
+    only: str = ""  # the kind of record it is about; shown where there is a run of that kind
 
     def of(self, run: RunRecord) -> float | None:
         return (run.totals if self.total else run.last.values).get(self.key)
@@ -72,6 +76,27 @@ COLUMNS: tuple[Column, ...] = (
         "questions: 0 is nothing, 1 is word for word. Higher is better.",
         decimal,
         decimal,
+        only="instruction",
+    ),
+    Column(
+        "accuracy",
+        "Accuracy",
+        "accuracy",
+        "How many of the held-out texts, which no site trained on, get the right label: 0 is none, 1 is all. Higher is "
+        "better.",
+        decimal,
+        decimal,
+        only="labelled",
+    ),
+    Column(
+        "calibration_error",
+        "Calibration error",
+        "calibration\nerror",
+        "How far the model's confidence is from how often it is right, on average (ECE): 0 is a model that is right as "
+        "often as it says. Lower is better.",
+        decimal,
+        decimal,
+        only="labelled",
     ),
     Column(
         "leakage",
@@ -83,6 +108,7 @@ COLUMNS: tuple[Column, ...] = (
         "Near 0, this attack found nothing; another one may.",
         signed,
         decimal,
+        only="instruction",
     ),
     Column(
         "upload_leakage",
@@ -92,6 +118,7 @@ COLUMNS: tuple[Column, ...] = (
         "whoever breaks into it, would see. A dash where nothing is sent or the attack was switched off.",
         signed,
         decimal,
+        only="instruction",
     ),
     Column(
         "epsilon",
@@ -142,6 +169,12 @@ COLUMNS: tuple[Column, ...] = (
         total=True,
     ),
 )
+
+
+def columns(rows: Sequence[Row]) -> list[Column]:
+    """The columns that say something about these rows: those of another kind of record are left out."""
+    kinds = {column.only for column in COLUMNS if any(row.cells[column.key].n for row in rows)} - {""}
+    return [column for column in COLUMNS if not column.only or column.only in (kinds or {"instruction"})]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +238,14 @@ class Row:
 def table(records: Sequence[RunRecord]) -> list[Row]:
     """Rows in the order of the runs; finished runs of one method with different seeds share a row.
 
-    Runs share a row only if they have the same method label, model, number of sites and number of rounds and if their
-    seeds are known and all different: else a mean would hide what differs.
+    Runs share a row only if their experiments are the same in all but seed, name and folder, and if their seeds are
+    known and all different: else a mean would hide what differs.
     """
-    groups: dict[tuple[object, ...], list[RunRecord]] = {}
+    groups: dict[object, list[RunRecord]] = {}
     for position, run in enumerate(records):
         alone = not run.finished or run.seed is None
         sites = None if run.sites is None else len(run.sites)
-        key = (position,) if alone else (run.label, run.model, sites, run.last.number)
+        key = position if alone else repr((run.label, _settings(run), sites, run.last.number))
         groups.setdefault(key, []).append(run)
     members: list[tuple[RunRecord, ...]] = []
     for group in groups.values():
@@ -225,12 +258,42 @@ def table(records: Sequence[RunRecord]) -> list[Row]:
 
 
 def _labels(members: Sequence[tuple[RunRecord, ...]]) -> list[str]:
-    """The method of each row, with the run's name where rows would look alike."""
+    """The method of each row; where rows would look alike, with the options that differ, or else with a run's name."""
     labels = [group[0].label for group in members]
-    return [
-        label if labels.count(label) == 1 else f"{label} ({group[0].name})"
-        for label, group in zip(labels, members, strict=True)
-    ]
+    found = []
+    for label, group in zip(labels, members, strict=True):
+        alike = [other[0] for other, name in zip(members, labels, strict=True) if name == label]
+        found.append(label if len(alike) == 1 else f"{label} ({_difference(group[0], alike)})")
+    return found
+
+
+def _difference(run: RunRecord, alike: Sequence[RunRecord]) -> str:
+    """The few options in which a run differs from others; its name where those do not tell it from all of them."""
+    settings = [_settings(other) for other in alike]
+    known = dict.fromkeys(key for one in settings for key in one)
+    keys = [key for key in known if len({one.get(key) for one in settings}) > 1]
+    told = [tuple(one.get(key) for key in keys) for one in settings]
+    if not 0 < len(keys) <= _TOLD or len(set(told)) < len(told):
+        return run.name
+    own = _settings(run)
+    return ", ".join(f"{key} = {own.get(key, DASH)}" for key in keys)
+
+
+def _settings(run: RunRecord) -> dict[str, str]:
+    """The experiment's options, dotted key to value, but for seed, name and folder of the run."""
+    if run.config is None:
+        return {"model": str(run.model), "sites": str(run.sites and len(run.sites))}
+    flat: dict[str, str] = {}
+    _flatten(tomllib.loads(run.config), "", flat)
+    return {key: value for key, value in flat.items() if key not in ("run.seed", "run.name", "run.folder")}
+
+
+def _flatten(table: Mapping[str, object], path: str, flat: dict[str, str]) -> None:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            _flatten(value, f"{path}{key}.", flat)
+        else:
+            flat[f"{path}{key}"] = str(value)
 
 
 def _value(one: Round | None, key: str) -> float | None:
@@ -240,6 +303,8 @@ def _value(one: Round | None, key: str) -> float | None:
 # Figures of a round that have no column in the table: name and how they are written.
 OTHERS: dict[str, tuple[str, Callable[[float], str]]] = {
     "train_loss": ("Training loss", decimal),
+    "validation_accuracy": ("Accuracy on the server's validation set", decimal),
+    "pseudo_accuracy": ("Accuracy of the labels given to unlabelled texts", decimal),
     "bytes_measuring": ("Sent for these measurements", size),
     "member_rouge": ("ROUGE-L, members", decimal),
     "nonmember_rouge": ("ROUGE-L, non-members", decimal),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from murmura.report.record import read_all
-from murmura.report.table import COLUMNS, Column, Row, table
+from murmura.report.table import Column, Row, columns, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,14 +57,14 @@ def rich_table(rows: Sequence[Row], upright: bool = False) -> Table:
         drawn.add_column("")
         for row in rows:
             drawn.add_column(_method(row), justify="right", overflow="fold")
-        for column in COLUMNS:
+        for column in columns(rows):
             drawn.add_row(Text(column.title), *(_figure(column, row) for row in rows))
         return drawn
     drawn.add_column("method", overflow="fold")
-    for column in COLUMNS:
+    for column in columns(rows):
         drawn.add_column(column.short, justify="right", no_wrap=True)
     for row in rows:
-        drawn.add_row(_method(row), *(_figure(column, row) for column in COLUMNS))
+        drawn.add_row(_method(row), *(_figure(column, row) for column in columns(rows)))
     return drawn
 
 

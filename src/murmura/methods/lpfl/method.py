@@ -51,6 +51,12 @@ class LPFL(Method):
     def shards(self, records: int, round: int) -> list[int]:
         return [records] if self.config.annotate else [max(self._visible(records), 1)]
 
+    def leaves(self, server: Server) -> dict[str, Any]:
+        """What ``murmura predict`` must know of the patterns: what each is worth to the final model."""
+        assert server.workbench.cloze is not None
+        weights = server.store.get("patterns") or weigh(server.workbench, server.adapter).weights
+        return {"classifier.json": {"labels": list(server.workbench.cloze.labels), "weights": weights}}
+
     # ---- on the server -------------------------------------------------------------------------------------------
 
     def lead(self, server: Server, fleet: Fleet) -> None:

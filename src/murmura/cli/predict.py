@@ -1,0 +1,50 @@
+"""``murmura predict``: labels for new texts, by the classifier that a run has made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Texts: a CSV, JSONL or Parquet file.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="The CSV to write. Default: NAME.labels.csv in this folder."),
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="COLUMN", help="Column of the text. Default: as in the run.")
+    ] = None,
+    site: Annotated[
+        str | None, typer.Option("--site", metavar="NAME", help="Whose adapter, where sites keep their own.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
+) -> None:
+    """Label texts: writes each text with its likeliest label and the probability of every label."""
+    import csv
+
+    from murmura.data.loading import load_records
+    from murmura.data.records import Document
+    from murmura.errors import ConfigError
+    from murmura.experiment.config import Experiment
+    from murmura.experiment.predict import predict as label
+
+    target = out or Path(f"{file.stem}.labels.csv")
+    if target.exists() and not overwrite:
+        raise ConfigError("this file is there already", where=str(target), fix="Use --overwrite, or name another.")
+    column = text
+    if column is None and (run / "config.toml").is_file():
+        column = Experiment.load(run / "config.toml").data.fields.get("text")
+    records = load_records(file, Document, fields={"text": column} if column else {}).records
+    found = label(run, [record.text for record in records], site)
+    partial = target.with_name(f".{target.name}.partial")
+    with partial.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["text", "label", *(f"p({name})" for name in found.labels)])
+        for record, name, row in zip(records, found.chosen, found.probabilities, strict=True):
+            writer.writerow([record.text, name, *(f"{p:.6f}" for p in row)])
+    partial.replace(target)
+    typer.echo(f"{len(records)} texts labelled: {target}")

@@ -1,0 +1,137 @@
+"""A user's table of texts with a few labels: plan, run, report, and labels for new texts."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from murmura.cli import app
+from murmura.errors import ConfigError, DataError
+from murmura.experiment import Experiment
+from murmura.experiment.plan import plan
+from murmura.experiment.predict import predict
+from murmura.experiment.run import run
+from tests.methods.lpfl.test_method import VERBALISER, texts
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Texts of two departments, most without a label, and labelled ones that are held out."""
+    monkeypatch.chdir(tmp_path)
+    write(
+        tmp_path / "notes.csv",
+        [(r.text, r.label if k % 4 < 2 else "", f"d{k // 4 % 2}") for k, r in enumerate(texts(40, 1))],
+    )
+    write(tmp_path / "public.csv", [(r.text, r.label, "") for r in texts(24, 2)])
+    return tmp_path
+
+
+def write(path, rows):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("note", "verdict", "department"), *rows])
+
+
+@pytest.fixture
+def make(folder, llama_folder):
+    def build(**sections):
+        table = {
+            "run": {"name": "notes"},
+            "model": {"name": str(llama_folder)},
+            "lora": {"rank": 4, "alpha": 8},
+            "data": {
+                "train": "notes.csv", "heldout": "public.csv", "fields": {"text": "note", "label": "verdict"},
+                "max_length": 48, "sites": {"by": "column", "column": "department"},
+            },
+            "training": {"lr": 0.02, "batch_size": 4, "epochs": 2},
+            "method": {
+                "name": "lpfl", "rounds": 2, "several_tokens": "average",
+                "verbaliser": {label: list(words) for label, words in VERBALISER.items()},
+                "patterns": ["{text} it was {blank}", "{text} in short it is {blank}"],
+            },
+        }  # fmt: skip
+        for name, options in sections.items():
+            table[name] = {**table.get(name, {}), **options}
+        return Experiment.of(table, base=folder)
+
+    return build
+
+
+def test_a_table_with_a_few_labels_becomes_a_classifier(make, folder):
+    result = run(make())
+    last = result.rows[-1]
+    assert last["heldout_loss"] < result.rows[0]["heldout_loss"]
+    page = (result.folder / "report.html").read_text()
+    assert "Accuracy" in page and "Calibration" in page and "Leakage of single uploads" not in page
+    found = predict(result.folder, [r.text for r in texts(10, 7)])
+    assert found.labels == ("bad", "good")
+    right = sum(name == r.label for name, r in zip(found.chosen, texts(10, 7), strict=True))
+    assert right >= 8
+    kept = json.loads((result.folder / "classifier.json").read_text())
+    assert len(kept["weights"]) == 2
+
+
+def test_predict_writes_a_table(make, folder):
+    result = run(make())
+    write(folder / "new.csv", [(r.text, "", "") for r in texts(6, 8)])
+    done = CliRunner().invoke(app, ["predict", str(result.folder), str(folder / "new.csv")])
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader((folder / "new.labels.csv").open()))
+    assert [row["text"] for row in rows] == [r.text for r in texts(6, 8)]
+    for row in rows:
+        probabilities = {name: float(row[f"p({name})"]) for name in ("bad", "good")}
+        assert sum(probabilities.values()) == pytest.approx(1, abs=1e-5)
+        assert row["label"] == max(probabilities, key=probabilities.get)
+    again = CliRunner().invoke(app, ["predict", str(result.folder), str(folder / "new.csv")])
+    assert again.exit_code == 2 and "there already" in again.output
+
+
+def test_the_same_with_sites_that_keep_a_factor(make):
+    result = run(make(aggregation={"rule": "fedsa"}))
+    with pytest.raises(ConfigError, match="each site keeps an adapter of its own") as error:
+        predict(result.folder, ["rash"])
+    assert "--site d0 | d1" in error.value.fix
+    assert predict(result.folder, ["rash"], site="d1").probabilities.shape == (1, 2)
+
+
+def test_all_parameters(make):
+    result = run(make(model={"trainable": "all", "dtype": "float32"}, training={"lr": 0.002}))
+    assert predict(result.folder, ["rash", "help"]).probabilities.shape == (2, 2)
+
+
+def test_a_plan_of_it(make):
+    found = plan(make())
+    assert found.label == "LP-FL" and found.tokens == found.tokens_measuring == 0
+    assert found.example.endswith("it is {blank}")
+    assert {row.verb for row in found.disclosure} == {"train", "annotate"}
+    sites = found.rounds[0].sites
+    assert [round.bytes_up for round in found.rounds] == [sites * found.model.trainable * 4] * 2
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"method": {"verbaliser": {"bad": ["bad"], "fine": ["good"]}}}, "no words are given for the label 'good'"),
+        ({"method": {"labelled_records": 40}}, "no unlabelled text to annotate"),
+        ({"method": {"patterns": ["{blank} is what it was {text}"]}}, "goes on after"),
+        ({"method": {"several_tokens": "refuse"}}, "token"),
+    ],
+)
+def test_what_cannot_be_is_told(make, sections, message):
+    if "labelled_records" in sections["method"]:
+        sections["data"] = {
+            "train": "public.csv",
+            "heldout": None,
+            "heldout_records": 8,
+            "sites": {"by": "partition", "count": 2},
+        }
+    with pytest.raises((ConfigError, DataError), match=message):
+        run(make(**sections))
+
+
+def test_a_run_of_another_kind_is_no_classifier(folder):
+    (folder / "runs").mkdir()
+    with pytest.raises(ConfigError, match="there is no classifier here"):
+        predict(folder / "runs", ["rash"])
