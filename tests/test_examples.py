@@ -11,6 +11,7 @@ import murmura
 from murmura.data.hub import is_hub_id
 from murmura.experiment import Experiment
 from murmura.experiment.plan import plan
+from tests.conftest import make_bert
 from tests.experiment.small import record, write_lines
 
 EXAMPLES = Path(murmura.__file__).parents[2] / "examples"
@@ -20,7 +21,36 @@ DPLORA = {
     "dplora-gpt2": "openai-community/gpt2", "dplora-llama2-7b": "meta-llama/Llama-2-7b-hf",
     "dplora-chatglm-6b": "THUDM/chatglm-6b",
 }  # fmt: skip
+LPFL = sorted((EXAMPLES / "papers").glob("lpfl-*.toml"))
 NAMES = [file.stem for file in FILES]
+
+
+@pytest.fixture(scope="session")
+def bert_folder(tokenizer, tmp_path_factory):
+    """A tiny masked model whose tokenizer knows whole words, those of the verbalisers among them."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {w for file in LPFL for some in Experiment.load(file).method.verbaliser.values() for w in some}
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    core = Tokenizer(models.WordLevel({w: k for k, w in enumerate([*special, *sorted(words)])}, unk_token="[UNK]"))
+    core.normalizer, core.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    wordy = PreTrainedTokenizerFast(tokenizer_object=core, **dict(zip(names, special, strict=True)))
+    folder = tmp_path_factory.mktemp("tiny-bert")
+    make_bert(wordy).save_pretrained(folder)
+    wordy.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def labelled_places(tmp_path, bert_folder):
+    """The same for a masked model and labelled texts."""
+    rows = [{"text": f"film {n} nice" if n % 2 else f"film {n} dull", "label": n % 2} for n in range(1200)]
+    write_lines(tmp_path / "train.jsonl", rows)
+    write_lines(tmp_path / "heldout.jsonl", [{"text": f"show {n}", "label": n % 2} for n in range(60)])
+    places = {"model.name": str(bert_folder), "run.folder": str(tmp_path / "run")}
+    return places | {"data.train": str(tmp_path / "train.jsonl"), "data.heldout": str(tmp_path / "heldout.jsonl")}
 
 
 @pytest.fixture
@@ -47,10 +77,11 @@ def test_an_example_says_how_it_is_run(file):
 
 
 @pytest.mark.parametrize("file", FILES, ids=NAMES)
-def test_an_example_is_planned(file, places):
+def test_an_example_is_planned(file, request):
     named = Experiment.load(file)
+    places = request.getfixturevalue("labelled_places" if file in LPFL else "places")
     kept = set() if named.data.sites.by == "partition" else {"data.train"}
-    if named.data.heldout is None or kept:
+    if named.data.heldout is None or (kept and file not in LPFL):
         kept.add("data.heldout")
     found = plan(Experiment.load(file, set={key: value for key, value in places.items() if key not in kept}))
     assert found.unknown == []
@@ -92,3 +123,17 @@ def test_dplora_s_own_figures(name, model, places):
     found = plan(Experiment.load(file, set={k: v for k, v in places.items() if k != "data.heldout"}))
     assert [(planned.sites, planned.steps) for planned in found.rounds] == [(5, 5)] * 50
     assert found.label == "DP-LoRA σ=2 (paper)"
+
+
+@pytest.mark.parametrize("file", LPFL, ids=[file.stem for file in LPFL])
+def test_lpfl_s_own_figures(file, labelled_places):
+    experiment = Experiment.load(file)
+    data, training, method = experiment.data, experiment.training, experiment.method
+    assert is_hub_id(tomllib.loads(file.read_text(encoding="utf-8"))["data"]["train"])
+    assert data.sites.count * data.sites.records == 25_000
+    assert (experiment.lora.rank, training.batch_size, training.epochs, data.max_length) == (8, 8, 5, 128)
+    assert (method.rounds, method.gate, method.share, method.validation_records) == (5, 0.7, 0.25, 1000)
+    assert len(method.patterns) == 4 and all(len(words) == 10 for words in method.verbaliser.values())
+    found = plan(Experiment.load(file, set=labelled_places))
+    assert (found.label, [planned.sites for planned in found.rounds]) == ("LP-FL", [2] * 5)
+    assert "[MASK]" not in found.example and "{blank}" in found.example

@@ -32,7 +32,11 @@ def data(tmp_path):
         for k in range(40)
     ]
     finance = [{"text": f"Profit rose by {k} percent .", "label": "positive"} for k in range(40)] * 2
-    rows = {"medical_icliniq": medical, "medical_medinstruct_test": medical, "finance_phrasebank": finance}
+    movie = [{"text": f"a film of {k} hours", "label": k % 2} for k in range(40)]
+    rows = {
+        "medical_icliniq": medical, "medical_medinstruct_test": medical, "finance_phrasebank": finance,
+        "sentiment_movie_rt": movie,
+    }  # fmt: skip
     for name, these in rows.items():
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in these))
     return tmp_path
@@ -80,3 +84,17 @@ def test_finished_runs_are_kept(study, tmp_path, monkeypatch):
         runs.work(tmp_path / name, {"run": {"name": name}})
     assert [command[:4] for command in started] == [[sys.executable, "-m", "murmura", "run"]] * 2
     assert ["--resume" in command for command in started] == [True, False]
+
+
+@pytest.mark.parametrize("scale", ["small", "full"])
+@pytest.mark.parametrize("name", ["movie", "finance"])
+def test_lpfl(study, data, tmp_path, name, scale):
+    module = study("lpfl")
+    sizes = module.SCALES[scale]
+    module.prepare(name, data, tmp_path / "out", sizes)
+    tables = [
+        module.experiment(name, tmp_path / "out", tmp_path / arm, arm, sites, 0.1, 0, "smollm2-135m", sizes)
+        for arm in ("lpfl", "labelled", "whole")
+        for sites in (1, 5)
+    ]
+    assert len({Experiment.of(table).dump() for table in tables}) == 6

@@ -1,0 +1,140 @@
+"""LP-FL against training on the labelled texts alone: shares of labels, numbers of sites, two tasks.
+
+    python studies/lpfl.py --data FOLDER --out runs/lpfl                 # two CPU cores, some hours
+    python studies/lpfl.py --data FOLDER --out runs/lpfl --scale full    # for a GPU
+
+FOLDER holds ``sentiment_movie_rt.jsonl`` (sentences of film reviews, good or bad) and ``finance_phrasebank.jsonl`` (three
+sentiments). The model is causal, so the blank is last in each pattern. Sites share the texts evenly; 1 site is LP-CT.
+Runs that are finished are kept, unfinished ones are resumed, so the command may be stopped and given again. It ends with
+a table for each task.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from runs import read_rows, show, work, write_rows
+
+TASKS: dict[str, dict[str, Any]] = {
+    "movie": {
+        "file": "sentiment_movie_rt.jsonl",
+        "patterns": ["{text} All in all, it was {blank}", "{text} In summary, the movie is {blank}"],
+        "verbaliser": {
+            "0": ["boring", "disappointing", "terrible", "dull", "awful"],
+            "1": ["good", "great", "excellent", "funny", "amazing"],
+        },
+    },
+    "finance": {
+        "file": "finance_phrasebank.jsonl",
+        "patterns": ["{text} For investors this news is {blank}", "{text} In short, the news is {blank}"],
+        "verbaliser": {
+            "negative": ["bad", "negative", "terrible"],
+            "neutral": ["neutral", "normal", "usual"],
+            "positive": ["good", "positive", "great"],
+        },
+    },
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What differs between the small study and the full one."""
+
+    texts: int
+    words: int
+    heldout: int
+    rounds: int
+    epochs: int
+    max_length: int
+    sample_pattern: bool
+
+
+SCALES = {
+    "small": Scale(texts=1000, words=22, heldout=300, rounds=3, epochs=1, max_length=56, sample_pattern=True),
+    "full": Scale(texts=9000, words=100, heldout=1600, rounds=5, epochs=5, max_length=128, sample_pattern=False),
+}
+
+
+def main() -> None:
+    """Run what is missing and print the tables after every run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the JSONL files")
+    parser.add_argument("--out", type=Path, required=True, help="where runs are kept")
+    parser.add_argument("--scale", choices=SCALES, default="small")
+    parser.add_argument("--tasks", choices=TASKS, nargs="+", default=list(TASKS))
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.02, 0.05, 0.1], help="of texts with a label")
+    parser.add_argument("--sites", type=int, nargs="+", default=[1, 2, 5, 10])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--whole", action="store_true", help="also train all parameters (FP-FL, FP-CT)")
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--table", type=Path, help="also write the tables as Markdown, in this folder")
+    options = parser.parse_args()
+    scale = SCALES[options.scale]
+    for name in options.tasks:
+        prepare(name, options.data, options.out, scale)
+        folders = []
+        for seed in options.seeds:
+            for sites in options.sites if name == "movie" else options.sites[1:2] or options.sites:
+                for share in options.shares if name == "movie" else options.shares[-1:]:
+                    for arm in ("lpfl", "labelled", *(["whole"] if options.whole else [])):
+                        folder = options.out / f"{name}-{arm}-{sites}sites-{share:g}-seed{seed}"
+                        work(
+                            folder, experiment(name, options.out, folder, arm, sites, share, seed, options.model, scale)
+                        )
+                        folders.append(folder)
+                        show(folders, options.table / f"lpfl-{name}.table.md" if options.table else None)
+
+
+def prepare(name: str, data: Path, out: Path, scale: Scale) -> None:
+    """Write the texts as the study uses them, those for the sites and those that are held out; no text twice."""
+    out.mkdir(parents=True, exist_ok=True)
+    rows = {row["text"].strip(): str(row["label"]) for row in read_rows(data / TASKS[name]["file"])}
+    kept = [{"text": text, "label": label} for text, label in rows.items() if len(text.split()) <= scale.words]
+    Random(0).shuffle(kept)
+    wanted = scale.texts + scale.heldout
+    print(
+        f"{name}: {len(kept)} of {len(rows)} texts have at most {scale.words} words, {min(len(kept), wanted)} are used"
+    )
+    write_rows(out / f"{name}.jsonl", kept[:wanted])
+
+
+def experiment(
+    name: str, out: Path, folder: Path, arm: str, sites: int, share: float, seed: int, model: str, scale: Scale
+) -> dict[str, dict[str, Any]]:
+    """The experiment file of one run."""
+    task = TASKS[name]
+    table: dict[str, dict[str, Any]] = {
+        "run": {"name": folder.name, "folder": str(folder), "seed": seed, "slots": sites},
+        "model": {"name": model},
+        "lora": {"rank": 8, "alpha": 16, "targets": ["q_proj", "k_proj", "v_proj", "o_proj"]},
+        "data": {
+            "train": str((out / f"{name}.jsonl").resolve()),
+            "heldout_records": scale.heldout,
+            "max_length": scale.max_length,
+            "sites": {"by": "partition", "count": sites, "scheme": "iid"},
+        },
+        "training": {
+            "lr": 2e-3, "batch_size": 8, "epochs": scale.epochs, "weight_decay": 0.01, "precision": "bfloat16",
+            "tokens_per_pass": 2048,
+        },
+        "method": {
+            "name": "lpfl", "rounds": scale.rounds, "labelled_share": share, "patterns": task["patterns"],
+            "verbaliser": task["verbaliser"], "sample_pattern": scale.sample_pattern,
+            "validation_records": scale.heldout // 3,
+        },
+        "evaluation": {"every": scale.rounds},
+    }  # fmt: skip
+    if arm == "labelled":
+        table["method"]["annotate"] = False
+    if arm == "whole":
+        table["model"] |= {"trainable": "all", "dtype": "float32"}
+        table["training"] |= {"lr": 2e-5}
+    return table
+
+
+if __name__ == "__main__":
+    main()
