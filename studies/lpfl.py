@@ -3,16 +3,17 @@
     python studies/lpfl.py --data FOLDER --out runs/lpfl                 # two CPU cores, some hours
     python studies/lpfl.py --data FOLDER --out runs/lpfl --scale full    # for a GPU
 
-FOLDER holds ``sentiment_movie_rt.jsonl`` (sentences of film reviews, good or bad) and ``finance_phrasebank.jsonl`` (three
-sentiments). The model is causal, so the blank is last in each pattern. Sites share the texts evenly; 1 site is LP-CT.
-Runs that are finished are kept, unfinished ones are resumed, so the command may be stopped and given again. It ends with
-a table for each task.
+FOLDER holds ``sentiment_movie_rt.jsonl`` (sentences of film reviews, good or bad) and ``finance_phrasebank.jsonl``
+(three sentiments; of it one share of labels and one number of sites are run). The model is causal, so the blank is last
+in each pattern. Sites share the texts evenly; 1 site is LP-CT. Runs that are finished are kept, unfinished ones are
+resumed, so the command may be stopped and given again. It ends with a table for each task.
 """
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
