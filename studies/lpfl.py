@@ -75,19 +75,17 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="also write the tables as Markdown, in this folder")
     options = parser.parse_args()
     scale = SCALES[options.scale]
+    arms = ["lpfl", "labelled"] + ["whole"] * options.whole
     for name in options.tasks:
         prepare(name, options.data, options.out, scale)
+        whole = list(product(options.sites, options.shares))
+        grid = whole if name == "movie" else whole[-1:]
         folders = []
-        for seed in options.seeds:
-            for sites in options.sites if name == "movie" else options.sites[1:2] or options.sites:
-                for share in options.shares if name == "movie" else options.shares[-1:]:
-                    for arm in ("lpfl", "labelled", *(["whole"] if options.whole else [])):
-                        folder = options.out / f"{name}-{arm}-{sites}sites-{share:g}-seed{seed}"
-                        work(
-                            folder, experiment(name, options.out, folder, arm, sites, share, seed, options.model, scale)
-                        )
-                        folders.append(folder)
-                        show(folders, options.table / f"lpfl-{name}.table.md" if options.table else None)
+        for seed, (sites, share), arm in product(options.seeds, grid, arms):
+            folder = options.out / f"{name}-{arm}-{sites}sites-{share:g}-seed{seed}"
+            work(folder, experiment(name, options.out, folder, arm, sites, share, seed, options.model, scale))
+            folders.append(folder)
+            show(folders, options.table / f"lpfl-{name}.table.md" if options.table else None)
 
 
 def prepare(name: str, data: Path, out: Path, scale: Scale) -> None:
