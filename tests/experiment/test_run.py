@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 from murmura import Experiment
 from murmura.errors import CheckpointError, ConfigError, DataError, RunError
-from murmura.experiment.run import _folder_name as folder_name
 from murmura.experiment.run import run
+from murmura.experiment.run import site_folder as folder_name
 from murmura.federation.checkpoint import latest
 from tests.experiment.small import SIZES, record, write_data, write_lines
 

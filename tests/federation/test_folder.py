@@ -76,7 +76,7 @@ def test_files_are_replaced_whole(used, monkeypatch):
 
 
 def test_environment(used):
-    used.write_environment(torch.device("cpu"))
+    used.write_environment(torch.device("cpu"), 1000, 10)
     found = json.loads((used.path / "environment.json").read_text())
     assert found["torch"] == torch.__version__
     assert found["device"].startswith("cpu: ")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 
@@ -185,6 +186,13 @@ def test_a_guarantee_is_told_with_its_unit_and_what_the_paper_claims(tmp_path):
     assert "the paper's claim for one step: 2" in page.replace("&#39;", "'")
     assert ">17.240<" in page
     assert "What is guaranteed</h2>" not in page_of(tmp_path, write_run(tmp_path / "b"))
+
+
+def test_how_much_trains_is_told(tmp_path):
+    folder = write_run(tmp_path / "a")
+    told = json.loads((folder / "environment.json").read_text()) | {"parameters": 335_000_000, "trained": 1_572_864}
+    (folder / "environment.json").write_text(json.dumps(told))
+    assert "1,572,864 of 335,000,000 parameters (0.47 %)" in page_of(tmp_path, folder)
 
 
 def test_a_refused_epsilon_is_told_with_its_reason(tmp_path):

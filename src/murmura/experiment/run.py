@@ -120,7 +120,8 @@ def _checkpoint(folder: RunFolder, experiment: Experiment) -> Any:
 def _describe(folder: RunFolder, experiment: Experiment, people: Population, workbench: Workbench) -> None:
     """Write what is known before the first round."""
     folder.write_text("config.toml", experiment.dump())
-    folder.write_environment(workbench.bank.device)
+    bank = workbench.bank
+    folder.write_environment(bank.device, sum(p.numel() for p in bank.model.parameters()), bank.size)
     folder.write_json("sites.json", [asdict(report) for report in people.reports])
 
 

@@ -94,7 +94,8 @@ class RunFolder:
     def write_disclosure(self, table: Sequence[Mapping[str, Any]]) -> None:
         self.write_json("disclosure.json", table)
 
-    def write_environment(self, device: torch.device) -> None:
+    def write_environment(self, device: torch.device, parameters: int, trained: int) -> None:
+        """Write down the machine, the versions, and how many of the model's parameters train."""
         packages = {}
         for name in _PACKAGES:
             try:
@@ -107,7 +108,8 @@ class RunFolder:
             {
                 "murmura": packages.get("murmura"), "python": platform.python_version(), "torch": torch.__version__,
                 "platform": platform.platform(), "cpu_count": os.cpu_count(), "device": f"{device.type}: {machine}",
-                "started": datetime.now(UTC).isoformat(timespec="seconds"), "packages": packages,
+                "started": datetime.now(UTC).isoformat(timespec="seconds"), "parameters": parameters,
+                "trained": trained, "packages": packages,
             },
         )  # fmt: skip
 

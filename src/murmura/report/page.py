@@ -15,7 +15,7 @@ from murmura.report.disclosure import released
 from murmura.report.record import RunRecord, read_all
 from murmura.report.style import Style, style
 from murmura.report.table import COLUMNS, Cell, Column, Row, columns, naming, table
-from murmura.report.units import DASH, count, duration, listing
+from murmura.report.units import DASH, count, duration, listing, size
 
 T = TypeVar("T")
 _MANY_SITES = 12
@@ -100,6 +100,7 @@ def _head(rows: Sequence[Row], records: Sequence[RunRecord]) -> dict[str, Any]:
         ("Rounds", _unique((count(run.last.number) for run in records), ", ")),
         ("Seed" if len(seeds) < 2 else "Seeds", _unique(seeds, ", ")),
         ("Started", _started(records)),
+        ("Trained", _unique(_trained(run) for run in records)),
         ("Machine", _unique(_machine(run) for run in records)),
         ("Software", _unique(_software(run) for run in records)),
     ]
@@ -249,6 +250,20 @@ def _machine(run: RunRecord) -> str | None:
         str(environment.get("platform") or ""),
     ]
     return ", ".join(part for part in parts if part) or None
+
+
+def _trained(run: RunRecord) -> str | None:
+    """How much of the model trains, and what it saves on the way."""
+    told = run.environment or {}
+    whole, part = told.get("parameters"), told.get("trained")
+    if not whole or not part:
+        return None
+    if part >= whole:
+        return f"all {count(whole)} parameters, {size(4 * whole)} a message"
+    share = 100 * part / whole
+    return (
+        f"{count(part)} of {count(whole)} parameters ({share:.3g} %), {size(4 * part)} a message, not {size(4 * whole)}"
+    )
 
 
 def _software(run: RunRecord) -> str | None:
