@@ -49,7 +49,7 @@ def labelled_places(tmp_path, bert_folder):
     rows = [{"text": f"film {n} nice" if n % 2 else f"film {n} dull", "label": n % 2} for n in range(1200)]
     write_lines(tmp_path / "train.jsonl", rows)
     write_lines(tmp_path / "heldout.jsonl", [{"text": f"show {n}", "label": n % 2} for n in range(60)])
-    places = {"model.name": str(bert_folder), "run.folder": str(tmp_path / "run")}
+    places = {"model.name": str(bert_folder), "run.folder": str(tmp_path / "run"), "method.validation_records": 20}
     return places | {"data.train": str(tmp_path / "train.jsonl"), "data.heldout": str(tmp_path / "heldout.jsonl")}
 
 
@@ -136,4 +136,5 @@ def test_lpfl_s_own_figures(file, labelled_places):
     assert len(method.patterns) == 4 and all(len(words) == 10 for words in method.verbaliser.values())
     found = plan(Experiment.load(file, set=labelled_places))
     assert (found.label, [planned.sites for planned in found.rounds]) == ("LP-FL", [2] * 5)
+    assert found.heldout == 60 - 20
     assert "[MASK]" not in found.example and "{blank}" in found.example

@@ -23,7 +23,7 @@ from murmura.experiment import footprint
 from murmura.experiment.config import Experiment
 from murmura.experiment.outline import Outline, OutOfReachError, outline
 from murmura.experiment.sites import Gathered, Population, fit, gather
-from murmura.experiment.task import Task, task
+from murmura.experiment.task import Task, options, task
 from murmura.federation.fleet import draw
 from murmura.federation.folder import RunFolder
 from murmura.federation.ledger import Disclosure, Ledger
@@ -113,7 +113,9 @@ def plan(experiment: Experiment) -> Plan:
     names = list(sizes) if sizes else _expected_names(experiment, method)
     cohorts = _cohorts(experiment, names, stream)
     widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
-    heldout = people.heldout if people else gathered.heldout if gathered else []
+    heldout = gathered.heldout if gathered else []
+    if people and what:
+        heldout = options(experiment, what, people, stream / "data" / "validation")["heldout"]
     return Plan(
         experiment=experiment,
         label=method.title,
