@@ -17,7 +17,12 @@ STUDIES = Path(__file__).parent.parent / "studies"
 @pytest.fixture
 def study(monkeypatch):
     monkeypatch.syspath_prepend(STUDIES)
-    return importlib.import_module
+
+    def load(name):
+        monkeypatch.delitem(sys.modules, name, raising=False)  # a benchmark may have the same name
+        return importlib.import_module(name)
+
+    return load
 
 
 @pytest.fixture

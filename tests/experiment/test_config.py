@@ -58,7 +58,7 @@ def test_overrides_win_over_the_file(load):
     [
         (FILE.replace("beta", "betta"), "[method]: unknown key 'betta'. Did you mean 'beta'?"),
         (FILE.replace("fewfedpit", "fewfedpitt"), "there is no method 'fewfedpitt'. Did you mean 'fewfedpit'?"),
-        (FILE.replace('name = "fewfedpit"\n', ""), "method.name is missing. Valid: " + ", ".join(METHODS)),
+        (FILE.replace('name = "fewfedpit"\n', ""), "method.name is missing. Valid: " + ", ".join(sorted(METHODS))),
         (FILE.partition("[method]")[0], "there is no [method] table. name = " + " | ".join(METHODS)),
         (FILE + "[trainig]\nlr = 1.0\n", "unknown key 'trainig'. Did you mean 'training'?"),
         (FILE + "[training]\nlearning_rate = 1.0\n", "unknown key 'training.learning_rate'. Valid: batch_size"),

@@ -51,7 +51,10 @@ def test_the_closed_form_is_the_smallest_and_pld_agrees_with_it(sigma, steps, de
     plan = full(sigma, steps, delta)
     exact = plan.epsilon(accountant="exact").value
     assert exact <= plan.epsilon(accountant="rdp").value
-    assert exact * (1 - 1e-9) <= plan.epsilon(accountant="pld").value <= exact * (1 + 1e-3)
+    found = plan.epsilon(accountant="pld").value
+    assert exact * (1 - 1e-9) <= found
+    # Where next to nothing is protected the tail that PLD leaves out is above δ, and it says infinity.
+    assert found <= exact * (1 + 1e-3) or exact > 300
     assert plan.epsilon() == plan.epsilon(accountant="exact")
 
 

@@ -212,7 +212,7 @@ def test_a_site_that_joins_later_starts_like_the_others(tokenizer, tmp_path):
     assert_close(site.store["adapter"], cohort.train(cohort.own(), [start], SGD.lr, "private")[0].state)
     assert world.sites[1].store == {}
     assert [row["heldout_loss"] is not None for row in world.server.rows] == [True] * 3
-    assessed = next(row for row in world.ledger.table() if row["field"] == "heldout_loss")
+    assessed = next(row for row in world.ledger.table() if row["verb"] == "assess")
     assert assessed["messages"] == 1 + 2
 
 

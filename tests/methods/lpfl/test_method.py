@@ -135,7 +135,7 @@ def test_the_wire_changes_nothing(llama, tokenizer, tmp_path):
     fresh = type(llama)(llama.config)
     fresh.load_state_dict({k.replace(".base.", "."): v for k, v in llama.state_dict().items()})
     worlds.append(World(fresh, tokenizer, tmp_path / "b", engine=LoopbackEngine).lead())
-    assert furthest(*(w.server.adapter for w in worlds)) < 1e-4
+    assert furthest(*(w.server.adapter for w in worlds)) < 1e-3  # AdamW at a high rate, after many steps
     assert worlds[0].sites[0].store["labelled"] == worlds[1].sites[0].store["labelled"]
 
 
