@@ -8,7 +8,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: more threads only wait for one another
 
+import hypothesis
 import pytest
+
+# How long an example takes says nothing on a machine that has other things to do.
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 WORDS = """the patient asks whether the new tablets may be taken with food and when to come back for a blood test
 please call the clinic if the rash spreads or if you feel short of breath before the next visit on monday morning

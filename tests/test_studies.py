@@ -19,8 +19,11 @@ def study(monkeypatch):
     monkeypatch.syspath_prepend(STUDIES)
 
     def load(name):
-        monkeypatch.delitem(sys.modules, name, raising=False)  # a benchmark may have the same name
-        return importlib.import_module(name)
+        # A benchmark may have the same name, and neither is to find the other.
+        sys.modules.pop(name, None)
+        module = importlib.import_module(name)
+        del sys.modules[name]
+        return module
 
     return load
 
