@@ -15,6 +15,8 @@ from murmura.progress import phase
 from murmura.training.adapter import State
 from murmura.workbench import Workbench
 
+CLASSIFIER = "classifier.json"
+"""What a run of a classifier leaves in its folder: ``weights``, what each pattern is worth to the final model."""
 BINS = 10  # of equal width, between probability 0 and 1
 
 
@@ -33,8 +35,8 @@ def pattern_scores(
     """Scores of every label for text i by adapter i, float32 [texts, patterns, labels]."""
     cloze = workbench.cloze
     assert cloze is not None, "labelled records are read through cloze patterns"
-    items = [item for found in workbench.questions(texts) for item in found]
-    patterns, labels = len(items) // max(len(texts), 1), len(cloze.labels)
+    items = [item for found in cloze.encode_all(texts) for item in found]
+    patterns, labels = len(cloze.patterns), len(cloze.labels)
     results = np.empty((len(texts), patterns, labels), dtype=np.float32)
     with phase("score"):
         for chosen in workbench.chunks(adapters):

@@ -12,7 +12,7 @@ import numpy as np
 from murmura import methods, models
 from murmura.data.cloze import Cloze
 from murmura.errors import ConfigError
-from murmura.evaluation.labelled import probabilities
+from murmura.evaluation.labelled import CLASSIFIER, probabilities
 from murmura.experiment.config import Experiment
 from murmura.experiment.run import site_folder
 from murmura.experiment.task import task
@@ -20,8 +20,6 @@ from murmura.report.files import mapping
 from murmura.training.adapter import load_peft
 from murmura.training.bank import Bank
 from murmura.workbench import Workbench
-
-CLASSIFIER = "classifier.json"
 
 
 @dataclass(frozen=True)

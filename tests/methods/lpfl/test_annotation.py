@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from murmura.evaluation.ensemble import ensemble, soft_labels
-from murmura.methods.lpfl.annotation import Due, Rule, Schedule, targets
+from murmura.methods.lpfl.annotation import Due, Schedule, Selection, targets
 from murmura.streams import Stream
 
 STREAM = Stream(0) / "annotate"
@@ -81,13 +81,13 @@ def test_a_gate_of_zero_is_none():
 def test_a_pool_is_annotated_completely_and_once_whatever_the_gate_does(
     first, accuracies, share, select, threshold, complete, seed
 ):
-    schedule, rule = Schedule(len(accuracies), share, 0.7, complete), Rule(select, threshold)
+    schedule, selection = Schedule(len(accuracies), share, 0.7, complete), Selection(select, threshold)
     pool, annotated = list(range(first)), []
     everyone = np.random.default_rng(seed).dirichlet([1, 1, 1], first).reshape(first, 3)
     for event, accuracy in enumerate(accuracies, start=1):
         due = schedule.due(event, accuracy, first, len(pool))
-        labels = everyone[pool] if rule.reads_scores(due) else None
-        chosen = rule.choose(due, len(pool), Stream(seed) / event, labels)
+        labels = everyone[pool] if selection.reads_scores(due) else None
+        chosen = selection.choose(due, len(pool), Stream(seed) / event, labels)
         assert chosen == sorted(set(chosen)) and len(chosen) <= due.count
         if accuracy <= 0.7 and not due.forced:
             assert not chosen
@@ -120,45 +120,45 @@ def test_a_pool_is_annotated_completely_and_once_whatever_the_gate_does(
     ],
 )
 def test_which_texts_an_event_takes(select, threshold, count, chosen):
-    rule = Rule(select, threshold)
-    assert rule.reads_scores(Due(count))
-    assert rule.choose(Due(count), 6, STREAM, SIX) == chosen
+    selection = Selection(select, threshold)
+    assert selection.reads_scores(Due(count))
+    assert selection.choose(Due(count), 6, STREAM, SIX) == chosen
 
 
 def test_labels_as_likely_as_each_other_go_by_order():
     even = np.full((3, 2), 0.5)
-    assert Rule("confidence").choose(Due(2), 3, STREAM, even) == [0, 1]
-    assert Rule("balanced").choose(Due(2), 3, STREAM, even) == [0, 1]  # all are taken for label 0
+    assert Selection("confidence").choose(Due(2), 3, STREAM, even) == [0, 1]
+    assert Selection("balanced").choose(Due(2), 3, STREAM, even) == [0, 1]  # all are taken for label 0
 
 
 def test_a_random_choice_is_fair_and_its_streams_own():
-    rule, due = Rule(), Due(5)
-    assert not rule.reads_scores(due)
-    chosen = [rule.choose(due, 20, STREAM / trial) for trial in range(400)]
-    assert chosen[0] == rule.choose(due, 20, STREAM / 0) != chosen[1]
+    selection, due = Selection(), Due(5)
+    assert not selection.reads_scores(due)
+    chosen = [selection.choose(due, 20, STREAM / trial) for trial in range(400)]
+    assert chosen[0] == selection.choose(due, 20, STREAM / 0) != chosen[1]
     counts = Counter(index for one in chosen for index in one)
     assert len(counts) == 20 and all(60 < count < 140 for count in counts.values())  # 100 expected, σ = 8.7
-    among = [rule.choose(Due(1), 6, STREAM / trial, None) for trial in range(50)]
+    among = [selection.choose(Due(1), 6, STREAM / trial, None) for trial in range(50)]
     assert {len(one) for one in among} == {1}
 
 
 def test_a_random_choice_among_sure_texts():
-    rule = Rule("random", 0.55)
-    chosen = [rule.choose(Due(2), 6, STREAM / trial, SIX) for trial in range(50)]
+    selection = Selection("random", 0.55)
+    chosen = [selection.choose(Due(2), 6, STREAM / trial, SIX) for trial in range(50)]
     assert {len(one) for one in chosen} == {2}
     assert {index for one in chosen for index in one} == {0, 1, 2, 3}
 
 
 def test_the_last_event_takes_the_unsure_too_and_reads_no_scores():
-    rule, due = Rule("confidence", 0.99), Due(6, forced=True)
-    assert not rule.reads_scores(due)
-    assert rule.choose(due, 6, STREAM) == [0, 1, 2, 3, 4, 5]
+    selection, due = Selection("confidence", 0.99), Due(6, forced=True)
+    assert not selection.reads_scores(due)
+    assert selection.choose(due, 6, STREAM) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("labels", [None, SIX[:5]])
 def test_a_choice_by_scores_needs_those_of_the_pool(labels):
     with pytest.raises(ValueError, match="for a pool of 6 texts"):
-        Rule("confidence").choose(Due(2), 6, STREAM, labels)
+        Selection("confidence").choose(Due(2), 6, STREAM, labels)
 
 
 # ---- what their labels are ------------------------------------------------------------------------------------------

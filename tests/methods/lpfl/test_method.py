@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import random
+from copy import deepcopy
 
+import numpy as np
 import pytest
+import torch
 
 from murmura.aggregation.config import AggregationConfig
 from murmura.data.cloze import Cloze
 from murmura.data.records import Labelled
 from murmura.errors import DataError
 from murmura.evaluation.config import EvaluationConfig
+from murmura.evaluation.ensemble import pattern_accuracies
+from murmura.evaluation.labelled import pattern_scores
 from murmura.federation.checkpoint import latest
 from murmura.federation.cohort import Site
 from murmura.federation.engines.local import LocalEngine
@@ -48,24 +53,27 @@ def config(**options):
         "rounds": 3, "labelled_records": 4, "verbaliser": VERBALISER,
         "patterns": ("{text} it was {blank}", "{text} in short it is {blank}"),
     }  # fmt: skip
-    if options.get("annotate", True):
+    if options.get("annotate", True) and options.get("rounds") != 2:
         defaults["gate"] = 0.0
     return LPFLConfig(**defaults | options)
 
 
 class World:
-    def __init__(self, model, tokenizer, folder, options=None, *, engine=LocalEngine, sites=None, lora=True, rule=None):
+    def __init__(
+        self, model, tokenizer, folder, options=None, *, engine=LocalEngine, sites=None, lora=True, rule=None, lr=None
+    ):
         settings = options or config()
         method = build(settings, AggregationConfig(rule=rule or "mean"))
         bank = Bank(model, LoraSpec(rank=4, alpha=8, targets=("all-linear",)) if lora else None)
         cloze = Cloze(
             settings.patterns, settings.verbaliser, tokenizer, 48, masked=not bank.head.is_decoder,
-            several_tokens="average",
+            several_tokens="average", reduction=settings.reduction,
         )  # fmt: skip
-        training = LocalTraining(lr=0.02 if lora else 0.003, batch_size=4, epochs=2, schedule="constant")
+        training = LocalTraining(lr=lr or (0.02 if lora else 0.003), batch_size=4, epochs=2, schedule="constant")
         self.bench = Workbench(
-            bank, tokenizer, None, training, max_length=48, cloze=cloze, heldout=texts(20, 90), validation=texts(10, 91)
-        )
+            bank, tokenizer, None, training, max_length=48, cloze=cloze, heldout=texts(20, 90),
+            validation=texts(10, 91), weigh_patterns=settings.pattern_weights == "validation",
+        )  # fmt: skip
         self.sites = sites or [Site(f"site-{k}", texts(size, k)) for k, size in enumerate((16, 12))]
         self.method, stream = method, Stream(0)
         self.fleet = Fleet(engine(self.sites, method, self.bench, stream), method, Ledger(MEASURING), stream)
@@ -130,12 +138,81 @@ def test_other_ways_to_annotate(llama, tokenizer, tmp_path, options):
     assert all(set(row) == {0.0, 1.0} for row in rows) == ("hard" in options)
 
 
+def annotated(world):
+    """The labels that sites' annotated texts were given, by index, of every site."""
+    return [np.array([row for _, row in sorted(site.store["annotated"])]) for site in world.sites]
+
+
+def test_a_temperature_makes_labels_less_sure(llama, tokenizer, tmp_path):
+    """Both runs train alike up to their only event, so that they label the same texts by the same scores."""
+    one = annotated(World(deepcopy(llama), tokenizer, tmp_path, config(rounds=2)).lead())
+    four = annotated(World(llama, tokenizer, tmp_path, config(rounds=2, temperature=4)).lead())
+    for sharp, flat in zip(one, four, strict=True):
+        expected = sharp ** (1 / 4)  # softmax(s/T) is softmax(s) to the power of 1/T, made to sum to 1
+        assert np.allclose(flat, expected / expected.sum(axis=1, keepdims=True), atol=1e-5)
+
+
+def test_a_sum_of_words_is_sharper_than_their_mean(llama, tokenizer, tmp_path):
+    """With two words of each label, and a model that hardly learns, sum doubles every score."""
+    options = {"rounds": 2, "pattern_weights": "uniform"}
+    mean = annotated(World(deepcopy(llama), tokenizer, tmp_path, config(**options), lr=1e-6).lead())
+    total = annotated(World(llama, tokenizer, tmp_path, config(**options, reduction="sum"), lr=1e-6).lead())
+    for one, two in zip(mean, total, strict=True):
+        assert np.allclose(two, one**2 / (one**2).sum(axis=1, keepdims=True), atol=1e-5)
+        assert np.abs(two - one).max() > 1e-3
+
+
+def test_pattern_weights_are_accuracies_unless_all_count_alike(llama, tokenizer, tmp_path):
+    world = World(deepcopy(llama), tokenizer, tmp_path / "a").lead()
+    records = world.bench.validation
+    scores = pattern_scores(world.bench, [world.server.adapter] * len(records), [r.text for r in records])
+    truth = [("bad", "good").index(r.label) for r in records]
+    assert world.server.store["patterns"] == list(pattern_accuracies(scores, truth))
+    alike = World(llama, tokenizer, tmp_path / "b", config(pattern_weights="uniform")).lead()
+    assert alike.server.store["patterns"] == [1.0, 1.0]
+
+
+def test_a_share_of_labels_is_kept(llama, tokenizer, tmp_path):
+    world = World(llama, tokenizer, tmp_path, config(labelled_records=None, labelled_share=0.25)).lead()
+    assert [len(site.store["labelled"]) for site in world.sites] == [4, 3]  # of 16 and 12
+
+
+def test_a_threshold_lets_texts_wait_until_the_last_event(llama, tokenizer, tmp_path):
+    """No model of this size is so sure before it has learnt; then everything is annotated all the same."""
+    world = World(deepcopy(llama), tokenizer, tmp_path, config(threshold=0.999999), lr=1e-6).lead()
+    assert [row["counts"].get("annotation.texts") for row in world.rows] == [None, 0, 12 + 8, None]
+    open_ended = config(threshold=0.999999, force_complete=False)
+    world = World(llama, tokenizer, tmp_path, open_ended, lr=1e-6).lead()
+    assert [row["counts"].get("annotation.left") for row in world.rows] == [None, 12 + 8, 12 + 8, None]
+
+
+def test_a_pool_may_be_used_up_before_the_last_event(llama, tokenizer, tmp_path):
+    world = World(llama, tokenizer, tmp_path, config(rounds=4, chunk=1.0)).lead()
+    assert [row["counts"].get("annotation.texts") for row in world.rows] == [None, 12 + 8, 0, 0, None]
+
+
+@pytest.mark.parametrize(("sample", "passes"), [(False, 2), (True, 1)])
+def test_a_record_is_trained_on_in_all_patterns_or_one(llama, tokenizer, tmp_path, monkeypatch, sample, passes):
+    world = World(llama, tokenizer, tmp_path, config(sample_pattern=sample, annotate=False))
+    rows, read = [], world.bench.bank.head.logits_at
+
+    def counting(ids, *rest):
+        if torch.is_grad_enabled():
+            rows.append(len(ids))
+        return read(ids, *rest)
+
+    monkeypatch.setattr(world.bench.bank.head, "logits_at", counting)
+    world.lead()
+    assert sum(rows) == passes * 3 * 2 * (4 + 4)  # rounds, epochs, labelled texts of both sites
+
+
 def test_the_wire_changes_nothing(llama, tokenizer, tmp_path):
-    worlds = [World(llama, tokenizer, tmp_path / "a").lead()]
-    fresh = type(llama)(llama.config)
-    fresh.load_state_dict({k.replace(".base.", "."): v for k, v in llama.state_dict().items()})
-    worlds.append(World(fresh, tokenizer, tmp_path / "b", engine=LoopbackEngine).lead())
-    assert furthest(*(w.server.adapter for w in worlds)) < 1e-3  # AdamW at a high rate, after many steps
+    lr = 0.002  # AdamW at a high rate makes much of a last bit, step after step
+    worlds = [
+        World(deepcopy(llama), tokenizer, tmp_path / "a", lr=lr).lead(),
+        World(llama, tokenizer, tmp_path / "b", engine=LoopbackEngine, lr=lr).lead(),
+    ]
+    assert furthest(*(w.server.adapter for w in worlds)) < 1e-4
     assert worlds[0].sites[0].store["labelled"] == worlds[1].sites[0].store["labelled"]
 
 

@@ -48,9 +48,12 @@ class Schedule:
     gate: float
     force_complete: bool
 
-    def is_open(self, accuracy: float) -> bool:
-        """Whether a model of this accuracy may annotate."""
-        return self.gate == 0 or accuracy > self.gate
+    def takes(self, event: int, accuracy: float) -> bool:
+        """Whether an event annotates anything after a round that ended with a model of this accuracy."""
+        return self._forced(event) or self.gate == 0 or accuracy > self.gate
+
+    def _forced(self, event: int) -> bool:
+        return self.force_complete and event == self.events
 
     def due(self, event: int, accuracy: float, first: int, left: int) -> Due:
         """What an event takes of a pool.
@@ -61,15 +64,15 @@ class Schedule:
             first: how many texts the site's pool had before any event.
             left: how many it still has.
         """
-        if self.force_complete and event == self.events:
+        if self._forced(event):
             return Due(left, forced=True)
-        if not self.is_open(accuracy):
+        if not self.takes(event, accuracy):
             return Due(0)
         return Due(min(left, math.ceil(self.share * first - _ROUNDING)))
 
 
 @dataclass(frozen=True)
-class Rule:
+class Selection:
     """Which texts an event takes.
 
     Args:

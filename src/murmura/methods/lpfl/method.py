@@ -11,14 +11,14 @@ import numpy as np
 
 from murmura.errors import DataError
 from murmura.evaluation.ensemble import ensemble, soft_labels
-from murmura.evaluation.labelled import pattern_scores, weigh
+from murmura.evaluation.labelled import CLASSIFIER, pattern_scores, weigh
 from murmura.federation.cohort import Cohort, Site
 from murmura.federation.fleet import Fleet
 from murmura.federation.ledger import Count, Metric, Weights
 from murmura.federation.messages import Ask, Reply
 from murmura.federation.method import Method, verb
 from murmura.federation.server import Server
-from murmura.methods.lpfl.annotation import Rule, Schedule, targets
+from murmura.methods.lpfl.annotation import Schedule, Selection, targets
 from murmura.methods.lpfl.config import LPFLConfig
 from murmura.training.adapter import State
 from murmura.training.cloze import ClozeRecord, ClozeStep
@@ -45,6 +45,11 @@ class LPFL(Method):
     def verbs(self) -> list[str]:
         return ["train", "annotate"] if self.config.annotate else ["train"]
 
+    @property
+    def _schedule(self) -> Schedule:
+        c = self.config
+        return Schedule(c.events, c.share, c.gate, c.force_complete)
+
     def traffic(self, first: bool) -> tuple[float, float]:
         return (2, 1) if self.config.annotate else (1, 1)  # the new global adapter goes down once more, to annotate
 
@@ -53,28 +58,22 @@ class LPFL(Method):
 
     def leaves(self, server: Server) -> dict[str, Any]:
         """What ``murmura predict`` must know of the patterns: what each is worth to the final model."""
-        assert server.workbench.cloze is not None
-        weights = server.store.get("patterns") or weigh(server.workbench, server.adapter).weights
-        return {"classifier.json": {"labels": list(server.workbench.cloze.labels), "weights": weights}}
+        return {CLASSIFIER: {"weights": server.store["patterns"]}}
 
     # ---- on the server -------------------------------------------------------------------------------------------
 
     def lead(self, server: Server, fleet: Fleet) -> None:
-        schedule = Schedule(self.config.events, self.config.share, self.config.gate, self.config.force_complete)
         for round in server.rounds(self.config.rounds):
             replies = server.ask("train", fleet.sites, lr=server.lr(round))
             server.combine(_contributions(server, replies))
             weighed = weigh(server.workbench, server.adapter)
             server.store["patterns"] = weighed.weights
-            if round <= schedule.events:
-                self._event(server, fleet, schedule, round, weighed.accuracy or 0.0, weighed.weights)
+            if round <= self.config.events:
+                self._event(server, fleet, round, weighed.accuracy or 0.0, weighed.weights)
 
-    def _event(
-        self, server: Server, fleet: Fleet, schedule: Schedule, event: int, accuracy: float, weights: list[float]
-    ) -> None:
+    def _event(self, server: Server, fleet: Fleet, event: int, accuracy: float, weights: list[float]) -> None:
         """Let every site annotate a part of its pool with the new global model."""
-        last = schedule.force_complete and event == schedule.events
-        if not last and not schedule.is_open(accuracy):
+        if not self._schedule.takes(event, accuracy):
             server.count({"annotation.closed_gate": 1})
             return
         asked = {"event": event, "accuracy": accuracy, "patterns": weights}
@@ -111,27 +110,34 @@ class LPFL(Method):
     )  # fmt: skip
     def annotate(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Give a part of each site's pool the labels that the global model gives it; texts and labels stay here."""
-        schedule = Schedule(self.config.events, self.config.share, self.config.gate, self.config.force_complete)
-        rule = Rule(self.config.select, self.config.threshold)
-        adapters, replies = cohort.starts(ask), []
-        streams = cohort.streams("annotate")
-        for site, adapter, stream in zip(cohort.sites, adapters, streams, strict=True):
-            pool: list[int] = site.store[_POOL]
-            due = schedule.due(ask.shared["event"], ask.shared["accuracy"], site.store[_FIRST], len(pool))
-            if rule.reads_scores(due):
-                found = self._labels(cohort, adapter, [site.records[i].text for i in pool], ask)
-                chosen = rule.choose(due, len(pool), stream, soft_labels(found))
-                found = found[chosen]
-            else:
-                chosen = rule.choose(due, len(pool), stream)
-                found = self._labels(cohort, adapter, [site.records[pool[i]].text for i in chosen], ask)
-            replies.append(self._keep(cohort, site, chosen, found))
+        pools: list[list[int]] = [site.store[_POOL] for site in cohort.sites]
+        due = [
+            self._schedule.due(ask.shared["event"], ask.shared["accuracy"], site.store[_FIRST], len(pool))
+            for site, pool in zip(cohort.sites, pools, strict=True)
+        ]
+        selection, streams = Selection(self.config.select, self.config.threshold), cohort.streams("annotate")
+        # Where the choice needs no scores, only chosen texts are read.
+        read = [
+            list(range(len(pool))) if selection.reads_scores(one) else selection.choose(one, len(pool), stream)
+            for one, pool, stream in zip(due, pools, streams, strict=True)
+        ]
+        found = self._scores(cohort, ask, [[pool[i] for i in some] for pool, some in zip(pools, read, strict=True)])
+        replies = []
+        for site, one, stream, some, scores in zip(cohort.sites, due, streams, read, found, strict=True):
+            chosen = some
+            if selection.reads_scores(one):
+                chosen = selection.choose(one, len(some), stream, soft_labels(scores))
+                scores = scores[chosen]
+            replies.append(self._keep(cohort, site, chosen, scores))
         return replies
 
-    def _labels(self, cohort: Cohort, adapter: State, texts: list[str], ask: Ask) -> np.ndarray:
-        """Scores of all patterns together, float64 [texts, labels] (eq. 5)."""
-        found = pattern_scores(cohort.workbench, [adapter] * len(texts), texts, "annotate")
-        return ensemble(found, ask.shared["patterns"])
+    def _scores(self, cohort: Cohort, ask: Ask, read: list[list[int]]) -> list[np.ndarray]:
+        """Scores of all patterns together (eq. 5) for some of each site's records, float64 [texts, labels]; all sites'
+        texts share batches."""
+        adapters = [a for a, some in zip(cohort.starts(ask), read, strict=True) for _ in some]
+        texts = [site.records[i].text for site, some in zip(cohort.sites, read, strict=True) for i in some]
+        found = ensemble(pattern_scores(cohort.workbench, adapters, texts, "annotate"), ask.shared["patterns"])
+        return np.split(found, np.cumsum([len(some) for some in read])[:-1])
 
     def _keep(self, cohort: Cohort, site: Site, chosen: list[int], scores: np.ndarray) -> Reply:
         """Move chosen texts from the pool to the annotated ones."""
@@ -159,7 +165,7 @@ class LPFL(Method):
         known: list[int] = site.store[_LABELLED]
         rows = [(i, [float(k == places[site.records[i].label]) for k in range(len(places))]) for i in known]
         rows += [(index, row) for index, row in site.store[_ANNOTATED]]
-        questions = bench.questions([site.records[i].text for i, _ in rows])
+        questions = bench.cloze.encode_all([site.records[i].text for i, _ in rows])
         return [ClozeRecord(tuple(q), tuple(row)) for q, (_, row) in zip(questions, rows, strict=True)]
 
     def _begin(self, cohort: Cohort, site: Site) -> None:
