@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from murmura.data.records import Instruction
-from murmura.evaluation.heldout import continuations, evaluate
+from murmura.evaluation.heldout import continuations, measure
 from murmura.evaluation.text import rouge_l
 from murmura.generation.local import Completion
 from murmura.progress import collect_phases
@@ -23,30 +23,35 @@ def adapters(bench, count):
     return [random_state(bench.bank, seed, scale=0.3) for seed in range(count)]
 
 
+def figures(found):
+    return tuple(found[name] for name in ("heldout_rouge", "nonmember_rouge", "nonmember_exact", "nonmember_prefix"))
+
+
 def test_the_loss_is_the_mean_over_all_tokens_of_all_records(bench):
     states = adapters(bench, 3)
-    found, _ = evaluate(bench, states)
+    found, _ = measure(bench, states)
     items = [bench.encode(record) for record in bench.heldout]
     for state, result in zip(states, found, strict=True):
         bench.bank.load([state])
         bench.bank.route(torch.zeros(len(items), dtype=torch.long))
-        assert result.loss == pytest.approx(bench.bank.model(**hf_batch(items)).loss.item(), abs=1e-5)
-    assert len({result.loss for result in found}) == 3
+        assert result["heldout_loss"] == pytest.approx(bench.bank.model(**hf_batch(items)).loss.item(), abs=1e-5)
+    assert len({result["heldout_loss"] for result in found}) == 3
 
 
 def test_answers_are_those_of_a_sample(bench):
     states = adapters(bench, 2)
-    found, _ = evaluate(bench, states)
+    found, _ = measure(bench, states)
     sample = continuations(bench, states, [bench.heldout[:2]] * 2, "answers")
-    assert [(f.rouge, f.nonmember) for f in found] == [(s.rouge, s) for s in sample]
+    assert [figures(f) for f in found] == [(s.rouge, s.rouge, s.exact, s.prefix) for s in sample]
     assert [s.records for s in sample] == [2, 2]
 
 
 def test_uploads_continue_the_nonmembers_alone(bench):
     states = adapters(bench, 3)
-    [found], written = evaluate(bench, states[:1], states[1:])
-    assert [found] == evaluate(bench, states[:1])[0]
-    assert written == continuations(bench, states[1:], [bench.nonmembers[:2]] * 2, "answers")
+    [found], written = measure(bench, states[:1], states[1:])
+    assert [found] == measure(bench, states[:1])[0]
+    expected = continuations(bench, states[1:], [bench.nonmembers[:2]] * 2, "answers")
+    assert written == [{"upload_nonmember_rouge": one.rouge} for one in expected]
 
 
 def scripted(bench, monkeypatch, texts):
@@ -93,7 +98,7 @@ def test_records_that_do_not_fit_are_left_out(bench):
 
 def test_its_time_counts_as_evaluation(bench):
     phases = collect_phases()
-    evaluate(bench, adapters(bench, 1))
+    measure(bench, adapters(bench, 1))
     assert phases.seconds.keys() == {"evaluate"}
 
 
@@ -101,6 +106,7 @@ def test_non_members_of_their_own_kind_are_continued_beside_the_held_out_records
     """Held-out records may be easier than the sites' own; then other records stand for what nobody trained on."""
     bench.nonmembers = bench.heldout[::-1]
     states = adapters(bench, 1)
-    [found], _ = evaluate(bench, states)
+    [found], _ = measure(bench, states)
     expected = continuations(bench, states * 2, [bench.heldout[:2], bench.nonmembers[:2]], "")
-    assert (found.rouge, found.nonmember) == (expected[0].rouge, expected[1])
+    others = expected[1]
+    assert figures(found) == (expected[0].rouge, others.rouge, others.exact, others.prefix)

@@ -30,16 +30,6 @@ class Continuations:
     records: int
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """Mean token NLL in nats over all held-out records, ROUGE-L of the answers to a sample of them, and how a sample of
-    the non-members is continued."""
-
-    loss: float
-    rouge: float
-    nonmember: Continuations
-
-
 def continuations(
     workbench: Workbench, adapters: Sequence[State], records: Sequence[Sequence[Instruction]], description: str
 ) -> list[Continuations]:
@@ -69,43 +59,39 @@ def _means(rows: Sequence[tuple[float, bool, int]]) -> Continuations:
     return Continuations(rouge, exact, prefix, len(rows))
 
 
+def losses(workbench: Workbench, adapters: Sequence[State]) -> list[float]:
+    """Mean token NLL of each adapter in nats, over all held-out records."""
+    items = workbench.encode_fitting(workbench.heldout)
+    flat = [adapter for adapter in adapters for _ in items]
+    scores = workbench.score(flat, items * len(adapters), description="held-out loss")
+    each = [scores[k * len(items) : (k + 1) * len(items)] for k in range(len(adapters))]
+    return [sum(s.nll for s in own) / sum(s.tokens for s in own) for own in each]
+
+
 def measure(
     workbench: Workbench, adapters: Sequence[State], uploads: Sequence[State] = ()
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """``evaluate`` as figures by name."""
-    found, written = evaluate(workbench, adapters, uploads)
-    return (
-        [
-            {
-                "heldout_loss": one.loss, "heldout_rouge": one.rouge, "nonmember_rouge": one.nonmember.rouge,
-                "nonmember_exact": one.nonmember.exact, "nonmember_prefix": one.nonmember.prefix,
-            }
-            for one in found
-        ],
-        [{"upload_nonmember_rouge": one.rouge} for one in written],
-    )  # fmt: skip
-
-
-def evaluate(
-    workbench: Workbench, adapters: Sequence[State], uploads: Sequence[State] = ()
-) -> tuple[list[HeldOut], list[Continuations]]:
     """For each adapter: loss over all held-out records, and continuations of the first ``workbench.sample`` of them and
     of the non-members. For each upload: continuations of the non-members alone. All are written in shared batches.
+
+    Returns:
+        Figures by name, of each adapter and of each upload.
     """
     with phase("evaluate"):
-        items = workbench.encode_fitting(workbench.heldout)
-        flat = [adapter for adapter in adapters for _ in items]
-        scores = workbench.score(flat, items * len(adapters), description="held-out loss")
+        found = losses(workbench, adapters)
         # Where the held-out records are the non-members too they are continued once.
         kinds = [workbench.heldout] + ([workbench.nonmembers] if workbench.nonmembers is not workbench.heldout else [])
         samples = [kind[: workbench.sample] for _ in adapters for kind in kinds]
         samples += [workbench.nonmembers[: workbench.sample] for _ in uploads]
         writers = [a for a in adapters for _ in kinds] + list(uploads)
-        found = continuations(workbench, writers, samples, "held-out answers")
-    results = []
-    for k in range(len(adapters)):
-        own = scores[k * len(items) : (k + 1) * len(items)]
-        loss = sum(s.nll for s in own) / sum(s.tokens for s in own)
-        written = found[k * len(kinds) : (k + 1) * len(kinds)]
-        results.append(HeldOut(loss, written[0].rouge, written[-1]))
-    return results, found[len(adapters) * len(kinds) :]
+        written = continuations(workbench, writers, samples, "held-out answers")
+    figures = []
+    for k, loss in enumerate(found):
+        answers, others = written[k * len(kinds)], written[(k + 1) * len(kinds) - 1]
+        figures.append(
+            {
+                "heldout_loss": loss, "heldout_rouge": answers.rouge, "nonmember_rouge": others.rouge,
+                "nonmember_exact": others.exact, "nonmember_prefix": others.prefix,
+            }
+        )  # fmt: skip
+    return figures, [{"upload_nonmember_rouge": one.rouge} for one in written[len(adapters) * len(kinds) :]]

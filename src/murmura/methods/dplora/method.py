@@ -119,8 +119,7 @@ class DPLoRA(Method):
             upload = dequantise(reply["codes"], reply["scales"], shapes)
             mean.add(upload, 1)
             answered += 1
-            if fleet.listener is not None:  # which knows adapters, not codes
-                fleet.listener(Reply(reply.site, {"adapter": upload}))
+            server.hear(reply.site, upload)
         server.count({"sent_down.ternary" if "codes" in sent else "sent_down.float": 1})
         if answered:
             tfedavg.settle(server, mean.result(), self.config.tolerance)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
 from murmura.aggregation.ternary import SITE_THRESHOLD, dequantise, requantise, ternary
+from murmura.evaluation.heldout import losses
 from murmura.federation.messages import Payload
 from murmura.federation.server import Server
 from murmura.training.adapter import State
 from murmura.training.bank import Bank
-from murmura.workbench import Workbench
 
 _SENT = ("codes", "scales")  # in the server's store while the global adapter is ternary
 _DECIDED = "ternary"
@@ -55,10 +54,10 @@ def settle(server: Server, mean: State, tolerance: float) -> None:
     """
     packed = requantise(mean)
     light = dequantise(packed.codes, packed.scales, shapes(mean))
-    losses = _losses(server.workbench, [light, mean])
+    found = losses(server.workbench, [light, mean])
     for name in _SENT:
         server.store.pop(name, None)
-    server.store[_DECIDED] = losses[0] <= (1 + tolerance) * losses[1]
+    server.store[_DECIDED] = found[0] <= (1 + tolerance) * found[1]
     server.adapter = light if server.store[_DECIDED] else mean
     if server.store[_DECIDED]:
         server.store |= {"codes": packed.codes, "scales": packed.scales}
@@ -87,15 +86,3 @@ def received(payload: Payload, bank: Bank) -> State:
 def shapes(state: State) -> dict[str, torch.Size]:
     """The shape of each tensor."""
     return {name: tensor.shape for name, tensor in state.items()}
-
-
-def _losses(workbench: Workbench, adapters: Sequence[State]) -> list[float]:
-    """Mean held-out token loss of each adapter."""
-    items = workbench.encode_fitting(workbench.heldout)
-    flat: list[Any] = [adapter for adapter in adapters for _ in items]
-    scores = workbench.score(flat, items * len(adapters), description="ternary or float")
-    totals = []
-    for k in range(len(adapters)):
-        own = scores[k * len(items) : (k + 1) * len(items)]
-        totals.append(sum(s.nll for s in own) / sum(s.tokens for s in own))
-    return totals
