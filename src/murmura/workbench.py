@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from murmura.data.cloze import Cloze, ClozeItem
+from murmura.data.cloze import Cloze
 from murmura.data.encoding import Encoded, encode, plain_ids
 from murmura.data.records import Instruction, Labelled
 from murmura.data.templates import Template
@@ -62,7 +62,6 @@ class Workbench:
         self._encoded: dict[Instruction, Encoded | None] = {}
         self.weighed: tuple[State, Any] | None = None
         """The adapter that was last read with the validation records, and what its patterns are worth."""
-        self._questions: dict[str, list[ClozeItem]] = {}
 
     @property
     def template(self) -> Template:
@@ -78,13 +77,6 @@ class Workbench:
     def encode_fitting(self, records: Iterable[Instruction]) -> list[Encoded]:
         """The encodings of those records that fit."""
         return [encoded for encoded in map(self.encode, records) if encoded is not None]
-
-    def questions(self, texts: Sequence[str]) -> list[list[ClozeItem]]:
-        """Texts in all cloze patterns. Tokenised once."""
-        assert self.cloze is not None, "only labelled records have cloze patterns"
-        new = [text for text in dict.fromkeys(texts) if text not in self._questions]
-        self._questions.update(zip(new, self.cloze.encode_all(new), strict=True) if new else ())
-        return [self._questions[text] for text in texts]
 
     @property
     def context(self) -> int | None:

@@ -65,6 +65,10 @@ class Rule(ABC):
     def ranks(self) -> tuple[int, ...]:
         return self.config.ranks
 
+    def rank(self, place: int) -> int | None:
+        """Of the site at a place among all sites; None where all have the run's."""
+        return self.ranks[place % len(self.ranks)] if self.ranks else None
+
     def frozen(self, round: int) -> Factor | None:
         """The factor that sites do not train in a round, counted from 1."""
         return None

@@ -5,7 +5,6 @@ With `Δ_k = W_k − W`, `Δ` the mean of the Δ_k of the sites that replied, an
 ==========  ========  =====================================  ======================  ====================
 rule        mean      remembers                              step                    defaults
 ==========  ========  =====================================  ======================  ====================
-FedAvg      weighted  (nothing)                              W ← W + Δ
 FedAvgM     weighted  m ← β₁ m + (1−β₁) Δ, at t = 0: m ← Δ   W ← W + η m             η = 1, β₁ = 0.9
 FedAdagrad  uniform   v ← v + Δ²                             W ← W + η Δ / (√v + τ)  η = τ = 1e-3, v₀ = τ²
 FedYogi     uniform   m; v ← v − (1−β₂) s² sign(v − s²)      W ← W + η m / (√v + τ)  and β₁ = 0.9, β₂ = 0.99
@@ -14,6 +13,7 @@ FedAdam     uniform   m; v ← β₂ v + (1−β₂) s²                W ← W 
 
 s is Δ (Reddi et al. 2021, arXiv 2003.00295, Algorithm 2; the default) or m (OpenFedLLM). Everything else, the start
 of m and the defaults included, is as OpenFedLLM has it. A and B of a LoRA pair are treated element by element, apart.
+The step of plain averaging, W ← W + Δ, is an aggregation rule (`rules.py`).
 """
 
 from __future__ import annotations
@@ -114,14 +114,6 @@ class ServerOptimizer(ABC):
 
 
 @dataclass(kw_only=True)
-class FedAvg(ServerOptimizer):
-    """McMahan et al. 2017 (arXiv 1602.05629). The state of a single site comes back bit for bit."""
-
-    def _next(self, old: torch.Tensor, mean: torch.Tensor, past: Moments) -> tuple[torch.Tensor, Moments]:
-        return mean, {}  # not old + (mean − old), which would round
-
-
-@dataclass(kw_only=True)
 class FedAvgM(ServerOptimizer):
     """Server momentum, in two forms.
 
@@ -216,7 +208,6 @@ class FedAdam(AdaptiveMomentum):
 
 
 RULES: dict[str, type[ServerOptimizer]] = {
-    "fedavg": FedAvg,
     "fedavgm": FedAvgM,
     "fedadagrad": FedAdagrad,
     "fedyogi": FedYogi,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -26,10 +25,6 @@ def run(
     The run is kept in the folder that the file names: run.folder, or runs/NAME.
     Stop it at any time with Ctrl-C, and go on with --resume.
     """
-    # Torch's threads wait for each other by spinning. Where another process has one of the cores, each wait then costs
-    # a slice of time: a first evaluation on two cores, one of them taken, took 263 s spinning and 38 s sleeping. The
-    # OpenMP runtime reads this when torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from murmura.experiment import Experiment
     from murmura.experiment.config import parse_override
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ class Document:
 Record = Instruction | Labelled | Document
 R = TypeVar("R", Instruction, Labelled, Document)
 
-KINDS: dict[str, type[Instruction] | type[Labelled] | type[Document]] = {
+Kind = Literal["instruction", "labelled", "document"]
+KINDS: dict[Kind, type[Instruction] | type[Labelled] | type[Document]] = {
     "instruction": Instruction,
     "labelled": Labelled,
     "document": Document,

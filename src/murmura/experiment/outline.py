@@ -117,7 +117,7 @@ def _skeleton(name: str, config: Any, masked: bool) -> Any:
     try:
         with torch.device("meta"), quiet():
             return kind.from_config(config)
-    except (ValueError, RuntimeError, NotImplementedError) as error:
+    except (ValueError, RuntimeError) as error:
         raise ModelError(f"is no language model that can be built ({line(error)})", where=name) from error
 
 

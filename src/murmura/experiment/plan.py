@@ -223,24 +223,18 @@ def _rounds(
         count: int = experiment.method.rounds  # type: ignore[attr-defined]
         return [RoundPlan(None, None, None, None)] * count
     rounds, asked, residual = [], set[str](), 0
-    ranks = _ranks(experiment, names)
+    ranks = {name: method.rule.rank(place) for place, name in enumerate(names)}
     for round, cohort in enumerate(cohorts, start=1):
         steps = sum(_steps(experiment, method, sizes[name], round) for name in cohort) if sizes else None
         down = up = 0.0
         for name in cohort:
             sets = method.traffic(name not in asked)
-            sizes_down, sizes_up = _travels(method.rule, model, ranks.get(name), round, residual) if model else (0, 0)
+            sizes_down, sizes_up = _travels(method.rule, model, ranks[name], round, residual) if model else (0, 0)
             down, up = down + sets[0] * sizes_down, up + sets[1] * sizes_up
         asked.update(cohort)
-        residual += method.rule.residual_growth([ranks.get(name, experiment.lora.rank) for name in cohort])
+        residual += method.rule.residual_growth([ranks[name] or experiment.lora.rank for name in cohort])
         rounds.append(RoundPlan(len(cohort), steps, int(down) if model else None, int(up) if model else None))
     return rounds
-
-
-def _ranks(experiment: Experiment, names: Sequence[str]) -> dict[str, int]:
-    """Each site's rank, where the run has not one for all."""
-    ranks = experiment.aggregation.ranks
-    return {name: ranks[k % len(ranks)] for k, name in enumerate(names)} if ranks else {}
 
 
 def _travels(rule: Rule, model: Outline, rank: int | None, round: int, residual: int) -> tuple[int, int]:

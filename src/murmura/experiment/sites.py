@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from murmura.data.config import DataConfig
 from murmura.data.loading import Loaded, load_records, load_sites
 from murmura.data.partition import partition
-from murmura.data.records import KINDS, Record, text_of
+from murmura.data.records import KINDS, Kind, Record, text_of
 from murmura.data.selection import few_shot, kmeans
 from murmura.errors import DataError
 from murmura.federation.cohort import Site
@@ -24,7 +24,6 @@ _NAMED = 5  # sites named in a message
 
 Records = list[Any]
 """Of one kind: Instruction, Labelled or Document."""
-Kind = Literal["instruction", "labelled", "document"]
 Embed = Callable[[Sequence[str]], np.ndarray]
 """Texts to vectors [n, d], float32."""
 

@@ -10,11 +10,11 @@ from typing import Any
 from murmura import methods
 from murmura.data.cloze import Cloze
 from murmura.data.encoding import encode_all
-from murmura.data.records import Labelled
+from murmura.data.records import Kind, Labelled
 from murmura.data.templates import Template, template
 from murmura.errors import DataError, nearest
 from murmura.experiment.config import Experiment
-from murmura.experiment.sites import Fit, Kind, Population
+from murmura.experiment.sites import Fit, Population
 from murmura.streams import Stream
 
 

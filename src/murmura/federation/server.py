@@ -42,7 +42,7 @@ class Server:
         self._fleet, self._monitor, self._folder = fleet, monitor, folder
         self._rule = fleet.method.rule
         self._privacy: dict[str, Any] = {}
-        fleet.listener = self._hear
+        fleet.listener = self._listen
 
     def rounds(self, count: int) -> Iterator[int]:
         """Rounds 1 to ``count``. After each one the model is measured and everything is saved; a resumed run goes on
@@ -87,15 +87,14 @@ class Server:
         """Ask sites to go on from the global adapter: each gets as field ``adapter`` what of it the rule sends."""
         each: dict[str, Payload] = {}
         if self._rule.ranks:
+            places = {site: place for place, site in enumerate(self._fleet.sites)}
             for site in sites:
-                each[site] = {"adapter": self._rule.download(self.adapter, self._rank(site), self._fleet.round)}
+                part = self._rule.download(self.adapter, self._rule.rank(places[site]), self._fleet.round)
+                each[site] = {"adapter": part}
         else:
             shared["adapter"] = self._rule.download(self.adapter, None, self._fleet.round)
-        started: list[str] = self.store.setdefault(_STARTED, []) if self._rule.personal else []
-        for reply in self._fleet.ask(verb, sites, each, **shared):
-            if self._rule.personal and reply.site not in started:
-                started.append(reply.site)
-            yield reply
+        replies = self._fleet.ask(verb, sites, each, **shared)
+        return self._starting(replies) if self._rule.personal else replies
 
     def combine(self, contributions: Iterable[tuple[State, float]]) -> None:
         """Make the uploads of this round, with their weights, the next global adapter."""
@@ -104,19 +103,26 @@ class Server:
         stream = self.stream / "aggregate" / round
         self.adapter = self._rule.step(self.adapter, contributions, scale=scale, round=round, stream=stream)
 
-    def _rank(self, site: str) -> int:
-        return self._rule.ranks[self._fleet.sites.index(site) % len(self._rule.ranks)]
+    def hear(self, site: str, upload: State) -> None:
+        """Let the monitor attack an upload: whole, as the server knows it. Replies with a field ``adapter`` are heard
+        by themselves; what travels in another form is told here."""
+        if not self._rule.personal:
+            self._monitor.hear(site, self._rule.complete(upload, self.adapter))
 
-    def _hear(self, reply: Reply) -> None:
-        """Let the monitor attack an upload: whole, as the server knows it."""
-        if "adapter" in reply.fields and not self._rule.personal:
-            self._monitor.hear(reply.site, self._rule.complete(reply["adapter"], self.adapter))
+    def _listen(self, reply: Reply) -> None:
+        if "adapter" in reply.fields:
+            self.hear(reply.site, reply["adapter"])
 
     def ask_personal(self, verb: str, sites: Sequence[str], **shared: Any) -> Iterator[Reply]:
         """Ask sites to train adapters of their own further; to a site without one goes ``start``, the server's."""
-        started: list[str] = self.store.setdefault(_STARTED, [])
+        started = self.store.get(_STARTED, [])
         each = {site: {"start": self.adapter} for site in sites if site not in started}
-        for reply in self._fleet.ask(verb, sites, each, **shared):
+        return self._starting(self._fleet.ask(verb, sites, each, **shared))
+
+    def _starting(self, replies: Iterator[Reply]) -> Iterator[Reply]:
+        """Note who has an adapter of its own from now on."""
+        started: list[str] = self.store.setdefault(_STARTED, [])
+        for reply in replies:
             if reply.site not in started:
                 started.append(reply.site)
             yield reply

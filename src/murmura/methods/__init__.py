@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from murmura.config import Section
+from murmura.data.records import Kind
 from murmura.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ def section(name: Any, where: str | None = None) -> type[Section]:
     return config
 
 
-def kind(config: Any) -> Literal["instruction", "labelled", "document"]:
+def kind(config: Any) -> Kind:
     """The kind of record that a method works with, by its options; instructions unless they say otherwise."""
-    found: Literal["instruction", "labelled", "document"] = getattr(type(config), "kind", "instruction")
+    found: Kind = getattr(type(config), "kind", "instruction")
     return found
 
 

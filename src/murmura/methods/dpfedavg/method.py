@@ -126,7 +126,7 @@ class DPFedAvg(SiteLevel):
             entropy = self.entropy(server, round)
             norm = server.store.get(_NORM, self.config.clip_norm)
             cohort = draw(sampler, fleet.sites, entropy)
-            total, unclipped = self.gather(server, fleet, cohort, norm, round)
+            total, unclipped = self.gather(server, cohort, norm, round)
             noisy = gaussian(total, std * norm, entropy)
             mean = {name: tensor / expected for name, tensor in noisy.items()}
             self._step(server, self.left(mean, server.adapter))

@@ -9,7 +9,6 @@ import torch
 
 from murmura.aggregation.mean import StateSum
 from murmura.federation.cohort import Cohort
-from murmura.federation.fleet import Fleet
 from murmura.federation.ledger import Release
 from murmura.federation.messages import Ask, Reply
 from murmura.federation.method import Method, verb
@@ -75,9 +74,7 @@ class SiteLevel(Method):
             replies.append(Reply(site.name, {"update": update} | bit))
         return replies
 
-    def gather(
-        self, server: Server, fleet: Fleet, cohort: Sequence[str], norm: float, round: int
-    ) -> tuple[State, list[bool]]:
+    def gather(self, server: Server, cohort: Sequence[str], norm: float, round: int) -> tuple[State, list[bool]]:
         """The exact sum of the cohort's clipped updates, float32, and whose were within the norm: both are secret.
 
         Sites weigh alike, whatever their records. A cohort that nobody is in, or that does not answer, sums up to zero:
@@ -89,9 +86,8 @@ class SiteLevel(Method):
             total.add(reply["update"])
             if self.config.unclipped_is_sent:
                 unclipped.append(reply["unclipped"] > 0)
-            if fleet.listener is not None:  # which knows adapters, not updates
-                change = self.left(reply["update"], server.adapter)
-                fleet.listener(Reply(reply.site, {"adapter": {n: like[n] + change[n] for n in like}}))
+            change = self.left(reply["update"], server.adapter)
+            server.hear(reply.site, {name: like[name] + change[name] for name in like})
         sums = total.tensors or {name: torch.zeros_like(tensor) for name, tensor in like.items()}
         # In the model's order: a checkpoint has another one, in which the same source would give other noise.
         order = [entry.name for entry in server.workbench.bank.manifest if entry.name in sums]

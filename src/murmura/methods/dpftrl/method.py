@@ -80,7 +80,7 @@ class DPFTRL(SiteLevel):
             if step == 0:
                 self._restart(server, fleet, noise.restart_every, entropy)
             cohort = server.store[_TURNS][step] if self.config.sites_per_round else fleet.sites
-            total, _ = self.gather(server, fleet, cohort, norm, round)
+            total, _ = self.gather(server, cohort, norm, round)
             self._step(server, _prefix(server, total, noise, norm, entropy), expected)
             account.record(followed.sampler, norm, noise.std, restart_every=noise.restart_every)
 

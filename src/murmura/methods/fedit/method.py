@@ -55,10 +55,13 @@ class FedIT(Method):
     def keeps(self) -> tuple[int, int]:
         if self.config.algorithm == "scaffold":
             return 1, 1
-        return 2 * len(self._rule().remembers), int(self.personal)  # a server optimiser's moments are float64
+        optimizer = self._optimizer()
+        return 2 * len(optimizer.remembers) if optimizer else 0, int(self.personal)  # its moments are float64
 
     def lead(self, server: Server, fleet: Fleet) -> None:
-        optimizer = self._optimizer(server)
+        optimizer = self._optimizer()
+        if optimizer and "optimizer" in server.store:
+            optimizer.load_state_dict(server.store["optimizer"])
         for round in server.rounds(self.config.rounds):
             cohort = fleet.sample(self.config.sites_per_round, round)
             if self.config.algorithm == "local":
@@ -68,14 +71,14 @@ class FedIT(Method):
                 self._scaffold_round(server, fleet, cohort, round)
             else:
                 contributions = _contributions(server, server.ask("train", cohort, lr=server.lr(round)))
-                if self.combines:
+                if optimizer is None:
                     server.combine(contributions)
                 else:
                     server.adapter = optimizer.step(server.adapter, contributions)
                     server.store["optimizer"] = optimizer.state_dict()
 
-    def _rule(self) -> ServerOptimizer:
-        """The server's step, as before the first round."""
+    def _optimizer(self) -> ServerOptimizer | None:
+        """The server's step, as before the first round; None where it is the mean, or another aggregation rule."""
         c = self.config
         adaptive = {"learning_rate": c.server_lr, "tau": c.tau}
         momentum = {"beta1": c.beta1, "beta2": c.beta2, "second_moment": c.second_moment}
@@ -85,14 +88,7 @@ class FedIT(Method):
             "fedadam": adaptive | momentum,
             "fedyogi": adaptive | momentum,
         }
-        rule = c.algorithm if c.algorithm in options else "fedavg"
-        return server_optimizer(rule, **options.get(rule, {}))
-
-    def _optimizer(self, server: Server) -> ServerOptimizer:
-        optimizer = self._rule()
-        if "optimizer" in server.store:
-            optimizer.load_state_dict(server.store["optimizer"])
-        return optimizer
+        return server_optimizer(c.algorithm, **options[c.algorithm]) if c.algorithm in options else None
 
     def _scaffold_round(self, server: Server, fleet: Fleet, cohort: list[str], round: int) -> None:
         control: State = server.store.get("control") or zeros_like(server.adapter)
@@ -105,7 +101,7 @@ class FedIT(Method):
                 changes.add(reply["control_change"])
                 yield reply["adapter"], reply["examples"]
 
-        server.adapter = server_optimizer("fedavg").step(server.adapter, contributions())
+        server.combine(contributions())
         # The rule only adds the changes up, so their sum may stand for all of them and none need be kept.
         server.store["control"] = control_update(control, [changes.tensors], len(fleet.sites))
 
