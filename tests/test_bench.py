@@ -42,22 +42,25 @@ def test_cohort_measures_and_compares():
 
 
 def test_without_flower_its_way_is_left_out_and_named(monkeypatch, capsys, work):
-    cohort = importlib.import_module("cohort")
+    ways = importlib.import_module("ways")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert cohort.available(["a", "b", "c"]) == ["b", "c"]
-    assert "pip install 'murmura[flower-bench]'" in capsys.readouterr().out
+    assert ways.available(["a", "b", "c"], "flwr", "a", "Flower", "pip install it") == ["b", "c"]
+    assert capsys.readouterr().out == "left out: (a), since Flower is not installed. pip install it\n"
+    assert ways.available(["b", "c"], "flwr", "a", "Flower", "pip install it") == ["b", "c"]
+    assert capsys.readouterr().out == ""
 
 
 def test_adapters_that_differ_are_an_error(capsys, work, tmp_path):
     import torch
     from safetensors.torch import save_file
 
-    cohort = importlib.import_module("cohort")
+    ways = importlib.import_module("ways")
     for way, value in (("b", 1.0), ("c", 1.001)):
         (tmp_path / way).mkdir()
         save_file({"x": torch.tensor([value])}, tmp_path / way / "adapter.safetensors")
-    assert cohort.print_differences(["b", "c"], tmp_path, strict=True) == 1
-    assert "NOT the same" in capsys.readouterr().out
+    assert ways.print_differences(tmp_path, {"adapters": ("b", "c")}, strict=True) == 1
+    assert capsys.readouterr().out == "adapters: largest difference 1.0e-03, NOT the same\n"
+    assert ways.print_differences(tmp_path, {"adapters": ("b", "c")}, strict=False) == 0
 
 
 def test_a_program_that_fails_is_an_error_with_its_last_words(work, tmp_path):
@@ -112,16 +115,3 @@ def test_lpfl_measures_and_compares():
     assert re.search(r"\(a\) against \(p\) +\d+\.\d+x the time +\d+\.\d+x memory", printed)
     assert re.search(r"\(s\) against \(l\) +\d+\.\d+x the time +\d+\.\d+x memory", printed)
     assert re.search(r"soft labels of \(a\) and \(p\): largest difference \S+, the same", printed)
-
-
-def test_soft_labels_that_differ_are_an_error(capsys, work, tmp_path):
-    import torch
-    from safetensors.torch import save_file
-
-    lpfl = importlib.import_module("lpfl")
-    for way, value in (("a", 1.001), ("p", 1.0)):
-        (tmp_path / way).mkdir()
-        save_file({"labels": torch.tensor([value])}, tmp_path / way / "adapter.safetensors")
-    assert lpfl.print_difference(["a", "p"], tmp_path, strict=True) == 1
-    assert "NOT the same" in capsys.readouterr().out
-    assert lpfl.print_difference(["a", "s"], tmp_path, strict=True) == 0

@@ -1,0 +1,173 @@
+"""What programs that compare ways share: their options, ways in turn, medians and differences."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from measure import MEMORY_IN_WORDS, cores, machine, measure
+from shapes import SHAPES, save_random, save_tokenizer, shape
+from work import Work
+
+HERE = Path(__file__).parent
+SAME = 1e-4  # largest difference between what ways leave that do the same in float32
+TOKENS_PER_PASS = {"cpu": 1024, "cuda": 16_384}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one run of one way cost: seconds from start to exit, seconds of its work alone, bytes at the peak."""
+
+    wall: float
+    seconds: float
+    memory: int
+
+
+def parser(what: str | None, ways: Sequence[str], **numbers: int) -> argparse.ArgumentParser:
+    """Options that all have: a model, where it computes, which ways, and whole numbers with these defaults."""
+    made = argparse.ArgumentParser(description=what, formatter_class=argparse.RawDescriptionHelpFormatter)
+    model = made.add_mutually_exclusive_group()
+    model.add_argument("--model", default="smollm2-135m", help="an alias, a folder or a Hugging Face id")
+    model.add_argument("--random", choices=SHAPES, help="a model of this shape with random weights")
+    for name, default in (numbers | {"repeats": 3}).items():
+        made.add_argument(f"--{name}", type=int, default=default)
+    made.add_argument(
+        "--ways", type=lambda text: text.split(","), default=list(ways), help="which, in the order they take turns"
+    )
+    made.add_argument("--device", default="cpu", help="cpu or cuda")
+    made.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    made.add_argument("--cores", type=int, default=cores(), help="CPU cores to use")
+    return made
+
+
+def parse(made: argparse.ArgumentParser, ways: Sequence[str], arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options given; ends the program, with a message, where a way is none of these."""
+    options = made.parse_args(arguments)
+    if not set(options.ways) <= set(ways):
+        made.error(f"--ways: {', '.join(ways)}, with commas")
+    return options
+
+
+def available(ways: Sequence[str], package: str, of: Sequence[str], name: str, fix: str) -> list[str]:
+    """The ways that can be measured here; says what is missing for others, the ones ``of`` a package."""
+    missing = [way for way in ways if way in of] if importlib.util.find_spec(package) is None else []
+    if missing:
+        named = " and ".join(f"({way})" for way in missing)
+        print(f"left out: {named}, since {name} is not installed. {fix}")
+    return [way for way in ways if way not in missing]
+
+
+def base_model(options: argparse.Namespace, folder: Path, *, tokenizer: bool = False) -> dict[str, Any]:
+    """The fields of ``Work`` about model and machine; a random model is made in the folder."""
+    if options.random:
+        model = folder / "model"
+        sizes = {name: getattr(options, name, None) for name in ("layers", "hidden")}
+        save_random(model, shape(options.random, **sizes), options.dtype)
+        if tokenizer:
+            save_tokenizer(model)
+    else:
+        from murmura.models import resolve
+
+        model = resolve(options.model)
+    vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
+    return {
+        "model": str(model), "vocabulary": vocabulary, "device": options.device, "dtype": options.dtype,
+        "cores": options.cores,
+    }  # fmt: skip
+
+
+def tokens_per_pass(options: argparse.Namespace) -> int:
+    """Murmura's ``training.tokens_per_pass``: as given, or what suits the device."""
+    given: int | None = options.tokens_per_pass
+    return given or TOKENS_PER_PASS[options.device.partition(":")[0]]
+
+
+def name_of(options: argparse.Namespace) -> str:
+    """The model in words."""
+    return f"random {options.random}" if options.random else str(options.model)
+
+
+def on_gpu(work: Work) -> bool:
+    return work.device.startswith("cuda")
+
+
+def is_exact(work: Work) -> bool:
+    """Whether ways that do the same must come out the same, but for the order of sums."""
+    return work.dtype == "float32" and not on_gpu(work)
+
+
+def take_turns(
+    work: Work, words: str, options: argparse.Namespace, once: Callable[[str], Figures], show: Callable[[Figures], str]
+) -> dict[str, Figures]:
+    """Run every way so many times, a b c a b c, and print as it goes; returns medians."""
+    print(f"machine: {machine()}")
+    print(f"work: {words}")
+    print(f"memory: {'peak that CUDA allocated' if on_gpu(work) else MEMORY_IN_WORDS}", flush=True)
+    figures: dict[str, list[Figures]] = {way: [] for way in options.ways}
+    for repeat in range(options.repeats):
+        for way in options.ways:
+            figures[way].append(once(way))
+            print(f"  run {repeat + 1} {way}: {show(figures[way][-1])}", flush=True)
+    return {way: middle(found) for way, found in figures.items()}
+
+
+def run(
+    program: str, work: Work, out: Path, *arguments: str, threads: int | None = None
+) -> tuple[Figures, list[float]]:
+    """Run a way in a process of its own, which leaves its results in ``out``.
+
+    Args:
+        program: file in this folder; it is called with the work's file, ``out`` and the arguments.
+        threads: of one process; all cores if not given.
+
+    Returns:
+        its cost, with all it timed as its seconds, and those one by one.
+    """
+    out.mkdir(exist_ok=True)
+    file = out / "work.json"
+    work.write(file)
+    count = str(threads or work.cores)
+    environment = {
+        "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "PYTHONPATH": python_path(), "HF_HUB_OFFLINE": "1",
+        "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0",
+        "FLWR_HOME": str(out / "flower"),
+        "OMP_WAIT_POLICY": "PASSIVE",  # as `murmura` sets it; for all ways, so that a busy core disturbs none more
+    }  # fmt: skip
+    cost = measure([sys.executable, str(HERE / program), str(file), str(out), *arguments], environment, out / "log")
+    result = json.loads((out / "result.json").read_text())
+    seconds: list[float] = result["seconds"]
+    return Figures(cost.wall, sum(seconds), result["gpu_peak"] if on_gpu(work) else cost.memory), seconds
+
+
+def python_path() -> str:
+    """Where ways find each other's modules, also in processes that Ray starts."""
+    import murmura
+
+    return f"{HERE}:{Path(murmura.__file__).parents[1]}"
+
+
+def middle(found: Sequence[Figures]) -> Figures:
+    """The median of each figure."""
+    wall, seconds, memory = (median(column) for column in zip(*map(astuple, found), strict=True))
+    return Figures(wall, seconds, int(memory))
+
+
+def print_differences(folder: Path, pairs: Mapping[str, tuple[str, str]], *, strict: bool) -> int:
+    """Print how far what ways left is apart, a line for each pair; 1 if ``strict`` and one is too far."""
+    from safetensors.torch import load_file
+
+    status = 0
+    for words, ways in pairs.items():
+        one, other = (load_file(folder / way / "adapter.safetensors") for way in ways)
+        far = max(float((one[name] - other[name]).abs().max()) for name in one)
+        verdict = "the same" if far <= SAME else "NOT the same"
+        print(f"{words}: largest difference {far:.1e}" + (f", {verdict}" if strict else ""))
+        status |= strict and far > SAME
+    return int(status)
