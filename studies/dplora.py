@@ -50,15 +50,26 @@ class Scale:
     answer_words: int
     rounds: int
     steps: int
+    batch: int
+    lr: float
+    targets: tuple[str, ...]
     heldout: int
     sample: int
     max_length: int
 
 
+QUERY_AND_VALUE = ("q_proj", "v_proj")
 SCALES = {
-    "small": Scale(question_words=30, answer_words=30, rounds=6, steps=3, heldout=60, sample=16, max_length=112),
-    "full": Scale(question_words=400, answer_words=400, rounds=50, steps=1, heldout=200, sample=100, max_length=1024),
-}
+    "small": Scale(
+        question_words=22, answer_words=24, rounds=8, steps=1, batch=16, lr=1e-2,
+        targets=tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in QUERY_AND_VALUE),
+        heldout=60, sample=2, max_length=112,
+    ),
+    "full": Scale(
+        question_words=400, answer_words=400, rounds=50, steps=1, batch=64, lr=2e-3, targets=QUERY_AND_VALUE,
+        heldout=200, sample=100, max_length=1024,
+    ),
+}  # fmt: skip
 
 
 def main() -> None:
@@ -82,7 +93,11 @@ def main() -> None:
                 folder = options.out / f"{data}-{arm}-seed{seed}"
                 work(folder, experiment(data, options.out, folder, ARMS[arm], seed, options.model, scale))
                 folders.append(folder)
-                show(folders, options.table / f"dplora-{data}.table.md" if options.table else None)
+                show(
+                    folders,
+                    ("heldout_loss", "heldout_rouge"),
+                    options.table / f"dplora-{data}.table.md" if options.table else None,
+                )
 
 
 def prepare(name: str, data: Path, out: Path, scale: Scale) -> None:
@@ -122,7 +137,7 @@ def experiment(
     return {
         "run": {"name": folder.name, "folder": str(folder), "seed": seed, "slots": SITES},
         "model": {"name": model},
-        "lora": {"rank": arm["rank"], "alpha": 2.0 * arm["rank"], "targets": ["q_proj", "v_proj"]},
+        "lora": {"rank": arm["rank"], "alpha": 2.0 * arm["rank"], "targets": list(scale.targets)},
         "data": {
             "train": str((out / f"{data}.jsonl").resolve()),
             "heldout_records": scale.heldout,
@@ -131,7 +146,7 @@ def experiment(
             "sites": {"by": "partition", "count": SITES, "scheme": "iid"},
         },
         "training": {
-            "lr": 2e-3, "batch_size": 8, "max_steps": scale.steps, "clip": 1.0, "precision": "bfloat16",
+            "lr": scale.lr, "batch_size": scale.batch, "max_steps": scale.steps, "clip": 0.1, "precision": "bfloat16",
             "tokens_per_pass": 2048,
         },
         "aggregation": {"rule": arm["rule"]},

@@ -85,7 +85,7 @@ def main() -> None:
             folder = options.out / f"{name}-{arm}-{sites}sites-{share:g}-seed{seed}"
             work(folder, experiment(name, options.out, folder, arm, sites, share, seed, options.model, scale))
             folders.append(folder)
-            show(folders, options.table / f"lpfl-{name}.table.md" if options.table else None)
+            show(folders, ("accuracy",), options.table / f"lpfl-{name}.table.md" if options.table else None)
 
 
 def prepare(name: str, data: Path, out: Path, scale: Scale) -> None:

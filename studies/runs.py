@@ -13,6 +13,8 @@ from typing import Any
 import tomli_w
 
 from murmura import report
+from murmura.report.table import naming
+from murmura.report.units import DASH, signed
 
 
 def work(folder: Path, table: Mapping[str, Any]) -> None:
@@ -28,12 +30,42 @@ def work(folder: Path, table: Mapping[str, Any]) -> None:
     subprocess.run([sys.executable, "-m", "murmura", "run", str(file), *again], check=True)
 
 
-def show(folders: Sequence[Path], markdown: Path | None) -> None:
-    """The table of all runs so far."""
+def show(folders: Sequence[Path], keys: Sequence[str], markdown: Path | None) -> None:
+    """The table of all runs so far, and some figures seed by seed."""
     rows = report.table(report.read_all(folders))
     report.show(rows)
+    tables = [by_seed(rows, key) for key in keys]
+    print("\n".join(tables))
     if markdown is not None:
-        markdown.write_text(report.markdown(rows))
+        markdown.write_text("\n".join([report.markdown(rows), *tables]))
+
+
+def by_seed(rows: Sequence[report.Row], key: str) -> str:
+    """One figure before training and at the end, a column for each seed, as Markdown.
+
+    After a figure comes its difference from that of the first row with the same seed: arms of one seed share their data
+    and first adapter, so it spreads less than the figures do.
+    """
+    title, write = naming(key)
+    runs: dict[str, dict[int | None, report.RunRecord]] = {}
+    for row in rows:
+        runs.setdefault(row.label, {}).update({run.seed: run for run in row.runs})
+    seeds = sorted({seed for row in rows for seed in row.seeds})
+    first = next(iter(runs.values()), {})
+    lines = [[f"{title} by seed", *map(str, seeds)], ["---", *["--:"] * len(seeds)]]
+    starts = [first[seed].before if seed in first else None for seed in seeds]
+    befores = [None if start is None else start.values.get(key) for start in starts]
+    lines.append(["before training", *(DASH if value is None else write(value) for value in befores)])
+    for label, own in runs.items():
+        cells = []
+        for seed in seeds:
+            end, reference = (one.last.values.get(key) if (one := of.get(seed)) else None for of in (own, first))
+            words = DASH if end is None else write(end)
+            if end is not None and reference is not None and own is not first:
+                words += f" ({signed(end - reference)})"
+            cells.append(words)
+        lines.append([label, *cells])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

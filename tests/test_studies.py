@@ -106,3 +106,25 @@ def test_lpfl(study, data, tmp_path, name, scale):
         for sites in (1, 5)
     ]
     assert len({Experiment.of(table).dump() for table in tables}) == 6
+
+
+def test_a_figure_is_shown_seed_by_seed_with_its_difference_from_the_first_arm(study, tmp_path):
+    from murmura import report
+
+    folders = []
+    for arm, ends in (("one", {0: 1.0, 1: 2.0}), ("other", {1: 1.5})):
+        for seed, end in ends.items():
+            folder = tmp_path / f"{arm}-{seed}"
+            folder.mkdir()
+            rounds = [{"round": 0, "heldout_loss": 3.0 + seed}, {"round": 1, "heldout_loss": end}]
+            (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rounds))
+            summary = {"name": folder.name, "method": arm, "seed": seed, "rounds": 1, "finished": True}
+            (folder / "summary.json").write_text(json.dumps(summary))
+            folders.append(folder)
+    assert study("runs").by_seed(report.table(report.read_all(folders)), "heldout_loss").splitlines() == [
+        "| Held-out loss by seed | 0 | 1 |",
+        "| --- | --: | --: |",
+        "| before training | 3.000 | 4.000 |",
+        "| one | 1.000 | 2.000 |",
+        "| other | – | 1.500 (−0.500) |",
+    ]
