@@ -5,8 +5,10 @@
 
 FOLDER holds ``sentiment_movie_rt.jsonl`` (sentences of film reviews, good or bad) and ``finance_phrasebank.jsonl``
 (three sentiments; of it one share of labels and one number of sites are run). The model is causal, so the blank is last
-in each pattern. Sites share the texts evenly; 1 site is LP-CT. Runs that are finished are kept, unfinished ones are
-resumed, so the command may be stopped and given again. It ends with a table for each task.
+in each pattern. Sites share the texts evenly; 1 site is LP-CT. The full scale runs every share with every number of
+sites; the small one every share with 1 and 5 sites, and every number of sites with the middle share. Runs that are
+finished are kept, unfinished ones are resumed, so the command may be stopped and given again. It ends with a table for
+each task.
 """
 
 from __future__ import annotations
@@ -43,21 +45,37 @@ TASKS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Scale:
-    """What differs between the small study and the full one."""
+    """What differs between the small study and the full one; the grid has numbers of sites and shares of labels."""
 
     texts: int
-    words: int
+    words: dict[str, int]
     heldout: int
     rounds: int
     epochs: int
+    batch: int
+    lr: float
+    targets: tuple[str, ...]
     max_length: int
     sample_pattern: bool
+    grid: tuple[tuple[int, float], ...]
 
 
+SITES, SHARES = (1, 2, 5, 10), (0.02, 0.05, 0.1)
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 SCALES = {
-    "small": Scale(texts=1000, words=22, heldout=300, rounds=3, epochs=1, max_length=56, sample_pattern=True),
-    "full": Scale(texts=9000, words=100, heldout=1600, rounds=5, epochs=5, max_length=128, sample_pattern=False),
-}
+    "small": Scale(
+        texts=1000, words={"movie": 12, "finance": 18}, heldout=300, rounds=3, epochs=1, batch=4, lr=2e-3,
+        targets=tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in ATTENTION), max_length=56,
+        sample_pattern=True,
+        grid=tuple((sites, share) for sites, share in product(SITES, SHARES) if sites in (1, 5) or share == 0.05),
+    ),
+    "full": Scale(
+        texts=9000, words={"movie": 100, "finance": 100}, heldout=1600, rounds=5, epochs=5, batch=8, lr=1e-3,
+        targets=ATTENTION, max_length=128, sample_pattern=False, grid=tuple(product(SITES, SHARES)),
+    ),
+}  # fmt: skip
+ONE = (5, 0.1)  # the cell of the task that is run in one only
+WHOLE = ((1, 0.05), (2, 0.05))  # where all parameters are trained too, if asked for
 
 
 def main() -> None:
@@ -67,21 +85,22 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="where runs are kept")
     parser.add_argument("--scale", choices=SCALES, default="small")
     parser.add_argument("--tasks", choices=TASKS, nargs="+", default=list(TASKS))
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.02, 0.05, 0.1], help="of texts with a label")
-    parser.add_argument("--sites", type=int, nargs="+", default=[1, 2, 5, 10])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--whole", action="store_true", help="also train all parameters (FP-FL, FP-CT)")
+    parser.add_argument(
+        "--whole", action="store_true", help="also train all parameters with 1 and 2 sites (FP-CT, FP-FL)"
+    )
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--table", type=Path, help="also write the tables as Markdown, in this folder")
     options = parser.parse_args()
     scale = SCALES[options.scale]
-    arms = ["lpfl", "labelled"] + ["whole"] * options.whole
     for name in options.tasks:
         prepare(name, options.data, options.out, scale)
-        whole = list(product(options.sites, options.shares))
-        grid = whole if name == "movie" else whole[-1:]
+        grid = scale.grid if name == "movie" else [ONE]
+        runs = list(product(options.seeds, grid, ("labelled", "lpfl")))
+        if options.whole and name == "movie":
+            runs += product(options.seeds, WHOLE, ["whole"])
         folders = []
-        for seed, (sites, share), arm in product(options.seeds, grid, arms):
+        for seed, (sites, share), arm in runs:
             folder = options.out / f"{name}-{arm}-{sites}sites-{share:g}-seed{seed}"
             work(folder, experiment(name, options.out, folder, arm, sites, share, seed, options.model, scale))
             folders.append(folder)
@@ -92,12 +111,11 @@ def prepare(name: str, data: Path, out: Path, scale: Scale) -> None:
     """Write the texts as the study uses them, those for the sites and those that are held out; no text twice."""
     out.mkdir(parents=True, exist_ok=True)
     rows = {row["text"].strip(): str(row["label"]) for row in read_rows(data / TASKS[name]["file"])}
-    kept = [{"text": text, "label": label} for text, label in rows.items() if len(text.split()) <= scale.words]
+    kept = [{"text": text, "label": label} for text, label in rows.items() if len(text.split()) <= scale.words[name]]
     Random(0).shuffle(kept)
     wanted = scale.texts + scale.heldout
-    print(
-        f"{name}: {len(kept)} of {len(rows)} texts have at most {scale.words} words, {min(len(kept), wanted)} are used"
-    )
+    used = min(len(kept), wanted)
+    print(f"{name}: {len(kept)} of {len(rows)} texts have at most {scale.words[name]} words, {used} are used")
     write_rows(out / f"{name}.jsonl", kept[:wanted])
 
 
@@ -109,7 +127,7 @@ def experiment(
     table: dict[str, dict[str, Any]] = {
         "run": {"name": folder.name, "folder": str(folder), "seed": seed, "slots": sites},
         "model": {"name": model},
-        "lora": {"rank": 8, "alpha": 16, "targets": ["q_proj", "k_proj", "v_proj", "o_proj"]},
+        "lora": {"rank": 8, "alpha": 16, "targets": list(scale.targets)},
         "data": {
             "train": str((out / f"{name}.jsonl").resolve()),
             "heldout_records": scale.heldout,
@@ -117,8 +135,8 @@ def experiment(
             "sites": {"by": "partition", "count": sites, "scheme": "iid"},
         },
         "training": {
-            "lr": 2e-3, "batch_size": 8, "epochs": scale.epochs, "weight_decay": 0.01, "precision": "bfloat16",
-            "tokens_per_pass": 2048,
+            "lr": scale.lr, "batch_size": scale.batch, "epochs": scale.epochs, "weight_decay": 0.01,
+            "precision": "bfloat16", "tokens_per_pass": 2048,
         },
         "method": {
             "name": "lpfl", "rounds": scale.rounds, "labelled_share": share, "patterns": task["patterns"],
