@@ -61,9 +61,9 @@ class Scale:
 QUERY_AND_VALUE = ("q_proj", "v_proj")
 SCALES = {
     "small": Scale(
-        question_words=22, answer_words=24, rounds=8, steps=1, batch=16, lr=1e-2,
+        question_words=22, answer_words=24, rounds=8, steps=1, batch=16, lr=3e-2,
         targets=tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in QUERY_AND_VALUE),
-        heldout=60, sample=2, max_length=112,
+        heldout=60, sample=16, max_length=112,
     ),
     "full": Scale(
         question_words=400, answer_words=400, rounds=50, steps=1, batch=64, lr=2e-3, targets=QUERY_AND_VALUE,
@@ -151,7 +151,7 @@ def experiment(
         },
         "aggregation": {"rule": arm["rule"]},
         "method": {"name": "dplora", "rounds": scale.rounds, **arm["method"]},
-        "evaluation": {"every": scale.rounds, "sample": scale.sample, "uploads": 1},
+        "evaluation": {"every": scale.rounds, "sample": scale.sample, "memorisation": False, "uploads": 0},
     }  # fmt: skip
 
 
