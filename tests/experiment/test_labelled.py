@@ -88,12 +88,32 @@ def test_predict_writes_a_table(make, folder):
     assert again.exit_code == 2 and "there already" in again.output
 
 
-def test_the_same_with_sites_that_keep_a_factor(make):
+def test_predict_takes_another_column_another_file_and_may_overwrite(make, folder):
+    result = run(make())
+    with (folder / "new.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("remark", "note"), ("rash", "other"), ("help", "other")])
+    (folder / "mine.csv").write_text("what was there before")
+    arguments = ["predict", str(result.folder), str(folder / "new.csv"), "--text", "remark", "--out", "mine.csv"]
+    refused = CliRunner().invoke(app, arguments)
+    assert refused.exit_code == 2 and (folder / "mine.csv").read_text() == "what was there before"
+    done = CliRunner().invoke(app, [*arguments, "--overwrite"])
+    assert done.exit_code == 0, done.output
+    assert [row["text"] for row in csv.DictReader((folder / "mine.csv").open())] == ["rash", "help"]
+
+
+def test_the_same_with_sites_that_keep_a_factor(make, folder):
     result = run(make(aggregation={"rule": "fedsa"}))
     with pytest.raises(ConfigError, match="each site keeps an adapter of its own") as error:
         predict(result.folder, ["rash"])
     assert "--site d0 | d1" in error.value.fix
-    assert predict(result.folder, ["rash"], site="d1").probabilities.shape == (1, 2)
+    one, other = (predict(result.folder, ["rash"], site=name).probabilities for name in ("d0", "d1"))
+    assert one.shape == (1, 2) and (one != other).any()
+    write(folder / "new.csv", [("rash", "", "")])
+    for name, expected in (("d0", one), ("d1", other)):
+        arguments = ["predict", str(result.folder), str(folder / "new.csv"), "--out", f"{name}.csv", "--site", name]
+        assert CliRunner().invoke(app, arguments).exit_code == 0
+        row = next(csv.DictReader((folder / f"{name}.csv").open()))
+        assert float(row["p(bad)"]) == pytest.approx(expected[0, 0], abs=1e-6)
 
 
 def test_all_parameters(make):
