@@ -127,7 +127,9 @@ def test_a_plan_of_it(make):
     assert found.example.endswith("it is {blank}")
     assert {row.verb for row in found.disclosure} == {"train", "annotate"}
     sites = found.rounds[0].sites
-    assert [round.bytes_up for round in found.rounds] == [sites * found.model.trainable * 4] * 2
+    adapters = sites * found.model.trainable * 4
+    assert [round.bytes_up for round in found.rounds] == [adapters] * 2
+    assert [round.bytes_down for round in found.rounds] == [2 * adapters, adapters]  # the first annotates, too
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def _rounds(
         steps = sum(_steps(experiment, method, sizes[name], round) for name in cohort) if sizes else None
         down = up = 0.0
         for name in cohort:
-            sets = method.traffic(name not in asked)
+            sets = method.traffic(round, name not in asked)
             sizes_down, sizes_up = _travels(method.rule, model, ranks[name], round, residual) if model else (0, 0)
             down, up = down + sets[0] * sizes_down, up + sets[1] * sizes_up
         asked.update(cohort)

@@ -107,10 +107,11 @@ class Method(ABC):
         """
         return [records]
 
-    def traffic(self, first: bool) -> tuple[float, float]:
-        """Adapter-sized sets of float32 tensors that travel down to a site and up from it in a round.
+    def traffic(self, round: int, first: bool) -> tuple[float, float]:
+        """Adapter-sized sets of float32 tensors that travel down to a site and up from it in a round, at most.
 
         Args:
+            round: counted from 1.
             first: whether this is the first round in which the site is asked.
         """
         return 1, 1

@@ -54,7 +54,7 @@ class DPLoRA(Method):
     def verbs(self) -> list[str]:
         return [_VERBS[self.config.algorithm]]
 
-    def traffic(self, first: bool) -> tuple[float, float]:
+    def traffic(self, round: int, first: bool) -> tuple[float, float]:
         share = CODE_BITS / 32 if self.config.algorithm == "tfedavg" else 1.0
         return share, share
 

@@ -47,7 +47,7 @@ class FedIT(Method):
     def verbs(self) -> list[str]:
         return [{"scaffold": "train_scaffold", "local": "train_alone"}.get(self.config.algorithm, "train")]
 
-    def traffic(self, first: bool) -> tuple[int, int]:
+    def traffic(self, round: int, first: bool) -> tuple[int, int]:
         if self.personal:
             return int(first), 0
         return (2, 2) if self.config.algorithm == "scaffold" else (1, 1)  # SCAFFOLD's control variates travel along

@@ -70,7 +70,7 @@ class FewFedPIT(Method):
         synthetic = c.keep * (round if c.accumulate else 1)
         return [*own, synthetic if c.variant == "fewfedpit" else records + synthetic]
 
-    def traffic(self, first: bool) -> tuple[int, int]:
+    def traffic(self, round: int, first: bool) -> tuple[int, int]:
         return (int(first), 0) if self.personal else (1, 1)
 
     def tokens_to_write(self, records: Sequence[int]) -> int:

@@ -50,8 +50,8 @@ class LPFL(Method):
         c = self.config
         return Schedule(c.events, c.share, c.gate, c.force_complete)
 
-    def traffic(self, first: bool) -> tuple[float, float]:
-        return (2, 1) if self.config.annotate else (1, 1)  # the new global adapter goes down once more, to annotate
+    def traffic(self, round: int, first: bool) -> tuple[float, float]:
+        return (2, 1) if round <= self.config.events else (1, 1)  # to annotate, the new global adapter goes down too
 
     def shards(self, records: int, round: int) -> list[int]:
         return [records] if self.config.annotate else [max(self._visible(records), 1)]
