@@ -5,7 +5,7 @@ import math
 import pytest
 
 from murmura import report
-from murmura.report.table import COLUMNS, Cell, columns
+from murmura.report.table import COLUMNS, Cell, columns, promises
 from tests.report.runs import metrics, write_run
 
 
@@ -61,6 +61,33 @@ def test_seeds_without_a_figure_do_not_count_as_zero(tmp_path):
     ]
     (row,) = rows_of(*folders)
     assert row.cells["leakage"] == Cell(0.5, pytest.approx(math.sqrt(0.125)), 2)
+
+
+def guaranteed(epsilon):
+    told = {"unit": "record", "adjacency": "add-remove", "delta": 1e-5, "plan": "Poisson"}
+    return metrics(2, epsilon=epsilon, privacy=told | {"epsilon": epsilon} if epsilon else told | {"refused": "why"})
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "shown"), [((4.0, 12.0001), "12.001"), ((4.0, None), "–"), ((None, 4.0), "–"), ((4.0,), "4.000")]
+)
+def test_an_epsilon_of_several_seeds_is_one_that_holds_for_all(tmp_path, epsilons, shown):
+    folders = [
+        write_run(tmp_path / f"s{seed}", seed=seed, rows=[guaranteed(epsilon)]) for seed, epsilon in enumerate(epsilons)
+    ]
+    (row,) = rows_of(*folders)
+    column = next(c for c in COLUMNS if c.key == "epsilon")
+    assert (column.value(row.cells["epsilon"]), column.spread(row.cells["epsilon"])) == (shown, "")
+
+
+def test_whom_an_epsilon_is_about_stands_below_the_table(tmp_path, capsys):
+    rows = rows_of(write_run(tmp_path / "a", rows=[guaranteed(4.0)]), write_run(tmp_path / "b", method="FedProx"))
+    sentence = "ε bounds what one record changes (add-remove), but for δ = 1e-05."
+    assert promises(rows) == [sentence]
+    report.show(rows)
+    assert sentence in capsys.readouterr().out
+    assert report.markdown(rows).endswith(f"\n\n{sentence}\n")
+    assert promises(rows[1:]) == []
 
 
 def test_methods_keep_their_own_rows_in_the_order_given(tmp_path):

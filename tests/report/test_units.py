@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from murmura.report import units
 
@@ -32,6 +34,22 @@ def test_differences_show_their_sign_and_zero_shows_none():
         "0.000"
     ] * 2
     assert units.decimal(-0.00001) == "0.000"
+
+
+@given(st.floats(1e-6, 1e5), st.integers(1, 5))
+def test_a_bound_is_never_rounded_down(value, digits):
+    shown = float(units.bound(value, digits))
+    assert value * (1 - 1e-11) <= shown <= value + 1.001 * 10**-digits
+
+
+def test_bounds():
+    assert [units.bound(v) for v in (7.9991, 8.0, 0.0004, 1.2, float("inf"))] == [
+        "8.000",
+        "8.000",
+        "0.001",
+        "1.200",
+        "∞",
+    ]
 
 
 def test_counts():

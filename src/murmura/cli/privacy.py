@@ -35,6 +35,8 @@ def epsilon(
     as_json: Json = False,
 ) -> None:
     """Print ε of noisy sums of clipped contributions, by Rényi accounting and by the tightest accountant."""
+    from murmura.report.units import bound
+
     plan = _plan(noise_multiplier, steps, delta, sampling_rate, adjacency)
     found = {name: plan.epsilon(accountant=name) for name in _accountants(sampling_rate)}
     notes = {name: one.note for name, one in found.items() if one.note}
@@ -44,7 +46,7 @@ def epsilon(
     else:
         _print(
             plan,
-            {name: "ε " + (f"{one.value:.4f}" if isfinite(one.value) else "∞") for name, one in found.items()},
+            {name: f"ε {bound(one.value, 4)}" for name, one in found.items()},
             notes,
         )
 
@@ -59,6 +61,8 @@ def noise(
     as_json: Json = False,
 ) -> None:
     """Print the least noise / clipping norm that keeps to ε, by Rényi accounting and by the tightest accountant."""
+    from murmura.report.units import bound
+
     plan = _plan(0.0, steps, delta, sampling_rate, adjacency)
     names = _accountants(sampling_rate)
     found = {name: plan.calibrated(epsilon, name) for name in names}
@@ -67,7 +71,7 @@ def noise(
         values = {name: one.noise.std for name, one in found.items()}
         _print_json(plan, {"epsilon": epsilon, "noise_multiplier": values, "notes": notes})
     else:
-        _print(plan, {name: f"noise multiplier {one.noise.std:.3f}" for name, one in found.items()}, notes)
+        _print(plan, {name: f"noise multiplier {bound(one.noise.std)}" for name, one in found.items()}, notes)
 
 
 def _plan(noise_multiplier: float, steps: int, delta: float, sampling_rate: float, adjacency: Adjacency) -> PrivacyPlan:

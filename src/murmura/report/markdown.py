@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from murmura.report.table import Column, Row, columns
+from murmura.report.table import Column, Row, columns, promises
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A line a row and a column a figure; spreads stand behind their means."""
+    """A line a row and a column a figure, spreads behind their means; below it, what an ε is about."""
     head = ["method", *(column.short.replace("\n", " ") for column in columns(rows))]
     lines = [head, ["---", *("--:" for _ in columns(rows))]]
     lines += [[_method(row), *(_figure(column, row) for column in columns(rows))] for row in rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    drawn = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return drawn + "".join(f"\n{sentence}\n" for sentence in promises(rows))
 
 
 def _method(row: Row) -> str:

@@ -15,7 +15,7 @@ from murmura.report.disclosure import released
 from murmura.report.record import RunRecord, read_all
 from murmura.report.style import Style, style
 from murmura.report.table import COLUMNS, Cell, Column, Row, columns, naming, table
-from murmura.report.units import DASH, count, duration, listing, size
+from murmura.report.units import DASH, bound, count, duration, listing, size
 
 T = TypeVar("T")
 _MANY_SITES = 12
@@ -201,7 +201,8 @@ def _guarantee(run: RunRecord) -> dict[str, str | None]:
     """What is guaranteed after the last round, in words."""
     told = run.last.privacy
     words = {key: str(told[key]) for key in ("unit", "adjacency", "accountant", "plan", "refused") if told.get(key)}
-    numbers = {key: f"{told[key]:.3g}" for key in ("epsilon", "delta", "claimed_per_step") if told.get(key) is not None}
+    writers: dict[str, Callable[[float], str]] = {"epsilon": bound, "delta": "{:g}".format, "claimed_per_step": bound}
+    numbers = {key: write(told[key]) for key, write in writers.items() if told.get(key) is not None}
     return {**dict.fromkeys(("refused", "epsilon", "claimed_per_step", "accountant")), **words, **numbers}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from murmura.report.record import Round, RunRecord
-from murmura.report.units import DASH, count, decimal, duration, signed, size
+from murmura.report.units import DASH, bound, count, decimal, duration, listing, signed, size
 
 _TOLD = 3  # most options that tell rows apart
 
@@ -31,6 +31,13 @@ class Cell:
             return Cell(None, None, 0)
         return Cell(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, len(known))
 
+    @staticmethod
+    def worst(values: Iterable[float | None]) -> Cell:
+        """The largest, and none where any is missing: what holds for all runs."""
+        found = list(values)
+        known = [value for value in found if value is not None]
+        return Cell(max(known), None, len(known)) if known and len(known) == len(found) else Cell(None, None, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -44,9 +51,14 @@ class Column:
     write_sd: Callable[[float], str]
     total: bool = False  # of the whole run, not of its last round
     only: str = ""  # the kind of record it is about; shown where there is a run of that kind
+    promise: bool = False  # of several runs the largest holds, not the mean
 
     def of(self, run: RunRecord) -> float | None:
         return (run.totals if self.total else run.last.values).get(self.key)
+
+    def cell(self, runs: Iterable[RunRecord]) -> Cell:
+        """The figure of the runs of a row."""
+        return (Cell.worst if self.promise else Cell.of)(self.of(run) for run in runs)
 
     def value(self, cell: Cell) -> str:
         return DASH if cell.mean is None else self.write(cell.mean)
@@ -125,10 +137,11 @@ COLUMNS: tuple[Column, ...] = (
         "Guaranteed ε",
         "ε",
         "What is guaranteed, whatever the attack: the bound of differential privacy on how much one record, or one "
-        "site, can change what is sent; computed from what the run really did (see “What is guaranteed”). Smaller is "
-        "stronger; a dash means that nothing is guaranteed.",
-        decimal,
-        decimal,
+        "site, can change what is sent; computed from what the run really did (see “What is guaranteed”). Of several "
+        "seeds it is the largest. Smaller is stronger; a dash means that nothing is guaranteed.",
+        bound,
+        bound,
+        promise=True,
     ),
     Column(
         "bytes_up",
@@ -252,9 +265,23 @@ def table(records: Sequence[RunRecord]) -> list[Row]:
         distinct = len({run.seed for run in group}) == len(group)
         members.extend([tuple(group)] if distinct else [(run,) for run in group])
     return [
-        Row(label, group, {column.key: Cell.of(column.of(run) for run in group) for column in COLUMNS})
+        Row(label, group, {column.key: column.cell(group) for column in COLUMNS})
         for label, group in zip(_labels(members), members, strict=True)
     ]
+
+
+def promises(rows: Sequence[Row]) -> list[str]:
+    """A sentence on each kind of ε in the table: for whom it holds, and with which δ."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for told in (run.last.privacy for run in row.runs if "epsilon" in run.last.privacy):
+            sentence = f"bounds what one {told['unit']} changes ({told['adjacency']}), but for δ = {told['delta']:g}"
+            labels = found.setdefault(sentence, [])
+            if row.label not in labels:
+                labels.append(row.label)
+    if len(found) == 1:
+        return [f"ε {sentence}." for sentence in found]
+    return [f"ε of {listing(labels)} {sentence}." for sentence, labels in found.items()]
 
 
 def _labels(members: Sequence[tuple[RunRecord, ...]]) -> list[str]:

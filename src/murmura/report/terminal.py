@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from murmura.report.record import read_all
-from murmura.report.table import Column, Row, columns, table
+from murmura.report.table import Column, Row, columns, promises, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,6 +40,8 @@ def show(rows: Sequence[Row], console: Console | None = None) -> None:
     if not console.is_terminal:
         console.width = max(needed, console.width)
     console.print(rich_table(rows, upright=True) if needed > console.width else drawn)
+    for sentence in promises(rows):
+        console.print(sentence)
 
 
 def rich_table(rows: Sequence[Row], upright: bool = False) -> Table:

@@ -5,6 +5,8 @@ A value that was not measured is ``DASH``, never 0.
 
 from __future__ import annotations
 
+import math
+
 DASH = "–"
 MINUS = "−"
 _UNITS = ("kB", "MB", "GB", "TB")
@@ -16,6 +18,14 @@ def decimal(value: float, digits: int = 3) -> str:
     if float(text) == 0:
         text = text.lstrip("-")
     return text.replace("-", MINUS)
+
+
+def bound(value: float, digits: int = 3) -> str:
+    """An upper bound, which stays one: rounded up. ``7.9991`` -> ``8.000``; ``∞`` where there is no bound."""
+    if not math.isfinite(value):
+        return "∞"
+    # What is beyond twelve digits is not the bound's, but the binary form's.
+    return decimal(math.ceil(float(f"{value * 10**digits:.12g}")) / 10**digits, digits)
 
 
 def signed(value: float, digits: int = 3) -> str:

@@ -9,7 +9,7 @@ import pytest
 from murmura.errors import PrivacyError
 from murmura.federation.cohort import Site
 from murmura.methods.dplora.config import DPLoRAConfig
-from murmura.methods.dplora.guarantee import Guard, claimed_per_step, note, plan
+from murmura.methods.dplora.guarantee import Guard, claimed_per_step, note, plan, weakest
 from murmura.privacy.parts import BatchClipping, ExampleClipping, FixedSizeSampling, PoissonSampling
 from murmura.training.config import LocalTraining
 from tests.federation.world import instructions
@@ -76,6 +76,26 @@ def test_noise_is_calibrated_over_all_steps_of_the_run():
     made = plan(config(epsilon=2.0, rounds=4), training, 40)
     assert made.steps == 12
     assert made.epsilon(accountant="rdp").value == pytest.approx(2.0, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ([20, 2000], {"preset": "paper"}),
+        ([20, 200], {"sampler": "fixed", "noise_multiplier": 2.0}),
+        ([20, 200], {"adjacency": "replace-one", "noise_multiplier": 2.0}),
+        ([8, 9], {"noise_multiplier": 2.0}),
+        ([8, 9, 20, 200], {"noise_multiplier": 2.0, "sampler": "fixed", "adjacency": "replace-one"}),
+        ([200, 8, 30, 16, 17, 200], {"noise_multiplier": 0.7}),
+    ],
+)
+def test_the_weakest_plan_is_that_of_the_worst_site(sizes, options):
+    """A large site takes many steps in an epoch, a small one a large share of its records in each."""
+    training = LocalTraining(batch_size=8, epochs=1, clip=1.0)
+    chosen = config(rounds=5, **options)
+    every = [plan(chosen, training, size).epsilon(accountant="rdp").value for size in sizes]
+    assert weakest(chosen, training, sizes).epsilon(accountant="rdp").value == max(every)
+    assert min(every) < max(every)
 
 
 def test_epochs_count_too():

@@ -9,6 +9,7 @@ import pytest
 from murmura.errors import ConfigError, PrivacyError
 from murmura.experiment.plan import plan
 from murmura.experiment.run import run
+from murmura.report.units import bound
 from tests.experiment.small import experiment, write_data
 
 ONE_STEP = {"max_steps": 1, "batch_size": 2, "lr": 5e-3}
@@ -39,9 +40,8 @@ def test_the_report_tells_what_is_guaranteed(make, method):
         assert not told and "<h2>What is guaranteed" not in page
         return
     assert told["epsilon"] > 0 and told["refused"] is None
-    assert (
-        "What is guaranteed" in page and f"{told['claimed_per_step']:.3g}" in page and f"{told['epsilon']:.3g}" in page
-    )
+    assert "What is guaranteed" in page and bound(told["claimed_per_step"]) in page and bound(told["epsilon"]) in page
+    assert f"ε = {bound(told['epsilon'])} by" in plan(make(accountant="rdp", **method)).guarantee
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,12 @@ def test_resuming(make):
         run(make(rounds=3, noise_multiplier=1.0, accountant="rdp"), resume=True)
     with pytest.raises(ConfigError, match=r"method\.delta"):
         run(make(rounds=2, noise_multiplier=1.0, accountant="rdp", delta=1e-6), resume=True)
+
+
+def test_noise_on_what_is_uploaded_needs_all_of_it_uploaded(make):
+    """Under fedsa B stays at the site without noise, and would shape the next upload."""
+    with pytest.raises(ConfigError, match="leaves the factor that sites keep without any"):
+        run(make(noise_on="weights", noise_multiplier=1.0, aggregation={"rule": "fedsa"}))
 
 
 def test_a_rule_is_for_averaging_algorithms_alone(make):

@@ -36,6 +36,24 @@ def claimed_per_step(sigma: float, delta: float) -> float:
     return math.sqrt(2 * math.log(1.25 / delta)) / sigma
 
 
+def weakest(config: DPLoRAConfig, training: LocalTraining, records: Sequence[int]) -> PrivacyPlan:
+    """Of the plans of sites with so many records each, the one with the largest ε.
+
+    Few records make a large sampling rate, many records many steps unless their number is given. So of sites that take
+    equally many steps the smallest has the largest ε, and of the others any may.
+
+    Raises:
+        PrivacyError: as ``plan``, for any of them.
+    """
+    if config.epsilon is not None:
+        return plan(config, training, min(records))  # all are calibrated to the same ε
+    smallest: dict[int, int] = {}
+    for count in sorted(records, reverse=True):
+        smallest[steps_of(count, training)] = count
+    plans = [plan(config, training, count) for count in sorted(smallest.values())]
+    return max(plans, key=lambda one: one.epsilon(accountant=config.accountant).value) if plans[1:] else plans[0]
+
+
 def plan(config: DPLoRAConfig, training: LocalTraining, records: int) -> PrivacyPlan:
     """The plan of a site with so many records, for the whole run.
 

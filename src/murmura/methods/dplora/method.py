@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.mean import WeightedMean
 from murmura.aggregation.relevance import relevance, threshold
 from murmura.aggregation.ternary import CODE_BITS, dequantise, quantise
+from murmura.errors import ConfigError
 from murmura.federation.cohort import Cohort, Site
 from murmura.federation.fleet import Fleet
 from murmura.federation.ledger import Metric, Release, Weights
@@ -51,6 +53,15 @@ class DPLoRA(Method):
     def combines(self) -> bool:
         return self.config.algorithm in ("dplora", "fedavg")
 
+    def admits(self, aggregation: AggregationConfig) -> bool:
+        if self.config.private and self.config.noise_on == "weights" and self.rule.personal:
+            raise ConfigError(
+                "noise on what is uploaded leaves the factor that sites keep without any, and that factor shapes what "
+                "they upload next", where=f"aggregation.rule = '{aggregation.rule}'",
+                fix="Set method.noise_on = 'gradient', or take another rule.",
+            )  # fmt: skip
+        return super().admits(aggregation)
+
     def verbs(self) -> list[str]:
         return [_VERBS[self.config.algorithm]]
 
@@ -62,12 +73,9 @@ class DPLoRA(Method):
         return {"tfedavg": (1, 0), "cmfl": (0, 2)}.get(self.config.algorithm, (0, 0))
 
     def privacy(self, records: Sequence[int], training: LocalTraining) -> tuple[PrivacyPlan, str] | None:
-        # The fewer records, the larger the share of them in a batch.
-        return (
-            (guarantee.plan(self.config, training, min(records)), self.config.accountant)
-            if self.config.private
-            else None
-        )
+        if not self.config.private:
+            return None
+        return guarantee.weakest(self.config, training, records), self.config.accountant
 
     def releases(self, name: str) -> Mapping[str, Release]:
         declared = super().releases(name)
