@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import murmura
 from murmura.data.hub import is_hub_id
 from murmura.experiment import Experiment
+from murmura.experiment.config import parse_override
 from murmura.experiment.plan import plan
 from tests.conftest import make_bert
 from tests.experiment.small import record, write_lines
@@ -21,6 +23,7 @@ DPLORA = {
     "dplora-gpt2": "openai-community/gpt2", "dplora-llama2-7b": "meta-llama/Llama-2-7b-hf",
     "dplora-chatglm-6b": "THUDM/chatglm-6b",
 }  # fmt: skip
+EVERY_PAPER = sorted((EXAMPLES / "papers").glob("*.toml"))
 LPFL = sorted((EXAMPLES / "papers").glob("lpfl-*.toml"))
 NAMES = [file.stem for file in FILES]
 
@@ -125,12 +128,32 @@ def test_dplora_s_own_figures(name, model, places):
     assert found.label == "DP-LoRA σ=2 (paper)"
 
 
+def commands(file):
+    """What the lines of a file's header that run it set."""
+    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#   murmura run")]
+    return [dict(parse_override(given) for given in re.findall(r"--set (\S+)", line)) for line in lines]
+
+
+@pytest.mark.parametrize("file", EVERY_PAPER, ids=[file.stem for file in EVERY_PAPER])
+def test_commands_in_a_header_are_right(file):
+    assert commands(file)
+    for given in commands(file):
+        Experiment.load(file, set=given)
+
+
+@pytest.mark.parametrize(("name", "available"), [("imdb", 25_000), ("yelp", 560_000)])
+def test_lpfl_s_sites_have_25000_texts_in_all_however_many_they_are(name, available):
+    file = EXAMPLES / "papers" / f"lpfl-{name}.toml"
+    for given in commands(file):
+        sites = Experiment.load(file, set=given).data.sites
+        assert sites.count * min(sites.records or available, available // sites.count) == 25_000
+
+
 @pytest.mark.parametrize("file", LPFL, ids=[file.stem for file in LPFL])
 def test_lpfl_s_own_figures(file, labelled_places):
     experiment = Experiment.load(file)
     data, training, method = experiment.data, experiment.training, experiment.method
     assert is_hub_id(tomllib.loads(file.read_text(encoding="utf-8"))["data"]["train"])
-    assert data.sites.count * data.sites.records == 25_000
     assert (experiment.lora.rank, training.batch_size, training.epochs, data.max_length) == (8, 8, 5, 128)
     assert (method.rounds, method.gate, method.share, method.validation_records) == (5, 0.7, 0.25, 1000)
     assert len(method.patterns) == 4 and all(len(words) == 10 for words in method.verbaliser.values())

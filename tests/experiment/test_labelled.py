@@ -102,7 +102,7 @@ def test_predict_takes_another_column_another_file_and_may_overwrite(make, folde
 
 
 def test_the_same_with_sites_that_keep_a_factor(make, folder):
-    result = run(make(aggregation={"rule": "fedsa"}))
+    result = run(make(aggregation={"rule": "fedsa"}, method={"pattern_weights": "uniform"}))
     with pytest.raises(ConfigError, match="each site keeps an adapter of its own") as error:
         predict(result.folder, ["rash"])
     assert "--site d0 | d1" in error.value.fix
@@ -139,18 +139,60 @@ def test_a_plan_of_it(make):
         ({"method": {"labelled_records": 40}}, "no unlabelled text to annotate"),
         ({"method": {"patterns": ["{blank} is what it was {text}"]}}, "goes on after"),
         ({"method": {"several_tokens": "refuse"}}, "token"),
+        ({"data": {"max_length": 600}}, "records may have 600 tokens, and the model reads 512 at most"),
     ],
 )
 def test_what_cannot_be_is_told(make, sections, message):
-    if "labelled_records" in sections["method"]:
+    if "labelled_records" in sections.get("method", {}):
         sections["data"] = {
             "train": "public.csv",
             "heldout": None,
             "heldout_records": 8,
             "sites": {"by": "partition", "count": 2},
         }
+    experiment = make(**sections)
     with pytest.raises((ConfigError, DataError), match=message):
-        run(make(**sections))
+        plan(experiment)
+    with pytest.raises((ConfigError, DataError), match=message):
+        run(experiment)
+    assert not (experiment.run.path / "metrics.jsonl").exists()
+
+
+def test_a_baseline_is_measured_on_the_same_texts(make):
+    shared = {"pattern_weights": "uniform", "validation_records": 8, "rounds": 3}
+    arms = [plan(make(method=shared | options)) for options in ({}, {"annotate": False})]
+    assert [arm.heldout for arm in arms] == [24 - 8] * 2
+
+
+def test_a_text_without_a_label_may_not_be_held_out_too(make, folder):
+    twins = [(r.text, "", "d0") for r in texts(24, 2)[:3]]
+    rest = [(r.text, r.label if k % 4 < 2 else "", f"d{k // 4 % 2}") for k, r in enumerate(texts(40, 1))]
+    write(folder / "notes.csv", [*twins, *rest])
+    with pytest.raises(DataError, match=r"public\.csv: 3 public records are also private"):
+        plan(make())
+    found = plan(make(data={"skip_bad": True}))
+    assert (found.heldout, found.bad) == ((24 - 3 + 1) // 2, 3)
+
+
+def test_records_are_held_out_among_those_with_a_label(make):
+    """Twenty of forty texts have one."""
+    found = plan(make(data={"heldout": None, "heldout_records": 12}))
+    assert found.heldout == 6  # and as many to validate
+
+
+def test_labels_may_have_space_around_them(make, folder):
+    write(folder / "public.csv", [(r.text, f" {r.label} ", "") for r in texts(24, 2)])
+    assert plan(make()).heldout == 12
+
+
+def test_predict_leaves_out_empty_texts_if_told_to(make, folder):
+    result = run(make())
+    (folder / "new.csv").write_text('note\nrash\n" "\nhelp\n')
+    arguments = ["predict", str(result.folder), str(folder / "new.csv")]
+    refused = CliRunner().invoke(app, arguments)
+    assert refused.exit_code == 2 and "--skip-bad" in refused.output
+    done = CliRunner().invoke(app, [*arguments, "--skip-bad"])
+    assert done.exit_code == 0 and "2 texts labelled, 1 rows left out" in done.output
 
 
 def test_a_run_of_another_kind_is_no_classifier(folder):

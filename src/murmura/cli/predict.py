@@ -21,6 +21,7 @@ def predict(
     site: Annotated[
         str | None, typer.Option("--site", metavar="NAME", help="Whose adapter, where sites keep their own.")
     ] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows without a text and count them.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Label texts: writes each text with its likeliest label and the probability of every label."""
@@ -38,7 +39,8 @@ def predict(
     column = text
     if column is None and (run / "config.toml").is_file():
         column = Experiment.load(run / "config.toml").data.fields.get("text")
-    records = load_records(file, Document, fields={"text": column} if column else {}).records
+    loaded = load_records(file, Document, fields={"text": column} if column else {}, skip_bad=skip_bad)
+    records = loaded.records
     found = label(run, [record.text for record in records], site)
     partial = target.with_name(f".{target.name}.partial")
     with partial.open("w", newline="", encoding="utf-8") as stream:
@@ -47,4 +49,5 @@ def predict(
         for record, name, row in zip(records, found.chosen, found.probabilities, strict=True):
             writer.writerow([record.text, name, *(f"{p:.6f}" for p in row)])
     partial.replace(target)
-    typer.echo(f"{len(records)} texts labelled: {target}")
+    left_out = f", {len(loaded.bad)} rows left out" if loaded.bad else ""
+    typer.echo(f"{len(records)} texts labelled{left_out}: {target}")

@@ -79,7 +79,8 @@ class DataConfig(Section):
     heldout_fields: dict[str, str] | None = None
     """The same for `heldout`, if its columns are called otherwise than those of `train`."""
     skip_bad: bool = False
-    """Drop records that cannot be used and count them, instead of stopping at the first."""
+    """Drop records that cannot be used and count them, instead of stopping at the first; of public records, those
+    that a site has too."""
     template: Literal["alpaca", "alpaca-merged", "feddca", "chat"] = "alpaca"
     """Text around a record: Stanford Alpaca's, OpenFedLLM's, FedDCA's, or the tokenizer's chat template."""
     max_length: int = Field(512, ge=16)

@@ -141,7 +141,7 @@ def _name(value: Any, column: str, values: Mapping[str, Any]) -> str:
         value = int(value)
     if isinstance(value, (int, float)):
         return str(value)
-    return _text(value, column, values)
+    return _text(value, column, values).strip()
 
 
 def _string(value: Any, column: str) -> str:

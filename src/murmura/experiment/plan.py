@@ -28,6 +28,7 @@ from murmura.federation.fleet import draw
 from murmura.federation.folder import RunFolder
 from murmura.federation.ledger import Disclosure, Ledger
 from murmura.federation.method import Method
+from murmura.report.units import bound
 from murmura.streams import Stream
 from murmura.training.loop import steps_of
 
@@ -107,13 +108,15 @@ def plan(experiment: Experiment) -> Plan:
     unknown: list[str] = []
     model = _model(experiment, unknown)
     gathered = _gathered(experiment, method, stream / "data", unknown)
-    what = task(experiment, model.tokenizer, masked=model.masked) if model else None
+    what = task(experiment, model.tokenizer, model.config, masked=model.masked) if model else None
     people = fit(gathered, experiment.data, what.fitting) if gathered and what else None
     sizes = _sizes(gathered, people)
     names = list(sizes) if sizes else _expected_names(experiment, method)
     cohorts = _cohorts(experiment, names, stream)
     widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
     heldout = gathered.heldout if gathered else []
+    for site in people.sites if people else ():
+        method.check(site.name, site.records)
     if people and what:
         heldout = options(experiment, what, people, stream / "data" / "validation")["heldout"]
     return Plan(
@@ -307,7 +310,7 @@ def _guarantee(experiment: Experiment, method: Method, records: list[int]) -> st
         return "none"
     promised, accountant = found
     spent = promised.epsilon(accountant=accountant)
-    return f"ε = {spent.value:.3g} by {spent.accountant}: {promised.describe()}"
+    return f"ε = {bound(spent.value)} by {spent.accountant}: {promised.describe()}"
 
 
 def _notes(experiment: Experiment, gathered: Gathered | None, people: Population | None) -> list[str]:
@@ -319,7 +322,10 @@ def _notes(experiment: Experiment, gathered: Gathered | None, people: Population
             "so which records a site gets is an example, and so is what follows from it."
         )
     if gathered and people is None:
-        notes.append("Steps are counted as if every record fitted, since that takes the model's tokenizer.")
+        notes.append(
+            "Steps are counted, and an ε computed, as if every record fitted: to know takes the model's tokenizer. "
+            "Fewer records at a site can make its ε larger."
+        )
     if RunFolder(folder).holds_run:
         notes.append(f"{folder} holds a run already: --resume goes on with it, --overwrite starts over.")
     return notes

@@ -54,7 +54,7 @@ def predict(folder: Path, texts: Sequence[str], site: str | None = None) -> Pred
         )  # fmt: skip
     experiment = Experiment.load(folder / "config.toml")
     bank, tokenizer = _model(experiment, folder, site)
-    what = task(experiment, tokenizer, masked=not bank.head.is_decoder)
+    what = task(experiment, tokenizer, bank.model.config, masked=not bank.head.is_decoder)
     assert isinstance(what.cloze, Cloze), f"{methods.kind(experiment.method)} records have no labels"
     bench = Workbench(
         bank, tokenizer, None, experiment.training, max_length=experiment.data.max_length, cloze=what.cloze

@@ -63,8 +63,10 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
         experiment.model.quantization,
     )  # fmt: skip
     bank = Bank(loaded.model, experiment.lora if experiment.model.trainable == "adapter" else None)
-    what = task(experiment, loaded.tokenizer, masked=not bank.head.is_decoder)
+    what = task(experiment, loaded.tokenizer, bank.model.config, masked=not bank.head.is_decoder)
     people = populate(experiment.data, what.fitting, stream / "data", kind=what.kind, pooled=method.pools)
+    for site in people.sites:
+        method.check(site.name, site.records)
     workbench = Workbench(
         bank, loaded.tokenizer, what.template, experiment.training, max_length=experiment.data.max_length,
         sample=experiment.evaluation.sample, slots=experiment.run.slots, decode_rows=experiment.run.decode_rows,

@@ -12,7 +12,7 @@ import numpy as np
 from murmura.data.config import DataConfig
 from murmura.data.loading import Loaded, load_records, load_sites
 from murmura.data.partition import partition
-from murmura.data.records import KINDS, Kind, Record, text_of
+from murmura.data.records import KINDS, Kind, Labelled, Record, text_of
 from murmura.data.selection import few_shot, kmeans
 from murmura.errors import DataError
 from murmura.federation.cohort import Site
@@ -172,21 +172,39 @@ def _load(data: DataConfig, stream: Stream, embed: Embed, kind: type[Record]) ->
         for name, records in groups.items():
             count = min(data.sites.records, len(records))
             groups[name] = (stream / "site-records" / name).python().sample(records, count)
-    private = {record for records in groups.values() for record in records}
-    overlap = sum(record in private for record in [*heldout, *nonmembers])
-    if overlap:
+    return _without_twins(Gathered(groups, heldout, nonmembers, bad), data)
+
+
+def _without_twins(gathered: Gathered, data: DataConfig) -> Gathered:
+    """Public records that no site has too; of labelled ones the text counts, since a site's may have no label yet.
+
+    Raises:
+        DataError: there are others (and ``skip_bad`` is off), or none is left to hold out.
+    """
+
+    def key(record: Any) -> Any:
+        return record.text if isinstance(record, Labelled) else record
+
+    private = {key(record) for records in gathered.groups.values() for record in records}
+    twins = sum(key(record) in private for record in [*gathered.heldout, *gathered.nonmembers])
+    where = str(data.heldout or data.train)
+    if twins and not data.skip_bad:
         raise DataError(
-            f"{overlap} public records are also private ones, so they would measure memory and not skill",
-            where=str(data.heldout or data.train), fix="Remove them from one of the two.",
+            f"{twins} public records are also private ones, so they would measure memory and not skill", where=where,
+            fix="Remove them from one of the two, or have them left out of the public ones and counted: --skip-bad.",
         )  # fmt: skip
-    return Gathered(groups, heldout, nonmembers, bad)
+    heldout, nonmembers = (
+        [record for record in some if key(record) not in private] for some in (gathered.heldout, gathered.nonmembers)
+    )
+    if twins and not heldout:
+        raise DataError("every held-out record is also a private one", where=where, fix="Hold out other records.")
+    return Gathered(gathered.groups, heldout, nonmembers, gathered.bad + twins)
 
 
 def _hold_out(data: DataConfig, groups: dict[str, Records], stream: Stream) -> tuple[dict[str, Records], Records]:
     """Take the records that nobody trains on out of the sites' own."""
     everything = [(name, record) for name, records in groups.items() for record in records]
-    order = list(range(len(everything)))
-    (stream / "apart").python().shuffle(order)
+    order = _order_apart([record for _, record in everything], stream)
     count = _checked_count(data, len(everything))
     rest: dict[str, Records] = {name: [] for name in groups}
     for index in sorted(order[count:]):
@@ -197,13 +215,20 @@ def _hold_out(data: DataConfig, groups: dict[str, Records], stream: Stream) -> t
     return {name: records for name, records in rest.items() if records}, apart
 
 
+def _order_apart(records: Records, stream: Stream) -> list[int]:
+    """The order in which records are taken out of the sites' own: any, but those that have no label yet last, since
+    nothing can be measured on them."""
+    order = list(range(len(records)))
+    (stream / "apart").python().shuffle(order)
+    return sorted(order, key=lambda index: isinstance(records[index], Labelled) and not records[index].label)
+
+
 def _share_out(
     data: DataConfig, source: Loaded[Any], stream: Stream, embed: Embed
 ) -> tuple[dict[str, Records], Records]:
     """One file: hold out, choose few, and partition what is left."""
     records, labels = source.records, source.sites
-    order = list(range(len(records)))
-    (stream / "apart").python().shuffle(order)
+    order = _order_apart(records, stream)
     count = _checked_count(data, len(order))
     apart, order = order[:count], sorted(order[count:])
     rest = [records[i] for i in order]

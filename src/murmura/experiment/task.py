@@ -12,7 +12,7 @@ from murmura.data.cloze import Cloze
 from murmura.data.encoding import encode_all
 from murmura.data.records import Kind, Labelled
 from murmura.data.templates import Template, template
-from murmura.errors import DataError, nearest
+from murmura.errors import ConfigError, DataError, nearest
 from murmura.experiment.config import Experiment
 from murmura.experiment.sites import Fit, Population
 from murmura.streams import Stream
@@ -44,13 +44,26 @@ class Readable:
     dropped: int = 0
 
 
-def task(experiment: Experiment, tokenizer: Any, *, masked: bool) -> Task:
+def task(experiment: Experiment, tokenizer: Any, config: Any, *, masked: bool) -> Task:
     """The task of an experiment.
 
+    Args:
+        experiment: in question.
+        tokenizer: the model's.
+        config: the model's, as transformers reads it.
+        masked: whether the model fills in masks.
+
     Raises:
-        ConfigError: patterns or words that the model cannot take, or a chat template that it does not have.
+        ConfigError: records that are longer than the model reads, patterns or words that it cannot take, or a chat
+            template that it does not have.
     """
     kind, data, method = methods.kind(experiment.method), experiment.data, experiment.method
+    limit = _reads(tokenizer, config, masked=masked)
+    if limit is not None and data.max_length > limit:
+        raise ConfigError(
+            f"records may have {data.max_length} tokens, and the model reads {limit} at most", where="data.max_length",
+            fix=f"Set data.max_length = {limit} or less; what is longer is shortened or left out.",
+        )  # fmt: skip
     if kind == "labelled":
         options: Any = method
         cloze = Cloze(
@@ -61,6 +74,13 @@ def task(experiment: Experiment, tokenizer: Any, *, masked: bool) -> Task:
     text = template(data.template, tokenizer)
     fitting = partial(encode_all, template=text, tokenizer=tokenizer, max_length=data.max_length)
     return Task(kind, text, None, fitting)
+
+
+def _reads(tokenizer: Any, config: Any, *, masked: bool) -> int | None:
+    """Most tokens that a model reads, None where it does not say. RoBERTa's kind counts positions from behind the
+    padding's, so its config says too much; the tokenizers of masked models know."""
+    limits = [getattr(config, "max_position_embeddings", None), tokenizer.model_max_length if masked else None]
+    return min((limit for limit in limits if limit), default=None)
 
 
 def _readable(records: Sequence[Labelled], cloze: Cloze, where: str) -> Readable:
@@ -118,11 +138,11 @@ def options(experiment: Experiment, task: Task, people: Population, stream: Stre
     if not all(record.label for record in people.heldout):
         raise DataError(
             "a held-out record has no label", where=experiment.data.heldout or experiment.data.train,
-            fix="Label it, or give held-out records of their own (data.heldout).",
+            fix="Label it, hold out fewer records (data.heldout_records), or give others (data.heldout).",
         )  # fmt: skip
     validation: list[Labelled] = []
     heldout = people.heldout
-    if method.validates:
+    if method.validates or method.validation_records is not None:
         validation, heldout = set_apart(people, method.validation_records, stream)
     weigh = method.pattern_weights == "validation"
     return {"cloze": task.cloze, "heldout": heldout, "validation": validation, "weigh_patterns": weigh}

@@ -97,6 +97,13 @@ class Method(ABC):
         """Verbs that a run asks for, besides those that measure it; all that the class declares unless overridden."""
         return [n for n in dir(type(self)) if hasattr(getattr(type(self), n), "releases") and n not in MEASURING]
 
+    def check(self, site: str, records: Sequence[Any]) -> None:  # noqa: B027 - most methods take any records
+        """Find out before a run whether a site can take part with its records.
+
+        Raises:
+            DataError: it cannot.
+        """
+
     def shards(self, records: int, round: int) -> list[int]:
         """Sizes of the sets of records that a site trains on in a round, one after the other; the largest possible
         ones where they are not known before.

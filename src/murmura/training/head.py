@@ -129,8 +129,9 @@ class Head:
             return picked[:, tokens].float(), rows
         if not isinstance(head, nn.Linear):
             return head(picked)[:, tokens].float(), rows  # type: ignore[misc]
-        bias = None if head.bias is None else head.bias[tokens]
-        return F.linear(picked, head.weight[tokens], bias).float(), rows
+        bias = None if head.bias is None else head.bias[tokens].float()
+        with torch.autocast(picked.device.type, enabled=False):  # a few columns: no place to round
+            return F.linear(picked.float(), head.weight[tokens].float(), bias), rows
 
     def _places(self, labels: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
         """The attention mask, where a state predicts a labelled token, and the labels those places predict."""

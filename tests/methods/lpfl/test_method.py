@@ -12,7 +12,7 @@ import torch
 from murmura.aggregation.config import AggregationConfig
 from murmura.data.cloze import Cloze
 from murmura.data.records import Labelled
-from murmura.errors import DataError
+from murmura.errors import ConfigError, DataError
 from murmura.evaluation.config import EvaluationConfig
 from murmura.evaluation.ensemble import pattern_accuracies
 from murmura.evaluation.labelled import pattern_scores
@@ -225,8 +225,25 @@ def test_what_sites_annotated_is_in_the_checkpoint(llama, tokenizer, tmp_path):
 
 @pytest.mark.parametrize("rule", ["ffa", "fedsa", "fedex"])
 def test_aggregation_rules(llama, tokenizer, tmp_path, rule):
-    world = World(llama, tokenizer, tmp_path, rule=rule).lead()
+    options = config(pattern_weights="uniform") if rule == "fedsa" else None
+    world = World(llama, tokenizer, tmp_path, options, rule=rule).lead()
     assert world.rows[-1]["heldout_loss"] < world.rows[0]["heldout_loss"]
+
+
+@pytest.mark.parametrize("options", [{"gate": 0.7, "pattern_weights": "uniform"}, {"gate": 0.0}])
+def test_a_server_without_a_model_has_nothing_to_validate(options):
+    """Under fedsa its adapter's B is zero for ever, so that gate and weights would be those of the base model."""
+    with pytest.raises(ConfigError, match="no model to validate") as error:
+        build(config(**options), AggregationConfig(rule="fedsa"))
+    assert "pattern_weights = 'uniform'" in error.value.fix
+
+
+def test_the_threshold_is_on_labels_at_their_temperature(llama, tokenizer, tmp_path):
+    """At T = 1000 every label is as likely as the other, so that nothing is above a threshold."""
+    for temperature, taken in ((1.0, 10), (1000.0, 0)):
+        options = config(threshold=0.501, temperature=temperature)
+        world = World(deepcopy(llama), tokenizer, tmp_path / str(temperature), options).lead()
+        assert world.rows[1]["counts"]["annotation.texts"] == taken
 
 
 def test_all_parameters(bert, tokenizer, tmp_path):

@@ -51,7 +51,8 @@ class LPFLConfig(Section):
     """The same as a number of records of each site. If neither is given, records with an empty label are the pool."""
     validation_records: int | None = Field(None, ge=2)
     """So many of the held-out records, drawn at random, are the server's validation set, which gate and pattern weights
-    read; figures in the report are of the others. Half of them if not given."""
+    read; figures in the report are of the others. If not given, half of them where either reads them, else none: give
+    it to a run that reads none, too, and it is measured on the same records as one that does."""
     pattern_weights: Literal["validation", "uniform"] = "validation"
     """A pattern's weight in the scores of all: its own accuracy on the validation set, or the same for each."""
     annotate: bool = True
@@ -71,7 +72,7 @@ class LPFLConfig(Section):
     """Which texts are annotated first: any; confidence: those whose likeliest label is most probable; balanced: those
     too, but as many of each label as can be had."""
     threshold: float | None = Field(None, gt=0, lt=1)
-    """A text waits while its likeliest label is less probable than this."""
+    """A text waits while its likeliest label, at this temperature, is less probable than this."""
 
     @model_validator(mode="after")
     def _patterns_and_words(self) -> LPFLConfig:
@@ -85,10 +86,6 @@ class LPFLConfig(Section):
     def _sense(self) -> LPFLConfig:
         if self.labelled_share is not None and self.labelled_records is not None:
             raise ValueError("'labelled_share' and 'labelled_records' say the same thing twice; remove one of them")
-        if not self.validates and self.validation_records is not None:
-            raise ValueError(
-                "'validation_records' does nothing: neither a gate nor pattern weights read them; remove it"
-            )
         if not self.annotate:
             self._refuse_idle(_OF_ANNOTATION, "with annotate = false")
             return self
@@ -119,7 +116,7 @@ class LPFLConfig(Section):
 
     @property
     def validates(self) -> bool:
-        """Whether the server needs a validation set."""
+        """Whether the server's validation set is read, by pattern weights or the gate."""
         weighs = self.pattern_weights == "validation" and len(self.patterns) > 1
         return weighs or (self.annotate and self.gate > 0 and not self._all_at_once)
 

@@ -3,13 +3,14 @@ model gives to their unlabelled texts between rounds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from murmura.errors import DataError
+from murmura.aggregation.config import AggregationConfig
+from murmura.errors import ConfigError, DataError
 from murmura.evaluation.ensemble import ensemble, soft_labels
 from murmura.evaluation.labelled import CLASSIFIER, pattern_scores, weigh
 from murmura.federation.cohort import Cohort, Site
@@ -52,6 +53,29 @@ class LPFL(Method):
 
     def traffic(self, round: int, first: bool) -> tuple[float, float]:
         return (2, 1) if round <= self.config.events else (1, 1)  # to annotate, the new global adapter goes down too
+
+    def admits(self, aggregation: AggregationConfig) -> bool:
+        if self.rule.personal and self.config.validates:
+            raise ConfigError(
+                "sites keep a factor of their own, so the server has no model to validate: gate and pattern weights "
+                "would be those of the base model", where=f"aggregation.rule = '{aggregation.rule}'",
+                fix="Set method.gate = 0 and method.pattern_weights = 'uniform', or take another rule.",
+            )  # fmt: skip
+        return super().admits(aggregation)
+
+    def check(self, site: str, records: Sequence[Any]) -> None:
+        known = self._begins_with(records)
+        if not known:
+            raise DataError(
+                "no record has a label to begin with", where=f"site {site}",
+                fix="Label some of its records, or leave the site out.",
+            )  # fmt: skip
+        if self.config.annotate and known == len(records):
+            raise DataError(
+                "there is no unlabelled text to annotate", where=f"site {site}",
+                fix="Add texts with an empty label, hide labels with method.labelled_share, or set "
+                "method.annotate = false.",
+            )  # fmt: skip
 
     def shards(self, records: int, round: int) -> list[int]:
         return [records] if self.config.annotate else [max(self._visible(records), 1)]
@@ -126,7 +150,7 @@ class LPFL(Method):
         for site, one, stream, some, scores in zip(cohort.sites, due, streams, read, found, strict=True):
             chosen = some
             if selection.reads_scores(one):
-                chosen = selection.choose(one, len(some), stream, soft_labels(scores))
+                chosen = selection.choose(one, len(some), stream, soft_labels(scores, self.config.temperature))
                 scores = scores[chosen]
             replies.append(self._keep(cohort, site, chosen, scores))
         return replies
@@ -169,31 +193,19 @@ class LPFL(Method):
         return [ClozeRecord(tuple(q), tuple(row)) for q, (_, row) in zip(questions, rows, strict=True)]
 
     def _begin(self, cohort: Cohort, site: Site) -> None:
-        """Decide which records keep their label; all others are the pool.
-
-        Raises:
-            DataError: no record has a label, or none is without while there is something to annotate.
-        """
+        """Decide which records keep their label; all others are the pool."""
+        self.check(site.name, site.records)
         known = [i for i, record in enumerate(site.records) if record.label]
-        if self.config.labelled_share is not None or self.config.labelled_records is not None:
-            wanted = min(max(self._visible(site.size), 1), len(known))
-            known = sorted((cohort.stream / "labelled" / site.name).python().sample(known, wanted))
-        if not known:
-            raise DataError(
-                "no record has a label to begin with", where=f"site {site.name}",
-                fix="Label some of its records, or leave the site out.",
-            )  # fmt: skip
+        known = sorted((cohort.stream / "labelled" / site.name).python().sample(known, self._begins_with(site.records)))
         pool = sorted(set(range(site.size)) - set(known))
-        if self.config.annotate and not pool:
-            raise DataError(
-                "there is no unlabelled text to annotate", where=f"site {site.name}",
-                fix="Add texts with an empty label, hide labels with method.labelled_share, or set "
-                "method.annotate = false.",
-            )  # fmt: skip
         site.store |= {_LABELLED: known, _POOL: pool, _FIRST: len(pool), _ANNOTATED: []}
 
+    def _begins_with(self, records: Sequence[Any]) -> int:
+        """How many of a site's records keep their label: at least one, if any has one."""
+        return min(sum(bool(record.label) for record in records), max(self._visible(len(records)), 1))
+
     def _visible(self, records: int) -> int:
-        """How many of a site's records keep their label."""
+        """How many of so many records the options let keep their label."""
         c = self.config
         if c.labelled_records is not None:
             return min(c.labelled_records, records)
