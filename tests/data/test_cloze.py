@@ -145,6 +145,20 @@ def test_a_tokenizer_that_writes_its_own_space_gets_none_from_us(sentence_pieces
     assert pieces(sentence_pieces, item) == ["▁film", "▁it", "▁was", "▁great"]
 
 
+def test_what_follows_a_text_without_a_space_gets_no_mark(sentence_pieces):
+    """Ids are those that the tokenizer makes of the filled-in pattern."""
+    patterns = ["{text}. it was {blank}", "it.{text}! was {blank}"]
+    cloze = Cloze(patterns, {"a": ["great"], "b": ["dull"]}, sentence_pieces, 40, masked=False)
+    for item, pattern in zip(cloze.encode("film"), patterns, strict=True):
+        assert item.ids[:-1] == sentence_pieces(pattern.replace("{text}", "film").removesuffix(" {blank}"))["input_ids"]
+    assert pieces(sentence_pieces, cloze.encode("film")[0])[:4] == ["▁film", ".", "▁it", "▁was"]
+
+
+def test_words_without_a_space_are_other_words_in_sentence_pieces(sentence_pieces):
+    with pytest.raises(ConfigError, match=r"after a space and .* without one"):
+        Cloze(["{text} it was {blank}", "{text} it was.{blank}"], VERBALISER, sentence_pieces, 40, masked=False)
+
+
 @pytest.mark.parametrize("masked", [True, False])
 def test_labels_point_at_the_blank(request, masked):
     tokenizer = request.getfixturevalue("word_pieces" if masked else "gpt2_like")

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 TEXT, BLANK = "{text}", "{blank}"
+Border = Literal["space", "none", "start"]
+"""What stands before a part of a sequence: a space, another part without one, or nothing at all."""
+_BORDERS: dict[Border, str] = {"space": "after a space", "none": "without one", "start": "at the beginning"}
 _HOLES = re.compile(f"({re.escape(TEXT)}|{re.escape(BLANK)})")
 _AT_ONCE = 512
 
@@ -111,15 +114,15 @@ class Cloze:
     def encode_all(self, texts: Sequence[str]) -> list[list[ClozeItem]]:
         """``encode`` for many texts: the same items, in a fraction of the time. A text is tokenised once."""
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        kinds = {frame.spaced for frame in self._frames}
+        kinds = {frame.border for frame in self._frames}
         with bar("tokenising", len(new)) as progress:
             for first in range(0, len(new), _AT_ONCE):
                 some = new[first : first + _AT_ONCE]
                 bare = [text.strip() for text in some]
-                ids = {spaced: self._pieces.ids(bare, spaced=spaced) for spaced in kinds}
+                ids = {border: self._pieces.ids(bare, border) for border in kinds}
                 for k, text in enumerate(some):
                     self._known[text] = [
-                        self._item(number, frame, ids[frame.spaced][k]) for number, frame in enumerate(self._frames)
+                        self._item(number, frame, ids[frame.border][k]) for number, frame in enumerate(self._frames)
                     ]
                 progress.advance(len(some))
         return [self._known[text] for text in texts]
@@ -134,14 +137,14 @@ class Cloze:
 
 @dataclass(frozen=True)
 class _Frame:
-    """What a pattern puts around a text: ids to its left and right; ``spaced`` if a space stands before the text.
+    """What a pattern puts around a text: ids to its left and right, and the text's own border.
 
     ``blank`` is the index of the blank, negative, from the end, where it follows the text.
     """
 
     left: list[int]
     right: list[int]
-    spaced: bool
+    border: Border
     blank: int
 
     @property
@@ -151,15 +154,16 @@ class _Frame:
 
 @dataclass(frozen=True)
 class _Pattern:
-    """A pattern taken apart: what stands before, between and after its two holes, without a space before a hole."""
+    """A pattern taken apart: what stands before, between and after its two holes, without a space before a hole; and
+    the borders of the holes."""
 
     name: str
     before: str
     between: str
     after: str
     text_first: bool
-    text_spaced: bool
-    blank_spaced: bool
+    text: Border
+    blank: Border
 
     @classmethod
     def parse(cls, number: int, pattern: str) -> _Pattern:
@@ -170,19 +174,18 @@ class _Pattern:
                     f"{name} has {hole} {pattern.count(hole)} times", fix=f"Write {TEXT} once and {BLANK} once."
                 )
         before, first, between, _, after = _HOLES.split(pattern.strip())
-        spaced = before.endswith(" "), between.endswith(" ")
+        start: Border = "space" if before.endswith(" ") else "none" if before else "start"
+        inner: Border = "space" if between.endswith(" ") else "none"
         text_first = first == TEXT
-        return cls(
-            name, before.removesuffix(" "), between.removesuffix(" "), after, text_first,
-            text_spaced=spaced[not text_first], blank_spaced=spaced[text_first],
-        )  # fmt: skip
+        text, blank = (start, inner) if text_first else (inner, start)
+        return cls(name, before.removesuffix(" "), between.removesuffix(" "), after, text_first, text, blank)
 
     def around_mask(self, pieces: _Pieces, mask: int) -> _Frame:
-        before, between, after = pieces.ids([self.before, self.between, self.after])
+        [before], (between, after) = pieces.ids([self.before]), pieces.ids([self.between, self.after], "none")
         before, after = pieces.opening + before, after + pieces.closing
         if self.text_first:
-            return _Frame(before, [*between, mask, *after], self.text_spaced, blank=-len(after) - 1)
-        return _Frame([*before, mask, *between], after, self.text_spaced, blank=len(before))
+            return _Frame(before, [*between, mask, *after], self.text, blank=-len(after) - 1)
+        return _Frame([*before, mask, *between], after, self.text, blank=len(before))
 
     def before_word(self, pieces: _Pieces, stand_in: int) -> _Frame:
         if self.after or not self.text_first:
@@ -190,14 +193,14 @@ class _Pattern:
                 f"{self.name} goes on after {BLANK}, and a causal model reads nothing that comes later",
                 fix=f'Let it end with {BLANK}: "{TEXT} All in all, it was {BLANK}".',
             )
-        before, between = pieces.ids([self.before, self.between])
+        [before], [between] = pieces.ids([self.before]), pieces.ids([self.between], "none")
         left = pieces.opening + before
         if not left + between:
             raise ConfigError(
                 f"{self.name} has nothing before {BLANK} when a text is empty, so no token predicts there",
                 fix=f'Write some words: "{TEXT} It was {BLANK}".',
             )
-        return _Frame(left, [*between, stand_in], self.text_spaced, blank=-1)
+        return _Frame(left, [*between, stand_in], self.text, blank=-1)
 
 
 class _Pieces:
@@ -209,26 +212,37 @@ class _Pieces:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self.tokenizer, self._writes_space = tokenizer, False
-        [alone], [after] = self.ids(["a"]), self.ids(["a"], spaced=True)
-        # Llama 2's writes a space before whatever it is given; a space of ours would be a second one.
-        first = str(tokenizer.convert_ids_to_tokens(alone[0]))
-        self._writes_space = first.startswith("▁") and len(after) > len(alone)
+        self.tokenizer, self._marks, self._writes_space = tokenizer, False, False
+        [alone], [after] = self.ids(["a"]), self.ids(["a"], "space")
+        # Sentence pieces have a mark before whatever begins, as after a space. Llama 2's is written even before a space
+        # of ours, which would be a second one.
+        self._marks = str(tokenizer.convert_ids_to_tokens(alone[0])).startswith("▁")
+        self._writes_space = self._marks and len(after) > len(alone)
+        self._alone = alone
         whole = tokenizer("a")["input_ids"]
         start = next(k for k in range(len(whole)) if whole[k : k + len(alone)] == alone)
         self.opening, self.closing = whole[:start], whole[start + len(alone) :]
 
-    def ids(self, texts: Sequence[str], *, spaced: bool = False) -> list[list[int]]:
-        """Ids of each text, with a space before it if ``spaced``; none of an empty text."""
+    def ids(self, texts: Sequence[str], border: Border = "start") -> list[list[int]]:
+        """Ids of each text behind its border, where a text may bring a space of its own; none of an empty text."""
+        whole = [f" {text}" if border == "space" else text for text in texts]
+        # What follows without a space has no mark. It gets none behind a letter, which is then taken away again.
+        behind = [self._marks and border == "none" and not text.startswith(" ") for text in whole]
         found: list[list[int]] = self.tokenizer(
-            [self._before(text, spaced) for text in texts],
+            [f"a{text}" if letter else self._bare(text) for text, letter in zip(whole, behind, strict=True)],
             add_special_tokens=False, return_attention_mask=False, verbose=False,
         )["input_ids"]  # fmt: skip
-        return [ids if text else [] for ids, text in zip(found, texts, strict=True)]
+        cut = [self._cut(ids, text) if letter else ids for ids, text, letter in zip(found, whole, behind, strict=True)]
+        return [ids if text else [] for ids, text in zip(cut, texts, strict=True)]
 
-    def _before(self, text: str, spaced: bool) -> str:
-        text = f" {text}" if spaced else text
+    def _bare(self, text: str) -> str:
         return text.removeprefix(" ") if self._writes_space else text
+
+    def _cut(self, ids: list[int], text: str) -> list[int]:
+        """Ids behind the letter; those of the text by itself where the letter became one with it."""
+        if ids[: len(self._alone)] == self._alone:
+            return ids[len(self._alone) :]
+        return self.ids([text])[0]
 
     def shown(self, ids: Sequence[int]) -> str:
         return " + ".join(repr(self.tokenizer.decode([token])) for token in ids)
@@ -260,13 +274,16 @@ def _word(word: str, named: str, pieces: _Pieces, patterns: Sequence[_Pattern], 
     """Token ids of one word, which must be good ones and the same in all patterns."""
     if not word:
         raise ConfigError(f"{named} is empty", fix="Remove it.")
-    forms = {spaced: pieces.ids([word], spaced=spaced)[0] for spaced in {p.blank_spaced for p in patterns}}
-    if len({tuple(ids) for ids in forms.values()}) > 1:
-        raise ConfigError(
-            f"{named} is {pieces.shown(forms[True])} after a space and {pieces.shown(forms[False])} without one",
-            fix=f"Put a space before {BLANK} in all patterns, or in none.",
-        )
+    used = {pattern.blank for pattern in patterns}
+    forms = {border: pieces.ids([word], border)[0] for border in _BORDERS if border in used}
     ids = next(iter(forms.values()))
+    for border, others in forms.items():
+        if others != ids:
+            raise ConfigError(
+                f"{named} is {pieces.shown(ids)} {_BORDERS[next(iter(forms))]} and {pieces.shown(others)} "
+                f"{_BORDERS[border]}",
+                fix=f"Put a space before {BLANK} in all patterns, or in none.",
+            )
     if pieces.tokenizer.unk_token_id in ids:
         raise ConfigError(f"{named} is not in the tokenizer's vocabulary", fix="Choose another word.")
     if len(ids) > 1 and not average:
