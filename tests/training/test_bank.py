@@ -50,6 +50,14 @@ def test_a_fresh_adapter_changes_nothing_and_depends_on_its_stream_only(bank):
     assert torch.equal(bank.model(input_ids=ids).logits, adapted)
 
 
+def test_layers_know_how_long_the_rows_of_a_batch_are(bank):
+    bank.load([bank.initial(Stream(0))])
+    bank.route(torch.zeros(2, dtype=torch.long))
+    for length in (3, 5):
+        bank.model(input_ids=torch.full((2, length), 11))
+        assert bank.routing.length == length
+
+
 def test_slots_come_back_as_they_were_filled(bank):
     states = [random_state(bank, seed) for seed in range(3)]
     bank.load(states)

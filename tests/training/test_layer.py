@@ -80,8 +80,17 @@ def test_a_half_precision_base_keeps_its_dtype():
 
 def test_an_input_that_is_not_the_batch_is_refused():
     layer = layer_of(nn.Linear(4, 6), 4, 6)
-    with pytest.raises(ModelError, match="got 1 rows of a batch of 2"):
+    with pytest.raises(ModelError, match="got 1 of 2 rows of a batch"):
         layer(torch.randn(1, 8, 4))  # relative positions, say, shared by all rows
+
+
+def test_some_tokens_of_a_batch_are_refused():
+    """As an expert of a mixture gets them: four tokens could be any of the six, and are not two of each row."""
+    layer = layer_of(nn.Linear(4, 6), 4, 6)
+    layer.routing.length = 3
+    assert layer(torch.ones(6, 4)).shape == (6, 6)
+    with pytest.raises(ModelError, match="got 4 of 6 tokens of a batch"):
+        layer(torch.ones(4, 4))
 
 
 def test_dropout_masks_come_from_each_rows_own_generator():

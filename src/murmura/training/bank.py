@@ -87,12 +87,17 @@ class Bank:
             setattr(parent, child, layer)
             self._layers[name] = layer
             shapes[name] = {"A": (lora.rank, wide_in), "B": (wide_out, lora.rank)}
+        self.model.get_input_embeddings().register_forward_pre_hook(self._see_length)
         manifest, start = [], 0
         for factor in ("A", "B"):
             for name, shape in shapes.items():
                 manifest.append(Entry(f"{PEFT_PREFIX}{name}.lora_{factor}.weight", shape[factor], start))
                 start = manifest[-1].stop
         return manifest
+
+    def _see_length(self, module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        """Note how long the rows of a batch are, as they enter the model."""
+        self.routing.length = inputs[0].shape[-1] if inputs else None
 
     def _adopt(self) -> list[Entry]:
         manifest, start = [], 0

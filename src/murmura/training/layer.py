@@ -18,7 +18,8 @@ class Routing:
 
     ``single`` is set when all rows use one slot and ``span`` when the rows use neighbouring slots, in order and with
     equally many rows each; both save the gather of the general case. ``residual`` says of each row whether the
-    layers' residuals apply to it (float32 [rows, 1, 1], 1 or 0); None: to all.
+    layers' residuals apply to it (float32 [rows, 1, 1], 1 or 0); None: to all. ``length`` is that of the rows, where it
+    is known.
     """
 
     slots: torch.Tensor | None = None
@@ -27,6 +28,7 @@ class Routing:
     lengths: list[int] = field(default_factory=list)
     generators: list[torch.Generator] | None = None
     residual: torch.Tensor | None = None
+    length: int | None = None
 
     def set(self, slots: torch.Tensor, residual: torch.Tensor | None = None) -> None:
         rows = slots.tolist()
@@ -68,9 +70,13 @@ class BankLayer(nn.Module):
         assert routing.slots is not None, "a bank's forward needs a routing"
         rows = routing.slots.shape[0]
         shape = x.shape[:-1]
-        if x.dim() > 2 and len(x) != rows and routing.single is None:
+        flat = x.dim() == 2 and routing.length is not None
+        expected = rows * routing.length if flat and routing.length is not None else rows
+        if (flat or x.dim() > 2) and len(x) != expected and routing.single is None:
+            # An expert of a mixture gets some tokens only. Whose they are, nobody says.
             raise ModelError(
-                f"an adapter's layer got {len(x)} rows of a batch of {rows}, so they cannot be told apart by site",
+                f"an adapter's layer got {len(x)} of {expected} {'tokens' if flat else 'rows'} of a batch, so they "
+                "cannot be told apart by site",
                 fix="Take another layer for lora.targets, or set run.slots = 1.",
             )
         x = x.to(A.dtype).reshape(rows, -1, x.shape[-1])
