@@ -158,6 +158,15 @@ def test_what_cannot_be_is_told(make, sections, message):
     assert not (experiment.run.path / "metrics.jsonl").exists()
 
 
+def test_rounds_may_not_change_where_they_make_the_schedule(make):
+    run(make(method={"rounds": 2}))
+    with pytest.raises(ConfigError, match="was started with 2 rounds"):
+        run(make(method={"rounds": 3}), resume=True)
+    alone = {"annotate": False, "rounds": 1}
+    run(make(method=alone), overwrite=True)
+    assert run(make(method=alone | {"rounds": 2}), resume=True).rows[-1]["round"] == 2
+
+
 def test_a_baseline_is_measured_on_the_same_texts(make):
     shared = {"pattern_weights": "uniform", "validation_records": 8, "rounds": 3}
     arms = [plan(make(method=shared | options)) for options in ({}, {"annotate": False})]
@@ -178,6 +187,12 @@ def test_records_are_held_out_among_those_with_a_label(make):
     """Twenty of forty texts have one."""
     found = plan(make(data={"heldout": None, "heldout_records": 12}))
     assert found.heldout == 6  # and as many to validate
+
+
+def test_an_unknown_label_is_told_with_its_file(make, folder):
+    write(folder / "public.csv", [(r.text, "mixed", "") for r in texts(24, 2)])
+    with pytest.raises(DataError, match=r"public\.csv: no words are given for the label 'mixed'"):
+        plan(make())
 
 
 def test_labels_may_have_space_around_them(make, folder):

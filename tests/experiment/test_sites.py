@@ -162,12 +162,15 @@ def test_what_does_not_fit_is_left_out_and_told_of(tokenizer, tmp_path, capsys):
     endless = record("skin", 0) | {"output": "please call the clinic " * 60}
     write_lines(tmp_path / "sites" / "skin.jsonl", [endless])
     options = DataConfig.parse({"train": "sites", "heldout": "heldout.jsonl", "max_length": 128}, "test")
-    fitting = partial(encode_all, template=template("alpaca"), tokenizer=tokenizer)
-    people = fit(gathered(train="sites"), options, partial(fitting, max_length=128))
+
+    def fitting(length):
+        return lambda records, where: encode_all(records, template("alpaca"), tokenizer, length)
+
+    people = fit(gathered(train="sites"), options, fitting(128))
     assert [site.name for site in people.sites] == ["heart"]
     assert [(r.site, r.used, r.dropped) for r in people.reports] == [("heart", 6, 0), ("skin", 0, 1)]
     said = capsys.readouterr().err
     assert "site skin has no record that fits 128 tokens" in said and "1 records do not fit" in said
     short = options.model_copy(update={"max_length": 16})
     with pytest.raises(DataError, match="no site has a usable record"):
-        fit(gathered(train="sites"), short, partial(fitting, max_length=16))
+        fit(gathered(train="sites"), short, fitting(16))

@@ -41,7 +41,8 @@ class Fitted(Protocol):
     def dropped(self) -> int: ...
 
 
-Fit = Callable[[Sequence[Any]], Fitted]
+Fit = Callable[[Sequence[Any], str], Fitted]
+"""Records, and where they are from, for a message."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def fit(gathered: Gathered, data: DataConfig, fitting: Fit) -> Population:
     """
     sites, reports = [], []
     for name, records in gathered.groups.items():
-        found = fitting(records)
+        found = fitting(records, data.train)
         reports.append(SiteReport(name, len(records), len(found.kept), found.truncated, found.dropped))
         if found.kept:
             sites.append(Site(name, [records[i] for i in found.kept]))
@@ -129,13 +130,14 @@ def fit(gathered: Gathered, data: DataConfig, fitting: Fit) -> Population:
         raise DataError(
             "no site has a usable record", where=data.train, fix="Raise data.max_length, or look at the data."
         )
-    usable = fitting(gathered.heldout).kept
+    source = data.heldout or data.train
+    usable = fitting(gathered.heldout, source).kept
     if not usable:
-        raise DataError("no held-out record fits", where=data.heldout or data.train, fix="Raise data.max_length.")
+        raise DataError("no held-out record fits", where=source, fix="Raise data.max_length.")
     short = sum(r.dropped for r in reports)
     if short:
         say(f"{short} records do not fit {data.max_length} tokens and are not used")
-    others = fitting(gathered.nonmembers).kept
+    others = fitting(gathered.nonmembers, data.train).kept
     heldout, nonmembers = [gathered.heldout[i] for i in usable], [gathered.nonmembers[i] for i in others]
     return Population(sites, reports, heldout, nonmembers, gathered.bad)
 

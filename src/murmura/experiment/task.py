@@ -9,8 +9,8 @@ from typing import Any
 
 from murmura import methods
 from murmura.data.cloze import Cloze
-from murmura.data.encoding import encode_all
-from murmura.data.records import Kind, Labelled
+from murmura.data.encoding import EncodedSet, encode_all
+from murmura.data.records import Instruction, Kind, Labelled
 from murmura.data.templates import Template, template
 from murmura.errors import ConfigError, DataError, nearest
 from murmura.experiment.config import Experiment
@@ -70,9 +70,12 @@ def task(experiment: Experiment, tokenizer: Any, config: Any, *, masked: bool) -
             options.patterns, options.verbaliser, tokenizer, data.max_length, masked, options.reduction,
             options.several_tokens,
         )  # fmt: skip
-        return Task(kind, None, cloze, partial(_readable, cloze=cloze, where=data.train))
+        return Task(kind, None, cloze, partial(_readable, cloze=cloze))
     text = template(data.template, tokenizer)
-    fitting = partial(encode_all, template=text, tokenizer=tokenizer, max_length=data.max_length)
+
+    def fitting(records: Sequence[Instruction], where: str) -> EncodedSet:
+        return encode_all(records, text, tokenizer, data.max_length)
+
     return Task(kind, text, None, fitting)
 
 
@@ -83,7 +86,7 @@ def _reads(tokenizer: Any, config: Any, *, masked: bool) -> int | None:
     return min((limit for limit in limits if limit), default=None)
 
 
-def _readable(records: Sequence[Labelled], cloze: Cloze, where: str) -> Readable:
+def _readable(records: Sequence[Labelled], where: str, cloze: Cloze) -> Readable:
     """All texts, and how many of them lose something in at least one pattern.
 
     Raises:

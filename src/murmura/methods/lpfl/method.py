@@ -87,6 +87,12 @@ class LPFL(Method):
     # ---- on the server -------------------------------------------------------------------------------------------
 
     def lead(self, server: Server, fleet: Fleet) -> None:
+        begun_with = server.store.setdefault("rounds", self.config.rounds)
+        if self.config.annotate and begun_with != self.config.rounds:
+            raise ConfigError(
+                f"the run was started with {begun_with} rounds, and how much is annotated after each hangs on that",
+                where=f"method.rounds = {self.config.rounds}", fix="Resume with as many, or start another run.",
+            )  # fmt: skip
         for round in server.rounds(self.config.rounds):
             replies = server.ask("train", fleet.sites, lr=server.lr(round))
             server.combine(_contributions(server, replies))
