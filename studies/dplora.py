@@ -5,9 +5,10 @@
 
 FOLDER holds ``medical_icliniq.jsonl`` (questions of patients and answers) and ``finance_phrasebank.jsonl`` (sentences,
 whose sentiment is asked for in words). Five sites share 1,000 records of one of them evenly; others are held out. All
-arms train the same adapter with the same optimiser, steps and clipping norm; ε = ∞ is DP-LoRA without noise. Runs that
-are finished are kept, unfinished ones are resumed, so the command may be stopped and given again. It ends with a table
-for each data set.
+arms train the same adapter with the same optimiser, rate, steps and clipping norm; ε = ∞ is DP-LoRA without noise, at a
+third of the rate too, since the rate that suits noise is too high for some runs without any. Runs that are finished
+are kept, unfinished ones are resumed, so the command may be stopped and given again. It ends with a table for each data
+set.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ DELTA = 1e-5
 RANK = 8
 
 
-def dplora(noise: dict[str, float], rule: str = "mean", rank: int = RANK) -> dict[str, Any]:
-    """An arm with privacy: ``epsilon``, or ``noise_multiplier`` 0 for ε = ∞."""
-    return {"method": {"algorithm": "dplora", "delta": DELTA, **noise}, "rule": rule, "rank": rank}
+def dplora(noise: dict[str, float], rule: str = "mean", rank: int = RANK, slower: float = 1.0) -> dict[str, Any]:
+    """An arm with privacy: ``epsilon``, or ``noise_multiplier`` 0 for ε = ∞; its rate is ``slower`` times lower."""
+    return {"method": {"algorithm": "dplora", "delta": DELTA, **noise}, "rule": rule, "rank": rank, "slower": slower}
 
 
 ARMS: dict[str, dict[str, Any]] = {
     "dplora-inf": dplora({"noise_multiplier": 0.0}),
+    "dplora-inf-slower": dplora({"noise_multiplier": 0.0}, slower=3.0),
     **{f"dplora-{e}": dplora({"epsilon": float(e)}) for e in (8, 4, 2)},
     "ffa-inf": dplora({"noise_multiplier": 0.0}, "ffa"),
     **{f"ffa-{e}": dplora({"epsilon": float(e)}, "ffa") for e in (8, 4, 2)},
@@ -146,8 +148,8 @@ def experiment(
             "sites": {"by": "partition", "count": SITES, "scheme": "iid"},
         },
         "training": {
-            "lr": scale.lr, "batch_size": scale.batch, "max_steps": scale.steps, "clip": 0.1, "precision": "bfloat16",
-            "tokens_per_pass": 2048,
+            "lr": scale.lr / arm.get("slower", 1.0), "batch_size": scale.batch, "max_steps": scale.steps, "clip": 0.1,
+            "precision": "bfloat16", "tokens_per_pass": 2048,
         },
         "aggregation": {"rule": arm["rule"]},
         "method": {"name": "dplora", "rounds": scale.rounds, **arm["method"]},
