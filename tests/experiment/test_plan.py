@@ -269,11 +269,11 @@ def test_pooling_is_disclosed(make):
     ("options", "told"),
     [
         ({"name": "fedit"}, ["none"]),
-        ({"name": "dplora", "epsilon": 4.0}, ["ε = 4 by", "record-level", "Poisson"]),
+        ({"name": "dplora", "epsilon": 4.0}, ["ε = 4.000 by", "record-level", "Poisson"]),
         ({"name": "dplora", "noise_multiplier": 0.0}, ["none"]),
         ({"name": "dplora", "preset": "paper"}, ["ε = ", "record-level"]),
-        ({"name": "dpfedavg", "epsilon": 2.0}, ["ε = 2 by exact", "site-level"]),
-        ({"name": "dpftrl", "epsilon": 2.0}, ["ε = 2 by exact", "site-level"]),
+        ({"name": "dpfedavg", "epsilon": 2.0}, ["ε = 2.000 by exact", "site-level"]),
+        ({"name": "dpftrl", "epsilon": 2.0}, ["ε = 2.000 by exact", "site-level"]),
     ],
 )
 def test_what_would_be_guaranteed(make, options, told):
