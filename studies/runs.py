@@ -70,7 +70,8 @@ def by_seed(rows: Sequence[report.Row], key: str) -> str:
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The objects of a JSONL file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    with path.open(encoding="utf-8") as lines:  # str.splitlines would also break at U+0085, which texts may hold
+        return [json.loads(line) for line in lines]
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

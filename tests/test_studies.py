@@ -50,6 +50,12 @@ def data(tmp_path):
     return tmp_path
 
 
+def test_a_line_ends_at_a_line_feed_alone(study, tmp_path):
+    runs, rows = study("runs"), [{"text": "a film\x85 of two\u2028 hours"}, {"text": "another"}]
+    runs.write_rows(tmp_path / "rows.jsonl", rows)
+    assert runs.read_rows(tmp_path / "rows.jsonl") == rows
+
+
 def test_shortening_keeps_whole_sentences(study):
     shorten = study("runs").shorten
     assert shorten("One two. Three four five.  Six.", 5) == "One two. Three four five."
