@@ -89,17 +89,17 @@ def main() -> None:
     scale = SCALES[options.scale]
     for data in options.sets:
         prepare(data, options.data, options.out, scale)
-        folders = []
+        markdown = options.table / f"dplora-{data}.table.md" if options.table else None
         for seed in options.seeds:
             for arm in options.arms:
                 folder = options.out / f"{data}-{arm}-seed{seed}"
                 work(folder, experiment(data, options.out, folder, ARMS[arm], seed, options.model, scale))
-                folders.append(folder)
-                show(
-                    folders,
-                    ("heldout_loss", "heldout_rouge"),
-                    options.table / f"dplora-{data}.table.md" if options.table else None,
-                )
+                show(finished(data, options.out), ("heldout_loss", "heldout_rouge"), markdown)
+
+
+def finished(data: str, out: Path) -> list[Path]:
+    """All runs on a data set that are there, whichever arms and seeds were asked for this time."""
+    return [path.parent for arm in ARMS for path in sorted(out.glob(f"{data}-{arm}-seed*/summary.json"))]
 
 
 def prepare(name: str, data: Path, out: Path, scale: Scale) -> None:

@@ -87,6 +87,16 @@ def test_dplora(study, data, tmp_path, name, scale):
     assert len({e.dump() for e in experiments}) == len(module.ARMS)
 
 
+def test_the_table_is_of_all_runs_that_are_there(study, tmp_path):
+    module = study("dplora")
+    there = ["finance-dplora-8-seed0", "finance-dplora-8-seed1", "finance-dplora-8-rank2-seed0", "medical-cmfl-seed0"]
+    for name in there:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").write_text("{}")
+    (tmp_path / "finance-cmfl-seed0").mkdir()  # not finished
+    assert [folder.name for folder in module.finished("finance", tmp_path)] == there[:3]
+
+
 def test_finished_runs_are_kept(study, tmp_path, monkeypatch):
     runs, started = study("runs"), []
     monkeypatch.setattr(runs.subprocess, "run", lambda command, check: started.append(command))

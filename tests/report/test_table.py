@@ -65,7 +65,7 @@ def test_seeds_without_a_figure_do_not_count_as_zero(tmp_path):
 
 def guaranteed(epsilon):
     told = {"unit": "record", "adjacency": "add-remove", "delta": 1e-5, "plan": "Poisson"}
-    return metrics(2, epsilon=epsilon, privacy=told | {"epsilon": epsilon} if epsilon else told | {"refused": "why"})
+    return metrics(2, epsilon=epsilon, privacy=told | {"epsilon": epsilon, "refused": None if epsilon else "why"})
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,7 @@ def test_whom_an_epsilon_is_about_stands_below_the_table(tmp_path, capsys):
     assert sentence in capsys.readouterr().out
     assert report.markdown(rows).endswith(f"\n\n{sentence}\n")
     assert promises(rows[1:]) == []
+    assert promises(rows_of(write_run(tmp_path / "c", rows=[guaranteed(None)]))) == []
 
 
 def test_methods_keep_their_own_rows_in_the_order_given(tmp_path):

@@ -274,7 +274,7 @@ def promises(rows: Sequence[Row]) -> list[str]:
     """A sentence on each kind of ε in the table: for whom it holds, and with which δ."""
     found: dict[str, list[str]] = {}
     for row in rows:
-        for told in (run.last.privacy for run in row.runs if "epsilon" in run.last.privacy):
+        for told in (run.last.privacy for run in row.runs if run.last.privacy.get("epsilon") is not None):
             sentence = f"bounds what one {told['unit']} changes ({told['adjacency']}), but for δ = {told['delta']:g}"
             labels = found.setdefault(sentence, [])
             if row.label not in labels:
