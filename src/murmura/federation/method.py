@@ -70,9 +70,12 @@ class Method(ABC):
     @abstractmethod
     def label(self) -> str: ...
 
-    def admits(self, aggregation: AggregationConfig) -> bool:
-        """Whether the method works with an aggregation rule."""
-        return aggregation.is_mean or self.combines
+    def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
+        """Why the method cannot work with an aggregation rule, and what to do; None if it can."""
+        if aggregation.is_mean or self.combines:
+            return None
+        fix = "Leave the [aggregation] section out, or take another method."
+        return f"{self.label} aggregates in a way of its own", fix
 
     @property
     def title(self) -> str:

@@ -69,9 +69,6 @@ def build(config: Any, aggregation: AggregationConfig | None = None) -> Method:
     from murmura.aggregation.rules import rule
 
     method: Method = getattr(module, METHODS[config.name][0])(config, rule(aggregation))
-    if not method.admits(aggregation):
-        raise ConfigError(
-            f"{method.label} aggregates in a way of its own", where=f"aggregation.rule = '{aggregation.rule}'",
-            fix="Leave the [aggregation] section out, or take another method.",
-        )  # fmt: skip
+    if objection := method.objection(aggregation):
+        raise ConfigError(objection[0], where=f"aggregation.rule = '{aggregation.rule}'", fix=objection[1])
     return method

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.product_space import ProductSpace
-from murmura.errors import ConfigError
 from murmura.federation.fleet import Fleet
 from murmura.federation.server import Server
 from murmura.methods.dpfedavg.account import Account
@@ -93,13 +92,12 @@ class DPFedAvg(SiteLevel):
     def label(self) -> str:
         return f"DP-FedAvg {self.config.noise}" + (", adaptive" if self.config.adaptive else "")
 
-    def admits(self, aggregation: AggregationConfig) -> bool:
+    def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
         if self.config.product_space and aggregation.rule not in ("ffa", "rolora"):
-            raise ConfigError(
-                "'product_space' needs one factor fixed in each round", where="[method]",
-                fix="Set aggregation.rule = 'rolora' or 'ffa', or remove 'product_space'.",
-            )  # fmt: skip
-        return aggregation.rule in ("mean", "ffa", "rolora") and not aggregation.ranks
+            fix = "Set aggregation.rule = 'rolora' or 'ffa', or remove 'product_space'."
+            return "'product_space' needs one factor fixed in each round", fix
+        fits = aggregation.rule in ("mean", "ffa", "rolora") and not aggregation.ranks
+        return None if fits else super().objection(aggregation)
 
     def entered(self, change: State, start: State) -> State:
         return self._space(change, start).enter(change) if self.config.product_space else change

@@ -9,7 +9,6 @@ from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.mean import WeightedMean
 from murmura.aggregation.relevance import relevance, threshold
 from murmura.aggregation.ternary import CODE_BITS, dequantise, quantise
-from murmura.errors import ConfigError
 from murmura.federation.cohort import Cohort, Site
 from murmura.federation.fleet import Fleet
 from murmura.federation.ledger import Metric, Release, Weights
@@ -53,14 +52,11 @@ class DPLoRA(Method):
     def combines(self) -> bool:
         return self.config.algorithm in ("dplora", "fedavg")
 
-    def admits(self, aggregation: AggregationConfig) -> bool:
-        if self.config.private and self.config.noise_on == "weights" and self.rule.personal:
-            raise ConfigError(
-                "noise on what is uploaded leaves the factor that sites keep without any, and that factor shapes what "
-                "they upload next", where=f"aggregation.rule = '{aggregation.rule}'",
-                fix="Set method.noise_on = 'gradient', or take another rule.",
-            )  # fmt: skip
-        return super().admits(aggregation)
+    def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
+        if not self.config.private or self.config.noise_on != "weights" or not self.rule.personal:
+            return super().objection(aggregation)
+        what = "noise on what is uploaded leaves the factor that sites keep without any, which shapes the next upload"
+        return what, "Set method.noise_on = 'gradient', or take another rule."
 
     def verbs(self) -> list[str]:
         return [_VERBS[self.config.algorithm]]

@@ -54,14 +54,11 @@ class LPFL(Method):
     def traffic(self, round: int, first: bool) -> tuple[float, float]:
         return (2, 1) if round <= self.config.events else (1, 1)  # to annotate, the new global adapter goes down too
 
-    def admits(self, aggregation: AggregationConfig) -> bool:
-        if self.rule.personal and self.config.validates:
-            raise ConfigError(
-                "sites keep a factor of their own, so the server has no model to validate: gate and pattern weights "
-                "would be those of the base model", where=f"aggregation.rule = '{aggregation.rule}'",
-                fix="Set method.gate = 0 and method.pattern_weights = 'uniform', or take another rule.",
-            )  # fmt: skip
-        return super().admits(aggregation)
+    def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
+        if not self.rule.personal or not self.config.validates:
+            return super().objection(aggregation)
+        what = "sites keep a factor of their own, so the server has no model to validate for gate and pattern weights"
+        return what, "Set method.gate = 0 and method.pattern_weights = 'uniform', or take another rule."
 
     def check(self, site: str, records: Sequence[Any]) -> None:
         known = self._begins_with(records)
