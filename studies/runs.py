@@ -30,11 +30,11 @@ def work(folder: Path, table: Mapping[str, Any]) -> None:
     subprocess.run([sys.executable, "-m", "murmura", "run", str(file), *again], check=True)
 
 
-def show(folders: Sequence[Path], keys: Sequence[str], markdown: Path | None) -> None:
-    """The table of all runs so far, and some figures seed by seed."""
+def show(folders: Sequence[Path], keys: Sequence[str], markdown: Path | None, rounds: Sequence[str] = ()) -> None:
+    """The table of all runs so far, some figures (``keys``) seed by seed and some (``rounds``) round by round."""
     rows = report.table(report.read_all(folders))
     report.show(rows)
-    tables = [by_seed(rows, key) for key in keys]
+    tables = [by_seed(rows, key) for key in keys] + [by_round(rows, key) for key in rounds]
     print("\n".join(tables))
     if markdown is not None:
         markdown.write_text("\n".join([report.markdown(rows), *tables]))
@@ -65,6 +65,23 @@ def by_seed(rows: Sequence[report.Row], key: str) -> str:
                 words += f" ({signed(end - reference)})"
             cells.append(words)
         lines.append([label, *cells])
+    return pipes(lines)
+
+
+def by_round(rows: Sequence[report.Row], key: str) -> str:
+    """One figure in every round, as Markdown: means over the seeds; round 0 is before training."""
+    title, write = naming(key)
+    found = [(row.label, {point.round: point.cell.mean for point in row.series(key)}) for row in rows]
+    rounds = sorted({round for _, series in found for round in series})
+    lines = [[f"{title} by round", *map(str, rounds)], ["---", *["--:"] * len(rounds)]]
+    for label, series in found:
+        means = [series.get(round) for round in rounds]
+        lines.append([label, *(DASH if mean is None else write(mean) for mean in means)])
+    return pipes(lines)
+
+
+def pipes(lines: Iterable[Sequence[str]]) -> str:
+    """A Markdown table of these lines, the rule below its head included."""
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

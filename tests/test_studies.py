@@ -110,6 +110,15 @@ def test_finished_runs_are_kept(study, tmp_path, monkeypatch):
     assert ["--resume" in command for command in started] == [True, False]
 
 
+def test_the_table_of_lpfl_is_of_all_runs_that_are_there(study, tmp_path):
+    there = [f"movie-{arm}-5sites-0.05-seed{seed}" for arm in ("labelled", "lpfl") for seed in (0, 1)]
+    for name in [*there, "finance-lpfl-5sites-0.1-seed0"]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").write_text("{}")
+    (tmp_path / "movie-whole-1sites-0.05-seed0").mkdir()  # not finished
+    assert [folder.name for folder in study("lpfl").finished("movie", tmp_path)] == there
+
+
 @pytest.mark.parametrize("scale", ["small", "full"])
 @pytest.mark.parametrize("name", ["movie", "finance"])
 def test_lpfl(study, data, tmp_path, name, scale):
@@ -124,7 +133,9 @@ def test_lpfl(study, data, tmp_path, name, scale):
     assert len({Experiment.of(table).dump() for table in tables}) == 6
 
 
-def test_a_figure_is_shown_seed_by_seed_with_its_difference_from_the_first_arm(study, tmp_path):
+@pytest.fixture
+def two_arms(tmp_path):
+    """Rows of finished runs: one arm with two seeds, another with one."""
     from murmura import report
 
     folders = []
@@ -137,7 +148,20 @@ def test_a_figure_is_shown_seed_by_seed_with_its_difference_from_the_first_arm(s
             summary = {"name": folder.name, "method": arm, "seed": seed, "rounds": 1, "finished": True}
             (folder / "summary.json").write_text(json.dumps(summary))
             folders.append(folder)
-    assert study("runs").by_seed(report.table(report.read_all(folders)), "heldout_loss").splitlines() == [
+    return report.table(report.read_all(folders))
+
+
+def test_a_figure_is_shown_round_by_round_as_the_mean_over_seeds(study, two_arms):
+    assert study("runs").by_round(two_arms, "heldout_loss").splitlines() == [
+        "| Held-out loss by round | 0 | 1 |",
+        "| --- | --: | --: |",
+        "| one | 3.500 | 1.500 |",
+        "| other | 4.000 | 1.500 |",
+    ]
+
+
+def test_a_figure_is_shown_seed_by_seed_with_its_difference_from_the_first_arm(study, two_arms):
+    assert study("runs").by_seed(two_arms, "heldout_loss").splitlines() == [
         "| Held-out loss by seed | 0 | 1 |",
         "| --- | --: | --: |",
         "| before training | 3.000 | 4.000 |",

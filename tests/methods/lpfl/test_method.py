@@ -60,8 +60,9 @@ def config(**options):
 
 class World:
     def __init__(
-        self, model, tokenizer, folder, options=None, *, engine=LocalEngine, sites=None, lora=True, rule=None, lr=None
-    ):
+        self, model, tokenizer, folder, options=None, *, engine=LocalEngine, sites=None, lora=True, rule=None, lr=None,
+        every=1,
+    ):  # fmt: skip
         settings = options or config()
         method = build(settings, AggregationConfig(rule=rule or "mean"))
         bank = Bank(model, LoraSpec(rank=4, alpha=8, targets=("all-linear",)) if lora else None)
@@ -79,7 +80,7 @@ class World:
         self.fleet = Fleet(engine(self.sites, method, self.bench, stream), method, Ledger(MEASURING), stream)
         run = RunFolder(folder)
         run.prepare(resume=False, overwrite=True, needed=0)
-        monitor = Monitor(self.bench, EvaluationConfig(), stream)
+        monitor = Monitor(self.bench, EvaluationConfig(every=every), stream)
         self.server = Server(self.bench, self.fleet, monitor, run, stream, bank.initial(stream / "adapter"))
 
     def lead(self):
@@ -170,6 +171,12 @@ def test_pattern_weights_are_accuracies_unless_all_count_alike(llama, tokenizer,
     assert world.server.store["patterns"] == list(pattern_accuracies(scores, truth))
     alike = World(llama, tokenizer, tmp_path / "b", config(pattern_weights="uniform")).lead()
     assert alike.server.store["patterns"] == [1.0, 1.0]
+
+
+def test_the_accuracy_on_the_validation_set_is_told_in_rounds_that_are_not_evaluated_too(llama, tokenizer, tmp_path):
+    rows = World(llama, tokenizer, tmp_path, every=3).lead().rows
+    assert ["accuracy" in row for row in rows] == [True, False, False, True]
+    assert all(0 <= row["validation_accuracy"] <= 1 for row in rows)
 
 
 def test_a_share_of_labels_is_kept(llama, tokenizer, tmp_path):
