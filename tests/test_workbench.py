@@ -7,6 +7,8 @@ import pytest
 from murmura.data.encoding import prompt_ids
 from murmura.data.records import Instruction
 from murmura.streams import Stream
+from murmura.training.config import LoraSpec
+from tests.conftest import make_gpt2, make_llama
 from tests.federation.world import instructions, make_workbench
 from tests.training.helpers import assert_same, random_state
 
@@ -52,6 +54,17 @@ def test_all_parameters_take_turns(tokenizer):
     for k, state in enumerate((first, second, first, second)):
         assert mixed[k].mean == pytest.approx(bench.score([state], [items[k]])[0].mean, abs=1e-5)
     assert mixed[0].mean != pytest.approx(bench.score([second], [items[0]])[0].mean, abs=1e-3)
+
+
+@pytest.mark.parametrize("make", [make_llama, make_gpt2])
+def test_writing_ends_with_the_context(tokenizer, make):
+    bench = make_workbench(tokenizer, model=make(tokenizer), lora=LoraSpec(rank=2, alpha=4, targets=("all-linear",)))
+    states, room = [random_state(bench.bank, 0)] * 4, bench.context
+    prompts = [[5] * length for length in (room - 3, room, room + 9, 4)]
+    written = bench.write(states, prompts, [8] * 4)
+    assert [len(one.ids) <= most for one, most in zip(written, (3, 0, 0, 8), strict=True)] == [True] * 4
+    assert [one.finished for one in written[1:3]] == [False] * 2
+    assert written[3] == bench.write(states[:1], prompts[3:], [8])[0]
 
 
 def test_nothing_to_do(bench):

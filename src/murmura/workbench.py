@@ -98,7 +98,12 @@ class Workbench:
         self, adapters: Sequence[State], prompts: Sequence[Sequence[int]], limits: Sequence[int], *,
         stop: Sequence[str] = (), halt: Callable[[str], bool] | None = None, description: str = "generate",
     ) -> list[Completion]:  # fmt: skip
-        """Continue ``prompts[i]`` greedily with ``adapters[i]``, at most ``limits[i]`` tokens."""
+        """Continue ``prompts[i]`` greedily with ``adapters[i]``, at most ``limits[i]`` tokens.
+
+        It also ends, cut off, where the model's context does; a prompt that fills it is continued with nothing.
+        """
+        room = [limits[i] if self.context is None else self.context - len(ids) for i, ids in enumerate(prompts)]
+        limits = [max(0, min(pair)) for pair in zip(limits, room, strict=True)]
         results: dict[int, Completion] = {}
         with phase("generate"):
             for chosen in self.chunks(adapters):

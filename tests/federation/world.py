@@ -42,9 +42,9 @@ def make_sites(*sizes):
     return [Site(f"site-{k}", instructions(size, seed=k + 1)) for k, size in enumerate(sizes)]
 
 
-def make_workbench(tokenizer, *, lora=SPEC, training=TRAINING, slots=8, heldout=3, sample=2):
+def make_workbench(tokenizer, *, model=None, lora=SPEC, training=TRAINING, slots=8, heldout=3, sample=2):
     return Workbench(
-        Bank(make_llama(tokenizer), lora), tokenizer, template("chat", tokenizer), training, max_length=96,
+        Bank(model or make_llama(tokenizer), lora), tokenizer, template("chat", tokenizer), training, max_length=96,
         heldout=instructions(heldout, seed=100), sample=sample, slots=slots,
     )  # fmt: skip
 

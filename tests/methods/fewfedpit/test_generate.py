@@ -157,10 +157,3 @@ def test_fewer_records_are_shown_where_they_do_not_fit_the_model():
     sizes = [(len(prompt), limit) for batch in bench.batches for _, prompt, limit in batch]
     assert all(size + limit <= 400 for size, limit in sizes)
     assert max(prompt.count("please explain") for _, prompt, _ in bench.batches[0]) in range(1, 8)
-
-
-def test_a_model_with_too_small_a_context_is_given_what_room_there_is():
-    bench = fresh()
-    bench.context = 64
-    draft(bench, orders(kidney=KIDNEY), CONFIG)
-    assert all(limit == max(0, 64 - len(prompt)) for _, prompt, limit in bench.batches[0])

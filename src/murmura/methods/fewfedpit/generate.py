@@ -174,8 +174,8 @@ def _in_waves(
     while wave := [(desk, attempt) for desk in desks for attempt in ask(desk)]:
         prompts = [_fitting(workbench, desk, attempt, limit) for desk, attempt in wave]
         written = workbench.write(
-            [desk.order.adapter for desk, _ in wave], prompts, [_room(workbench, ids, limit) for ids in prompts],
-            stop=stop, halt=goes_round, description=description,
+            [desk.order.adapter for desk, _ in wave], prompts, [limit] * len(prompts), stop=stop, halt=goes_round,
+            description=description,
         )  # fmt: skip
         for (desk, attempt), completion in zip(wave, written, strict=True):
             take(desk, attempt, completion)
@@ -189,11 +189,6 @@ def _fitting(workbench: Workbench, desk: _Desk, attempt: _Attempt, limit: int) -
             break
         desk.counts["prompts.shortened"] += count > 0
     return ids
-
-
-def _room(workbench: Workbench, ids: list[int], limit: int) -> int:
-    """Tokens that may be written after a prompt."""
-    return limit if workbench.context is None else max(0, min(limit, workbench.context - len(ids)))
 
 
 def _instruction_prompt(shown: Sequence[Instruction]) -> str:
