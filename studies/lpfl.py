@@ -6,9 +6,9 @@
 FOLDER holds ``sentiment_movie_rt.jsonl`` (sentences of film reviews, good or bad) and ``finance_phrasebank.jsonl``
 (three sentiments; of it one share of labels and one number of sites are run). The model is causal, so the blank is last
 in each pattern. Sites share the texts evenly; 1 site is LP-CT. The full scale runs every share with every number of
-sites; the small one every share with 1 and 5 sites, and every number of sites with the middle share. Runs that are
-finished are kept, unfinished ones are resumed, so the command may be stopped and given again. It ends with a table for
-each task.
+sites; the small one every share with 1 and 5 sites, and every number of sites with the middle share. There all arms
+take as many steps, so that an arm with more texts sees each of them less often. Runs that are finished are kept,
+unfinished ones are resumed, so the command may be stopped and given again. It ends with a table for each task.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Scale:
     heldout: int
     validation: int
     rounds: int
-    epochs: int
+    steps: int | None  # of a round, all sites together; five epochs, as in the paper, if None
     batch: int
     lr: float
     targets: tuple[str, ...]
@@ -69,15 +69,15 @@ ARMS = ("labelled", "lpfl", "whole")
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 SCALES = {
     "small": Scale(
-        texts=1000, words={"movie": 12, "finance": 18}, heldout=500, validation=100,
-        rounds=3, epochs=2, batch=4, lr=2e-3,
+        texts=1000, words={"movie": 12, "finance": 18}, heldout=400, validation=100,
+        rounds=4, steps=100, batch=4, lr=2e-3,
         targets=tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in ATTENTION), max_length=56,
         sample_pattern=True,
         grid=tuple((sites, share) for sites, share in product(SITES, SHARES) if sites in (1, 5) or share == 0.05),
     ),
     "full": Scale(
         texts=9000, words={"movie": 100, "finance": 100}, heldout=1600, validation=500,
-        rounds=5, epochs=5, batch=8, lr=1e-3,
+        rounds=5, steps=None, batch=8, lr=1e-3,
         targets=ATTENTION, max_length=128, sample_pattern=False, grid=tuple(product(SITES, SHARES)),
     ),
 }  # fmt: skip
@@ -140,6 +140,7 @@ def experiment(
 ) -> dict[str, dict[str, Any]]:
     """The experiment file of one run."""
     task = TASKS[name]
+    pace = {"epochs": 5} if scale.steps is None else {"max_steps": scale.steps // sites}
     table: dict[str, dict[str, Any]] = {
         "run": {"name": folder.name, "folder": str(folder), "seed": seed, "slots": sites},
         "model": {"name": model},
@@ -151,8 +152,8 @@ def experiment(
             "sites": {"by": "partition", "count": sites, "scheme": "iid"},
         },
         "training": {
-            "lr": scale.lr, "batch_size": scale.batch, "epochs": scale.epochs, "weight_decay": 0.01,
-            "precision": "bfloat16", "tokens_per_pass": 2048,
+            **pace, "lr": scale.lr, "batch_size": scale.batch, "weight_decay": 0.01, "precision": "bfloat16",
+            "tokens_per_pass": 2048,
         },
         "method": {
             "name": "lpfl", "rounds": scale.rounds, "labelled_share": share, "patterns": task["patterns"],
