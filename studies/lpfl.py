@@ -70,7 +70,7 @@ ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 SCALES = {
     "small": Scale(
         texts=1000, words={"movie": 12, "finance": 18}, heldout=400, validation=100,
-        rounds=4, steps=100, batch=4, lr=2e-3,
+        rounds=4, steps=60, batch=4, lr=1e-3,
         targets=tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in ATTENTION), max_length=56,
         sample_pattern=True,
         grid=tuple((sites, share) for sites, share in product(SITES, SHARES) if sites in (1, 5) or share == 0.05),
