@@ -44,6 +44,10 @@ class CheckpointError(RunError):
     """A run folder cannot be written, or does not hold what is asked of it."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """A run was stopped by hand after it had begun, so that it can be resumed."""
+
+
 class UndeclaredReleaseError(RunError):
     """A site verb tried to send a field that it did not declare."""
 

@@ -12,7 +12,7 @@ from murmura.data.templates import Template
 from murmura.generation.local import Completion, complete
 from murmura.generation.scoring import Score, energies, score
 from murmura.progress import phase
-from murmura.training.adapter import State
+from murmura.training.adapter import State, is_same, split_residual
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining
 
@@ -142,14 +142,19 @@ class Workbench:
         return [results[i] for i in range(len(items))]
 
     def chunks(self, adapters: Sequence[State]) -> list[list[int]]:
-        """Indices in groups that use at most ``slots`` different adapters."""
+        """Indices in groups that use at most ``slots`` different adapters, and one residual, as the layers hold one."""
         capacity = self.slots if self.bank.lora else 1
         groups: list[list[int]] = []
         seen: set[int] = set()
+        shared: State = {}
         for index, adapter in enumerate(adapters):
-            if not groups or (id(adapter) not in seen and len(seen) == capacity):
-                groups.append([])
-                seen = set()
-            seen.add(id(adapter))
+            if not groups or id(adapter) not in seen:
+                residual = split_residual(adapter)[1]
+                other = bool(residual and shared) and not is_same(residual, shared)
+                if not groups or other or len(seen) == capacity:
+                    groups.append([])
+                    seen, shared = set(), {}
+                seen.add(id(adapter))
+                shared = residual or shared
             groups[-1].append(index)
         return groups

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from murmura import models
 from murmura.cli import INTERRUPTED, MISTAKE, app
-from murmura.errors import DataError, ModelError
+from murmura.errors import DataError, Interrupted, ModelError
 
 
 @pytest.fixture
@@ -75,16 +75,23 @@ def test_an_interrupted_verb_says_so(invoke, monkeypatch):
     assert done.stderr == "Stopped.\n"
 
 
-def test_an_interrupted_run_tells_the_command_that_goes_on(monkeypatch):
+@pytest.mark.parametrize(
+    "stop, advice",
+    [
+        (Interrupted, "go on with: murmura run 'my file.toml' --set method.beta=0.7 --resume\n"),
+        (KeyboardInterrupt, "Start it with: murmura run 'my file.toml' --overwrite --set method.beta=0.7\n"),
+    ],
+)
+def test_an_interrupted_run_tells_the_command_that_goes_on(monkeypatch, stop, advice):
     def interrupted(words: Annotated[list[str], typer.Argument()]) -> None:
-        raise KeyboardInterrupt
+        raise stop
 
     command = next(each for each in app.registered_commands if each.name == "run")
     monkeypatch.setattr(command, "callback", interrupted)
     monkeypatch.setattr(command, "context_settings", {"ignore_unknown_options": True})
     done = CliRunner().invoke(app, ["run", "my file.toml", "--overwrite", "--set", "method.beta=0.7"])
     assert done.exit_code == INTERRUPTED
-    assert done.stderr.endswith("go on with: murmura run 'my file.toml' --set method.beta=0.7 --resume\n")
+    assert done.stderr.endswith(advice)
 
 
 def test_version(invoke):

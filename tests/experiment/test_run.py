@@ -12,10 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 from murmura import Experiment
-from murmura.errors import CheckpointError, ConfigError, DataError, RunError
+from murmura.errors import CheckpointError, ConfigError, DataError, Interrupted, PrivacyError, RunError
 from murmura.experiment.run import run
 from murmura.experiment.run import site_folder as folder_name
 from murmura.federation.checkpoint import latest
+from murmura.report.record import read
 from tests.experiment.small import SIZES, record, write_data, write_lines
 
 ALGORITHMS = (
@@ -44,8 +45,8 @@ def test_a_run_leaves_all_its_files(make):
     folder = result.folder
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     assert names == {
-        "config.toml", "environment.json", "sites.json", "metrics.jsonl", "disclosure.json", "summary.json", "adapter",
-        "checkpoint", "report.html",
+        "config.toml", "environment.json", "sites.json", "data.json", "metrics.jsonl", "disclosure.json",
+        "summary.json", "adapter", "checkpoint", "report.html",
     }  # fmt: skip
     assert Experiment.load(folder / "config.toml") == experiment
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -121,6 +122,79 @@ def test_resume_of_another_experiment_names_the_key(quick):
         run(quick(lora={"rank": 3}), resume=True)
 
 
+def test_resume_without_a_checkpoint_loses_nothing(quick):
+    first = run(quick(method={"rounds": 1}))
+    shutil.rmtree(first.folder / "checkpoint")
+    before = {path: path.read_bytes() for path in first.folder.rglob("*") if path.is_file()}
+    with pytest.raises(CheckpointError, match=r"its checkpoint is gone.*--overwrite"):
+        run(quick(), resume=True)
+    assert {path: path.read_bytes() for path in first.folder.rglob("*") if path.is_file()} == before
+
+
+def test_resume_before_the_first_round_starts_it(quick, monkeypatch):
+    def killed(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr("murmura.federation.server.Server.rounds", killed)
+        run(quick(method={"rounds": 1}))
+    assert len(run(quick(method={"rounds": 1}), resume=True).rows) == 2
+
+
+@pytest.mark.parametrize("change", ["other", "fewer", "gone"])
+def test_resume_on_other_records_names_the_site(quick, tmp_path, change):
+    run(quick(method={"rounds": 1}))
+    rows = [record("skin", number + (change == "other")) for number in range(2 if change == "fewer" else 3)]
+    write_lines(tmp_path / "sites" / "skin.jsonl", rows)
+    if change == "gone":
+        (tmp_path / "sites" / "skin.jsonl").unlink()
+    with pytest.raises(DataError, match="site skin: the records are not those"):
+        run(quick(), resume=True)
+
+
+def test_a_run_that_is_resumed_and_stops_again_is_not_finished(quick, monkeypatch):
+    first = run(quick(method={"rounds": 1}, training={"schedule": "constant"}))
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("murmura.federation.cohort.train", stop)
+    with pytest.raises(Interrupted):
+        run(quick(training={"schedule": "constant"}), resume=True)
+    assert not read(first.folder).finished
+
+
+def test_an_interruption_before_the_run_began_is_told_from_one_after(quick, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("murmura.models.load", stop)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        run(quick())
+    assert not isinstance(stopped.value, Interrupted)
+
+
+def test_peak_memory_is_that_of_all_parts_of_a_run(quick, monkeypatch):
+    monkeypatch.setattr("murmura.federation.server.peak_memory", lambda device: 9 * 10**9)
+    run(quick(method={"rounds": 1}, training={"schedule": "constant"}))
+    monkeypatch.setattr("murmura.federation.server.peak_memory", lambda device: 10**9)
+    again = run(quick(training={"schedule": "constant"}), resume=True)
+    assert json.loads((again.folder / "summary.json").read_text())["peak_memory"] == 9 * 10**9
+
+
+@pytest.mark.parametrize("rule", ["mean", "ffa", "rolora", "fedsa", "fedex", "flora", "flexlora", "fair"])
+def test_every_rule_runs_with_all_that_is_measured(quick, rule):
+    result = run(quick(aggregation={"rule": rule}, method={"rounds": 3}))
+    assert all(row["leakage"] is not None for row in result.rows[1:])
+    assert all((row.get("upload_leakage") is not None) == (rule != "fedsa") for row in result.rows[1:])
+
+
+def test_a_plan_that_cannot_be_kept_is_told_before_anything_is_written(quick, tmp_path):
+    with pytest.raises(PrivacyError):
+        run(quick(method={"name": "dplora", "noise_multiplier": 1.0, "delta": 1e-5}, training={"batch_size": 5}))
+    assert not (tmp_path / "run" / "config.toml").exists()
+
+
 def test_resume_of_nothing_is_refused(quick):
     with pytest.raises(ConfigError, match="no run to resume"):
         run(quick(), resume=True)
@@ -161,6 +235,15 @@ def test_a_bad_record_is_named_or_skipped_and_counted(quick, tmp_path):
     run(quick(data={"skip_bad": True}, method={"rounds": 1}))
     sites = json.loads((tmp_path / "run" / "sites.json").read_text())
     assert [site["records"] for site in sites] == [6, 3]
+    assert json.loads((tmp_path / "run" / "data.json").read_text()) == {"bad": 1, "heldout": 0, "nonmembers": 0}
+
+
+def test_held_out_records_that_do_not_fit_are_counted(quick, tmp_path, capsys):
+    long = record("kidney", 9) | {"output": "please call the clinic " * 60}
+    write_lines(tmp_path / "heldout.jsonl", [record("kidney", 0), long])
+    run(quick(method={"rounds": 1}))
+    assert json.loads((tmp_path / "run" / "data.json").read_text())["heldout"] == 1
+    assert "1 records do not fit 128 tokens" in capsys.readouterr().err
 
 
 def test_a_record_held_out_and_private_is_refused(quick, tmp_path):

@@ -55,6 +55,19 @@ def test_an_older_one_that_could_not_be_removed_is_not_taken(tmp_path):
     assert latest(tmp_path).round == 10_000
 
 
+def test_a_site_whose_store_is_missing_does_not_begin_anew(tmp_path):
+    save(tmp_path, make(1))
+    (tmp_path / "round-0001" / "sites" / "A%20B.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"cannot be read .*A%20B"):
+        latest(tmp_path)
+
+
+def test_copies_beside_it_are_no_checkpoints(tmp_path):
+    save(tmp_path, make(1))
+    shutil.copytree(tmp_path / "round-0001", tmp_path / "round-0002.bak")
+    assert latest(tmp_path).round == 1
+
+
 @pytest.mark.parametrize("fails_at", [1, 3, 9])
 def test_a_full_disk_leaves_the_one_before(tmp_path, monkeypatch, fails_at):
     save(tmp_path, make(1))

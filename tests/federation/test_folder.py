@@ -39,6 +39,51 @@ def test_overwriting_starts_with_an_empty_folder(used):
     assert contents(used) == {"checkpoint"}
 
 
+def test_overwriting_removes_only_what_a_run_writes(used):
+    (used.path / "thesis.txt").write_text("years of work")
+    (used.path / "data").mkdir()
+    used.prepare(resume=False, overwrite=True, needed=0)
+    assert contents(used) == {"checkpoint", "thesis.txt", "data"}
+
+
+@pytest.mark.parametrize("name", ["config.toml", "sites/heart.jsonl", "model/weights"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_no_run_wrote_is_not_written_over(tmp_path, name, overwrite):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    folder = RunFolder(tmp_path)
+    with pytest.raises(CheckpointError, match="that no run wrote"):
+        folder.prepare(resume=False, overwrite=overwrite, needed=0)
+    assert (tmp_path / name).read_text() == "mine"
+    assert not folder.holds_run
+
+
+def test_one_process_works_in_a_folder(used):
+    other = RunFolder(used.path)
+    with (
+        used.locked(),
+        pytest.raises(CheckpointError, match="another process is running in this folder"),
+        other.locked(),
+    ):
+        pass
+    with other.locked():
+        pass
+
+
+def test_a_lock_does_not_hide_what_went_wrong_inside(used):
+    with pytest.raises(FileNotFoundError), used.locked():
+        raise FileNotFoundError
+
+
+def test_a_run_that_goes_on_has_not_ended(used):
+    for name in ("summary.json", "classifier.json", "report.html"):
+        used.write_text(name, "{}")
+    before = contents(used)
+    used.reopen()
+    assert before - contents(used) == {"summary.json", "classifier.json", "report.html"}
+    used.reopen()
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_going_on_removes_nothing(used, overwrite):
     before = contents(used)
@@ -75,11 +120,22 @@ def test_files_are_replaced_whole(used, monkeypatch):
     assert (used.path / "metrics.jsonl").read_text() == '{"round": 0}\n{"round": 1}\n'
 
 
+def test_a_full_disk_keeps_the_file_before(used, monkeypatch):
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(CheckpointError, match=r"cannot be written \(No space left"):
+        used.write_metrics([])
+    assert (used.path / "metrics.jsonl").read_text() == '{"round": 0}\n'
+
+
 def test_environment(used):
-    used.write_environment(torch.device("cpu"), 1000, 10)
+    used.write_environment(torch.device("cpu"), "hub a/b@1", 1000, 10)
     found = json.loads((used.path / "environment.json").read_text())
     assert found["torch"] == torch.__version__
     assert found["device"].startswith("cpu: ")
+    assert found["model"] == "hub a/b@1"
     assert {"torch", "transformers", "peft"} <= found["packages"].keys()
 
 

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from murmura import __version__
 from murmura.cli import init, models, predict, privacy, report, run
-from murmura.errors import MurmuraError
+from murmura.errors import Interrupted, MurmuraError
 
 MISTAKE, INTERRUPTED = 2, 130  # exit codes
 
@@ -30,13 +30,15 @@ class Verbs(TyperGroup):
             typer.secho(str(error), fg=typer.colors.RED, err=True)
             raise typer.Exit(MISTAKE) from error
         except KeyboardInterrupt as interrupt:
-            typer.secho(_parting(ctx.meta["murmura.words"]), err=True)
+            typer.secho(_parting(ctx.meta["murmura.words"], isinstance(interrupt, Interrupted)), err=True)
             raise typer.Exit(INTERRUPTED) from interrupt
 
 
-def _parting(words: list[str]) -> str:
+def _parting(words: list[str], begun: bool) -> str:
     if words[0] != "run" or "--dry-run" in words:
         return "Stopped."
+    if not begun:
+        return f"Stopped before the run began; nothing is changed. Start it with: {shlex.join(['murmura', *words])}"
     again = [word for word in words if word not in ("--resume", "--overwrite")]
     return f"Stopped. Every finished round is kept; go on with: {shlex.join(['murmura', *again, '--resume'])}"
 

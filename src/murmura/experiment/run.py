@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from murmura import methods, models
-from murmura.errors import ConfigError
+from murmura.errors import CheckpointError, ConfigError, DataError, Interrupted
 from murmura.experiment.config import Experiment
 from murmura.experiment.footprint import disk
 from murmura.experiment.sites import Population, populate
@@ -31,6 +33,7 @@ from murmura.training.adapter import fold, nbytes, save_peft
 from murmura.training.bank import Bank
 from murmura.workbench import Workbench
 
+_DIGESTS = "checkpoint/records.json"
 _ENGINES = {"local": LocalEngine, "loopback": LoopbackEngine}
 
 
@@ -53,9 +56,15 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
     Raises:
         MurmuraError: bad options, data, model or folder, all before training starts; or what stopped the run.
     """
-    folder, stream = RunFolder(experiment.run.path), Stream(experiment.run.seed)
+    folder = RunFolder(experiment.run.path)
     if not resume and not overwrite:
         folder.require_new()
+    with folder.locked():
+        return _run(experiment, folder, resume=resume, overwrite=overwrite)
+
+
+def _run(experiment: Experiment, folder: RunFolder, *, resume: bool, overwrite: bool) -> Result:
+    stream = Stream(experiment.run.seed)
     checkpoint = _checkpoint(folder, experiment) if resume else None
     method = methods.build(experiment.method, experiment.aggregation)
     loaded = models.load(
@@ -65,8 +74,11 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
     bank = Bank(loaded.model, experiment.lora if experiment.model.trainable == "adapter" else None)
     what = task(experiment, loaded.tokenizer, bank.model.config, masked=not bank.head.is_decoder)
     people = populate(experiment.data, what.fitting, stream / "data", kind=what.kind, pooled=method.pools)
+    if resume:
+        _require_same_records(folder, people)
     for site in people.sites:
         method.check(site.name, site.records)
+    method.privacy([site.size for site in people.sites], experiment.training)  # a plan that cannot be kept is told now
     workbench = Workbench(
         bank, loaded.tokenizer, what.template, experiment.training, max_length=experiment.data.max_length,
         sample=experiment.evaluation.sample, slots=experiment.run.slots, decode_rows=experiment.run.decode_rows,
@@ -77,7 +89,7 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
     fleet = Fleet(engine, method, ledger, stream, experiment.run.min_replies)
     adapter = bank.initial(stream / "adapter")
     needed = disk(method, len(people.sites), nbytes(adapter))
-    folder.prepare(resume=checkpoint is not None, overwrite=overwrite or resume, needed=needed)
+    folder.prepare(resume=resume, overwrite=overwrite, needed=needed)
     server = Server(workbench, fleet, Monitor(workbench, experiment.evaluation, stream), folder, stream, adapter)
     if checkpoint:
         server.restore(checkpoint)
@@ -85,9 +97,12 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
     elif method.pools:
         pooled = people.sites[0]
         ledger.pooled(pooled.size, size({"records": [asdict(record) for record in pooled.records]}))
-    _describe(folder, experiment, people, workbench)
-    method.lead(server, fleet)
-    _finish(folder, experiment, method, server, fleet, loaded.base)
+    _describe(folder, experiment, people, workbench, loaded.source)
+    try:
+        method.lead(server, fleet)
+        _finish(folder, experiment, method, server, fleet, loaded.base)
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted from interrupt
     return Result(folder.path, server.rows)
 
 
@@ -116,15 +131,46 @@ def _checkpoint(folder: RunFolder, experiment: Experiment) -> Any:
                     f"{old.get(section, {}).get(key)!r}",
                     where=str(folder.path), fix="Resume with the same experiment, or start another run.",
                 )  # fmt: skip
-    return latest(folder.checkpoint)
+    found = latest(folder.checkpoint)
+    if found is None and (folder.path / "metrics.jsonl").exists():
+        raise CheckpointError(
+            "the run has rounds behind it, but its checkpoint is gone", where=str(folder.checkpoint),
+            fix="Bring it back, start over with --overwrite, or take another run.folder.",
+        )  # fmt: skip
+    return found
 
 
-def _describe(folder: RunFolder, experiment: Experiment, people: Population, workbench: Workbench) -> None:
-    """Write what is known before the first round."""
+def _require_same_records(folder: RunFolder, people: Population) -> None:
+    """Check that sites have the records that they had when the run was started; what they keep is about those.
+
+    Raises:
+        DataError: one has not, or there are other sites.
+    """
+    before, now = json.loads(folder.read_text(_DIGESTS) or "{}"), _digests(people)
+    for site in {**before, **now} if before else ():
+        if before.get(site) != now.get(site):
+            raise DataError(
+                "the records are not those that the run was started with", where=f"site {site}",
+                fix="Bring them back, or start another run.",
+            )  # fmt: skip
+
+
+def _digests(people: Population) -> dict[str, str]:
+    """What stands for each site's records in their order. As telling as they are, so it is kept with the stores."""
+    return {site.name: hashlib.sha256("\0".join(map(repr, site.records)).encode()).hexdigest() for site in people.sites}
+
+
+def _describe(
+    folder: RunFolder, experiment: Experiment, people: Population, workbench: Workbench, source: str
+) -> None:  # fmt: skip
+    """Write what is known before the first round, and remove what an earlier end of the run has left."""
+    folder.reopen()
     folder.write_text("config.toml", experiment.dump())
     bank = workbench.bank
-    folder.write_environment(bank.device, sum(p.numel() for p in bank.model.parameters()), bank.size)
+    folder.write_environment(bank.device, source, sum(p.numel() for p in bank.model.parameters()), bank.size)
     folder.write_json("sites.json", [asdict(report) for report in people.reports])
+    folder.write_json("data.json", asdict(people.left_out))
+    folder.write_json(_DIGESTS, _digests(people))
 
 
 def _finish(folder: RunFolder, experiment: Experiment, method: Method, server: Server, fleet: Fleet, base: str) -> None:
@@ -155,7 +201,8 @@ def _finish(folder: RunFolder, experiment: Experiment, method: Method, server: S
             "name": experiment.run.name, "method": method.title, "seed": experiment.run.seed,
             "rounds": rows[-1]["round"], "final": rows[-1],
             "bytes_up": sum(row["bytes_up"] for row in rows), "bytes_down": sum(row["bytes_down"] for row in rows),
-            "wall": sum(row["wall"] for row in rows), "peak_memory": rows[-1]["peak_memory"], "finished": True,
+            "wall": sum(row["wall"] for row in rows), "peak_memory": max(row["peak_memory"] for row in rows),
+            "finished": True,
         },
     )  # fmt: skip
     build_report([folder.path], folder.path / "report.html")

@@ -57,8 +57,23 @@ class SiteReport:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """How many records no site was given and nothing is measured on.
+
+    Attributes:
+        bad: unusable ones, and public ones that a site has too; both only with ``data.skip_bad``.
+        heldout: held-out ones that do not fit the model.
+        nonmembers: non-members that do not fit it.
+    """
+
+    bad: int
+    heldout: int
+    nonmembers: int
+
+
+@dataclass(frozen=True)
 class Gathered:
-    """The sites' records and the public ones, whether they fit a model or not. ``bad`` counts unusable ones."""
+    """The sites' records and the public ones, whether they fit a model or not. ``bad`` is that of ``LeftOut``."""
 
     groups: dict[str, Records]
     heldout: Records
@@ -68,7 +83,7 @@ class Gathered:
 
 @dataclass(frozen=True)
 class Population:
-    """All sites, what became of their records, and the public records. ``bad`` counts unusable ones.
+    """All sites, what became of their records, and the public records.
 
     ``nonmembers`` is empty where the held-out records serve as such.
     """
@@ -77,7 +92,7 @@ class Population:
     reports: list[SiteReport]
     heldout: Records
     nonmembers: Records
-    bad: int
+    left_out: LeftOut
 
 
 def populate(data: DataConfig, fitting: Fit, stream: Stream, *, kind: Kind, pooled: bool) -> Population:
@@ -121,9 +136,10 @@ def fit(gathered: Gathered, data: DataConfig, fitting: Fit) -> Population:
     sites, reports = [], []
     for name, records in gathered.groups.items():
         found = fitting(records, data.train)
-        reports.append(SiteReport(name, len(records), len(found.kept), found.truncated, found.dropped))
-        if found.kept:
-            sites.append(Site(name, [records[i] for i in found.kept]))
+        kept = [records[i] for i in found.kept]
+        reports.append(SiteReport(name, len(records), len(kept), found.truncated, found.dropped))
+        if kept:
+            sites.append(Site(name, kept))
         else:
             say(f"site {name} has no record that fits {data.max_length} tokens; it is left out")
     if not sites:
@@ -134,12 +150,17 @@ def fit(gathered: Gathered, data: DataConfig, fitting: Fit) -> Population:
     usable = fitting(gathered.heldout, source).kept
     if not usable:
         raise DataError("no held-out record fits", where=source, fix="Raise data.max_length.")
-    short = sum(r.dropped for r in reports)
-    if short:
-        say(f"{short} records do not fit {data.max_length} tokens and are not used")
     others = fitting(gathered.nonmembers, data.train).kept
     heldout, nonmembers = [gathered.heldout[i] for i in usable], [gathered.nonmembers[i] for i in others]
-    return Population(sites, reports, heldout, nonmembers, gathered.bad)
+    left_out = LeftOut(
+        gathered.bad, len(gathered.heldout) - len(heldout), len(gathered.nonmembers) - len(nonmembers)
+    )  # fmt: skip
+    if gathered.bad:
+        say(f"{gathered.bad} records are bad, or held out and a site's own too; they are left out")
+    short = sum(r.dropped for r in reports) + left_out.heldout + left_out.nonmembers
+    if short:
+        say(f"{short} records do not fit {data.max_length} tokens and are not used")
+    return Population(sites, reports, heldout, nonmembers, left_out)
 
 
 def _load(data: DataConfig, stream: Stream, embed: Embed, kind: type[Record]) -> Gathered:

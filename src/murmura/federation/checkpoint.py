@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from murmura.errors import CheckpointError, RunError
 from murmura.federation.messages import Payload, decode, encode
@@ -42,8 +43,8 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         (partial / "sites").mkdir(parents=True)
         _write(partial / "server.safetensors", encode(checkpoint.server))
         for name, store in checkpoint.stores.items():
-            _write(partial / "sites" / f"{quote(name, safe='')}.safetensors", encode(store))
-        _write(partial / "run.json", json.dumps(checkpoint.run).encode())
+            _write(partial / "sites" / _file(name), encode(store))
+        _write(partial / "run.json", json.dumps({"stores": sorted(checkpoint.stores), **checkpoint.run}).encode())
         _sync(partial / "sites")
         _sync(partial)
         shutil.rmtree(final, ignore_errors=True)
@@ -65,22 +66,21 @@ def latest(folder: Path) -> Checkpoint | None:
     Raises:
         CheckpointError: it is damaged.
     """
-    found = {int(path.name.removeprefix("round-")): path for path in folder.glob("round-[0-9]*")}
+    found = {int(name[1]): path for path in folder.glob("round-*") if (name := re.fullmatch(r"round-(\d+)", path.name))}
     if not found:
         return None
     round, path = max(found.items())
     try:
-        return Checkpoint(
-            round,
-            decode((path / "server.safetensors").read_bytes()),
-            {
-                unquote(file.name.removesuffix(".safetensors")): decode(file.read_bytes())
-                for file in sorted((path / "sites").glob("*.safetensors"))
-            },
-            json.loads((path / "run.json").read_text()),
-        )
-    except (OSError, ValueError, RunError) as error:
+        run = json.loads((path / "run.json").read_text())
+        names = run.pop("stores")  # a store that is missing is an error, not an empty store
+        stores = {name: decode((path / "sites" / _file(name)).read_bytes()) for name in names}
+        return Checkpoint(round, decode((path / "server.safetensors").read_bytes()), stores, run)
+    except (OSError, ValueError, KeyError, RunError) as error:
         raise CheckpointError(f"the checkpoint cannot be read ({error})", where=str(path), fix="Start over.") from error
+
+
+def _file(site: str) -> str:
+    return f"{quote(site, safe='')}.safetensors"
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -8,18 +8,28 @@ import platform
 import resource
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from murmura.errors import CheckpointError
 
 _PACKAGES = ("murmura", "torch", "transformers", "peft", "safetensors", "tokenizers", "numpy", "pydantic")
 _MARGIN = 64 * 2**20  # bytes that metrics, report and logs may take
+_LOCK = ".lock"
+RESULTS = ("summary.json", "classifier.json", "report.html")
+"""Files that say how a run ended; only a finished one has them."""
+WRITTEN = (
+    "config.toml", "environment.json", "sites.json", "data.json", "metrics.jsonl", "disclosure.json", *RESULTS,
+    "checkpoint", "adapter", "sites", "model",
+)  # fmt: skip
+"""All that a run writes into its folder, and all that starting over removes from it."""
 
 
 class RunFolder:
@@ -32,10 +42,36 @@ class RunFolder:
 
     @property
     def holds_run(self) -> bool:
-        return (self.path / "config.toml").exists()
+        """Whether a run was begun here. Other programs' folders may have a ``config.toml`` too."""
+        return (self.path / "config.toml").exists() and (
+            self.checkpoint.exists() or (self.path / "environment.json").exists()
+        )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from working in this folder; the system gives it back if this one is killed.
+
+        Raises:
+            CheckpointError: another one works here, or the folder cannot be written.
+        """
+        lock = FileLock(self.path / _LOCK, timeout=0)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except Timeout as error:
+            raise CheckpointError(
+                "another process is running in this folder", where=str(self.path),
+                fix="Wait for it, stop it, or take another run.folder.",
+            ) from error  # fmt: skip
+        except OSError as error:
+            raise self._unwritable(error) from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     def require_new(self) -> None:
-        """Check, before anything is loaded, that no run is there.
+        """Check, before anything is loaded, that no run is there, nor anything that a run would write over.
 
         Raises:
             CheckpointError: one is.
@@ -45,19 +81,30 @@ class RunFolder:
                 "this folder holds a run already", where=str(self.path),
                 fix="Use --resume to go on with it, --overwrite to start over, or another run.folder.",
             )  # fmt: skip
+        self._require_free()
+
+    def _require_free(self) -> None:
+        taken = [name for name in WRITTEN if _is_taken(self.path / name)]
+        if taken:
+            raise CheckpointError(
+                f"this folder has a {taken[0]} that no run wrote, and a run would write over it", where=str(self.path),
+                fix="Take another run.folder.",
+            )  # fmt: skip
 
     def prepare(self, *, resume: bool, overwrite: bool, needed: int) -> None:
         """Make the folder ready before any work.
 
         Args:
             resume: go on in a folder that holds a run; nothing in it is removed.
-            overwrite: remove what is there, unless it is to be gone on with.
+            overwrite: remove what a run wrote there, and nothing else, unless it is to be gone on with.
             needed: bytes that checkpoints and adapters will take.
 
         Raises:
             CheckpointError: the folder holds a run already, cannot be written, or the disk is too full.
         """
-        if not resume and not overwrite:
+        if not self.holds_run:
+            self._require_free()
+        elif not resume and not overwrite:
             self.require_new()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -65,25 +112,47 @@ class RunFolder:
             probe.write_bytes(b"")
             probe.unlink()
         except OSError as error:
-            raise CheckpointError(
-                f"the run folder cannot be written ({error.strerror})", where=str(self.path), fix="Change run.folder."
-            ) from error
+            raise self._unwritable(error) from error
         free = shutil.disk_usage(self.path).free
         if free < needed + _MARGIN:
             raise CheckpointError(
                 f"the disk has {free / 2**20:.0f} MiB left, this run needs {(needed + _MARGIN) / 2**20:.0f} MiB",
                 where=str(self.path), fix="Make room or change run.folder.",
             )  # fmt: skip
-        if overwrite and not resume and self.holds_run:
-            for item in self.path.iterdir():
-                shutil.rmtree(item) if item.is_dir() else item.unlink()
+        if overwrite and not resume:
+            self._remove(WRITTEN)
         self.checkpoint.mkdir(exist_ok=True)
 
+    def reopen(self) -> None:
+        """Forget how the run ended, since it goes on: nobody is to take old results for its own."""
+        self._remove(RESULTS)
+
+    def _remove(self, names: Sequence[str]) -> None:
+        for item in (self.path / name for name in names):
+            shutil.rmtree(item) if item.is_dir() else item.unlink(missing_ok=True)
+
+    def _unwritable(self, error: OSError) -> CheckpointError:
+        what = f"the run folder cannot be written ({error.strerror})"
+        return CheckpointError(what, where=str(self.path), fix="Make room, mend its rights or change run.folder.")
+
     def write_text(self, name: str, text: str) -> None:
-        """Write a file so that readers see the old one or the new one."""
-        partial = self.path / f".{name}.partial"
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, self.path / name)
+        """Write a file so that readers see the old one or the new one.
+
+        Raises:
+            CheckpointError: the disk is full or the folder cannot be written; the old file is intact.
+        """
+        path = self.path / name
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            partial.write_text(text, encoding="utf-8")
+            os.replace(partial, path)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def read_text(self, name: str) -> str | None:
+        """What a file of the run says, or None where there is none."""
+        path = self.path / name
+        return path.read_text(encoding="utf-8") if path.exists() else None
 
     def write_json(self, name: str, value: Any) -> None:
         self.write_text(name, json.dumps(value, indent=1) + "\n")
@@ -94,8 +163,8 @@ class RunFolder:
     def write_disclosure(self, table: Sequence[Mapping[str, Any]]) -> None:
         self.write_json("disclosure.json", table)
 
-    def write_environment(self, device: torch.device, parameters: int, trained: int) -> None:
-        """Write down the machine, the versions, and how many of the model's parameters train."""
+    def write_environment(self, device: torch.device, model: str, parameters: int, trained: int) -> None:
+        """Write down the machine, the versions, where the model came from, and how many of its parameters train."""
         packages = {}
         for name in _PACKAGES:
             try:
@@ -108,7 +177,7 @@ class RunFolder:
             {
                 "murmura": packages.get("murmura"), "python": platform.python_version(), "torch": torch.__version__,
                 "platform": platform.platform(), "cpu_count": os.cpu_count(), "device": f"{device.type}: {machine}",
-                "started": datetime.now(UTC).isoformat(timespec="seconds"), "parameters": parameters,
+                "started": datetime.now(UTC).isoformat(timespec="seconds"), "model": model, "parameters": parameters,
                 "trained": trained, "packages": packages,
             },
         )  # fmt: skip
@@ -120,6 +189,11 @@ def peak_memory(device: torch.device) -> int:
         return int(torch.cuda.max_memory_allocated(device))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)
+
+
+def _is_taken(path: Path) -> bool:
+    """Whether something is there that could be lost; an empty folder holds nothing."""
+    return any(path.iterdir()) if path.is_dir() else path.exists()
 
 
 def _processor() -> str:

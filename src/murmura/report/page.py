@@ -97,6 +97,7 @@ def _head(rows: Sequence[Row], records: Sequence[RunRecord]) -> dict[str, Any]:
         ("Methods", listing(labels) if len(labels) > 4 else ""),
         ("Model", _unique(run.model for run in records)),
         ("Sites", _unique((None if run.sites is None else count(len(run.sites)) for run in records), ", ")),
+        ("Left out", _unique(_left_out(run) for run in records)),
         ("Rounds", _unique((count(run.last.number) for run in records), ", ")),
         ("Seed" if len(seeds) < 2 else "Seeds", _unique(seeds, ", ")),
         ("Started", _started(records)),
@@ -216,6 +217,14 @@ def _sites(run: RunRecord) -> dict[str, Any] | None:
         "sums": [DASH if sums[key].mean is None else count(round((sums[key].mean or 0) * sums[key].n)) for key in keys],
         "many": len(run.sites) > _MANY_SITES,
     }
+
+
+def _left_out(run: RunRecord) -> str | None:
+    """What nobody trained or was measured on, in words."""
+    names = {"bad": "bad or doubled records", "heldout": "held-out ones too long", "nonmembers": "non-members too long"}
+    return (
+        ", ".join(f"{count(run.left_out[key])} {name}" for key, name in names.items() if run.left_out.get(key)) or None
+    )
 
 
 def _run(run: RunRecord) -> dict[str, str]:

@@ -52,6 +52,7 @@ class RunRecord:
         rounds: The rows of ``metrics.jsonl`` in order, at least one.
         totals: ``bytes_up``, ``bytes_down`` (bytes of the whole run), ``wall`` (s), ``peak_memory`` (bytes).
         sites: The rows of ``sites.json``.
+        left_out: ``data.json``: how many records are bad or do not fit (``bad``, ``heldout``, ``nonmembers``).
         disclosure: The rows of ``disclosure.json``.
         environment: ``environment.json``.
         config: The resolved experiment as TOML text.
@@ -67,6 +68,7 @@ class RunRecord:
     rounds: tuple[Round, ...]
     totals: Mapping[str, float]
     sites: tuple[Mapping[str, Any], ...] | None
+    left_out: Mapping[str, float]
     disclosure: tuple[Mapping[str, Any], ...] | None
     environment: Mapping[str, Any] | None
     config: str | None
@@ -107,6 +109,7 @@ def read(folder: str | Path) -> RunRecord:
         rounds=rounds,
         totals=_totals(summary, rounds, folder / "summary.json"),
         sites=files.rows(folder / "sites.json", "site", ("records", "used", "truncated", "dropped")),
+        left_out=files.figures(files.mapping(folder / "data.json") or {}, str(folder / "data.json")),
         disclosure=files.rows(folder / "disclosure.json", "field", ("messages", "bytes")),
         environment=files.mapping(folder / "environment.json"),
         config=config,
