@@ -196,7 +196,7 @@ def test_a_plan_that_cannot_be_kept_is_told_before_anything_is_written(quick, tm
 
 
 def test_resume_of_nothing_is_refused(quick):
-    with pytest.raises(ConfigError, match="no run to resume"):
+    with pytest.raises(CheckpointError, match="no run to resume"):
         run(quick(), resume=True)
 
 

@@ -70,6 +70,12 @@ def test_one_process_works_in_a_folder(used):
         pass
 
 
+def test_a_start_that_comes_to_nothing_leaves_no_folder(tmp_path):
+    with RunFolder(tmp_path / "run").locked():
+        pass
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_lock_does_not_hide_what_went_wrong_inside(used):
     with pytest.raises(FileNotFoundError), used.locked():
         raise FileNotFoundError

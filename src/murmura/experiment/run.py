@@ -57,7 +57,9 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
         MurmuraError: bad options, data, model or folder, all before training starts; or what stopped the run.
     """
     folder = RunFolder(experiment.run.path)
-    if not resume and not overwrite:
+    if resume:
+        folder.require_run()
+    elif not overwrite:
         folder.require_new()
     with folder.locked():
         return _run(experiment, folder, resume=resume, overwrite=overwrite)
@@ -111,11 +113,9 @@ def _checkpoint(folder: RunFolder, experiment: Experiment) -> Any:
 
     Raises:
         ConfigError: the folder's experiment is another one.
+        CheckpointError: there are rounds, but no checkpoint of them.
     """
-    before = folder.path / "config.toml"
-    if not before.exists():
-        raise ConfigError("there is no run to resume", where=str(folder.path), fix="Start it without --resume.")
-    old, new = tomllib.loads(before.read_text(encoding="utf-8")), tomllib.loads(experiment.dump())
+    old, new = (tomllib.loads(text) for text in (folder.read_text("config.toml") or "", experiment.dump()))
     for table in (old, new):
         # What may change between two parts of a run: where it is kept, how it is measured, how long it lasts, and how
         # sites train, which the report notes.

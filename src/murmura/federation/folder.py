@@ -69,6 +69,20 @@ class RunFolder:
             yield
         finally:
             lock.release()
+            if [item.name for item in self.path.iterdir()] == [_LOCK]:  # nothing came of it
+                (self.path / _LOCK).unlink()
+                self.path.rmdir()
+
+    def require_run(self) -> None:
+        """Check, before anything is loaded, that a run is there to go on with.
+
+        Raises:
+            CheckpointError: none is.
+        """
+        if not self.holds_run:
+            raise CheckpointError(
+                "there is no run to resume", where=str(self.path), fix="Start it without --resume."
+            )  # fmt: skip
 
     def require_new(self) -> None:
         """Check, before anything is loaded, that no run is there, nor anything that a run would write over.
