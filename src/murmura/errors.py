@@ -41,7 +41,7 @@ class RunError(MurmuraError):
 
 
 class CheckpointError(RunError):
-    """A run folder cannot be written, or does not hold what is asked of it."""
+    """A run folder, or what is made from it, cannot be written; or it does not hold what is asked of it."""
 
 
 class Interrupted(KeyboardInterrupt):

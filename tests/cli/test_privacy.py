@@ -78,6 +78,14 @@ def test_no_noise_is_an_infinite_epsilon(invoke):
     assert json.loads(invoke(*words, "--json").stdout)["epsilon"] == {"rdp": None, "exact": None}
 
 
+@pytest.mark.parametrize("noise", ["1e-9", "1e-200"])
+def test_next_to_no_noise_is_an_infinite_epsilon_too(invoke, noise):
+    done = invoke("epsilon", "--noise-multiplier", noise, *FIFTY)
+    assert done.exit_code == 0, done.output
+    line = done.stdout.splitlines()[2]
+    assert line == "PLD    ε ∞   (so little noise that a bound is beyond what can be computed)"
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

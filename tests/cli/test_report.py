@@ -47,6 +47,15 @@ def test_out_says_where(invoke, tmp_path):
     assert not (folder / "report.html").exists()
 
 
+def test_markdown_goes_into_a_folder_that_is_made(invoke, tmp_path):
+    folder = write_run(tmp_path / "a")
+    assert invoke(folder, "--markdown", "tables/new/one.md").exit_code == 0
+    assert "FedAvg" in (tmp_path / "tables" / "new" / "one.md").read_text()
+    refused = invoke(folder, "--markdown", folder / "report.html" / "one.md")
+    assert isinstance(refused.exception, MurmuraError)
+    assert "the table cannot be written" in str(refused.exception) and "another --markdown" in str(refused.exception)
+
+
 def test_a_missing_figure_is_a_dash(invoke, tmp_path):
     result = invoke(write_run(tmp_path / "a", rows=[metrics(2, upload_leakage=None)]))
     (line,) = [line for line in result.stdout.splitlines() if "FedAvg" in line]

@@ -101,6 +101,17 @@ def test_predict_takes_another_column_another_file_and_may_overwrite(make, folde
     assert [row["text"] for row in csv.DictReader((folder / "mine.csv").open())] == ["rash", "help"]
 
 
+def test_predict_makes_the_folder_or_tells_before_it_labels(make, folder, monkeypatch):
+    result = run(make())
+    write(folder / "new.csv", [("rash", "", "")])
+    arguments = ["predict", str(result.folder), str(folder / "new.csv"), "--out"]
+    assert CliRunner().invoke(app, [*arguments, "new/folder/labels.csv"]).exit_code == 0
+    assert [row["text"] for row in csv.DictReader((folder / "new" / "folder" / "labels.csv").open())] == ["rash"]
+    monkeypatch.setattr("murmura.models.load", None)  # it is not come to
+    refused = CliRunner().invoke(app, [*arguments, "new.csv/labels.csv"])
+    assert refused.exit_code == 2 and "the file of labels cannot be written" in refused.output
+
+
 def test_the_same_with_sites_that_keep_a_factor(make, folder):
     result = run(make(aggregation={"rule": "fedsa"}, method={"pattern_weights": "uniform"}))
     with pytest.raises(ConfigError, match="each site keeps an adapter of its own") as error:

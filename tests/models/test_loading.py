@@ -81,17 +81,28 @@ def test_a_tokenizer_that_can_pad_with_nothing_is_an_error(llama, tokenizer, tmp
         models.load(str(tmp_path), "causal", device="cpu")
 
 
-def test_an_unknown_device_is_an_error(llama_folder):
-    with pytest.raises(ModelError, match="'gpu' is no device"):
-        models.load(str(llama_folder), "causal", device="gpu")
+@pytest.mark.parametrize("device", ["gpu", "meta", "xpu", "cpu:x", ""])
+def test_an_unknown_device_is_an_error(llama_folder, device):
+    with pytest.raises(ModelError, match=f"'{device}' is no device that models run on. Valid: auto, cpu, cuda"):
+        models.load(str(llama_folder), "causal", device=device)
 
 
 def test_a_missing_device_is_an_error_and_auto_is_then_the_cpu(llama_folder, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ModelError, match="sees no CUDA device"):
         models.load(str(llama_folder), "causal", device="cuda")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ModelError, match="sees no MPS device"):
+        models.load(str(llama_folder), "causal", device="mps")
     loaded = models.load(str(llama_folder), "causal")
     assert (loaded.model.device.type, loaded.model.dtype) == ("cpu", torch.float32)
+
+
+def test_a_device_beyond_the_last_is_an_error(llama_folder, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ModelError, match="sees no CUDA device number 2"):
+        models.load(str(llama_folder), "causal", device="cuda:2")
 
 
 def test_quantization_without_its_library_names_the_extra(llama_folder, monkeypatch):

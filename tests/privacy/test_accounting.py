@@ -131,6 +131,15 @@ def test_a_large_epsilon_does_not_fill_the_memory():
     assert 1000 < sampled(0.5, 0.1, 50).epsilon().value < 10_000
 
 
+@pytest.mark.parametrize("sampler", [FullParticipation(), PoissonSampling(0.1), FixedSizeSampling(10, 100)])
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("std", [1e-9, 1e-200])
+def test_next_to_no_noise_bounds_nothing_that_matters(sampler, adjacency, std):
+    plan = of_records(sampler=sampler, adjacency=adjacency, steps=3).with_noise(std)
+    for accountant in ("best", "rdp", "pld"):
+        assert plan.epsilon(accountant=accountant).value > 1e17
+
+
 def test_orders_that_do_not_converge_make_no_noise_in_the_log(caplog):
     with caplog.at_level(logging.INFO):
         assert sampled(0.04, 0.61, 50).epsilon(accountant="rdp").value < 9

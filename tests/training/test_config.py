@@ -21,11 +21,18 @@ def test_scale():
         ({"optimizer": "lion"}, "'optimizer' = 'lion'"),
         ({"epoch": 3}, "unknown key 'epoch'. Did you mean 'epochs'?"),
         ({"tokens_per_pass": 0}, "'tokens_per_pass' = 0"),
+        ({"betas": [0.9, 1]}, "'betas.1' = 1: Input should be less than 1"),
+        ({"betas": [-0.1, 0.9]}, "'betas.0' = -0.1: Input should be greater than or equal to 0"),
     ],
 )
 def test_bad_options(table, message):
     with pytest.raises(ConfigError, match=message):
         LocalTraining.parse(table, "my.toml [training]")
+
+
+def test_an_adapter_stands_somewhere():
+    with pytest.raises(ConfigError, match=r"'targets' = \[\]: Tuple should have at least 1 item"):
+        LoraSpec.parse({"targets": []}, "my.toml [lora]")
 
 
 def test_a_message_does_not_quote_a_whole_table():

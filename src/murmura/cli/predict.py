@@ -32,6 +32,7 @@ def predict(
     from murmura.errors import ConfigError
     from murmura.experiment.config import Experiment
     from murmura.experiment.predict import predict as label
+    from murmura.report.writing import replacing
 
     target = out or Path(f"{file.stem}.labels.csv")
     if target.exists() and not overwrite:
@@ -41,13 +42,11 @@ def predict(
         column = Experiment.load(run / "config.toml").data.fields.get("text")
     loaded = load_records(file, Document, fields={"text": column} if column else {}, skip_bad=skip_bad)
     records = loaded.records
-    found = label(run, [record.text for record in records], site)
-    partial = target.with_name(f".{target.name}.partial")
-    with partial.open("w", newline="", encoding="utf-8") as stream:
+    with replacing(target, "the file of labels", "--out") as stream:  # a place where it cannot be is told before work
+        found = label(run, [record.text for record in records], site)
         writer = csv.writer(stream)
         writer.writerow(["text", "label", *(f"p({name})" for name in found.labels)])
         for record, name, row in zip(records, found.chosen, found.probabilities, strict=True):
             writer.writerow([record.text, name, *(f"{p:.6f}" for p in row)])
-    partial.replace(target)
     left_out = f", {len(loaded.bad)} rows left out" if loaded.bad else ""
     typer.echo(f"{len(records)} texts labelled{left_out}: {target}")

@@ -25,10 +25,12 @@ def report(
 ) -> None:
     """Print the table of one or several runs and write their report as one HTML page."""
     from murmura import report as reports
+    from murmura.report.writing import replacing
 
     records = reports.read_all(runs)
     reports.show(reports.table(records))
     page = reports.write(records, out or (runs[0] if len(records) == 1 else Path()) / "report.html")
     typer.echo(f"Report: {page}")
     if markdown is not None:
-        markdown.write_text(reports.markdown(reports.table(records)), encoding="utf-8")
+        with replacing(markdown, "the table", "--markdown") as stream:
+            stream.write(reports.markdown(reports.table(records)))

@@ -50,7 +50,7 @@ class ModelConfig(Section):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """auto: bfloat16 on a GPU, float32 on a CPU."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:1 ..."""
+    """auto, cpu, cuda, cuda:1 ..., mps. auto: a GPU where there is one."""
     quantization: Literal["int8", "4bit"] | None = None
     """Quantise the base with bitsandbytes."""
     trainable: Literal["adapter", "all"] = "adapter"

@@ -22,6 +22,8 @@ Wanted = Literal["causal", "masked", "either"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["int8", "4bit"]
 
+_DEVICES = "auto, cpu, cuda, cuda:1 ..., mps"
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -52,7 +54,7 @@ def load(
         name: See `resolve`.
         task: "causal" (predicts the next token), "masked" (fills in a mask), or whichever of both the model is.
         dtype: "auto" is bfloat16 on CUDA and float32 on a CPU.
-        device: "auto" is "cuda" where there is one, else "cpu"; or any name that torch knows.
+        device: "auto" is "cuda" where there is one, else "cpu"; or "cpu", "cuda", "cuda:1" ..., "mps".
         quantization: "int8" or "4bit" (NF4) with bitsandbytes; ``dtype`` is then what it computes in.
 
     Raises:
@@ -130,10 +132,22 @@ def _device(name: str) -> torch.device:
 
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    # PyTorch knows more kinds, and most of them fail only when they are first used.
+    there = {
+        "cpu": 1,
+        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "mps": int(torch.backends.mps.is_available()),
+    }
     try:
         device = torch.device(name)
-    except RuntimeError as error:
-        raise ModelError(f"'{name}' is no device", fix="Valid: auto, cpu, cuda, cuda:1 ...") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ModelError(f"device '{name}' is asked for, but PyTorch sees no CUDA device", fix="Use device 'cpu'.")
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in there:
+        raise ModelError(f"'{name}' is no device that models run on", fix=f"Valid: {_DEVICES}.")
+    if (device.index or 0) >= there[device.type]:
+        number = "" if device.index is None else f" number {device.index}"
+        raise ModelError(
+            f"device '{name}' is asked for, but PyTorch sees no {device.type.upper()} device{number}",
+            fix="Use device 'cpu'.",
+        )
     return device

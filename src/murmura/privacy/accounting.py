@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 ACCOUNTANTS = ("rdp", "pld", "exact")
+_BOUNDLESS = "so little noise that a bound is beyond what can be computed"
 _NOTE = "without what sampling gains: {} does not know it under {}"
 
 _FINE_ORDERS = [*(1 + tenth / 10 for tenth in range(1, 1000)), *range(101, 257), 512, 1024, 2048]
@@ -38,11 +39,11 @@ class Epsilon:
     """An ε, and what it means.
 
     Args:
-        value: an upper bound of ε; infinite without noise.
+        value: an upper bound of ε; infinite without noise, or with next to none.
         accountant: ``exact``, ``pld`` or ``rdp``.
         delta: δ that belongs to it.
         adjacency: ``add-remove`` or ``replace-one``.
-        note: what the accountant had to leave out, if anything.
+        note: what the accountant had to leave out, or why it has no bound, if anything.
     """
 
     value: float
@@ -71,7 +72,10 @@ def epsilon(event: DpEvent, delta: float, adjacency: str, accountant: str = "bes
         raise PrivacyError(f"accountant '{accountant}' is unknown", fix=nearest(accountant, (*ACCOUNTANTS, "best")))
     kept = _without(_unknown_samplings(accountant, adjacency), event)
     note = "" if kept == event else _NOTE.format(accountant.upper(), adjacency)
-    value = {"exact": _exact, "pld": _pld, "rdp": _rdp}[accountant](kept, delta, adjacency)
+    try:
+        value = {"exact": _exact, "pld": _pld, "rdp": _rdp}[accountant](kept, delta, adjacency)
+    except (OverflowError, ZeroDivisionError):
+        value, note = math.inf, _BOUNDLESS
     return Epsilon(float(value), accountant, delta, adjacency, note)
 
 
@@ -160,7 +164,10 @@ def _gaussian(event: Any) -> float | None:
     if isinstance(event, dp.NonPrivateDpEvent):
         return math.inf
     if isinstance(event, dp.GaussianDpEvent):
-        return event.noise_multiplier**-2 if event.noise_multiplier else math.inf
+        try:
+            return event.noise_multiplier**-2
+        except (ZeroDivisionError, OverflowError):  # none, or next to none
+            return math.inf
     if isinstance(event, dp.SelfComposedDpEvent):
         one = _gaussian(event.event)
         return None if one is None else event.count * one

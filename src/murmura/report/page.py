@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from murmura.errors import CheckpointError
 from murmura.report import figures
 from murmura.report.disclosure import released
 from murmura.report.record import RunRecord, read_all
 from murmura.report.style import Style, style
 from murmura.report.table import COLUMNS, Cell, Column, Row, columns, naming, table
 from murmura.report.units import DASH, bound, count, duration, listing, size
+from murmura.report.writing import replacing
 
 T = TypeVar("T")
 _MANY_SITES = 12
@@ -38,17 +36,8 @@ def build(folders: Sequence[str | Path], out: str | Path) -> Path:
 def write(records: Sequence[RunRecord], out: Path) -> Path:
     """``build`` for runs that are read already."""
     page = render(records)
-    draft = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(page, encoding="utf-8")
-        draft.replace(out)
-    except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
-        raise CheckpointError(
-            f"the page cannot be written ({error.strerror})", where=str(out), fix="Give another --out."
-        ) from None
+    with replacing(out, "the page", "--out") as stream:
+        stream.write(page)
     return out
 
 

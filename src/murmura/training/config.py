@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from murmura.config import Section
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class LoraSpec(Section):
@@ -17,7 +19,7 @@ class LoraSpec(Section):
     """r, the inner dimension of ΔW = s·B·A."""
     alpha: float = Field(32.0, gt=0)
     """Numerator of the scale s = α/r."""
-    targets: tuple[str, ...] = ("q_proj", "v_proj")
+    targets: tuple[str, ...] = Field(("q_proj", "v_proj"), min_length=1)
     """Modules that carry an adapter (suffix match, as in PEFT); ["default"] for PEFT's choice for the architecture,
     ["all-linear"] for every linear layer but the head."""
     dropout: float = Field(0.0, ge=0, lt=1)
@@ -47,7 +49,7 @@ class LocalTraining(Section):
     """Records of an optimiser step, of each site."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """Started afresh in every round."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
     """AdamW's decay rates."""
     eps: float = Field(1e-8, gt=0)
     """AdamW's ε."""

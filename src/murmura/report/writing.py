@@ -1,0 +1,41 @@
+"""Files that a user asks for by name: replaced whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+from murmura.errors import CheckpointError
+
+
+@contextmanager
+def replacing(path: Path, what: str, option: str) -> Iterator[TextIO]:
+    """A draft in UTF-8 that takes the place of ``path`` when the block ends well; the folder is made if need be.
+
+    Args:
+        path: of the file; a reader never sees half of it.
+        what: it is, as a message calls it.
+        option: that the user named it with.
+
+    Raises:
+        CheckpointError: it cannot be written. A place where no file can be is told before the block is entered.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with draft.open("w", encoding="utf-8", newline="") as stream:
+            yield stream
+        draft.replace(path)
+    except OSError as error:
+        raise CheckpointError(
+            f"{what} cannot be written ({error.strerror})", where=str(path), fix=f"Give another {option}."
+        ) from None
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
