@@ -24,7 +24,6 @@ class Record:
 def local_training(work: Work) -> LocalTraining:
     return LocalTraining(
         lr=work.lr,
-        lr_min=0.0,
         schedule="constant",
         batch_size=work.batch,
         clip=0.0,

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from murmura.config import Section, Source
 from murmura.errors import ConfigError
@@ -62,6 +62,26 @@ def test_the_line_under_an_option_is_its_description():
 )
 def test_what_is_wrong_is_named(table, message):
     assert message in refused(table)
+
+
+class Idle(Section):
+    """Options, some of which do nothing."""
+
+    table: dict[str, str] = Field(default_factory=dict)
+    width: int = 3
+    height: int | None = None
+
+    @model_validator(mode="after")
+    def _options_that_do_nothing(self):
+        self.refuse_idle(["table", "width", "height"], "in a test")
+        return self
+
+
+def test_options_that_do_nothing_are_refused_unless_at_their_default():
+    assert Idle.parse({"table": {}, "width": 3}, "my.toml") == Idle()
+    for option, value in (("table", {"a": "b"}), ("width", 4), ("height", 1)):
+        with pytest.raises(ConfigError, match=f"my.toml: .*'{option}' does nothing in a test; remove it"):
+            Idle.parse({option: value}, "my.toml")
 
 
 def test_paths_are_relative_to_the_file_that_names_them(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -39,6 +39,24 @@ class Section(BaseModel):
             return cls.model_validate(data, context={"base": base})
         except ValidationError as error:
             raise _readable(cls, error, where) from None
+
+    def refuse_idle(self, options: Iterable[str], reason: str) -> None:
+        """Object to options that somebody has changed though nothing reads them; for the validators of a section.
+
+        An option at its default does no harm: a run folder's config.toml has all of them written out, and must load
+        again.
+
+        Args:
+            options: names of options that do nothing here.
+            reason: why, as it ends "'OPTION' does nothing ...".
+
+        Raises:
+            ValueError: the first of them that is not at its default.
+        """
+        for option in options:
+            default = type(self).model_fields[option].get_default(call_default_factory=True)
+            if getattr(self, option) != default:
+                raise ValueError(f"'{option}' does nothing {reason}; remove it")
 
 
 def _readable(section: type[BaseModel], error: ValidationError, where: str) -> ConfigError:

@@ -82,7 +82,11 @@ def test_options_that_do_nothing_are_refused(load):
     assert "'count' does nothing with by = \"file\"" in refused(load, set={"data.sites.count": 3})
     assert "'column' does nothing" in refused(load, set={"data.sites.column": "owner"})
     partition = {"data.sites.by": "partition", "data.sites.count": 3}
-    assert "do nothing with scheme" in refused(load, set=partition | {"data.sites.alpha": 0.1})
+    assert "'alpha' does nothing with scheme" in refused(load, set=partition | {"data.sites.alpha": 0.1})
+    mixed = partition | {"data.sites.scheme": "dirichlet", "data.sites.clusters": 7}
+    assert "'clusters' does nothing with 'label'" in refused(load, set=mixed | {"data.sites.label": "topic"})
+    few = refused(load, set=mixed | {"data.few_shot.clusters": 3})
+    assert "'clusters' does nothing in sites beside few_shot, whose clusters serve for both; remove it" in few
     assert "'heldout_fields' does nothing" in refused(load, set={"data.heldout_fields": {"output": "answer"}})
 
 

@@ -30,10 +30,9 @@ class AggregationConfig(Section):
 
     @model_validator(mode="after")
     def _options_that_do_nothing(self) -> AggregationConfig:
-        if self.residual_rank is not None and self.rule not in ("fedex", "flora"):
-            raise ValueError(f"'residual_rank' does nothing with rule '{self.rule}'; remove it")
-        if self.ridge != type(self).model_fields["ridge"].default and self.rule != "fair":
-            raise ValueError(f"'ridge' does nothing with rule '{self.rule}'; remove it")
+        used = {"residual_rank": {"fedex", "flora"}, "ridge": {"fair"}}
+        idle = [option for option, rules in used.items() if self.rule not in rules]
+        self.refuse_idle(idle, f"with rule '{self.rule}'")
         if self.rule == "fedsa" and self.ranks:
             raise ValueError("'ranks' does not go with rule 'fedsa', whose sites share A; remove it")
         if any(rank < 1 for rank in self.ranks):

@@ -36,7 +36,7 @@ class SitesConfig(Section):
     label: str | None = None
     """Column to draw the mix over; k-means clusters of the records' embeddings if not given."""
     clusters: int = Field(100, ge=1)
-    """How many k-means clusters, where there is no label column."""
+    """How many k-means clusters, where there is no label column and no few_shot, which has clusters of its own."""
     records: int | None = Field(None, ge=1)
     """At most so many records a site, drawn at random."""
 
@@ -46,15 +46,14 @@ class SitesConfig(Section):
             raise ValueError('by = "column" needs column = "..."')
         if self.by == "partition" and not self.count:
             raise ValueError('by = "partition" needs count = ...')
-        # Options at their default do no harm: a run folder's config.toml has all of them written out.
-        changed = {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
-        idle = sorted(changed & {"count", "scheme", "alpha", "label", "clusters"})
-        if self.by != "partition" and idle:
-            raise ValueError(f"'{idle[0]}' does nothing with by = \"{self.by}\"; remove it")
-        if self.by != "column" and "column" in changed:
-            raise ValueError(f"'column' does nothing with by = \"{self.by}\"; remove it")
-        if self.scheme == "iid" and changed & {"alpha", "label", "clusters"}:
-            raise ValueError('alpha, label and clusters do nothing with scheme = "iid"; remove them')
+        if self.by != "partition":
+            self.refuse_idle(["count", "scheme", "alpha", "label", "clusters"], f'with by = "{self.by}"')
+        if self.by != "column":
+            self.refuse_idle(["column"], f'with by = "{self.by}"')
+        if self.scheme == "iid":
+            self.refuse_idle(["alpha", "label", "clusters"], 'with scheme = "iid"')
+        if self.label is not None:
+            self.refuse_idle(["clusters"], "with 'label', whose values are what is mixed")
         return self
 
 
@@ -95,10 +94,11 @@ class DataConfig(Section):
     def _heldout_from_somewhere(self) -> DataConfig:
         if self.heldout is None and self.heldout_records is None:
             raise ValueError("give heldout = a file, or heldout_records = a number to take out of train")
-        if self.heldout is None and self.nonmember_records is not None:
-            raise ValueError("'nonmember_records' does nothing without 'heldout': held-out records of `train` serve")
-        if self.heldout is None and self.heldout_fields is not None:
-            raise ValueError("'heldout_fields' does nothing without 'heldout'; remove it")
+        if self.heldout is None:
+            self.refuse_idle(["nonmember_records"], "without 'heldout', since held-out records of `train` serve")
+            self.refuse_idle(["heldout_fields", "heldout_split"], "without 'heldout'")
         if self.few_shot and self.sites.by != "partition":
             raise ValueError('few_shot needs sites.by = "partition"')
+        if self.few_shot:
+            self.sites.refuse_idle(["clusters"], "in sites beside few_shot, whose clusters serve for both")
         return self

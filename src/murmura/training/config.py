@@ -38,11 +38,11 @@ class LocalTraining(Section):
     lr: float = Field(3e-4, gt=0)
     """Learning rate of the first round."""
     lr_min: float = Field(1e-6, ge=0)
-    """What the cosine approaches in the last rounds."""
+    """What the cosine approaches in the last rounds; not above lr."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """The rate is constant within a round; over rounds it follows a cosine, or stays."""
     epochs: int = Field(1, ge=1)
-    """Passes over a site's records in one round, unless max_steps is given."""
+    """Passes over a site's records in one round; of no use with max_steps."""
     max_steps: int | None = Field(None, ge=1)
     """Exactly so many optimiser steps a round; a shard is sampled down to batch_size·max_steps records, or repeated."""
     batch_size: int = Field(8, ge=1)
@@ -65,7 +65,12 @@ class LocalTraining(Section):
     """bfloat16 computes the base model's matrix products in bfloat16 while training; adapters stay float32."""
 
     @model_validator(mode="after")
-    def _rates(self) -> LocalTraining:
-        if self.lr_min > self.lr:
+    def _options_that_do_nothing(self) -> LocalTraining:
+        if self.schedule == "constant":
+            self.refuse_idle(["lr_min"], "with schedule 'constant'")
+        elif self.lr_min > self.lr:
             raise ValueError(f"lr_min ({self.lr_min:g}) is above lr ({self.lr:g})")
+        if self.max_steps is not None:
+            self.refuse_idle(["epochs"], "with max_steps, which says how long a round is")
+        self.refuse_idle(["momentum"] if self.optimizer == "adamw" else ["betas", "eps"], f"with '{self.optimizer}'")
         return self

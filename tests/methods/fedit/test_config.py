@@ -25,6 +25,7 @@ def test_every_algorithm_loads_and_loads_again_from_what_a_run_folder_keeps(algo
     [
         ("mu", 0.5, "fedavg"), ("server_lr", 0.1, "fedavgm"), ("tau", 0.1, "scaffold"), ("beta1", 0.5, "fedadagrad"),
         ("beta2", 0.5, "fedavgm"), ("second_moment", "momentum", "fedadagrad"), ("damping", False, "fedadam"),
+        ("sites_per_round", 2, "centralised"),
     ],
 )  # fmt: skip
 def test_an_option_that_does_nothing_is_refused(option, value, algorithm):

@@ -24,7 +24,7 @@ def test_the_defaults_are_the_papers():
         ({"variant": "locit-sg", "beta": 0.3}, "'beta'"),
         ({"substitute": "x.jsonl", "scorer": "ppl"}, "'scorer' does nothing with a substitute"),
         ({"substitute": "x.jsonl", "instruction_tokens": 32}, "'instruction_tokens'"),
-        ({"substitute_label": "OOD"}, "'substitute_label' does nothing with no substitute"),
+        ({"substitute_label": "OOD"}, "'substitute_label' does nothing without a substitute"),
         ({"scorer": "random", "judge": "global"}, "'judge' does nothing with scorer 'random'"),
     ],
 )

@@ -45,14 +45,9 @@ class SiteLevelConfig(Section):
             raise ValueError("'epsilon' and 'noise_multiplier' say the same thing twice; remove one of them")
         if self.epsilon is None and self.noise_multiplier is None:
             raise ValueError("neither 'epsilon' nor 'noise_multiplier' is given; give one, noise_multiplier 0 for none")
-        for option in ("delta", "accountant"):
-            self._refuse_idle(option, self.private, "without noise")
+        if not self.private:
+            self.refuse_idle(["delta", "accountant"], "without noise")
         return self
-
-    def _refuse_idle(self, option: str, used: bool, where: str) -> None:
-        # A run folder's config.toml has every option written out, and must load again.
-        if not used and getattr(self, option) != type(self).model_fields[option].default:
-            raise ValueError(f"'{option}' does nothing {where}; remove it")
 
     @property
     def private(self) -> bool:
@@ -97,11 +92,12 @@ class DPFedAvgConfig(SiteLevelConfig):
 
     @model_validator(mode="after")
     def _options_that_do_nothing(self) -> DPFedAvgConfig:
-        self._refuse_idle("sites_per_round", self.sampler != "full", "with sampler 'full'")
-        if self.sampler != "full" and self.sites_per_round is None:
+        if self.sampler == "full":
+            self.refuse_idle(["sites_per_round"], "with sampler 'full'")
+        elif self.sites_per_round is None:
             raise ValueError(f"sampler '{self.sampler}' needs 'sites_per_round'; give it")
-        for option in ("quantile", "clip_lr", "count_noise"):
-            self._refuse_idle(option, self.adaptive, "without 'adaptive = true'")
+        if not self.adaptive:
+            self.refuse_idle(["quantile", "clip_lr", "count_noise"], "without 'adaptive = true'")
         return self
 
     @property

@@ -25,7 +25,8 @@ class DPFTRLConfig(SiteLevelConfig):
     @model_validator(mode="after")
     def _options_that_do_nothing(self) -> DPFTRLConfig:
         every_round = self.sites_per_round is None and self.restart_every is None
-        for option in ("momentum", "honaker"):
-            self._refuse_idle(option, not every_round and self.restart_every != 1, "when a tree spans one round")
-        self._refuse_idle("honaker", self.private, "without noise")
+        if every_round or self.restart_every == 1:
+            self.refuse_idle(["momentum", "honaker"], "when a tree spans one round")
+        if not self.private:
+            self.refuse_idle(["honaker"], "without noise")
         return self

@@ -76,12 +76,13 @@ class DPLoRAConfig(Section):
 
     @model_validator(mode="after")
     def _sense(self) -> DPLoRAConfig:
-        for option, algorithm in _OF_BASELINES.items():
-            self._refuse_idle(option, self.algorithm == algorithm)
-        for option in _OF_DPLORA:
-            self._refuse_idle(option, self.algorithm == "dplora")
+        idle = [option for option, algorithm in _OF_BASELINES.items() if self.algorithm != algorithm]
+        idle += _OF_DPLORA if self.algorithm != "dplora" else ()
+        self.refuse_idle(idle, f"with algorithm '{self.algorithm}'")
         if self.algorithm != "dplora":
             return self
+        if not self.private:
+            self.refuse_idle(["delta", "adjacency", "accountant"], "without noise")
         if self.epsilon is not None and self.noise_multiplier is not None:
             raise ValueError("'epsilon' and 'noise_multiplier' say the same thing twice; remove one of them")
         if self.epsilon is not None and self.clipping == "batch":
@@ -92,11 +93,6 @@ class DPLoRAConfig(Section):
         if self.epsilon is not None and self.noise_on == "weights":
             raise ValueError("with noise_on = 'weights', give noise_multiplier (the σ of the weights), not 'epsilon'")
         return self
-
-    def _refuse_idle(self, option: str, used: bool) -> None:
-        # A run folder's config.toml has every option written out, and must load again.
-        if not used and getattr(self, option) != type(self).model_fields[option].default:
-            raise ValueError(f"'{option}' does nothing with algorithm '{self.algorithm}'; remove it")
 
     @property
     def private(self) -> bool:

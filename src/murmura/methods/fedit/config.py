@@ -50,9 +50,8 @@ class FedITConfig(Section):
             "second_moment": {"fedadam", "fedyogi"},
             "damping": {"fedavgm"},
         }
-        for option, algorithms in used.items():
-            # A run folder's config.toml has every option written out, and must load again.
-            changed = getattr(self, option) != type(self).model_fields[option].default
-            if changed and self.algorithm not in algorithms:
-                raise ValueError(f"'{option}' does nothing with algorithm '{self.algorithm}'; remove it")
+        idle = [option for option, algorithms in used.items() if self.algorithm not in algorithms]
+        if self.algorithm == "centralised":
+            idle.append("sites_per_round")
+        self.refuse_idle(idle, f"with algorithm '{self.algorithm}'")
         return self

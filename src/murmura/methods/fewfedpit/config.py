@@ -105,17 +105,12 @@ class FewFedPITConfig(Section):
 
     @model_validator(mode="after")
     def _options_that_do_nothing(self) -> FewFedPITConfig:
-        idle: dict[str, str] = {}
         if self.variant != "fewfedpit":
-            idle["beta"] = f"variant '{self.variant}'"
+            self.refuse_idle(["beta"], f"with variant '{self.variant}'")
         if self.substitute is not None:
-            idle |= dict.fromkeys(_OF_GENERATION, "a substitute")
+            self.refuse_idle(_OF_GENERATION, "with a substitute")
         else:
-            idle["substitute_label"] = "no substitute"
+            self.refuse_idle(["substitute_label"], "without a substitute")
         if self.scorer == "random":
-            idle["judge"] = "scorer 'random'"
-        for option, reason in idle.items():
-            # A run folder's config.toml has every option written out, and must load again.
-            if getattr(self, option) != type(self).model_fields[option].default:
-                raise ValueError(f"'{option}' does nothing with {reason}; remove it")
+            self.refuse_idle(["judge"], "with scorer 'random'")
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -78,8 +78,8 @@ class LPFLConfig(Section):
     def _patterns_and_words(self) -> LPFLConfig:
         for problem in (*_bad_patterns(self.patterns), *_bad_words(self.verbaliser)):
             raise ValueError(problem)
-        if self.sample_pattern and len(self.patterns) == 1:
-            raise ValueError("'sample_pattern' does nothing with one pattern; remove it")
+        if len(self.patterns) == 1:
+            self.refuse_idle(["sample_pattern"], "with one pattern")
         return self
 
     @model_validator(mode="after")
@@ -87,28 +87,22 @@ class LPFLConfig(Section):
         if self.labelled_share is not None and self.labelled_records is not None:
             raise ValueError("'labelled_share' and 'labelled_records' say the same thing twice; remove one of them")
         if not self.annotate:
-            self._refuse_idle(_OF_ANNOTATION, "with annotate = false")
+            self.refuse_idle(_OF_ANNOTATION, "with annotate = false")
             return self
         if self.rounds == 1:
             raise ValueError(
                 "texts are annotated between rounds, and there is one; set rounds = 2, or annotate = false"
             )
         if self._all_at_once:
-            self._refuse_idle(_OF_CHOICE, "in 2 rounds with force_complete, where all is annotated at once")
-        if self.hard and self.temperature != 1 and self.threshold is None and self.select == "random":
-            raise ValueError("'temperature' does nothing with hard labels; remove it")
+            self.refuse_idle(_OF_CHOICE, "in 2 rounds with force_complete, where all is annotated at once")
+        if self.hard and self.threshold is None and self.select == "random":
+            self.refuse_idle(["temperature"], "with hard labels")
         if self.threshold is not None and self.threshold <= 1 / len(self.verbaliser):
             raise ValueError(
                 f"the likeliest of {len(self.verbaliser)} labels is always as probable as 'threshold' = "
                 f"{self.threshold:g}; raise it, or remove it"
             )
         return self
-
-    def _refuse_idle(self, options: Iterable[str], where: str) -> None:
-        for option in options:
-            # A run folder's config.toml has every option written out, and must load again.
-            if getattr(self, option) != type(self).model_fields[option].default:
-                raise ValueError(f"'{option}' does nothing {where}; remove it")
 
     @property
     def _all_at_once(self) -> bool:
