@@ -19,8 +19,16 @@ def _beside_the_file(value: str, info: ValidationInfo) -> str:
     return str(beside) if beside.exists() else value
 
 
+def _model_beside_the_file(value: str, info: ValidationInfo) -> str:
+    # Only a folder that holds a model: one may be called like an alias, for instance that of a run.
+    beside = _beside_the_file(value, info)
+    return beside if (Path(beside) / "config.json").is_file() else value
+
+
 Source = Annotated[str, AfterValidator(_beside_the_file)]
 """A path, relative to the experiment file it is written in; or the name of something that is not on this disk."""
+ModelSource = Annotated[str, AfterValidator(_model_beside_the_file)]
+"""The folder of a model, relative to the experiment file it is written in; or another name that `models` resolves."""
 
 
 class Section(BaseModel):

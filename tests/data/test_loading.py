@@ -81,16 +81,6 @@ def test_a_file_without_a_usable_record_is_refused(jsonl):
         load_records(jsonl({"instruction": "a", "answer": "b"}), skip_bad=True)
 
 
-def test_the_limit_counts_usable_records_and_reads_no_further(jsonl):
-    path = jsonl(GOOD, b"{", GOOD, GOOD, b"{")
-    loaded = load_records(path, limit=2, skip_bad=True)
-    assert len(loaded.records) == 2
-    assert [bad.where for bad in loaded.bad] == [f"{path}:2"]
-    assert len(load_records(path, limit=1).records) == 1
-    with pytest.raises(DataError, match="limit is 0"):
-        load_records(path, limit=0)
-
-
 def test_a_user_column_gives_sites(jsonl):
     rows = [GOOD | {"clinic": name, "output": str(n)} for n, name in enumerate(["skin", "heart", "skin"])]
     loaded = load_records(jsonl(*rows), site_column="clinic")
@@ -138,10 +128,10 @@ def test_one_file_a_site(jsonl, tmp_path):
         load_sites(tmp_path)
 
 
-def test_fields_and_limit_hold_for_every_site(jsonl, tmp_path):
+def test_fields_hold_for_every_site(jsonl, tmp_path):
     for name in ("a.jsonl", "b.jsonl"):
-        jsonl({"note": "one"}, {"note": "two"}, name=name)
-    sites = load_sites(tmp_path, Document, fields={"text": "note"}, limit=1)
+        jsonl({"note": "one"}, name=name)
+    sites = load_sites(tmp_path, Document, fields={"text": "note"})
     assert {name: loaded.records for name, loaded in sites.items()} == {"a": [Document("one")], "b": [Document("one")]}
 
 

@@ -47,6 +47,19 @@ def test_a_file_is_read(load, tmp_path):
     assert str(experiment.run.path) == "runs/mine"
 
 
+def test_a_model_and_an_encoder_may_lie_beside_the_file(load, tmp_path):
+    for name in ("mine", "minilm", "smollm2-135m"):
+        (tmp_path / name).mkdir()
+    for name in ("mine", "minilm"):
+        (tmp_path / name / "config.json").write_text("{}")
+    experiment = load(set={"model.name": "mine"})
+    assert experiment.model.name == str((tmp_path / "mine").resolve())
+    assert load(set={"data.encoder": "minilm"}).data.encoder == str((tmp_path / "minilm").resolve())
+    # A folder without a model does not hide the alias, and what is not there is left as it is.
+    for name in ("smollm2-135m", "owner/model", str(tmp_path / "mine")):
+        assert load(set={"model.name": name}).model.name == name
+
+
 def test_overrides_win_over_the_file(load):
     experiment = load(set={"method.beta": 0.7, "run.folder": "elsewhere", "data.sites.records": 3, "lora.rank": 4})
     assert (experiment.method.beta, experiment.data.sites.records, experiment.lora.rank) == (0.7, 3, 4)
@@ -67,6 +80,7 @@ def test_overrides_win_over_the_file(load):
         (FILE.replace("heldout_records = 5", ""), "'data': give heldout = a file, or heldout_records"),
         (FILE.replace('train = "sites"', ""), "'data.train' is missing"),
         (FILE + "[training]\nlr = 1e-7\n", "lr_min (1e-06) is above lr (1e-07)"),
+        (FILE.replace('"mine"', '""'), "'run.name' = '': String should have at least 1 character"),
         ("[run\nname = 1", "is not TOML"),
         ("[run]\nname = 1\nname = 2\n", "at line 3"),
     ],

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from murmura.config import Section, Source
+from murmura.config import ModelSource, Section, Source
 
 
 class FewShot(Section):
@@ -84,8 +84,8 @@ class DataConfig(Section):
     """Text around a record: Stanford Alpaca's, OpenFedLLM's, FedDCA's, or the tokenizer's chat template."""
     max_length: int = Field(512, ge=16)
     """Most tokens of a record; a response that does not fit drops its record, a prompt is shortened."""
-    encoder: str = "minilm"
-    """Sentence encoder for few_shot and for partitions by clusters."""
+    encoder: ModelSource = "minilm"
+    """Sentence encoder for few_shot and for partitions by clusters: an alias, a folder, or a Hugging Face id."""
     few_shot: FewShot | None = None
     """Choose few records of many before sharing them out."""
     sites: SitesConfig = SitesConfig()

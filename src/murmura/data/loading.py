@@ -54,7 +54,6 @@ def load_records(
     fields: Mapping[str, str] | None = None,
     site_column: str | None = None,
     split: str = "train",
-    limit: int | None = None,
     skip_bad: bool = False,
 ) -> Loaded[Instruction]: ...
 
@@ -67,7 +66,6 @@ def load_records(
     fields: Mapping[str, str] | None = None,
     site_column: str | None = None,
     split: str = "train",
-    limit: int | None = None,
     skip_bad: bool = False,
 ) -> Loaded[R]: ...
 
@@ -79,7 +77,6 @@ def load_records(
     fields: Mapping[str, str] | None = None,
     site_column: str | None = None,
     split: str = "train",
-    limit: int | None = None,
     skip_bad: bool = False,
 ) -> Loaded[R]:
     """Read records.
@@ -91,18 +88,15 @@ def load_records(
         fields: Field to column, where they differ: ``{"instruction": "question"}``.
         site_column: The column that names the owner of a record (a user, a clinic).
         split: The split of a hub data set. A file has none.
-        limit: Stop after so many usable records.
         skip_bad: Drop unusable records and list them in ``Loaded.bad``, instead of stopping at the first.
 
     Raises:
         DataError: The source cannot be read, lacks a column, holds no usable record, or holds a bad record and
             ``skip_bad`` is off. ``where`` is ``file:line`` (Parquet, hub: the row's number from 1).
     """
-    if limit is not None and limit < 1:
-        raise DataError(f"limit is {limit}, expected at least 1")
     layout = Layout.of(kind, fields, site_column)
     with closing(_rows(source, split, layout)) as rows:
-        loaded = _collect(rows, layout, limit, skip_bad)
+        loaded = _collect(rows, layout, skip_bad)
     if not loaded.records:
         raise _nothing(source, layout, loaded.bad)
     return loaded
@@ -113,7 +107,6 @@ def load_sites(
     kind: type[R] = Instruction,  # type: ignore[assignment]
     *,
     fields: Mapping[str, str] | None = None,
-    limit: int | None = None,
     skip_bad: bool = False,
 ) -> dict[str, Loaded[R]]:
     """Read a folder with one file per site.
@@ -145,9 +138,7 @@ def load_sites(
                 where=str(folder),
                 fix="Rename or remove one of them.",
             )
-    return {
-        file.stem: load_records(file, kind, fields=fields, limit=limit, skip_bad=skip_bad) for file in sites.values()
-    }
+    return {file.stem: load_records(file, kind, fields=fields, skip_bad=skip_bad) for file in sites.values()}
 
 
 def _rows(source: str | Path, split: str, layout: Layout[R]) -> Rows:
@@ -163,7 +154,7 @@ def _rows(source: str | Path, split: str, layout: Layout[R]) -> Rows:
     return read_rows(path, layout)
 
 
-def _collect(rows: Rows, layout: Layout[R], limit: int | None, skip_bad: bool) -> Loaded[R]:
+def _collect(rows: Rows, layout: Layout[R], skip_bad: bool) -> Loaded[R]:
     records: list[R] = []
     sites: list[str] = []
     bad: list[BadRecord] = []
@@ -178,8 +169,6 @@ def _collect(rows: Rows, layout: Layout[R], limit: int | None, skip_bad: bool) -
         records.append(record)
         if site is not None:
             sites.append(site)
-        if len(records) == limit:
-            break
     return Loaded(records, sites if layout.site_column else None, bad)
 
 

@@ -12,7 +12,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 
 from murmura import methods
 from murmura.aggregation.config import AggregationConfig
-from murmura.config import Section
+from murmura.config import ModelSource, Section
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
 from murmura.evaluation.config import EvaluationConfig
@@ -22,7 +22,7 @@ from murmura.training.config import LocalTraining, LoraSpec
 class RunConfig(Section):
     """The run itself."""
 
-    name: str = "run"
+    name: str = Field("run", min_length=1)
     """Names the run, and its folder runs/NAME unless `folder` is given."""
     seed: int = 0
     """Source of all randomness."""
@@ -45,7 +45,7 @@ class RunConfig(Section):
 class ModelConfig(Section):
     """The base model."""
 
-    name: str = "smollm2-135m"
+    name: ModelSource = "smollm2-135m"
     """An alias (see `murmura models list`), a folder, or a Hugging Face id."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """auto: bfloat16 on a GPU, float32 on a CPU."""
@@ -87,7 +87,8 @@ class Experiment(Section):
         """Read an experiment file.
 
         Args:
-            path: the TOML file; paths in it are relative to its folder.
+            path: the TOML file. Data and models that it names are looked for in its folder first; run.folder is
+                relative to the current one.
             set: overrides, dotted key to value: ``{"method.beta": 0.7}``.
 
         Raises:

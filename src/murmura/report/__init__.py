@@ -6,6 +6,6 @@ from murmura.report.markdown import markdown
 from murmura.report.page import build, write
 from murmura.report.record import RunRecord, read, read_all
 from murmura.report.table import Row, table
-from murmura.report.terminal import show, show_table
+from murmura.report.terminal import show
 
-__all__ = ["Row", "RunRecord", "build", "markdown", "read", "read_all", "show", "show_table", "table", "write"]
+__all__ = ["Row", "RunRecord", "build", "markdown", "read", "read_all", "show", "table", "write"]

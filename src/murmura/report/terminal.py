@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from murmura.report.record import read_all
-from murmura.report.table import Column, Row, columns, promises, table
+from murmura.report.table import Column, Row, columns, promises
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,15 +13,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _UNBOUNDED = 10_000
-
-
-def show_table(folders: Sequence[str | Path], console: Console | None = None) -> None:
-    """``show`` for run folders.
-
-    Raises:
-        CheckpointError: A folder is no readable run.
-    """
-    show(table(read_all(folders)), console)
 
 
 def show(rows: Sequence[Row], console: Console | None = None) -> None:

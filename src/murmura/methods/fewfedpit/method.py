@@ -23,7 +23,10 @@ from murmura.training.loop import Trained
 
 _LOSS = Metric("mean training loss on the private records")
 _JOINT_LOSS = Metric("mean training loss on private and synthetic records")
-_COUNTS = Metric("how many drafts each filter dropped")
+_COUNTS = Metric(
+    "how many drafts met which fate and prompts were shortened; whether the site has fewer records than are shown, "
+    "and whether it was left without synthetic ones"
+)
 
 _VERBS = {"fewfedpit": "improve", "fedmit": "improve_together", "locit-sg": "improve_alone"}
 
