@@ -212,6 +212,28 @@ def test_more_texts_than_are_tokenised_at_once(gpt2_like, monkeypatch):
     assert cloze.encode_all(some) == [cloze.encode(text) for text in some]
 
 
+def test_a_text_is_tokenised_once_and_kept_small(gpt2_like):
+    cloze = Cloze(BLANK_LAST, VERBALISER, gpt2_like, 40, masked=False)
+    some = [f"a rather long film {n} " + "nice " * 200 for n in range(50)]
+    first = cloze.encode_all(some)
+    cloze._pieces = None
+    assert cloze.encode_all(some) == first
+    for kept in cloze._known.values():
+        assert sum(ids.itemsize * len(ids) for ids in kept.values()) <= 2 * 4 * 40  # two borders, four bytes an id
+    cloze.forget()
+    assert not cloze._known
+
+
+def test_texts_that_lose_something_are_counted(word_pieces):
+    whole = Cloze(IMDB, VERBALISER, word_pieces, ROOMY, masked=True)
+    some = ["film " * n for n in range(12)]
+    lengths = [max(len(item.ids) for item in items) for items in whole.encode_all(some)]
+    for limit in range(15, 30):
+        cloze = Cloze(IMDB, VERBALISER, word_pieces, limit, masked=True)
+        assert cloze.shortened(some) == sum(length > limit for length in lengths)
+        assert cloze.shortened(some) == sum(any(i.truncated for i in items) for items in cloze.encode_all(some))
+
+
 def test_an_empty_text_leaves_the_pattern(word_pieces):
     for item in Cloze(IMDB[2:3], VERBALISER, word_pieces, ROOMY, masked=True).encode_all(["", "  \n"]):
         assert " ".join(pieces(word_pieces, item[0])) == "[CLS] . all in all , it was [MASK] . [SEP]"

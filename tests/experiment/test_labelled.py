@@ -12,7 +12,7 @@ from murmura.cli import app
 from murmura.errors import ConfigError, DataError
 from murmura.experiment import Experiment
 from murmura.experiment.plan import plan
-from murmura.experiment.predict import predict
+from murmura.experiment.predict import Classifier
 from murmura.experiment.run import run
 from tests.methods.lpfl.test_method import VERBALISER, texts
 
@@ -65,9 +65,10 @@ def test_a_table_with_a_few_labels_becomes_a_classifier(make, folder):
     assert last["heldout_loss"] < result.rows[0]["heldout_loss"]
     page = (result.folder / "report.html").read_text()
     assert "Accuracy" in page and "Calibration" in page and "Leakage of single uploads" not in page
-    found = predict(result.folder, [r.text for r in texts(10, 7)])
-    assert found.labels == ("bad", "good")
-    right = sum(name == r.label for name, r in zip(found.chosen, texts(10, 7), strict=True))
+    classifier = Classifier(result.folder)
+    assert classifier.labels == ("bad", "good")
+    found = classifier.label([r.text for r in texts(10, 7)])
+    right = sum(name == r.label for (name, _), r in zip(found, texts(10, 7), strict=True))
     assert right >= 8
     kept = json.loads((result.folder / "classifier.json").read_text())
     assert len(kept["weights"]) == 2
@@ -101,6 +102,17 @@ def test_predict_takes_another_column_another_file_and_may_overwrite(make, folde
     assert [row["text"] for row in csv.DictReader((folder / "mine.csv").open())] == ["rash", "help"]
 
 
+def test_texts_are_labelled_block_by_block_and_none_is_kept(make, monkeypatch):
+    classifier = Classifier(run(make()).folder)
+    some = [r.text for r in texts(7, 8)]
+    whole = list(classifier.label(some))
+    monkeypatch.setattr("murmura.experiment.predict._AT_ONCE", 3)
+    blocks = list(classifier.label(some))
+    assert [name for name, _ in blocks] == [name for name, _ in whole]
+    assert [row.tolist() for _, row in blocks] == [pytest.approx(row.tolist(), abs=1e-6) for _, row in whole]
+    assert not classifier._cloze._known
+
+
 def test_predict_makes_the_folder_or_tells_before_it_labels(make, folder, monkeypatch):
     result = run(make())
     write(folder / "new.csv", [("rash", "", "")])
@@ -115,21 +127,21 @@ def test_predict_makes_the_folder_or_tells_before_it_labels(make, folder, monkey
 def test_the_same_with_sites_that_keep_a_factor(make, folder):
     result = run(make(aggregation={"rule": "fedsa"}, method={"pattern_weights": "uniform"}))
     with pytest.raises(ConfigError, match="each site keeps an adapter of its own") as error:
-        predict(result.folder, ["rash"])
+        Classifier(result.folder)
     assert "--site d0 | d1" in error.value.fix
-    one, other = (predict(result.folder, ["rash"], site=name).probabilities for name in ("d0", "d1"))
-    assert one.shape == (1, 2) and (one != other).any()
+    (_, one), (_, other) = (next(Classifier(result.folder, name).label(["rash"])) for name in ("d0", "d1"))
+    assert one.shape == (2,) and (one != other).any()
     write(folder / "new.csv", [("rash", "", "")])
     for name, expected in (("d0", one), ("d1", other)):
         arguments = ["predict", str(result.folder), str(folder / "new.csv"), "--out", f"{name}.csv", "--site", name]
         assert CliRunner().invoke(app, arguments).exit_code == 0
         row = next(csv.DictReader((folder / f"{name}.csv").open()))
-        assert float(row["p(bad)"]) == pytest.approx(expected[0, 0], abs=1e-6)
+        assert float(row["p(bad)"]) == pytest.approx(expected[0], abs=1e-6)
 
 
 def test_all_parameters(make):
     result = run(make(model={"trainable": "all", "dtype": "float32"}, training={"lr": 0.002}))
-    assert predict(result.folder, ["rash", "help"]).probabilities.shape == (2, 2)
+    assert [row.shape for _, row in Classifier(result.folder).label(["rash", "help"])] == [(2,), (2,)]
 
 
 def test_a_plan_of_it(make):
@@ -224,4 +236,4 @@ def test_predict_leaves_out_empty_texts_if_told_to(make, folder):
 def test_a_run_of_another_kind_is_no_classifier(folder):
     (folder / "runs").mkdir()
     with pytest.raises(ConfigError, match="there is no classifier here"):
-        predict(folder / "runs", ["rash"])
+        Classifier(folder / "runs")

@@ -31,7 +31,7 @@ def predict(
     from murmura.data.records import Document
     from murmura.errors import ConfigError
     from murmura.experiment.config import Experiment
-    from murmura.experiment.predict import predict as label
+    from murmura.experiment.predict import Classifier
     from murmura.report.writing import replacing
 
     target = out or Path(f"{file.stem}.labels.csv")
@@ -43,10 +43,11 @@ def predict(
     loaded = load_records(file, Document, fields={"text": column} if column else {}, skip_bad=skip_bad)
     records = loaded.records
     with replacing(target, "the file of labels", "--out") as stream:  # a place where it cannot be is told before work
-        found = label(run, [record.text for record in records], site)
+        classifier = Classifier(run, site)
         writer = csv.writer(stream)
-        writer.writerow(["text", "label", *(f"p({name})" for name in found.labels)])
-        for record, name, row in zip(records, found.chosen, found.probabilities, strict=True):
+        writer.writerow(["text", "label", *(f"p({name})" for name in classifier.labels)])
+        found = classifier.label([record.text for record in records])
+        for record, (name, row) in zip(records, found, strict=True):
             writer.writerow([record.text, name, *(f"{p:.6f}" for p in row)])
     left_out = f", {len(loaded.bad)} rows left out" if loaded.bad else ""
     typer.echo(f"{len(records)} texts labelled{left_out}: {target}")

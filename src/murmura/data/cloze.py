@@ -8,6 +8,7 @@ byte-pair tokenizers have it: a blank after a space stands for " good".
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -33,15 +34,22 @@ class ClozeItem:
     Attributes:
         ids: At most ``max_length``. A masked model's blank is the mask token. A causal model's is the last id, a
             stand-in, which only makes the token before it one that predicts.
-        labels: -100 but at the blank, where any other number says "read here".
+        blank: Index of the blank.
         pattern: Index of the pattern.
         truncated: The text was shortened.
     """
 
     ids: list[int]
-    labels: list[int]
+    blank: int
     pattern: int
     truncated: bool
+
+    @property
+    def labels(self) -> list[int]:
+        """-100 but at the blank, where any other number says "read here"."""
+        labels = [-100] * len(self.ids)
+        labels[self.blank] = self.ids[self.blank]
+        return labels
 
 
 class Cloze:
@@ -85,7 +93,7 @@ class Cloze:
         if masked and tokenizer.mask_token_id is None:
             raise ConfigError("the tokenizer has no mask token", fix="Use a masked model with its own tokenizer.")
         self.max_length = max_length
-        self._known: dict[str, list[ClozeItem]] = {}
+        self._known: dict[str, dict[Border, array[int]]] = {}
         self._pieces = _Pieces(tokenizer)
         parsed = [_Pattern.parse(number, pattern) for number, pattern in enumerate(patterns, 1)]
         self.patterns, self.labels = tuple(patterns), tuple(verbaliser)
@@ -113,6 +121,23 @@ class Cloze:
 
     def encode_all(self, texts: Sequence[str]) -> list[list[ClozeItem]]:
         """``encode`` for many texts: the same items, in a fraction of the time. A text is tokenised once."""
+        self._tokenise(texts)
+        return [self._items(self._known[text]) for text in texts]
+
+    def shortened(self, texts: Sequence[str]) -> int:
+        """How many of the texts lose something in at least one pattern."""
+        self._tokenise(texts)
+        return sum(
+            any(len(self._known[text][frame.border]) > self.max_length - frame.length for frame in self._frames)
+            for text in texts
+        )
+
+    def forget(self) -> None:
+        """Keep nothing of the texts so far; for one who reads many, and each of them once."""
+        self._known.clear()
+
+    def _tokenise(self, texts: Sequence[str]) -> None:
+        """Have the ids of all texts in ``_known``: what every pattern has in common, in little memory."""
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         kinds = {frame.border for frame in self._frames}
         with bar("tokenising", len(new)) as progress:
@@ -121,18 +146,18 @@ class Cloze:
                 bare = [text.strip() for text in some]
                 ids = {border: self._pieces.ids(bare, border) for border in kinds}
                 for k, text in enumerate(some):
-                    self._known[text] = [
-                        self._item(number, frame, ids[frame.border][k]) for number, frame in enumerate(self._frames)
-                    ]
+                    # No pattern has room for so many, so that it can be told that some are left out.
+                    self._known[text] = {border: array("i", ids[border][k][: self.max_length]) for border in kinds}
                 progress.advance(len(some))
-        return [self._known[text] for text in texts]
+
+    def _items(self, text: Mapping[Border, array[int]]) -> list[ClozeItem]:
+        ids = {border: kept.tolist() for border, kept in text.items()}
+        return [self._item(number, frame, ids[frame.border]) for number, frame in enumerate(self._frames)]
 
     def _item(self, pattern: int, frame: _Frame, text: list[int]) -> ClozeItem:
         room = self.max_length - frame.length
         ids = [*frame.left, *text[:room], *frame.right]
-        labels = [-100] * len(ids)
-        labels[frame.blank] = self.tokens[0]
-        return ClozeItem(ids, labels, pattern, truncated=len(text) > room)
+        return ClozeItem(ids, frame.blank % len(ids), pattern, truncated=len(text) > room)
 
 
 @dataclass(frozen=True)

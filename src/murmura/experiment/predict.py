@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,51 +15,56 @@ from murmura.evaluation.labelled import CLASSIFIER, probabilities
 from murmura.experiment.config import Experiment
 from murmura.experiment.run import site_folder
 from murmura.experiment.task import task
+from murmura.progress import bar
 from murmura.report.files import mapping
 from murmura.training.adapter import load_peft
 from murmura.training.bank import Bank
 from murmura.workbench import Workbench
 
-
-@dataclass(frozen=True)
-class Prediction:
-    """Names of labels, and the distribution over them of each text, float64 [texts, labels]."""
-
-    labels: tuple[str, ...]
-    probabilities: np.ndarray
-
-    @property
-    def chosen(self) -> list[str]:
-        """The likeliest label of each text."""
-        return [self.labels[place] for place in self.probabilities.argmax(axis=1)]
+_AT_ONCE = 4096
+"""Texts that are made into questions at once, so that memory does not grow with their number."""
 
 
-def predict(folder: Path, texts: Sequence[str], site: str | None = None) -> Prediction:
-    """Label texts with a finished run's model.
+class Classifier:
+    """The classifier that a finished run has made.
 
     Args:
         folder: of the run.
-        texts: to label.
         site: whose adapter, where sites keep their own.
+
+    Attributes:
+        labels: Names, in the order of probabilities.
 
     Raises:
         ConfigError: no finished run of a classifier there, or one that has no such site.
     """
-    told = mapping(folder / CLASSIFIER)
-    if told is None:
-        raise ConfigError(
-            "there is no classifier here", where=str(folder),
-            fix="Name the folder of a finished run of a method that works with labels, such as lpfl.",
-        )  # fmt: skip
-    experiment = Experiment.load(folder / "config.toml")
-    bank, tokenizer = _model(experiment, folder, site)
-    what = task(experiment, tokenizer, bank.model.config, masked=not bank.head.is_decoder)
-    assert isinstance(what.cloze, Cloze), f"{methods.kind(experiment.method)} records have no labels"
-    bench = Workbench(
-        bank, tokenizer, None, experiment.training, max_length=experiment.data.max_length, cloze=what.cloze
-    )
-    state = bank.read(0)
-    return Prediction(what.cloze.labels, probabilities(bench, state, texts, told["weights"], "label"))
+
+    def __init__(self, folder: Path, site: str | None = None) -> None:
+        told = mapping(folder / CLASSIFIER)
+        if told is None:
+            raise ConfigError(
+                "there is no classifier here", where=str(folder),
+                fix="Name the folder of a finished run of a method that works with labels, such as lpfl.",
+            )  # fmt: skip
+        experiment = Experiment.load(folder / "config.toml")
+        bank, tokenizer = _model(experiment, folder, site)
+        what = task(experiment, tokenizer, bank.model.config, masked=not bank.head.is_decoder)
+        assert isinstance(what.cloze, Cloze), f"{methods.kind(experiment.method)} records have no labels"
+        self.labels, self._weights, self._cloze = what.cloze.labels, told["weights"], what.cloze
+        self._bench = Workbench(
+            bank, tokenizer, None, experiment.training, max_length=experiment.data.max_length, cloze=what.cloze
+        )
+        self._state = bank.read(0)
+
+    def label(self, texts: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
+        """The likeliest label of each text, and the probability of every label, float64 [labels]."""
+        with bar("texts", len(texts)) as progress:
+            for first in range(0, len(texts), _AT_ONCE):
+                some = texts[first : first + _AT_ONCE]
+                found = probabilities(self._bench, self._state, some, self._weights, "label")
+                self._cloze.forget()
+                yield from ((self.labels[row.argmax()], row) for row in found)
+                progress.advance(len(some))
 
 
 def _model(experiment: Experiment, folder: Path, site: str | None) -> tuple[Bank, Any]:

@@ -98,8 +98,7 @@ def _readable(records: Sequence[Labelled], where: str, cloze: Cloze) -> Readable
                 f"no words are given for the label '{record.label}'", where=where,
                 fix=f"Add it to method.verbaliser, or correct the records. {nearest(record.label, cloze.labels)}",
             )  # fmt: skip
-    shortened = sum(any(i.truncated for i in items) for items in cloze.encode_all([r.text for r in records]))
-    return Readable(range(len(records)), shortened)
+    return Readable(range(len(records)), cloze.shortened([record.text for record in records]))
 
 
 def set_apart(people: Population, wanted: int | None, stream: Stream) -> tuple[list[Labelled], list[Labelled]]:
