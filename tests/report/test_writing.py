@@ -1,0 +1,43 @@
+"""A file that a user asked for is there whole, or the one before it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from murmura.errors import CheckpointError
+from murmura.report.writing import replacing
+
+
+def write(path, text):
+    with replacing(path, "the list", "--list") as stream:
+        stream.write(text)
+
+
+def test_a_file_is_replaced_and_its_folder_made(tmp_path):
+    path = tmp_path / "some" / "folder" / "list.csv"
+    for text in ("one\r\n", "né\n"):
+        write(path, text)
+        assert path.read_bytes() == text.encode()
+    assert [one.name for one in path.parent.iterdir()] == ["list.csv"]
+
+
+def test_what_stops_half_way_leaves_what_was_there(tmp_path):
+    path = tmp_path / "list.csv"
+    write(path, "before")
+    with pytest.raises(KeyError), replacing(path, "the list", "--list") as stream:
+        stream.write("half")
+        raise KeyError
+    assert path.read_text() == "before"
+    assert [one.name for one in tmp_path.iterdir()] == ["list.csv"]
+
+
+@pytest.mark.parametrize("place", ["file/list.csv", "folder"])
+def test_a_place_where_no_file_can_be_is_told_before_any_work(tmp_path, place):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with (
+        pytest.raises(CheckpointError, match=r"the list cannot be written \(.*\)\. Give another --list\."),
+        replacing(tmp_path / place, "the list", "--list"),
+    ):
+        pytest.fail("this is the work")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "folder"]
