@@ -1,6 +1,6 @@
 """Randomness that must stay secret: who knows the noise, or who was sampled, can take it away again.
 
-So it never comes from the run's seed. ``Stream`` is for everything else.
+So where anything is protected it never comes from the run's seed. ``Stream`` is for everything else.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ class Entropy(ABC):
 
 
 class OSEntropy(Entropy):
-    """The operating system's cryptographic generator. What every real run uses."""
+    """The operating system's cryptographic generator. What every private run uses."""
 
     def bytes(self, count: int) -> bytes:
         return os.urandom(count)
 
 
 class SeededEntropy(Entropy):
-    """Repeatable, and so no protection at all: for tests."""
+    """Repeatable, and so no protection at all: for tests, and for runs without noise."""
 
     def __init__(self, stream: Stream) -> None:
         self._generator = stream.numpy()

@@ -1,7 +1,8 @@
 """Record-level differential privacy: the gradient of a step, clipped and noised as a plan says (DP-SGD, Abadi 2016).
 
 A record's loss is the mean over its own tokens, so that what bounds its influence does not depend on its neighbours.
-Sampling and noise come from a secret source, never from the run's seed: who knows them can undo them.
+Where there is noise, it and the samples come from a secret source, never from the run's seed: who knows them can undo
+them.
 """
 
 from __future__ import annotations

@@ -39,7 +39,9 @@ class Silent(Entropy):
 
 
 def given(method, entropy):
-    method.entropy = entropy
+    """A method with another source of randomness than its own; None leaves it that."""
+    if entropy is not None:
+        method.entropy = entropy
     return method
 
 

@@ -43,10 +43,6 @@ SAMPLERS = {
 ADAPTIVE = {"adaptive": True, "count_noise": 3.0}
 
 
-def from_the_system(server, round):
-    return OSEntropy()
-
-
 def dpfedavg(entropy=seeded, **options):
     defaults = {"rounds": 2, "noise_multiplier": 1.0, "accountant": "rdp", "clip_norm": 0.05}
     if options.get("noise_multiplier") == 0:
@@ -96,7 +92,7 @@ def test_momentum_and_server_rate(tokenizer, tmp_path):
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_the_released_mean_has_the_planned_noise(tokenizer, tmp_path, sampler):
     """N(0, (σC/m)²) with m fixed, whoever was drawn; twice that deviation for a fixed sample."""
-    method = dpfedavg(from_the_system, clip_norm=0.5, noise_multiplier=3.0, momentum=0.0, rounds=1, **SAMPLERS[sampler])
+    method = dpfedavg(None, clip_norm=0.5, noise_multiplier=3.0, momentum=0.0, rounds=1, **SAMPLERS[sampler])
     world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0, lora=None)
     start = world.server.adapter
     method.lead(world.server, world.fleet)
@@ -106,7 +102,7 @@ def test_the_released_mean_has_the_planned_noise(tokenizer, tmp_path, sampler):
 
 
 def test_the_noise_of_adaptive_clipping_is_larger(tokenizer, tmp_path):
-    method = dpfedavg(from_the_system, clip_norm=0.5, noise_multiplier=3.0, momentum=0.0, rounds=1, **ADAPTIVE)
+    method = dpfedavg(None, clip_norm=0.5, noise_multiplier=3.0, momentum=0.0, rounds=1, **ADAPTIVE)
     world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0, lora=None)
     start = world.server.adapter
     method.lead(world.server, world.fleet)
@@ -116,7 +112,7 @@ def test_the_noise_of_adaptive_clipping_is_larger(tokenizer, tmp_path):
 
 def test_noise_comes_from_the_operating_system_and_is_new_in_every_run(tokenizer, tmp_path):
     assert isinstance(DPFedAvg(DPFedAvgConfig()).entropy(None, 1), OSEntropy)
-    runs = [run(tokenizer, tmp_path / str(k), dpfedavg(from_the_system, rounds=1)).server.adapter for k in range(2)]
+    runs = [run(tokenizer, tmp_path / str(k), dpfedavg(None, rounds=1)).server.adapter for k in range(2)]
     assert not any(torch.equal(runs[0][name], runs[1][name]) for name in runs[0])
 
 
@@ -221,6 +217,19 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not(tokenizer, tmp_path, var
     assert_same(again.server.adapter, whole.server.adapter)
     assert [row["privacy"] for row in again.server.rows] == [row["privacy"] for row in whole.server.rows]
     assert again.server.store.get("norm") == whole.server.store.get("norm")
+
+
+@pytest.mark.parametrize("sampler", ["poisson", "fixed"])
+def test_without_noise_one_seed_gives_one_result(tokenizer, tmp_path, sampler):
+    """Also to a run that was resumed; and every round has a draw of its own."""
+
+    def silent():
+        return dpfedavg(None, noise_multiplier=0.0, rounds=3, **SAMPLERS[sampler])
+
+    first = run(tokenizer, tmp_path / "first", silent()).server
+    assert_same(run(tokenizer, tmp_path / "again", silent()).server.adapter, first.adapter)
+    assert_same(interrupted(tokenizer, tmp_path / "cut", silent, after=2).server.adapter, first.adapter)
+    assert len({silent().entropy(first, round).bytes(8) for round in range(1, 9)}) == 8
 
 
 @pytest.mark.parametrize(

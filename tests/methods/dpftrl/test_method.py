@@ -197,6 +197,17 @@ def test_a_run_that_was_killed_goes_on_with_the_same_tree(tokenizer, tmp_path, v
     assert again.server.store.keys() == whole.server.store.keys()
 
 
+def test_without_noise_one_seed_gives_one_result(tokenizer, tmp_path):
+    """Also to a run that was resumed in the midst of a tree."""
+
+    def silent():
+        return dpftrl(None, noise_multiplier=0.0, **VARIANTS["once a tree"])
+
+    first = run(tokenizer, tmp_path / "first", silent()).server
+    assert_same(run(tokenizer, tmp_path / "again", silent()).server.adapter, first.adapter)
+    assert_same(interrupted(tokenizer, tmp_path / "cut", silent, after=1).server.adapter, first.adapter)
+
+
 @pytest.mark.parametrize(
     "changed", [{"rounds": 4}, {"restart_every": 2}, {"honaker": False}], ids=lambda changed: next(iter(changed))
 )

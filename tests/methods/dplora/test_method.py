@@ -34,9 +34,11 @@ def seeded(cohort, site):
 
 def dplora(algorithm="dplora", rounds=2, entropy=seeded, **options):
     if algorithm == "dplora":
-        options = {"accountant": "rdp", "noise_multiplier": 1.0} | options
+        options = {"noise_multiplier": 1.0} | options
+        options |= {"accountant": "rdp"} if options["noise_multiplier"] != 0 else {}
     method = DPLoRA(DPLoRAConfig(algorithm=algorithm, rounds=rounds, **options))
-    method.entropy = entropy
+    if entropy is not None:
+        method.entropy = entropy
     return method
 
 
@@ -111,11 +113,8 @@ def test_clipping_bounds_a_round(tokenizer, tmp_path):
 
 
 def test_noise_is_there_and_new_in_every_run(tokenizer, tmp_path):
-    def system(cohort, site):
-        return OSEntropy()
-
     assert isinstance(DPLoRA(DPLoRAConfig()).entropy(None, None), OSEntropy)
-    runs = [run(tokenizer, tmp_path / str(k), dplora(rounds=1, entropy=system)).server.adapter for k in range(2)]
+    runs = [run(tokenizer, tmp_path / str(k), dplora(rounds=1, entropy=None)).server.adapter for k in range(2)]
     name = next(iter(runs[0]))
     assert not torch.equal(runs[0][name], runs[1][name])
 
@@ -155,23 +154,48 @@ def test_results_do_not_depend_on_the_number_of_slots(tokenizer, tmp_path, slots
     assert_close(few.server.adapter, run(tokenizer, tmp_path / "many", dplora()).server.adapter)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_run_that_was_killed_goes_on_as_if_it_had_not(tokenizer, tmp_path, algorithm):
-    whole = run(tokenizer, tmp_path / "whole", dplora(algorithm, 3))
-    world = make_world(tokenizer, method := dplora(algorithm, 3), tmp_path / "cut", sizes=SIZES, training=CLIPPED)
+@pytest.mark.parametrize("preset", ["sound", "paper"])
+def test_without_noise_one_seed_gives_one_result(tokenizer, tmp_path, preset):
+    """Whoever is with them in a bank, and whether the run was resumed."""
+
+    def silent():
+        return dplora(preset=preset, noise_multiplier=0.0, entropy=None)
+
+    first = run(tokenizer, tmp_path / "first", silent()).server
+    assert_same(run(tokenizer, tmp_path / "again", silent()).server.adapter, first.adapter)
+    assert_close(run(tokenizer, tmp_path / "few", silent(), slots=1).server.adapter, first.adapter)
+    assert_same(killed_and_resumed(tokenizer, tmp_path / "cut", silent, after=1).server.adapter, first.adapter)
+
+
+def test_without_noise_samples_are_new_in_every_round_and_site(tokenizer, tmp_path):
+    method = dplora(noise_multiplier=0.0, entropy=None)
+    world = make_world(tokenizer, method, tmp_path, sizes=SIZES, training=CLIPPED)
+    cohorts = [Cohort(world.sites, world.workbench, Ask("train_private", k), world.fleet.stream) for k in (1, 2)]
+    assert len({method.entropy(c, site).bytes(8) for c in cohorts for site in world.sites}) == 2 * len(SIZES)
+
+
+def killed_and_resumed(tokenizer, folder, make, after):
+    world = make_world(tokenizer, method := make(), folder, sizes=SIZES, training=CLIPPED)
     close = world.server._close
 
     def dying():
         close()
-        if world.fleet.round == 2:
+        if world.fleet.round == after:
             raise KeyboardInterrupt
 
     world.server._close = dying
     with pytest.raises(KeyboardInterrupt):
         method.lead(world.server, world.fleet)
-    again = make_world(tokenizer, method := dplora(algorithm, 3), tmp_path / "cut", sizes=SIZES, training=CLIPPED)
-    again.server.restore(latest(tmp_path / "cut" / "checkpoint"))
+    again = make_world(tokenizer, method := make(), folder, sizes=SIZES, training=CLIPPED)
+    again.server.restore(latest(folder / "checkpoint"))
     method.lead(again.server, again.fleet)
+    return again
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not(tokenizer, tmp_path, algorithm):
+    whole = run(tokenizer, tmp_path / "whole", dplora(algorithm, 3))
+    again = killed_and_resumed(tokenizer, tmp_path / "cut", lambda: dplora(algorithm, 3), after=2)
     assert_same(again.server.adapter, whole.server.adapter)
     assert [row["privacy"] for row in again.server.rows] == [row["privacy"] for row in whole.server.rows]
     assert [row["counts"] for row in again.server.rows] == [row["counts"] for row in whole.server.rows]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -14,7 +14,7 @@ from murmura.federation.messages import Ask, Reply
 from murmura.federation.method import Method, verb
 from murmura.federation.server import Server
 from murmura.methods.dpfedavg.config import SiteLevelConfig
-from murmura.privacy.entropy import Entropy, OSEntropy
+from murmura.privacy.entropy import Entropy, OSEntropy, SeededEntropy
 from murmura.privacy.mechanisms import clip
 from murmura.training.adapter import State
 
@@ -26,15 +26,14 @@ _TRUST = (
 
 
 class SiteLevel(Method):
-    """A method that protects whole sites: each clips what it has learnt, and only a noisy sum is used.
-
-    Attributes:
-        entropy: makes the source of a round's sample and noise; only tests put anything else than the operating
-            system's in its place.
-    """
+    """A method that protects whole sites: each clips what it has learnt, and only a noisy sum is used."""
 
     config: SiteLevelConfig
-    entropy: Callable[[Server, int], Entropy] = staticmethod(lambda server, round: OSEntropy())
+
+    def entropy(self, server: Server, round: int) -> Entropy:
+        """The source of a round's sample and noise: the operating system, or the run's seed where the sum has no noise,
+        and so nothing is kept secret."""
+        return OSEntropy() if self.config.private else SeededEntropy(server.stream / "sites" / round)
 
     def releases(self, name: str) -> Mapping[str, Release]:
         declared = dict(super().releases(name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from murmura.aggregation.config import AggregationConfig
@@ -17,7 +17,7 @@ from murmura.federation.method import Method, verb
 from murmura.federation.server import Server
 from murmura.methods.dplora import communication, guarantee, tfedavg
 from murmura.methods.dplora.config import DPLoRAConfig
-from murmura.privacy.entropy import Entropy, OSEntropy
+from murmura.privacy.entropy import Entropy, OSEntropy, SeededEntropy
 from murmura.privacy.plan import PrivacyPlan
 from murmura.training.adapter import State, subtract
 from murmura.training.config import LocalTraining
@@ -29,15 +29,9 @@ _LOSS = Metric("mean training loss")
 
 
 class DPLoRA(Method):
-    """DP-LoRA, Vanilla FL, T-FedAvg and CMFL on the same trainable weights.
-
-    Attributes:
-        entropy: makes the source of a site's samples and noise; only tests put anything else than the operating
-            system's in its place.
-    """
+    """DP-LoRA, Vanilla FL, T-FedAvg and CMFL on the same trainable weights."""
 
     config: DPLoRAConfig
-    entropy: Callable[[Cohort, Site], Entropy] = staticmethod(lambda cohort, site: OSEntropy())
 
     @property
     def label(self) -> str:
@@ -129,6 +123,13 @@ class DPLoRA(Method):
             tfedavg.settle(server, mean.result(), self.config.tolerance)
 
     # ---- at the sites --------------------------------------------------------------------------------------------
+
+    def entropy(self, cohort: Cohort, site: Site) -> Entropy:
+        """The source of a site's samples and noise in a round: the operating system, or the run's seed where there is
+        no noise, and so nothing to keep secret."""
+        if self.config.private:
+            return OSEntropy()
+        return SeededEntropy(cohort.stream / "round" / cohort.round / "sample" / site.name)
 
     @verb(
         releases={
