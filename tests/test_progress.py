@@ -7,7 +7,7 @@ import time
 import pytest
 
 from murmura import progress
-from murmura.progress import bar, collect_phases, phase, say, track
+from murmura.progress import bar, collect_phases, phase, say
 
 
 @pytest.fixture
@@ -38,14 +38,6 @@ def test_few_lines_in_a_log(capsys):
         for _ in range(1000):
             handle.advance()
     assert capsys.readouterr().err == ""
-
-
-def test_track_counts_what_it_gives(often, capsys):
-    assert list(track("abc", "letters")) == ["a", "b", "c"]
-    assert list(track(iter("ab"), "letters", total=2)) == ["a", "b"]
-    assert list(track(iter("a"), "letters")) == ["a"]
-    lines = ["letters: 1/3", "letters: 2/3", "letters: 3/3", "letters: 1/2", "letters: 2/2", "letters: 1"]
-    assert capsys.readouterr().err.splitlines() == lines
 
 
 def test_bars_inside_each_other_on_a_terminal(terminal, capsys):

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
-
-T = TypeVar("T")
 
 _SECONDS_BETWEEN_LINES = 15.0
 
@@ -48,15 +45,6 @@ def bar(description: str, total: float | None = None) -> Iterator[Bar]:
         yield handle
     finally:
         handle.close()
-
-
-def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-    """Iterate with a bar."""
-    length = total if total is not None or not isinstance(items, Sized) else len(items)
-    with bar(description, length) as handle:
-        for item in items:
-            yield item
-            handle.advance()
 
 
 def say(message: str) -> None:

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from murmura.errors import PrivacyError
 from murmura.privacy import (
     AdaptiveSiteClipping,
-    ExampleClipping,
     FixedSizeSampling,
     FullParticipation,
-    GaussianNoise,
     OncePerTree,
     PoissonSampling,
     TreeNoise,
@@ -120,39 +118,6 @@ def test_a_tree_that_was_followed():
     made = ledger(TREE, sampler=OncePerTree(3), restart_every=4)
     made.record(6, OncePerTree(3), 0.5, 11.3, restart_every=4)
     assert made.epsilon() == TREE.epsilon(7)
-
-
-def test_parts_of_one_run_are_merged():
-    one, other = ledger(steps=4), ledger(steps=5)
-    one.merge(other)
-    assert one.steps == 9 and one.epsilon() == SITES.epsilon(9)
-    one.merge(ledger(steps=5))
-    with pytest.raises(PrivacyError, match="it took 14 steps where 11 were planned"):
-        one.epsilon()
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "delta": st.floats(1e-9, 1e-2),
-            "steps": st.integers(1, 1000),
-            "noise": st.builds(GaussianNoise, st.floats(0.1, 10)),
-            "clipping": st.builds(ExampleClipping, st.floats(0.1, 10), st.integers(1, 3)),
-            "sampler": st.builds(PoissonSampling, st.floats(0.01, 1)),
-            "adjacency": st.just("replace-one"),
-        },
-    )
-)
-def test_a_ledger_of_another_plan_is_not_merged(changes):
-    plan = of_records(**changes)
-    one, other = PrivacyLedger(RECORDS), PrivacyLedger(plan)
-    if plan == RECORDS:
-        one.merge(other)
-    else:
-        with pytest.raises(PrivacyError, match="ledgers of two plans cannot be merged"):
-            one.merge(other)
 
 
 @pytest.mark.parametrize(

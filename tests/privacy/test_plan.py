@@ -159,18 +159,18 @@ PLANS = [
 @pytest.mark.parametrize("plan", PLANS)
 def test_a_plan_survives_json(plan):
     again = PrivacyPlan.from_json(plan.to_json())
-    assert again == plan and again.fingerprint() == plan.fingerprint()
+    assert again == plan
 
 
-def test_every_field_is_in_the_fingerprint():
+def test_every_field_is_in_the_json():
     changes = [
         {"adjacency": "replace-one"}, {"sampler": PoissonSampling(0.041)}, {"clipping": ExampleClipping(1.6)},
         {"clipping": ExampleClipping(1.5, 2)}, {"clipping": BatchClipping(1.5)}, {"noise": GaussianNoise(2.1)},
         {"steps": 51}, {"delta": 1e-6},
     ]  # fmt: skip
     assert {name for change in changes for name in change} | {"unit"} == {field.name for field in fields(PrivacyPlan)}
-    prints = [RECORDS.fingerprint(), SITES.fingerprint(), *(of_records(**change).fingerprint() for change in changes)]
-    assert len(set(prints)) == len(prints)
+    texts = [RECORDS.to_json(), SITES.to_json(), *(of_records(**change).to_json() for change in changes)]
+    assert len(set(texts)) == len(texts)
 
 
 def test_a_plan_is_frozen():

@@ -17,8 +17,6 @@ from __future__ import annotations
 import torch
 
 from murmura.errors import RunError
-from murmura.privacy.entropy import Entropy
-from murmura.privacy.mechanisms import noise_like
 from murmura.training.adapter import State
 
 
@@ -51,14 +49,6 @@ class ProductSpace:
     def leave(self, coordinates: State) -> State:
         """The shortest update that has these coordinates, float32."""
         return {name: self._apply(name, tensor, 1) for name, tensor in coordinates.items()}
-
-    def noise(self, like: State, std: float, entropy: Entropy) -> State:
-        """Noise for a factor whose effect on the product is the projection of N(0, ``std``²) in the weight's size.
-
-        Args:
-            like: gives the names and shapes.
-        """
-        return self.leave({name: std * noise_like(tensor, entropy) for name, tensor in like.items()})
 
     def _apply(self, name: str, tensor: torch.Tensor, way: int) -> torch.Tensor:
         if name not in self._roots:

@@ -122,21 +122,18 @@ class FedAvgM(ServerOptimizer):
         beta1: β₁.
         damping: True: OpenFedLLM's moving average `m ← β₁ m + (1−β₁) Δ`. False: `m ← β₁ m + Δ` (Hsu et al. 2019,
             arXiv 1909.06335), whose steps become up to 1/(1−β₁) times as long.
-        nesterov: Step by what m would be if the same Δ came once more.
     """
 
     learning_rate: float = 1.0
     beta1: float = 0.9
     damping: bool = True
-    nesterov: bool = False
     remembers = ("m",)
 
     def _next(self, old: torch.Tensor, mean: torch.Tensor, past: Moments) -> tuple[torch.Tensor, Moments]:
         delta = mean - old
         new = delta * (1 - self.beta1) if self.damping else delta
         m = self.beta1 * past["m"] + new if past else delta
-        ahead = self.beta1 * m + new if self.nesterov else m
-        return old + self.learning_rate * ahead, {"m": m}
+        return old + self.learning_rate * m, {"m": m}
 
 
 @dataclass(kw_only=True)

@@ -1,4 +1,4 @@
-"""Text metrics: ROUGE-L, token F1, exact match, common prefix.
+"""Text metrics: ROUGE-L and common prefix.
 
 Tokens and scores are those of Google's `rouge_score` without stemming, to the last bit, so that a filter at 0.7 decides
 as the published systems do. Scripts other than Latin have no tokens there: such texts score 0 against everything.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -95,18 +94,6 @@ class References:
             return 0.0
         lcs = cdist([text], [self._texts[i] for i in among], scorer=LCSseq.similarity, dtype=np.int64)[0]
         return float(_f1(lcs, len(text), np.asarray(self._lengths)[among]).max())
-
-
-def token_f1(candidate: str, reference: str) -> float:
-    """The F1 of the two texts' bags of tokens, in [0, 1]: ROUGE-1. 0 if either has no tokens."""
-    ours, theirs = Counter(tokens(candidate)), Counter(tokens(reference))
-    overlap = np.array([(ours & theirs).total()])
-    return float(_f1(overlap, ours.total(), np.array([theirs.total()]))[0])
-
-
-def exact_match(candidate: str, reference: str) -> bool:
-    """Whether the texts are the same but for white space: case and punctuation count."""
-    return candidate.split() == reference.split()
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:

@@ -103,20 +103,6 @@ class PrivacyLedger:
             )
         return self.plan.epsilon(self.steps, accountant)
 
-    def merge(self, other: PrivacyLedger) -> None:
-        """Add what another part of the same run did after this one.
-
-        Raises:
-            PrivacyError: it followed another plan.
-        """
-        if other.plan.fingerprint() != self.plan.fingerprint():
-            raise PrivacyError(
-                f"ledgers of two plans cannot be merged: {self.plan.describe()} and {other.plan.describe()}",
-                fix="Keep a ledger for each.",
-            )
-        for entry in other.entries:
-            self._enter(entry)
-
     def to_json(self) -> str:
         entries = [asdict(entry) | {"sampler": table(entry.sampler)} for entry in self.entries]
         return json.dumps({"plan": json.loads(self.plan.to_json()), "entries": entries})

@@ -6,7 +6,6 @@ so that the two cannot disagree. Every field is public; what may be private (rec
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -174,10 +173,6 @@ class PrivacyPlan:
     def with_noise(self, std: float) -> Self:
         """The same plan with another standard deviation of the noise (in units of the norm)."""
         return replace(self, noise=replace(self.noise, std=std))
-
-    def fingerprint(self) -> str:
-        """A hash of every field, the same on every machine."""
-        return hashlib.blake2b(self.to_json().encode(), digest_size=16).hexdigest()
 
     def to_json(self) -> str:
         fields = {"unit": self.unit, "adjacency": self.adjacency, "steps": self.steps, "delta": float(self.delta)}
