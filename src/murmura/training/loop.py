@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from murmura.errors import PrivacyError
-from murmura.progress import bar
+from murmura.progress import Bar, bar
 from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.training.bank import Bank, Factor
@@ -124,47 +124,96 @@ def train(
             privacy=privacy, around=around, step=step, description=description,
         )  # fmt: skip
     bank.load(starts)
-    inputs = bank, shards, training, streams, weights
-    if privacy:
-        if step is not Step:
-            raise PrivacyError(
-                "record-level privacy is for losses on tokens only", fix="Train without it, or protect whole sites."
-            )
-        source: Step = PrivateStep(*inputs, privacy=privacy, frozen=frozen)
-        plans = [privacy.batches(slot, len(shard), training) for slot, shard in enumerate(shards)]
-    else:
-        source = step(*inputs)
-        plans = [list(batches(len(shard), training, stream)) for shard, stream in zip(shards, streams, strict=True)]
-    results = {slot: Trained(bank.read(slot), 0, 0, 0, None) for slot, plan in enumerate(plans) if not plan}
-    tallies = [_Tally() for _ in shards]
+    source, plans = _planned(bank, shards, training, streams, weights, frozen, privacy, step)
     with bank.trainable(frozen) as parameter, bar(description, sum(len(p) for p in plans)) as progress:
-        optimizer = _optimizer(parameter, training, lr)
+        clip = 0.0 if privacy else training.clip
+        update = _Update(bank, frozen, _optimizer(parameter, training, lr), lr, prox, clip, corrections)
+        return _take_steps(bank, source, plans, update, around, progress)
+
+
+def _planned(
+    bank: Bank,
+    shards: Sequence[Sequence[Any]],
+    training: LocalTraining,
+    streams: Sequence[Stream],
+    weights: Sequence[Sequence[float]] | None,
+    frozen: Factor | None,
+    privacy: Private | None,
+    step: StepFactory,
+) -> tuple[Step, list[list[list[int]]]]:
+    """What computes gradients, and the indices of the records of each slot's steps."""
+    inputs = bank, shards, training, streams, weights
+    if privacy is None:
+        plans = [list(batches(len(shard), training, stream)) for shard, stream in zip(shards, streams, strict=True)]
+        return step(*inputs), plans
+    if step is not Step:
+        raise PrivacyError(
+            "record-level privacy is for losses on tokens only", fix="Train without it, or protect whole sites."
+        )
+    source = PrivateStep(*inputs, privacy=privacy, frozen=frozen)
+    return source, [privacy.batches(slot, len(shard), training) for slot, shard in enumerate(shards)]
+
+
+def _take_steps(
+    bank: Bank,
+    source: Step,
+    plans: Sequence[Sequence[list[int]]],
+    update: _Update,
+    around: Callable[[Bank], AbstractContextManager[Any]] | None,
+    progress: Bar,
+) -> list[Trained]:
+    """Take the steps of all slots together; what each slot has come to after its own last one."""
+    results = {slot: Trained(bank.read(slot), 0, 0, 0, None) for slot, plan in enumerate(plans) if not plan}
+    tallies = [_Tally() for _ in plans]
+    for done in range(max((len(plan) for plan in plans), default=0)):
+        chosen = {slot: plan[done] for slot, plan in enumerate(plans) if done < len(plan)}
+        bank.grad.zero_()
+        with around(bank) if around else nullcontext():
+            losses, tokens = source.gradients(chosen, done)
+        for slot, indices in chosen.items():
+            if not math.isfinite(losses[slot]):
+                raise NonFiniteLoss(slot, done + 1)
+            tallies[slot].add(losses[slot], len(indices), tokens[slot])
+        update()
+        for slot in (slot for slot in chosen if len(plans[slot]) == done + 1):
+            if not torch.isfinite(update.weight[slot]).all():
+                raise NonFiniteLoss(slot, done + 1)
+            results[slot] = tallies[slot].result(bank.read(slot), source.spent(slot))
+        progress.advance(len(chosen))
+    return [results[slot] for slot in range(len(plans))]
+
+
+class _Update:
+    """What a step does to the weights with the gradients that the passes have left.
+
+    Attributes:
+        weight: the trained columns of the bank, [K, P'].
+    """
+
+    def __init__(
+        self,
+        bank: Bank,
+        frozen: Factor | None,
+        optimizer: torch.optim.Optimizer,
+        lr: float,
+        prox: float,
+        clip: float,
+        corrections: Sequence[State] | None,
+    ) -> None:
         columns = bank.columns(frozen)
-        weight, gradient = bank.flat[:, columns], bank.grad[:, columns]
-        anchor = weight.clone() if prox else None
-        shift = _rows(bank, corrections)[:, columns] if corrections is not None else None
-        for done in range(max((len(plan) for plan in plans), default=0)):
-            chosen = {slot: plan[done] for slot, plan in enumerate(plans) if done < len(plan)}
-            bank.grad.zero_()
-            with around(bank) if around else nullcontext():
-                losses, tokens = source.gradients(chosen, done)
-            for slot, indices in chosen.items():
-                if not math.isfinite(losses[slot]):
-                    raise NonFiniteLoss(slot, done + 1)
-                tallies[slot].add(losses[slot], len(indices), tokens[slot])
-            if anchor is not None:
-                gradient.add_(weight - anchor, alpha=prox)
-            if training.clip and not privacy:
-                _clip_rows(gradient, training.clip)
-            optimizer.step()
-            if shift is not None:
-                weight.sub_(shift, alpha=lr)
-            for slot in (slot for slot in chosen if len(plans[slot]) == done + 1):
-                if not torch.isfinite(weight[slot]).all():
-                    raise NonFiniteLoss(slot, done + 1)
-                results[slot] = tallies[slot].result(bank.read(slot), source.spent(slot))
-            progress.advance(len(chosen))
-    return [results[slot] for slot in range(len(shards))]
+        self.weight, self._gradient = bank.flat[:, columns], bank.grad[:, columns]
+        self._optimizer, self._lr, self._prox, self._clip = optimizer, lr, prox, clip
+        self._anchor = self.weight.clone() if prox else None
+        self._shift = _rows(bank, corrections)[:, columns] if corrections is not None else None
+
+    def __call__(self) -> None:
+        if self._anchor is not None:
+            self._gradient.add_(self.weight - self._anchor, alpha=self._prox)
+        if self._clip:
+            _clip_rows(self._gradient, self._clip)
+        self._optimizer.step()
+        if self._shift is not None:
+            self.weight.sub_(self._shift, alpha=self._lr)
 
 
 @dataclass
