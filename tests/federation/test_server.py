@@ -131,6 +131,19 @@ def test_rounds_that_are_not_measured_are_recorded_and_saved_too(tokenizer, tmp_
     assert [row["round"] for row in lines(tmp_path)] == [0, 1, 2, 3]
 
 
+def test_a_note_does_not_hide_what_is_measured(tokenizer, tmp_path):
+    class Noting(Counting):
+        def lead(self, server, fleet):
+            for round in server.rounds(self.rounds):
+                server.note("heldout_loss", -1.0)
+                server.note("own", float(round))
+
+    evaluation = EvaluationConfig(**{**QUIET.model_dump(), "every": 2})
+    rows = lead(tokenizer, Noting(), tmp_path, evaluation=evaluation).server.rows
+    assert [row["heldout_loss"] < 0 for row in rows] == [False, True, False, False]
+    assert [row.get("own") for row in rows] == [None, 1.0, 2.0, 3.0]
+
+
 def test_every_round_begins_for_the_monitor_too(tokenizer, tmp_path, monkeypatch):
     """Else it would keep uploads of rounds that were not measured, and a resumed run would differ."""
     begun = []

@@ -76,7 +76,7 @@ class Server:
             self._losses.append(loss)
 
     def note(self, name: str, value: float) -> None:
-        """Note a figure of the round, shown in the report."""
+        """Note a figure of the round, shown in the report; one that is measured under the same name goes before it."""
         self._noted[name] = value
 
     def note_privacy(self, figures: Mapping[str, Any]) -> None:
@@ -159,8 +159,8 @@ class Server:
         before, now = self._traffic, ledger.traffic()
         row = {
             "round": round,
-            **figures,
             **self._noted,
+            **figures,
             "train_loss": sum(self._losses) / len(self._losses) if self._losses else None,
             "bytes_up": now.up - before.up,
             "bytes_down": now.down - before.down,

@@ -230,6 +230,19 @@ def test_what_sites_annotated_is_in_the_checkpoint(llama, tokenizer, tmp_path):
     assert same(kept.server["adapter"], world.server.adapter)
 
 
+def test_where_sites_keep_a_factor_validation_is_of_their_own_models(llama, tokenizer, tmp_path, monkeypatch):
+    """The server's adapter has B = 0: its accuracy is that of the base model, and would be the same in every round."""
+    measured, measure = [], Monitor.measure
+
+    def noting(self, *parts):
+        measured.append(measure(self, *parts)["validation_accuracy"])
+        return {"validation_accuracy": measured[-1]}
+
+    monkeypatch.setattr(Monitor, "measure", noting)
+    world = World(llama, tokenizer, tmp_path, config(pattern_weights="uniform"), rule="fedsa", every=3).lead()
+    assert [row.get("validation_accuracy") for row in world.rows] == [measured[0], None, None, measured[1]]
+
+
 @pytest.mark.parametrize("rule", ["ffa", "fedsa", "fedex"])
 def test_aggregation_rules(llama, tokenizer, tmp_path, rule):
     options = config(pattern_weights="uniform") if rule == "fedsa" else None

@@ -95,7 +95,8 @@ class LPFL(Method):
             server.combine(_contributions(server, replies))
             weighed = weigh(server.workbench, server.adapter)
             server.store["patterns"] = weighed.weights
-            if weighed.accuracy is not None:  # known in every round, whether or not the round is evaluated
+            # Known in every round, evaluated or not; but of no site's model where each has a factor of its own.
+            if weighed.accuracy is not None and not self.rule.personal:
                 server.note("validation_accuracy", weighed.accuracy)
             if round <= self.config.events:
                 self._event(server, fleet, round, weighed.accuracy or 0.0, weighed.weights)
