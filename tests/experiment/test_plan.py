@@ -33,6 +33,13 @@ WRITERS = {
     "locit-sg": {"name": "fewfedpit", "variant": "locit-sg", "keep": 2, "instruction_tokens": 8, "example_tokens": 8},
     "fewfedweight": {"name": "fewfedweight", "answer_tokens": 8},
 }
+PROTECTED = {
+    "dpfedavg": {"name": "dpfedavg", "noise_multiplier": 1.0},
+    "dpftrl": {"name": "dpftrl", "noise_multiplier": 1.0},
+    "dplora": {"name": "dplora", "noise_multiplier": 1.0},
+    "tfedavg": {"name": "dplora", "algorithm": "tfedavg"},
+    "cmfl": {"name": "dplora", "algorithm": "cmfl"},
+}
 
 
 @pytest.fixture
@@ -116,6 +123,16 @@ def test_what_is_not_known_before_is_planned_at_its_most(make, watched, method):
     uploaded = sum(row["bytes"] for row in released if row["kind"] == "weights")
     assert sum(planned.bytes_up for planned in expected.rounds) == uploaded
     assert {(row.verb, row.field) for row in expected.disclosure} == {(row["verb"], row["field"]) for row in released}
+
+
+@pytest.mark.parametrize("method", PROTECTED.values(), ids=PROTECTED)
+def test_attacks_on_uploads_are_announced_in_whatever_form_those_travel(make, watched, method):
+    experiment = make(method=method | {"rounds": 1})
+    expected = plan(experiment)
+    released = json.loads((run(experiment).folder / "disclosure.json").read_text())
+    assert {(row.verb, row.field) for row in expected.disclosure} == {(row["verb"], row["field"]) for row in released}
+    assert ("memorise", "upload_rouge") in {(row.verb, row.field) for row in expected.disclosure}
+    assert 0 < watched[1][1] <= expected.tokens_measuring
 
 
 def test_fewfedpit_counts_both_branches_and_every_attempt(make):

@@ -276,8 +276,7 @@ def _tokens_measuring(
 
 
 def _attacks_uploads(experiment: Experiment, method: Method) -> bool:
-    uploads = experiment.evaluation.uploads and not method.keeps_adapters
-    return bool(uploads) and any("adapter" in method.releases(verb) for verb in method.verbs())
+    return bool(experiment.evaluation.uploads) and not method.keeps_adapters and method.uploads_are_heard
 
 
 def _lengths(records: Sequence[Instruction], tokenizer: Any) -> list[int]:

@@ -67,6 +67,12 @@ class Method(ABC):
         return False
 
     @property
+    def uploads_are_heard(self) -> bool:
+        """True when single uploads can be attacked: sites send a field ``adapter``, or the server's program tells of
+        what travels in another form (``Server.hear``)."""
+        return any("adapter" in self.releases(name) for name in self.verbs())
+
+    @property
     @abstractmethod
     def label(self) -> str: ...
 

@@ -29,6 +29,7 @@ class SiteLevel(Method):
     """A method that protects whole sites: each clips what it has learnt, and only a noisy sum is used."""
 
     config: SiteLevelConfig
+    uploads_are_heard = True
 
     def entropy(self, server: Server, round: int) -> Entropy:
         """The source of a round's sample and noise: the operating system, or the run's seed where the sum has no noise,

@@ -55,6 +55,10 @@ class DPLoRA(Method):
     def verbs(self) -> list[str]:
         return [_VERBS[self.config.algorithm]]
 
+    @property
+    def uploads_are_heard(self) -> bool:
+        return self.config.algorithm == "tfedavg" or super().uploads_are_heard
+
     def traffic(self, round: int, first: bool) -> tuple[float, float]:
         share = CODE_BITS / 32 if self.config.algorithm == "tfedavg" else 1.0
         return share, share
