@@ -101,6 +101,16 @@ def test_the_disk_holds_two_checkpoints_and_the_adapters(make, watched, method):
     assert expected.disk == 2 * numbers(folder / "checkpoint") + numbers(folder / final)
 
 
+@pytest.mark.parametrize("rule", ["fedsa", "fedex", "flora"])
+def test_the_disk_holds_what_a_rule_keeps(make, watched, rule):
+    """Each site's adapter, or a residual beside the global one."""
+    experiment = make(aggregation={"rule": rule}, evaluation={"memorisation": False})
+    expected = plan(experiment)
+    folder = run(experiment).folder
+    final = "sites" if rule == "fedsa" else "adapter"
+    assert expected.disk == 2 * numbers(folder / "checkpoint") + numbers(folder / final)
+
+
 def numbers(folder):
     """Bytes of all floating-point tensors in a folder; what counts rounds is left out."""
     files = [load_file(path) for path in folder.rglob("*.safetensors")]

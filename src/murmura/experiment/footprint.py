@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from murmura.aggregation.low_rank import modules
+from murmura.aggregation.rules import Rule
 from murmura.experiment.config import Experiment
 from murmura.experiment.outline import Outline
 from murmura.federation.method import Method
+from murmura.training.adapter import State
 
 _LIBRARIES = 500_000_000  # bytes that Python, torch and transformers take before any model, on a CPU
 _LOST = 1.4  # times what tensors take between them is taken by a CPU's allocator, measured with SmolLM2-135M
@@ -81,14 +84,25 @@ def _shape(config: Any) -> tuple[int, int, int, int]:
     return width, inner, layers, keys * head
 
 
-def disk(method: Method, sites: int, adapter: int) -> int:
+def residual(rule: Rule, adapter: State, rank: int) -> int:
+    """Most bytes of a residual beside an adapter.
+
+    Args:
+        rank: most that its rank can have grown to, but for the sizes of the weights and the rule's own limit.
+    """
+    shapes = [(adapter[b].shape[0], adapter[a].shape[1]) for a, b in modules(adapter)]
+    return _FLOAT32 * sum(min(rank, rule.config.residual_rank or rank, *shape) * sum(shape) for shape in shapes)
+
+
+def disk(method: Method, sites: int, adapter: int, residual: int = 0) -> int:
     """Bytes for checkpoints and final adapters.
 
     There are two checkpoints for a moment: the older one goes when the newer one is whole.
 
     Args:
         adapter: bytes of one.
+        residual: bytes of what the global one has beside it at the end.
     """
     server, each = method.keeps()
-    final = sites if method.personal else 1
-    return adapter * (2 * (1 + server + sites * each) + final)
+    final = sites if method.keeps_adapters else 1
+    return adapter * (2 * (1 + server + sites * each) + final) + residual * (2 + 1)

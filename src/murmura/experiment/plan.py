@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from murmura import methods
-from murmura.aggregation.low_rank import modules
 from murmura.aggregation.rules import Rule
 from murmura.data.hub import is_hub_id
 from murmura.data.records import Instruction
@@ -113,6 +112,8 @@ def plan(experiment: Experiment) -> Plan:
     sizes = _sizes(gathered, people)
     names = list(sizes) if sizes else _expected_names(experiment, method)
     cohorts = _cohorts(experiment, names, stream)
+    growth = _residual_growth(experiment, method, names, cohorts)
+    residual = footprint.residual(method.rule, model.state, sum(growth)) if model else 0
     widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
     heldout = gathered.heldout if gathered else []
     for site in people.sites if people else ():
@@ -125,12 +126,12 @@ def plan(experiment: Experiment) -> Plan:
         sites=_sites(experiment, method, gathered, people) if gathered else None,
         heldout=len(heldout) if gathered else None,
         bad=gathered.bad if gathered else None,
-        rounds=_rounds(experiment, method, names, cohorts, sizes, model),
+        rounds=_rounds(experiment, method, names, cohorts, growth, sizes, model),
         tokens=max(method.tokens_to_write([sizes[n] for n in c]) for c in cohorts) if sizes and cohorts else None,
         tokens_measuring=_tokens_measuring(experiment, method, people, model, widest),
         model=model,
         memory=footprint.memory(experiment, model, widest) if model and widest else None,
-        disk=footprint.disk(method, len(names), model.trainable * _FLOAT32) if model and names else None,
+        disk=footprint.disk(method, len(names), model.trainable * _FLOAT32, residual) if model and names else None,
         guarantee=_guarantee(experiment, method, list(sizes.values())) if sizes else None,
         disclosure=_disclosure(experiment, method, sum(sizes.values()) if sizes else 1),
         example=_example(experiment, what, heldout[0]) if heldout else None,
@@ -198,6 +199,14 @@ def _cohorts(experiment: Experiment, names: list[str] | None, stream: Stream) ->
     return [draw(names, asked, stream, round) for round in range(1, method.rounds + 1)]
 
 
+def _residual_growth(
+    experiment: Experiment, method: Method, names: list[str] | None, cohorts: list[list[str]] | None
+) -> list[int]:
+    """Most that the residual's rank grows in each round."""
+    ranks = {name: method.rule.rank(place) or experiment.lora.rank for place, name in enumerate(names or [])}
+    return [method.rule.residual_growth([ranks[name] for name in cohort]) for cohort in cohorts or []]
+
+
 def _steps(experiment: Experiment, method: Method, records: int, round: int) -> int:
     return sum(steps_of(size, experiment.training) for size in method.shards(records, round))
 
@@ -219,6 +228,7 @@ def _rounds(
     method: Method,
     names: list[str] | None,
     cohorts: list[list[str]] | None,
+    growth: list[int],
     sizes: Mapping[str, int] | None,
     model: Outline | None,
 ) -> list[RoundPlan]:
@@ -235,7 +245,7 @@ def _rounds(
             sizes_down, sizes_up = _travels(method.rule, model, ranks[name], round, residual) if model else (0, 0)
             down, up = down + sets[0] * sizes_down, up + sets[1] * sizes_up
         asked.update(cohort)
-        residual += method.rule.residual_growth([ranks[name] or experiment.lora.rank for name in cohort])
+        residual += growth[round - 1]
         rounds.append(RoundPlan(len(cohort), steps, int(down) if model else None, int(up) if model else None))
     return rounds
 
@@ -244,14 +254,12 @@ def _travels(rule: Rule, model: Outline, rank: int | None, round: int, residual:
     """Most bytes of an adapter on its way down to a site and up from it, as the aggregation rule has it.
 
     Args:
-        residual: most rank that the residual can have by now, but for the sizes of the weights.
+        residual: as ``footprint.residual`` takes it.
     """
     start = rule.download(model.state, rank, round)
     upload = rule.upload(rule.complete(start, model.state), round)
-    shapes = [(model.state[b].shape[0], model.state[a].shape[1]) for a, b in modules(model.state)]
-    extra = sum(min(residual, rule.config.residual_rank or residual, *shape) * sum(shape) for shape in shapes)
-    numbers = [sum(tensor.numel() for tensor in state.values()) for state in (start, upload)]
-    return (numbers[0] + extra) * _FLOAT32, numbers[1] * _FLOAT32
+    down, up = (_FLOAT32 * sum(tensor.numel() for tensor in state.values()) for state in (start, upload))
+    return down + footprint.residual(rule, model.state, residual), up
 
 
 def _tokens_measuring(

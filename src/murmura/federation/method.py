@@ -139,7 +139,7 @@ class Method(ABC):
     def keeps(self) -> tuple[int, int]:
         """Adapter-sized sets of float32 tensors that the server and each site keep from round to round, besides the
         global adapter."""
-        return 0, int(self.personal)
+        return 0, int(self.keeps_adapters)
 
     def privacy(self, records: Sequence[int], training: LocalTraining) -> tuple[PrivacyPlan, str] | None:
         """The privacy plan that a run would follow and the accountant of its ε; of several plans the weakest one, and

@@ -64,7 +64,7 @@ class DPLoRA(Method):
         return share, share
 
     def keeps(self) -> tuple[int, int]:
-        return {"tfedavg": (1, 0), "cmfl": (0, 2)}.get(self.config.algorithm, (0, 0))
+        return {"tfedavg": (1, 0), "cmfl": (0, 2)}.get(self.config.algorithm) or super().keeps()
 
     def privacy(self, records: Sequence[int], training: LocalTraining) -> tuple[PrivacyPlan, str] | None:
         if not self.config.private:

@@ -56,7 +56,7 @@ class FedIT(Method):
         if self.config.algorithm == "scaffold":
             return 1, 1
         optimizer = self._optimizer()
-        return 2 * len(optimizer.remembers) if optimizer else 0, int(self.personal)  # its moments are float64
+        return 2 * len(optimizer.remembers) if optimizer else 0, int(self.keeps_adapters)  # its moments are float64
 
     def lead(self, server: Server, fleet: Fleet) -> None:
         optimizer = self._optimizer()
