@@ -64,7 +64,8 @@ class Section(BaseModel):
         for option in options:
             default = type(self).model_fields[option].get_default(call_default_factory=True)
             if getattr(self, option) != default:
-                raise ValueError(f"'{option}' does nothing {reason}; remove it")
+                back = "" if default is None else f", or set it back to {default!r}"
+                raise ValueError(f"'{option}' does nothing {reason}; remove it{back}")
 
 
 def _readable(section: type[BaseModel], error: ValidationError, where: str) -> ConfigError:

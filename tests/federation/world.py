@@ -49,6 +49,15 @@ def make_workbench(tokenizer, *, model=None, lora=SPEC, training=TRAINING, slots
     )  # fmt: skip
 
 
+def begun(path):
+    """The folder of a run, new or to be gone on with."""
+    folder = RunFolder(path)
+    folder.checkpoint.mkdir(parents=True, exist_ok=True)
+    folder.write_text("config.toml", "")
+    folder.prepare(resume=True, overwrite=False, needed=0)
+    return folder
+
+
 @dataclass
 class World:
     """Everything of a run but its folder's last files."""
@@ -70,8 +79,7 @@ def make_world(
     workbench = make_workbench(tokenizer, sample=evaluation.sample, **bench)
     stream, sites, ledger = Stream(seed), make_sites(*sizes), Ledger(MEASURING)
     fleet = Fleet(engine(sites, method, workbench, stream), method, ledger, stream, min_replies)
-    run_folder = RunFolder(folder)
-    run_folder.prepare(resume=False, overwrite=True, needed=0)
+    run_folder = begun(folder)
     adapter = workbench.bank.initial(stream / "adapter")
     monitor = Monitor(workbench, evaluation, stream)
     server = Server(workbench, fleet, monitor, run_folder, stream, adapter)

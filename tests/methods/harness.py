@@ -8,7 +8,6 @@ from murmura.evaluation.config import EvaluationConfig
 from murmura.federation.cohort import Site
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.fleet import Fleet
-from murmura.federation.folder import RunFolder
 from murmura.federation.ledger import Ledger
 from murmura.federation.method import MEASURING
 from murmura.federation.monitor import Monitor
@@ -17,6 +16,7 @@ from murmura.streams import Stream
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining, LoraSpec
 from murmura.workbench import Workbench
+from tests.federation.world import begun
 
 TOPICS = {
     "kidney": ("tablets", "blood", "dose", "week"),
@@ -54,8 +54,7 @@ def perform(method, bench, folder, *, members=None, engine=LocalEngine, seed=0):
     """Run ``method`` to its end; returns the server and the fleet."""
     stream = Stream(seed)
     fleet = Fleet(engine(members or sites(), method, bench, stream), method, Ledger(MEASURING), stream)
-    run = RunFolder(folder)
-    run.prepare(resume=False, overwrite=True, needed=0)
+    run = begun(folder)
     monitor = Monitor(bench, EvaluationConfig(memorisation=False, sample=1), stream)
     server = Server(bench, fleet, monitor, run, stream, bench.bank.initial(stream / "adapter"))
     method.lead(server, fleet)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from murmura import methods, models
 from murmura.errors import CheckpointError, ConfigError, DataError, Interrupted
 from murmura.experiment.config import Experiment
-from murmura.experiment.footprint import disk
+from murmura.experiment.footprint import disk, residual
 from murmura.experiment.sites import Population, populate
 from murmura.experiment.task import options, task
 from murmura.federation.checkpoint import latest
@@ -90,7 +90,8 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool, overwrite: 
     engine = _ENGINES[experiment.run.engine](people.sites, method, workbench, stream)
     fleet = Fleet(engine, method, ledger, stream, experiment.run.min_replies)
     adapter = bank.initial(stream / "adapter")
-    needed = disk(method, len(people.sites), nbytes(adapter))
+    growth = _residual_growth(experiment, method, len(people.sites))
+    needed = disk(method, len(people.sites), nbytes(adapter), residual(method.rule, adapter, growth) if growth else 0)
     folder.prepare(resume=resume, overwrite=overwrite, needed=needed)
     server = Server(workbench, fleet, Monitor(workbench, experiment.evaluation, stream), folder, stream, adapter)
     if checkpoint:
@@ -106,6 +107,13 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool, overwrite: 
     except KeyboardInterrupt as interrupt:
         raise Interrupted from interrupt
     return Result(folder.path, server.rows)
+
+
+def _residual_growth(experiment: Experiment, method: Method, sites: int) -> int:
+    """The largest rank that a residual can have at the end, if every site takes part in every round."""
+    ranks = [method.rule.rank(place) or experiment.lora.rank for place in range(sites)]
+    settings: Any = experiment.method
+    return int(settings.rounds) * method.rule.residual_growth(ranks)
 
 
 def _checkpoint(folder: RunFolder, experiment: Experiment) -> Any:

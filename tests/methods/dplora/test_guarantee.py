@@ -128,7 +128,7 @@ def test_plans_that_protect_nobody(options, training, message):
 
 
 def test_without_noise_there_need_be_no_norm():
-    made = plan(config(noise_multiplier=0.0), ONE_STEP.model_copy(update={"clip": 0.0}), 200)
+    made = plan(DPLoRAConfig(rounds=50, noise_multiplier=0.0), ONE_STEP.model_copy(update={"clip": 0.0}), 200)
     assert made.noise.std == 0 and made.clipping.norm > 1e38
 
 

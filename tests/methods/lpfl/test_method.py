@@ -21,7 +21,6 @@ from murmura.federation.cohort import Site
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.engines.loopback import LoopbackEngine
 from murmura.federation.fleet import Fleet
-from murmura.federation.folder import RunFolder
 from murmura.federation.ledger import Ledger
 from murmura.federation.method import MEASURING
 from murmura.federation.monitor import Monitor
@@ -32,6 +31,7 @@ from murmura.streams import Stream
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining, LoraSpec
 from murmura.workbench import Workbench
+from tests.federation.world import begun
 from tests.methods.harness import furthest, same
 
 WORDS = {"bad": ("tired", "blood", "rash"), "good": ("clinic", "help", "please")}
@@ -78,8 +78,7 @@ class World:
         self.sites = sites or [Site(f"site-{k}", texts(size, k)) for k, size in enumerate((16, 12))]
         self.method, stream = method, Stream(0)
         self.fleet = Fleet(engine(self.sites, method, self.bench, stream), method, Ledger(MEASURING), stream)
-        run = RunFolder(folder)
-        run.prepare(resume=False, overwrite=True, needed=0)
+        run = begun(folder)
         monitor = Monitor(self.bench, EvaluationConfig(every=every), stream)
         self.server = Server(self.bench, self.fleet, monitor, run, stream, bank.initial(stream / "adapter"))
 
