@@ -132,6 +132,19 @@ def test_a_series_skips_rounds_without_the_figure(tmp_path):
     assert points[1].cell.sd == pytest.approx(math.sqrt(0.125))
 
 
+def test_how_a_run_was_worked_off_does_not_name_its_row(tmp_path):
+    folders = []
+    for sites, rank in ((2, 8), (5, 8), (5, 4)):
+        folder = write_run(tmp_path / f"{sites}-{rank}")
+        text = (folder / "config.toml").read_text()
+        more = f"[lora]\nrank = {rank}\n[data.sites]\ncount = {sites}\n"
+        (folder / "config.toml").write_text(text.replace("[run]\n", f"[run]\nslots = {sites}\n") + more)
+        folders.append(folder)
+    labels = [row.label for row in rows_of(*folders)]
+    assert labels[0] == "FedAvg (lora.rank = 8, data.sites.count = 2)"
+    assert len(set(labels)) == 3
+
+
 def test_runs_of_different_options_have_rows_of_their_own_which_tell_the_options(tmp_path):
     folders = []
     for rank in (2, 8):
