@@ -1,6 +1,6 @@
 """FedAvg against FewFedPIT on real medical questions: utility and leakage over β and seeds.
 
-    python studies/fewfedpit_medical.py --data FOLDER --out runs/medical                 # two CPU cores, about an hour
+    python studies/fewfedpit_medical.py --data FOLDER --out runs/medical                 # two CPU cores, two hours
     python studies/fewfedpit_medical.py --data FOLDER --out runs/medical --scale full    # for a GPU
 
 FOLDER holds ``medical_icliniq.jsonl`` (private; questions of patients, which share one instruction, so the question

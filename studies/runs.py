@@ -86,7 +86,9 @@ def pipes(lines: Iterable[Sequence[str]]) -> str:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSONL file."""
+    """The objects of a JSONL file; one that is not there ends the study."""
+    if not path.exists():
+        raise SystemExit(f"{path}: no such file; --data names the folder that holds it")
     with path.open(encoding="utf-8") as lines:  # str.splitlines would also break at U+0085, which texts may hold
         return [json.loads(line) for line in lines]
 

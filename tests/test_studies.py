@@ -56,6 +56,11 @@ def test_a_line_ends_at_a_line_feed_alone(study, tmp_path):
     assert runs.read_rows(tmp_path / "rows.jsonl") == rows
 
 
+def test_a_folder_without_the_data_is_named(study, tmp_path):
+    with pytest.raises(SystemExit, match=r"nowhere.rows\.jsonl: no such file; --data"):
+        study("runs").read_rows(tmp_path / "nowhere" / "rows.jsonl")
+
+
 def test_shortening_keeps_whole_sentences(study):
     shorten = study("runs").shorten
     assert shorten("One two. Three four five.  Six.", 5) == "One two. Three four five."
