@@ -26,6 +26,7 @@ class Outer(Section):
     source: Source | None = None
     inner: Inner = Inner()
     spare: Inner | None = None
+    parts: tuple[str, ...] = ()
 
 
 def refused(table):
@@ -49,7 +50,7 @@ def test_the_line_under_an_option_is_its_description():
     ("table", "message"),
     [
         ({"nam": "x"}, "my.toml: unknown key 'nam'. Did you mean 'name'?"),
-        ({"name": "x", "zzz": 1}, "unknown key 'zzz'. Valid: inner, kind, name, source, spare."),
+        ({"name": "x", "zzz": 1}, "unknown key 'zzz'. Valid: inner, kind, name, parts, source, spare."),
         ({"name": "x", "inner": {"widht": 5}}, "unknown key 'inner.widht'. Did you mean 'width'?"),
         ({"name": "x", "spare": {"widht": 5}}, "unknown key 'spare.widht'. Did you mean 'width'?"),
         ({}, "my.toml: 'name' is missing. Add it."),
@@ -58,6 +59,7 @@ def test_the_line_under_an_option_is_its_description():
         ({"name": "x", "kind": "round"}, "'kind' = 'round': Input should be 'tall' or 'flat'"),
         ({"name": "x", "inner": 5}, "'inner' = 5: Input should be"),
         ({"name": 5}, "'name' = 5: Input should be a valid string"),
+        ({"name": "x", "parts": "query"}, "'parts' = 'query': Input should be a list: [\"query\", \"value\"]"),
     ],
 )
 def test_what_is_wrong_is_named(table, message):
@@ -82,6 +84,11 @@ def test_options_that_do_nothing_are_refused_unless_at_their_default():
     for option, value in (("table", {"a": "b"}), ("width", 4), ("height", 1)):
         with pytest.raises(ConfigError, match=f"my.toml: .*'{option}' does nothing in a test; remove it"):
             Idle.parse({option: value}, "my.toml")
+
+
+def test_a_message_about_several_options_bears_no_name_of_ours():
+    with pytest.raises(ConfigError, match=r"^my.toml: 'width' does nothing in a test; remove it, or set it back to 3$"):
+        Idle.parse({"width": 4}, "my.toml")
 
 
 def test_paths_are_relative_to_the_file_that_names_them(tmp_path):

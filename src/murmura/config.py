@@ -68,17 +68,23 @@ class Section(BaseModel):
                 raise ValueError(f"'{option}' does nothing {reason}; remove it{back}")
 
 
+# What is wanted, in the words of the file and not of Python.
+_IN_TOML = dict.fromkeys(("tuple_type", "list_type"), 'Input should be a list: ["query", "value"]')
+
+
 def _readable(section: type[BaseModel], error: ValidationError, where: str) -> ConfigError:
     errors = error.errors()
     # A misspelt key comes before the one that is missing because of it.
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     path = [str(part) for part in first["loc"]]
-    name = ".".join(path) or section.__name__
+    name = ".".join(path)
     if first["type"] == "extra_forbidden":
         return ConfigError(f"unknown key '{name}'", where=where, fix=nearest(path[-1], _valid_keys(section, path[:-1])))
     if first["type"] == "missing":
         return ConfigError(f"'{name}' is missing", where=where, fix="Add it.")
-    message = str(first["msg"]).removeprefix("Value error, ")
+    message = _IN_TOML.get(first["type"], str(first["msg"]).removeprefix("Value error, "))
+    if not path:
+        return ConfigError(message, where=where)  # about several options, which it names
     value = first.get("input")
     shown = "" if isinstance(value, Mapping) else f" = {value!r}"  # a whole table would hide what the message says
     return ConfigError(f"'{name}'{shown}: {message}", where=where)

@@ -98,8 +98,7 @@ def test_what_a_run_folder_keeps_loads_again(given):
             "likeliest of 2 labels is always as probable as 'threshold' = 0.5; raise it, or remove it",
         ),
         ({"hard": True, "temperature": 2}, "'temperature' does nothing with hard labels; remove it"),
-        ({"annotate": False, "gate": 0.5}, "'gate' does nothing with annotate = false; remove it"),
-        ({"annotate": False, "select": "balanced"}, "'select' does nothing with annotate = false; remove it"),
+        ({"rounds": 2, "gate": 0.5}, "'gate' does nothing in 2 rounds with force_complete"),
         ({"rounds": 2, "chunk": 0.5}, "'chunk' does nothing in 2 rounds with force_complete, where all is annotated"),
         ({"rounds": 2, "threshold": 0.9}, "'threshold' does nothing in 2 rounds with force_complete"),
         ({"select": "best"}, "'select' = 'best'"),
@@ -110,6 +109,24 @@ def test_what_makes_no_sense_is_refused(given, message):
     with pytest.raises(ConfigError) as error:
         config(**given)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"gate": 0.5, "chunk": 0.5, "force_complete": False},
+        {"rounds": 2, "chunk": 0.5},
+        {"hard": True, "temperature": 2},
+        {"select": "balanced", "threshold": 0.5},
+    ],
+)
+def test_the_labelled_only_baseline_is_one_switch_in_any_file(given):
+    assert config(**given, annotate=False).events == 0
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_no_gate_can_always_be_asked_for(rounds):
+    assert not config(rounds=rounds, gate=0, pattern_weights="uniform").validates
 
 
 def test_a_threshold_is_for_as_many_labels_as_there_are():

@@ -12,9 +12,7 @@ from murmura.config import Section
 
 Select = Literal["random", "confidence", "balanced"]
 
-# Options that are about annotating, and do nothing where that is switched off.
-_OF_ANNOTATION = ("chunk", "gate", "force_complete", "temperature", "hard", "select", "threshold")
-# Those that say how much of a pool is annotated, or what of it, where that may be less than all.
+# Options that say how much of a pool is annotated, or what of it, where that may be less than all.
 _OF_CHOICE = ("chunk", "gate", "select", "threshold")
 
 _SENTIMENT: dict[str, tuple[str, ...]] = {
@@ -51,12 +49,13 @@ class LPFLConfig(Section):
     """The same as a number of records of each site. If neither is given, records with an empty label are the pool."""
     validation_records: int | None = Field(None, ge=2)
     """So many of the held-out records, drawn at random, are the server's validation set, which gate and pattern weights
-    read; figures in the report are of the others. If not given, half of them where either reads them, else none: give
-    it to a run that reads none, too, and it is measured on the same records as one that does."""
+    read; figures in the report, but for the accuracy on this set itself, are of the others. If not given, half of them
+    where either reads them, else none: give it to a run that reads none, too, and it is measured on the same records as
+    one that does."""
     pattern_weights: Literal["validation", "uniform"] = "validation"
     """A pattern's weight in the scores of all: its own accuracy on the validation set, or the same for each."""
     annotate: bool = True
-    """false: training on the labelled records alone, which is the baseline."""
+    """false: training on the labelled records alone, which is the baseline; it reads none of the options below."""
     chunk: float | None = Field(None, gt=0, le=1)
     """Share of a site's first pool that is annotated between two rounds; 1/(rounds − 1) if not given, which is a
     quarter in 5 rounds."""
@@ -87,14 +86,14 @@ class LPFLConfig(Section):
         if self.labelled_share is not None and self.labelled_records is not None:
             raise ValueError("'labelled_share' and 'labelled_records' say the same thing twice; remove one of them")
         if not self.annotate:
-            self.refuse_idle(_OF_ANNOTATION, "with annotate = false")
-            return self
+            return self  # the baseline of any experiment is that experiment with this one option changed
         if self.rounds == 1:
             raise ValueError(
                 "texts are annotated between rounds, and there is one; set rounds = 2, or annotate = false"
             )
         if self._all_at_once:
-            self.refuse_idle(_OF_CHOICE, "in 2 rounds with force_complete, where all is annotated at once")
+            idle = [option for option in _OF_CHOICE if option != "gate" or self.gate > 0]  # no gate is no gate
+            self.refuse_idle(idle, "in 2 rounds with force_complete, where all is annotated at once")
         if self.hard and self.threshold is None and self.select == "random":
             self.refuse_idle(["temperature"], "with hard labels")
         if self.threshold is not None and self.threshold <= 1 / len(self.verbaliser):
