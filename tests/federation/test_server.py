@@ -161,6 +161,21 @@ def test_events_belong_to_their_round(tokenizer, tmp_path):
     assert [row["counts"].get("asked") for row in rows] == [None, 3, 2, 3]
 
 
+def test_a_method_may_tell_an_event_and_whole_numbers(tokenizer, tmp_path, capsys):
+    class Telling(Counting):
+        def lead(self, server, fleet):
+            for round in server.rounds(2):
+                server.note("annotated", 12 * round)
+                if round == 2:
+                    server.event("nobody came")
+
+    rows = lead(tokenizer, Telling(), tmp_path).server.rows
+    assert [row["events"] for row in rows] == [[], [], ["nobody came"]]
+    shown = capsys.readouterr().err
+    assert shown.count("round 2: nobody came\n") == 1
+    assert "annotated 12, " in shown and "annotated 24, " in shown
+
+
 def test_the_rate_of_a_round(tokenizer, tmp_path):
     method = Counting()
     lead(tokenizer, method, tmp_path, training=LocalTraining(lr=1.0, lr_min=0.0))

@@ -19,7 +19,10 @@ from murmura.workbench import Workbench
 
 _STORE = "store."
 _STARTED = "started"  # in the store: the sites that have adapters of their own
-_SHOWN = ("train_loss", "heldout_loss", "heldout_rouge", "accuracy", "pseudo_accuracy", "leakage")
+_SHOWN = (
+    "train_loss", "heldout_loss", "heldout_rouge", "accuracy", "annotated", "left_unlabelled", "pseudo_accuracy",
+    "leakage",
+)  # fmt: skip
 
 
 class Server:
@@ -78,6 +81,11 @@ class Server:
     def note(self, name: str, value: float) -> None:
         """Note a figure of the round, shown in the report; one that is measured under the same name goes before it."""
         self._noted[name] = value
+
+    def event(self, what: str) -> None:
+        """Tell in words what went otherwise than planned: on the terminal now, and in the report."""
+        self._fleet.events.append(what)
+        say(f"round {self._fleet.round}: {what}")
 
     def note_privacy(self, figures: Mapping[str, Any]) -> None:
         """Note what is guaranteed after this round; see ``murmura.privacy.ledger``."""
@@ -178,10 +186,14 @@ class Server:
         run = {"rows": self.rows, "ledger": ledger.state()}
         save(self._folder.checkpoint, Checkpoint(round, server, self._fleet.engine.stores(), run))
         self._write()
-        shown = [f"{name.replace('_', ' ')} {row[name]:.3f}" for name in _SHOWN if row.get(name) is not None]
+        shown = [f"{name.replace('_', ' ')} {_brief(row[name])}" for name in _SHOWN if row.get(name) is not None]
         shown.append(f"{row['wall']:.0f} s")
         say(f"round {round}: {', '.join(shown)}" if round else f"before training: {', '.join(shown)}")
 
     def _write(self) -> None:
         self._folder.write_metrics(self.rows)
         self._folder.write_disclosure(self._fleet.ledger.table())
+
+
+def _brief(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.3f}"

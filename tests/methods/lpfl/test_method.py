@@ -15,7 +15,7 @@ from murmura.data.records import Labelled
 from murmura.errors import ConfigError, DataError
 from murmura.evaluation.config import EvaluationConfig
 from murmura.evaluation.ensemble import pattern_accuracies
-from murmura.evaluation.labelled import pattern_scores
+from murmura.evaluation.labelled import Weighed, pattern_scores
 from murmura.federation.checkpoint import latest
 from murmura.federation.cohort import Site
 from murmura.federation.engines.local import LocalEngine
@@ -106,7 +106,9 @@ def test_it_learns_and_annotates_everything(model, tokenizer, tmp_path):
         assert site.store["pool"] == []
         assert sorted([*site.store["labelled"], *(i for i, _ in site.store["annotated"])]) == list(range(site.size))
         assert all(abs(sum(row) - 1) < 1e-9 for _, row in site.store["annotated"])
-    assert [row["counts"].get("annotation.texts") for row in world.rows] == [None, 6 + 4, 6 + 4, None]
+    assert [row.get("annotated") for row in world.rows] == [None, 6 + 4, 6 + 4, None]
+    assert [row.get("left_unlabelled") for row in world.rows] == [None, 6 + 4, 0, None]
+    assert all(row["events"] == [] for row in world.rows)
     assert 0.5 <= world.rows[2]["pseudo_accuracy"] <= 1
     assert last["calibration"] and sum(n for _, _, n in last["calibration"]) == 20
     assert "member_rouge" not in last  # there is no response to complete
@@ -119,15 +121,39 @@ def test_more_of_the_pool_is_used_than_by_labels_alone(llama, tokenizer, tmp_pat
     assert world.method.verbs() == ["train"]
 
 
-def test_a_closed_gate_annotates_nothing_until_the_last_event(llama, tokenizer, tmp_path):
+def test_a_closed_gate_annotates_nothing_until_the_last_event_and_both_are_told(llama, tokenizer, tmp_path, capsys):
     options = config(gate=0.99, rounds=4)
     world = World(llama, tokenizer, tmp_path, options)
     turned = {"bad": "good", "good": "bad"}  # no model that learns gets over the gate
     world.bench.validation = [Labelled(r.text, turned[r.label]) for r in world.bench.validation]
     world.lead()
-    counts = [row["counts"] for row in world.rows]
-    assert [c.get("annotation.closed_gate") for c in counts] == [None, 1, 1, None, None]
-    assert counts[3]["annotation.left"] == 0
+    assert [row.get("annotated") for row in world.rows] == [None, None, None, 12 + 8, None]
+    assert [row.get("left_unlabelled") for row in world.rows] == [None, None, None, 0, None]
+    first, _, third = (f"{row['validation_accuracy']:.3g}" for row in world.rows[1:4])
+    events = [row["events"] for row in world.rows]
+    assert [len(some) for some in events] == [0, 1, 1, 1, 0]
+    assert events[1] == [f"the gate kept sites from annotating: validation accuracy {first} is not above 0.99"]
+    assert events[3] == [
+        f"all 20 texts left were annotated by a model of validation accuracy {third}, which the gate (0.99) would have "
+        "kept from it"
+    ]
+    shown = capsys.readouterr().err
+    assert f"round 3: {events[3][0]}\n" in shown
+    assert "annotated 20, left unlabelled 0, " in shown
+
+
+@pytest.mark.parametrize("accuracy", [0.57, 0.71, None])
+def test_annotating_all_at_once_is_told_where_the_gate_would_have_kept_it(
+    llama, tokenizer, tmp_path, monkeypatch, accuracy
+):
+    """In two rounds nothing waits for a gate; without a validation set nobody knows what it would have done."""
+    monkeypatch.setattr("murmura.methods.lpfl.method.weigh", lambda *_: Weighed([1.0, 1.0], accuracy))
+    world = World(llama, tokenizer, tmp_path, config(rounds=2)).lead()
+    told = (
+        "all 20 texts left were annotated by a model of validation accuracy 0.57, which the gate (0.7) would have kept "
+        "from it"
+    )
+    assert [row["events"] for row in world.rows] == [[], [told] if accuracy == 0.57 else [], []]
 
 
 @pytest.mark.parametrize("options", [{"select": "confidence"}, {"select": "balanced"}, {"hard": True}])
@@ -186,15 +212,15 @@ def test_a_share_of_labels_is_kept(llama, tokenizer, tmp_path):
 def test_a_threshold_lets_texts_wait_until_the_last_event(llama, tokenizer, tmp_path):
     """No model of this size is so sure before it has learnt; then everything is annotated all the same."""
     world = World(deepcopy(llama), tokenizer, tmp_path, config(threshold=0.999999), lr=1e-6).lead()
-    assert [row["counts"].get("annotation.texts") for row in world.rows] == [None, 0, 12 + 8, None]
+    assert [row.get("annotated") for row in world.rows] == [None, 0, 12 + 8, None]
     open_ended = config(threshold=0.999999, force_complete=False)
     world = World(llama, tokenizer, tmp_path, open_ended, lr=1e-6).lead()
-    assert [row["counts"].get("annotation.left") for row in world.rows] == [None, 12 + 8, 12 + 8, None]
+    assert [row.get("left_unlabelled") for row in world.rows] == [None, 12 + 8, 12 + 8, None]
 
 
 def test_a_pool_may_be_used_up_before_the_last_event(llama, tokenizer, tmp_path):
     world = World(llama, tokenizer, tmp_path, config(rounds=4, chunk=1.0)).lead()
-    assert [row["counts"].get("annotation.texts") for row in world.rows] == [None, 12 + 8, 0, 0, None]
+    assert [row.get("annotated") for row in world.rows] == [None, 12 + 8, 0, 0, None]
 
 
 @pytest.mark.parametrize(("sample", "passes"), [(False, 2), (True, 1)])
@@ -262,7 +288,7 @@ def test_the_threshold_is_on_labels_at_their_temperature(llama, tokenizer, tmp_p
     for temperature, taken in ((1.0, 10), (1000.0, 0)):
         options = config(threshold=0.501, temperature=temperature)
         world = World(deepcopy(llama), tokenizer, tmp_path / str(temperature), options).lead()
-        assert world.rows[1]["counts"]["annotation.texts"] == taken
+        assert world.rows[1]["annotated"] == taken
 
 
 def test_all_parameters(bert, tokenizer, tmp_path):

@@ -50,7 +50,11 @@ class Schedule:
 
     def takes(self, event: int, accuracy: float) -> bool:
         """Whether an event annotates anything after a round that ended with a model of this accuracy."""
-        return self._forced(event) or self.gate == 0 or accuracy > self.gate
+        return self._forced(event) or self.opens(accuracy)
+
+    def opens(self, accuracy: float) -> bool:
+        """Whether a model of this accuracy passes the gate."""
+        return self.gate == 0 or accuracy > self.gate
 
     def _forced(self, event: int) -> bool:
         return self.force_complete and event == self.events

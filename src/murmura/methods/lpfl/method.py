@@ -96,24 +96,36 @@ class LPFL(Method):
             weighed = weigh(server.workbench, server.adapter)
             server.store["patterns"] = weighed.weights
             # Known in every round, evaluated or not; but of no site's model where each has a factor of its own.
-            if weighed.accuracy is not None and not self.rule.personal:
-                server.note("validation_accuracy", weighed.accuracy)
+            accuracy = None if self.rule.personal else weighed.accuracy
+            if accuracy is not None:
+                server.note("validation_accuracy", accuracy)
             if round <= self.config.events:
-                self._event(server, fleet, round, weighed.accuracy or 0.0, weighed.weights)
+                self._event(server, fleet, round, accuracy, weighed.weights)
 
-    def _event(self, server: Server, fleet: Fleet, event: int, accuracy: float, weights: list[float]) -> None:
+    def _event(self, server: Server, fleet: Fleet, event: int, accuracy: float | None, weights: list[float]) -> None:
         """Let every site annotate a part of its pool with the new global model."""
-        if not self._schedule.takes(event, accuracy):
-            server.count({"annotation.closed_gate": 1})
+        gate, measured = self.config.gate, accuracy or 0.0
+        if not self._schedule.takes(event, measured):
+            server.event(
+                f"the gate kept sites from annotating: validation accuracy {measured:.3g} is not above {gate:g}"
+            )
             return
-        asked = {"event": event, "accuracy": accuracy, "patterns": weights}
-        right = known = 0
+        asked = {"event": event, "accuracy": measured, "patterns": weights}
+        annotated = left = right = known = 0
         for reply in server.ask("annotate", fleet.sites, **asked):
-            server.count({"annotation.texts": reply["annotated"], "annotation.left": reply["left"]})
+            annotated, left = annotated + reply["annotated"], left + reply["left"]
             if "right" in reply.fields:
                 right, known = right + reply["right"], known + reply["annotated"]
+        server.note("annotated", annotated)
+        server.note("left_unlabelled", left)
         if known:
             server.note("pseudo_accuracy", right / known)
+        # Without a validation set nobody knows what the gate would have done.
+        if annotated and accuracy is not None and not self._schedule.opens(accuracy):
+            server.event(
+                f"all {annotated} texts left were annotated by a model of validation accuracy {accuracy:.3g}, which "
+                f"the gate ({gate:g}) would have kept from it"
+            )
 
     # ---- at the sites --------------------------------------------------------------------------------------------
 
