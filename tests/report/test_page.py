@@ -73,7 +73,7 @@ def test_it_has_every_picture_and_section(several):
     for title in (
         "Leakage against held-out ROUGE-L", "Leakage against held-out loss", "Held-out loss", "Held-out ROUGE-L",
         "Members and non-members", "Leakage", "What left the sites", "Sites", "Where the time went",
-        "What became of the generated text", "Events",
+        "What was counted", "Events",
     ):  # fmt: skip
         assert title in titles
     assert several.count("<figure>") == 6
@@ -81,6 +81,50 @@ def test_it_has_every_picture_and_section(several):
     assert "mean ± sd of 2 seeds" in several
     assert "site &#39;b&#39; did not answer" in several
     assert re.search(r"<dt>too short</dt>.*?<dd>3</dd>", several, re.DOTALL)
+
+
+def classifier(folder, **figures):
+    """A run on labelled texts, of which nothing was attacked and nothing generated."""
+    asked = ("heldout_loss", "bytes_up", "bytes_down", "wall", "peak_memory", "seconds")
+    rows = [
+        {"round": n, **{key: metrics(n)[key] for key in asked}, "accuracy": 0.5, "calibration_error": 0.1,
+         "calibration": [[0.6, 0.5, 20]], **(figures if n else {})}
+        for n in (0, 1)
+    ]  # fmt: skip
+    return write_run(folder, method="LP-FL", rows=rows)
+
+
+def test_a_page_about_a_classifier_says_nothing_of_answers_attacks_or_generated_text(tmp_path):
+    page = page_of(tmp_path, classifier(tmp_path / "a", annotated=12, left_unlabelled=0))
+    for word in (
+        "answer",
+        "per token",
+        "question",
+        "generated",
+        "leakage figures",
+        "Drafts",
+        "drafts",
+        "ROUGE",
+        "Hollow",
+    ):
+        assert word not in page, word
+    assert "mean of −log p(label) over the texts, in nats" in page
+    assert "loss (nats per text)" in page
+    assert "Leakage was not measured: there is no attack on classifiers yet." in page
+    assert "(never the pattern)" in page
+    assert "since none is guaranteed.</p>" in page
+    assert "Texts annotated after the round" in page and "Texts left without a label" in page
+    assert "Hollow, dashed: labels" in page_of(tmp_path, classifier(tmp_path / "b", pseudo_accuracy=0.5))
+
+
+def test_a_page_about_both_kinds_of_record_speaks_of_both(tmp_path, several):
+    assert "Leakage was not measured" not in several and "(never the answer)" in several
+    page = page_of(tmp_path, tmp_path / "avg-0", classifier(tmp_path / "c"))
+    assert "in nats per token). Lower is better. Of a classifier: How improbable" in page
+    assert "loss (nats per token or per text)" in page
+    assert "(never the answer or the pattern)" in page
+    assert "Leakage was not measured" not in page
+    assert "the leakage figures above measure one attack" in page
 
 
 def test_pictures_take_every_colour_from_the_page(several):

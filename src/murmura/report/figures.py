@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from murmura.report.style import COLOURS, style
-from murmura.report.table import Row
+from murmura.report.table import Row, kinds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +28,8 @@ _INK, _MUTED, _RULE, _PAPER = list(_STAND_INS)[:4]
 
 # Units of the SVG's view box; at 400 wide, type of 11 units is readable on a telephone and not coarse on a desk.
 _WIDTH, _HEIGHT, _TYPE = 400, 262, 11.0
+# What a held-out loss is a mean over.
+_PER = {"instruction": "per token", "labelled": "per text"}
 _FEW = 12  # up to so many rounds every one has its mark
 
 
@@ -62,7 +64,7 @@ def curves(rows: Sequence[Row]) -> list[Figure]:
     drawn = [
         (
             "Held-out loss",
-            _curves(rows, "loss (nats per token)", ("heldout_loss",)),
+            _curves(rows, f"loss (nats {' or '.join(_PER[kind] for kind in kinds(rows))})", ("heldout_loss",)),
             "Lower is better.",
         ),
         (
@@ -73,8 +75,7 @@ def curves(rows: Sequence[Row]) -> list[Figure]:
         (
             "Accuracy",
             _curves(rows, "accuracy (0 to 1)", ("accuracy", "pseudo_accuracy")),
-            "Filled, solid: held-out texts. Hollow, dashed: labels that unlabelled texts were given after the round, "
-            "where the truth is known. Higher is better.",
+            _filled_and_hollow(rows) + "Higher is better.",
         ),
         (
             "Calibration",
@@ -96,6 +97,16 @@ def curves(rows: Sequence[Row]) -> list[Figure]:
         ),
     ]
     return [Figure(title, svg, caption) for title, svg, caption in drawn if svg]
+
+
+def _filled_and_hollow(rows: Sequence[Row]) -> str:
+    """What is what in the picture of accuracies, where there are two."""
+    if not any(row.series("pseudo_accuracy") for row in rows):
+        return "Of held-out texts. "
+    return (
+        "Filled, solid: held-out texts. Hollow, dashed: labels that unlabelled texts were given after the round, "
+        "where the truth is known. "
+    )
 
 
 def _curves(rows: Sequence[Row], unit: str, keys: tuple[str, ...], zero: bool = False) -> str:

@@ -11,13 +11,14 @@ from murmura.report import figures
 from murmura.report.disclosure import released
 from murmura.report.record import RunRecord, read_all
 from murmura.report.style import Style, style
-from murmura.report.table import COLUMNS, Cell, Column, Row, columns, naming, table
+from murmura.report.table import COLUMNS, Cell, Column, Row, columns, kinds, naming, table
 from murmura.report.units import DASH, bound, count, duration, listing, size
 from murmura.report.writing import replacing
 
 T = TypeVar("T")
 _MANY_SITES = 12
 _MANY_EVENTS = 12
+_WHOLE = {"instruction": "the answer", "labelled": "the pattern"}  # what is never shortened
 
 
 def build(folders: Sequence[str | Path], out: str | Path) -> Path:
@@ -60,7 +61,10 @@ def render(records: Sequence[RunRecord]) -> str:
         dash=DASH,
         several=len(rows) > 1,
         head=_head(rows, records),
-        columns=columns(rows),
+        columns=[(column.title, column.meant(kinds(rows))) for column in columns(rows)],
+        classifiers=kinds(rows) == ["labelled"],
+        attacked=any(row.series(key) for row in rows for key in ("leakage", "upload_leakage")),
+        whole=" or ".join(_WHOLE[kind] for kind in kinds(rows)),
         rows=[_row(row, style(position), columns(rows)) for position, row in enumerate(rows)],
         many_seeds=any(len(row.runs) > 1 for row in rows),
         trade_offs=figures.trade_offs(rows),

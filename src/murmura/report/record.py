@@ -79,6 +79,12 @@ class RunRecord:
         return self.rounds[-1]
 
     @property
+    def kind(self) -> str:
+        """The kind of record it is about, ``instruction`` or ``labelled``, as its figures tell: only labels have an
+        accuracy."""
+        return "labelled" if any("accuracy" in one.values for one in self.rounds) else "instruction"
+
+    @property
     def before(self) -> Round | None:
         """The model before training, if the run looked at it."""
         return self.rounds[0] if self.rounds[0].number == 0 else None

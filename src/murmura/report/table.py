@@ -51,7 +51,14 @@ class Column:
     write_sd: Callable[[float], str]
     total: bool = False  # of the whole run, not of its last round
     only: str = ""  # the kind of record it is about; shown where there is a run of that kind
+    of_labels: str = ""  # what it means where records are labelled texts, if that is something else
     promise: bool = False  # of several runs the largest holds, not the mean
+
+    def meant(self, kinds: Sequence[str]) -> str:
+        """What it means in a report on such kinds of record."""
+        if not self.of_labels or "labelled" not in kinds:
+            return self.meaning
+        return self.of_labels if len(kinds) == 1 else f"{self.meaning} Of a classifier: {self.of_labels}"
 
     def of(self, run: RunRecord) -> float | None:
         return (run.totals if self.total else run.last.values).get(self.key)
@@ -79,6 +86,8 @@ COLUMNS: tuple[Column, ...] = (
         "per token). Lower is better.",
         decimal,
         decimal,
+        of_labels="How improbable the model finds the right labels of texts that no site trained on (mean of "
+        "−log p(label) over the texts, in nats). Lower is better.",
     ),
     Column(
         "heldout_rouge",
@@ -137,8 +146,9 @@ COLUMNS: tuple[Column, ...] = (
         "Guaranteed ε",
         "ε",
         "What is guaranteed, whatever the attack: the bound of differential privacy on how much one record, or one "
-        "site, can change what is sent; computed from what the run really did (see “What is guaranteed”). Of several "
-        "seeds it is the largest. Smaller is stronger; a dash means that nothing is guaranteed.",
+        "site, can change what is sent; computed from what the run really did (where there is one, see “What is "
+        "guaranteed”). Of several seeds it is the largest. Smaller is stronger; a dash means that nothing is "
+        "guaranteed.",
         bound,
         bound,
         promise=True,
@@ -166,7 +176,7 @@ COLUMNS: tuple[Column, ...] = (
         "wall",
         "Wall time",
         "wall\ntime",
-        "Time from start to end on the machine named above, with all measurements and attacks.",
+        "Time from start to end on the machine named above, with everything that was measured.",
         duration,
         duration,
         total=True,
@@ -184,10 +194,14 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
+def kinds(rows: Sequence[Row]) -> list[str]:
+    """The kinds of record that these rows are about."""
+    return sorted({run.kind for row in rows for run in row.runs})
+
+
 def columns(rows: Sequence[Row]) -> list[Column]:
     """The columns that say something about these rows: those of another kind of record are left out."""
-    kinds = {column.only for column in COLUMNS if any(row.cells[column.key].n for row in rows)} - {""}
-    return [column for column in COLUMNS if not column.only or column.only in (kinds or {"instruction"})]
+    return [column for column in COLUMNS if not column.only or column.only in kinds(rows)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +347,8 @@ OTHERS: dict[str, tuple[str, Callable[[float], str]]] = {
     "train_loss": ("Training loss", decimal),
     "validation_accuracy": ("Accuracy on the server's validation set", decimal),
     "pseudo_accuracy": ("Accuracy of the labels given to unlabelled texts", decimal),
+    "annotated": ("Texts annotated after the round", count),
+    "left_unlabelled": ("Texts left without a label", count),
     "bytes_measuring": ("Sent for these measurements", size),
     "member_rouge": ("ROUGE-L, members", decimal),
     "nonmember_rouge": ("ROUGE-L, non-members", decimal),
