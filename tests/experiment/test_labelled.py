@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import json
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 from murmura.cli import app
@@ -231,6 +233,40 @@ def test_predict_leaves_out_empty_texts_if_told_to(make, folder):
     assert refused.exit_code == 2 and "--skip-bad" in refused.output
     done = CliRunner().invoke(app, [*arguments, "--skip-bad"])
     assert done.exit_code == 0 and "2 texts labelled, 1 rows left out" in done.output
+    assert [row["line"] for row in csv.DictReader((folder / "new.labels.csv").open())] == ["2", "4"]
+
+
+def test_predict_says_where_each_text_stands_in_its_file(make, folder):
+    result = run(make())
+    (folder / "new.csv").write_text('id,note\nm1,"rash\nand fever"\nm2,help\n')
+    (folder / "new.jsonl").write_text('{"note": "rash"}\n\n{"note": "help"}\n')
+    parquet.write_table(pyarrow.table({"note": ["rash", "help"]}), folder / "new.parquet")
+    for name, places in (("new.csv", ["2", "4"]), ("new.jsonl", ["1", "3"]), ("new.parquet", ["1", "2"])):
+        done = CliRunner().invoke(app, ["predict", str(result.folder), name, "--out", "out.csv", "--overwrite"])
+        assert done.exit_code == 0, done.output
+        assert [row["line"] for row in csv.DictReader((folder / "out.csv").open())] == places
+
+
+@pytest.mark.parametrize("out", ["new.csv", "../{folder}/new.csv", "link.csv"])
+def test_predict_does_not_replace_its_texts(make, folder, out):
+    result = run(make())
+    write(folder / "new.csv", [("rash", "", "")])
+    (folder / "link.csv").symlink_to("new.csv")
+    before = (folder / "new.csv").read_bytes()
+    arguments = ["predict", str(result.folder), "new.csv", "--out", out.format(folder=folder.name), "--overwrite"]
+    refused = CliRunner().invoke(app, arguments)
+    assert refused.exit_code == 2 and "holds the texts" in refused.output
+    assert (folder / "new.csv").read_bytes() == before
+
+
+def test_predict_tells_how_many_texts_do_not_fit(make, folder, monkeypatch):
+    monkeypatch.setattr("murmura.experiment.predict._AT_ONCE", 2)
+    result = run(make())
+    write(folder / "new.csv", [("rash " * count, "", "") for count in (100, 1, 200)])
+    done = CliRunner().invoke(app, ["predict", str(result.folder), "new.csv"])
+    assert done.exit_code == 0 and "2 texts were shortened to 48 tokens" in done.output
+    write(folder / "new.csv", [("rash", "", "")])
+    assert "shortened" not in CliRunner().invoke(app, ["predict", str(result.folder), "new.csv", "--overwrite"]).output
 
 
 def test_a_run_of_another_kind_is_no_classifier(folder):

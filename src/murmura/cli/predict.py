@@ -24,30 +24,38 @@ def predict(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows without a text and count them.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
 ) -> None:
-    """Label texts: writes each text with its likeliest label and the probability of every label."""
+    """Label texts: writes a CSV with a row for each text.
+
+    Its columns: line (where the text begins in FILE; its row, where FILE is Parquet), text, label (the likeliest), and
+    p(NAME), the probability of each label.
+    """
     import csv
 
     from murmura.data.loading import load_records
     from murmura.data.records import Document
     from murmura.errors import ConfigError
     from murmura.experiment.config import Experiment
-    from murmura.experiment.predict import Classifier
+    from murmura.experiment.predict import Classifier, lines
     from murmura.report.writing import replacing
 
     target = out or Path(f"{file.stem}.labels.csv")
+    if target.resolve() == file.resolve():
+        raise ConfigError("this file holds the texts, and would be lost", where=f"--out {target}", fix="Name another.")
     if target.exists() and not overwrite:
         raise ConfigError("this file is there already", where=str(target), fix="Use --overwrite, or name another.")
     column = text
     if column is None and (run / "config.toml").is_file():
         column = Experiment.load(run / "config.toml").data.fields.get("text")
-    loaded = load_records(file, Document, fields={"text": column} if column else {}, skip_bad=skip_bad)
-    records = loaded.records
+    fields = {"text": column} if column else {}
+    loaded = load_records(file, Document, fields=fields, skip_bad=skip_bad)
+    texts, places = [record.text for record in loaded.records], lines(file, fields, loaded.bad)
     with replacing(target, "the file of labels", "--out") as stream:  # a place where it cannot be is told before work
         classifier = Classifier(run, site)
         writer = csv.writer(stream)
-        writer.writerow(["text", "label", *(f"p({name})" for name in classifier.labels)])
-        found = classifier.label([record.text for record in records])
-        for record, (name, row) in zip(records, found, strict=True):
-            writer.writerow([record.text, name, *(f"{p:.6f}" for p in row)])
+        writer.writerow(["line", "text", "label", *(f"p({name})" for name in classifier.labels)])
+        for line, one, (name, row) in zip(places, texts, classifier.label(texts), strict=True):
+            writer.writerow([line, one, name, *(f"{p:.6f}" for p in row)])
     left_out = f", {len(loaded.bad)} rows left out" if loaded.bad else ""
-    typer.echo(f"{len(records)} texts labelled{left_out}: {target}")
+    typer.echo(f"{len(texts)} texts labelled{left_out}: {target}")
+    if classifier.shortened:
+        typer.echo(f"{classifier.shortened} texts were shortened to {classifier.max_length} tokens, pattern included")

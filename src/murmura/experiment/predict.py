@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,9 @@ import numpy as np
 
 from murmura import methods, models
 from murmura.data.cloze import Cloze
+from murmura.data.files import read_rows
+from murmura.data.layout import BadRecord, Layout
+from murmura.data.records import Document
 from murmura.errors import ConfigError
 from murmura.evaluation.labelled import CLASSIFIER, probabilities
 from murmura.experiment.config import Experiment
@@ -25,6 +30,18 @@ _AT_ONCE = 4096
 """Texts that are made into questions at once, so that memory does not grow with their number."""
 
 
+def lines(file: Path, fields: Mapping[str, str], bad: Collection[BadRecord]) -> list[int]:
+    """The line at which each usable text of a file begins; in a Parquet file, its row, from 1.
+
+    Args:
+        fields, bad: those that the texts were loaded with, and that loading left out.
+    """
+    left_out = {record.where for record in bad}
+    with closing(read_rows(file, Layout.of(Document, fields, None))) as rows:
+        kept = [row.where for row in rows if row.where not in left_out]
+    return [int(re.findall(r"\d+$", where)[0]) for where in kept]
+
+
 class Classifier:
     """The classifier that a finished run has made.
 
@@ -34,6 +51,8 @@ class Classifier:
 
     Attributes:
         labels: Names, in the order of probabilities.
+        max_length: Most tokens of a text together with a pattern.
+        shortened: How many texts did not fit so far, and were read without their end.
 
     Raises:
         ConfigError: no finished run of a classifier there, or one that has no such site.
@@ -51,8 +70,9 @@ class Classifier:
         what = task(experiment, tokenizer, bank.model.config, masked=not bank.head.is_decoder)
         assert isinstance(what.cloze, Cloze), f"{methods.kind(experiment.method)} records have no labels"
         self.labels, self._weights, self._cloze = what.cloze.labels, told["weights"], what.cloze
+        self.max_length, self.shortened = experiment.data.max_length, 0
         self._bench = Workbench(
-            bank, tokenizer, None, experiment.training, max_length=experiment.data.max_length, cloze=what.cloze
+            bank, tokenizer, None, experiment.training, max_length=self.max_length, cloze=what.cloze
         )
         self._state = bank.read(0)
 
@@ -62,6 +82,7 @@ class Classifier:
             for first in range(0, len(texts), _AT_ONCE):
                 some = texts[first : first + _AT_ONCE]
                 found = probabilities(self._bench, self._state, some, self._weights, "label")
+                self.shortened += self._cloze.shortened(some)
                 self._cloze.forget()
                 yield from ((self.labels[row.argmax()], row) for row in found)
                 progress.advance(len(some))
