@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ DPLORA = {
 }  # fmt: skip
 EVERY_PAPER = sorted((EXAMPLES / "papers").glob("*.toml"))
 LPFL = sorted((EXAMPLES / "papers").glob("lpfl-*.toml"))
+CLASSIFY = EXAMPLES / "classify" / "lpfl.toml"
 NAMES = [file.stem for file in FILES]
 
 
@@ -86,6 +89,8 @@ def test_an_example_is_planned(file, request):
     kept = set() if named.data.sites.by == "partition" else {"data.train"}
     if named.data.heldout is None or (kept and file not in LPFL):
         kept.add("data.heldout")
+    if file == CLASSIFY:
+        places |= {"method.several_tokens": "average"}  # the tiny model's tokenizer has few words
     found = plan(Experiment.load(file, set={key: value for key, value in places.items() if key not in kept}))
     assert found.unknown == []
     assert found.rounds and all(planned.steps and planned.bytes_up for planned in found.rounds)
@@ -161,3 +166,20 @@ def test_lpfl_s_own_figures(file, labelled_places):
     assert (found.label, [planned.sites for planned in found.rounds]) == ("LP-FL", [2] * 5)
     assert found.heldout == 60 - 20
     assert "[MASK]" not in found.example and "{blank}" in found.example
+
+
+def test_the_classifier_s_table_is_labelled_in_part_and_predicted_on_other_texts():
+    with (
+        (CLASSIFY.parent / "messages.csv").open(encoding="utf-8") as one,
+        (CLASSIFY.parent / "new.csv").open(encoding="utf-8") as other,
+    ):
+        rows, new = list(csv.DictReader(one)), list(csv.DictReader(other))
+    labels = Counter(row["label"] for row in rows)
+    assert labels == {"": 52, "thanks": 14, "complaint": 14}
+    assert set(labels) - {""} == set(Experiment.load(CLASSIFY).method.verbaliser)
+    assert len({row["text"] for row in [*rows, *new]}) == len(rows) + len(new)
+
+
+@pytest.mark.real
+def test_the_classifier_s_words_are_single_tokens_of_the_model_that_it_names():
+    assert plan(Experiment.load(CLASSIFY)).unknown == []
