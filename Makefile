@@ -1,6 +1,6 @@
 # make demo    two methods over four clinics' few examples, a table, and a report page
 # make test    lint, types and tests: all that continuous integration asks
-# make bench   the figures of README's table of speed (installs Flower to compare with)
+# make bench   the commands of README's section on speed (installs Flower and Opacus to compare with)
 # make clean   removes what these made, except the models in the cache
 
 PYTHON ?= python3
@@ -42,9 +42,11 @@ tests: venv
 
 bench: .venv/bench-stamp
 	$(BIN)/murmura models fetch smollm2-135m
-	$(BIN)/python bench/cohort.py
+	$(BIN)/python bench/cohort.py --repeats 2
 	$(BIN)/python bench/sites.py
 	$(BIN)/python bench/dp.py
+	$(BIN)/python bench/dp.py --labelled-half --ways h,m --repeats 2
+	$(BIN)/python bench/lpfl.py
 
 clean:
 	rm -rf .venv runs build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -115,3 +115,11 @@ def test_lpfl_measures_and_compares():
     assert re.search(r"\(a\) against \(p\) +\d+\.\d+x the time +\d+\.\d+x memory", printed)
     assert re.search(r"\(s\) against \(l\) +\d+\.\d+x the time +\d+\.\d+x memory", printed)
     assert re.search(r"soft labels of \(a\) and \(p\): largest difference \S+, the same", printed)
+
+
+def test_make_bench_runs_what_the_readme_names():
+    readme, makefile = ((BENCH.parent / name).read_text(encoding="utf-8") for name in ("README.md", "Makefile"))
+    named = set(re.findall(r"`python (bench/.+?)`", readme))
+    [recipe] = re.findall(r"(?m)^bench:.*\n((?:\t.+\n)+)", makefile)
+    assert named and named <= set(re.findall(r"python (bench/.+)", recipe))
+    assert {line.split()[0] for line in named} == set(re.findall(r"python (bench/\S+\.py)", recipe))
