@@ -23,8 +23,21 @@ def test_a_starter_has_every_default(method):
     table = tomllib.loads(starter(method))
     assert table["data"]["train"] == "FOLDER"
     table["data"]["train"] = "mine"
-    expected = Experiment.of({"data": {"train": "mine", "heldout_records": 20}, "method": {"name": method}})
+    suited = {"training": {"lr": 1e-3, "max_steps": 15}} if method == "lpfl" else {}
+    expected = Experiment.of({"data": {"train": "mine", "heldout_records": 20}, "method": {"name": method}} | suited)
     assert Experiment.of(table) == expected
+
+
+def test_a_value_that_is_not_the_default_says_so():
+    text = " ".join(starter("lpfl").replace("\n#", "").split())
+    assert "suits the method; the default is 0.0003. lr = 0.001" in text
+    assert "suits the method; the default is none. max_steps = 15" in text
+    assert text.count("suits the method; the default") == 2
+
+
+def test_what_a_user_has_to_change_is_named():
+    assert "# Name your records in [data]; all else can stay." in starter("fedit")
+    assert "# Name your records in [data], and patterns and the words of your labels in [method];" in starter("lpfl")
 
 
 @pytest.mark.parametrize("method", methods.METHODS)

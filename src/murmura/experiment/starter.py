@@ -22,11 +22,17 @@ _HEADER = """\
 #   murmura run my.toml --resume                   go on after the last finished round
 #   murmura run my.toml --set method.rounds=5      with one option changed
 #
-# Name your records in [data]; all else can stay. Every option is here with its default value, and those that have none
-# stand behind a '#'. An option that is removed has its default.
+"""
+_ADVICE = """
+Name your records in {yours}; all else can stay. A folder has one file a site; for one file with all records, change
+[data.sites] too. Every option is here with its default value, or with one that suits the method better and says so, and
+those that have none stand behind a '#'. An option that is removed has its default.
 """
 # What no default can know, and a file must say.
 _NEEDED: Mapping[str, Mapping[str, Any]] = {"data": {"train": "FOLDER", "heldout_records": 20}}
+# Defaults suit the tuning on instructions; few labels are not learnt in a pass over them at that rate.
+_SUITED: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"lpfl": {"training": {"lr": 1e-3, "max_steps": 15}}}
+_YOURS = {"lpfl": "[data], and patterns and the words of your labels in [method]"}
 
 
 def starter(method: str) -> str:
@@ -36,11 +42,13 @@ def starter(method: str) -> str:
         ConfigError: there is no such method.
     """
     options = methods.section(method)
-    parts = [_HEADER.format(title=textwrap.fill(_plain(options.__doc__), _WIDTH, subsequent_indent="# "))]
+    header = _HEADER.format(title=textwrap.fill(_plain(options.__doc__), _WIDTH, subsequent_indent="# "))
+    advice = "\n".join(_comment(_ADVICE.format(yours=_YOURS.get(method, "[data]"))))
+    parts, needed = [f"{header}{advice}\n"], {**_NEEDED, **_SUITED.get(method, {})}
     for name, field in Experiment.model_fields.items():
         section = options if name == "method" else _section(field)
         assert section is not None, "every part of an experiment is a section"
-        parts.append("\n".join(_table(name, section, _NEEDED.get(name, {}))))
+        parts.append("\n".join(_table(name, section, needed.get(name, {}))))
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -54,8 +62,12 @@ def _table(path: str, section: type[Section], needed: Mapping[str, Any], mark: s
         if below is not None:
             inner.append((f"{path}.{name}", below, mark if field.default is not None else "# "))
             continue
-        yield from _comment(_description(field))
-        value = needed.get(name, None if field.is_required() else field.get_default(call_default_factory=True))
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        value = needed.get(name, default)
+        text = _description(field)
+        if name in needed and path not in _NEEDED:
+            text += f" This value suits the method; the default is {'none' if default is None else _toml(default)}."
+        yield from _comment(text)
         yield f"{mark}{name} = {_toml(value)}" if value is not None else f"# {name} = {_placeholder(field)}"
     yield ""
     for below_path, below, below_mark in inner:
