@@ -183,6 +183,16 @@ def test_what_cannot_be_is_told(make, sections, message):
     assert not (experiment.run.path / "metrics.jsonl").exists()
 
 
+@pytest.mark.parametrize(
+    ("sections", "option"),
+    [({"data": {"template": "chat"}}, "template"), ({"evaluation": {"sample": 4}}, "sample"),
+     ({"evaluation": {"uploads": 0}}, "uploads")],
+)  # fmt: skip
+def test_options_of_instructions_do_nothing_here_and_say_so(make, sections, option):
+    with pytest.raises(ConfigError, match=f"'{option}' does nothing with labelled records"):
+        make(**sections)
+
+
 def test_rounds_may_not_change_where_they_make_the_schedule(make):
     run(make(method={"rounds": 2}))
     with pytest.raises(ConfigError, match="was started with 2 rounds"):

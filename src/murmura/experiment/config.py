@@ -77,6 +77,13 @@ class Experiment(Section):
             raise ValueError(f"aggregation.ranks go up to {max(self.aggregation.ranks)}, lora.rank is {self.lora.rank}")
         return self
 
+    @model_validator(mode="after")
+    def _options_that_do_nothing(self) -> Self:
+        if methods.kind(self.method) == "labelled":
+            self.data.refuse_idle(["template"], "with labelled records, which method.patterns makes into text")
+            self.evaluation.refuse_idle(["sample", "uploads"], "with labelled records: nothing is written or attacked")
+        return self
+
     @property
     def model_task(self) -> Literal["causal", "either"]:
         """What the model must be: labelled texts can be read by a masked one too."""
