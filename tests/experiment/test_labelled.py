@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 
 import pyarrow
 import pytest
 from pyarrow import parquet
+from rich.console import Console
 from typer.testing import CliRunner
 
 from murmura.cli import app
 from murmura.errors import ConfigError, DataError
 from murmura.experiment import Experiment
 from murmura.experiment.plan import plan
+from murmura.experiment.plan_view import show
 from murmura.experiment.predict import Classifier
 from murmura.experiment.run import run
 from tests.methods.lpfl.test_method import VERBALISER, texts
@@ -155,6 +158,31 @@ def test_a_plan_of_it(make):
     adapters = sites * found.model.trainable * 4
     assert [round.bytes_up for round in found.rounds] == [adapters] * 2
     assert [round.bytes_down for round in found.rounds] == [2 * adapters, adapters]  # the first annotates, too
+
+
+def test_a_plan_counts_what_is_trained_on(make):
+    """Two sites of twenty texts, ten of them labelled; a third of the others is annotated after each round."""
+    method = {"rounds": 4, "gate": 0.5}
+    found = plan(make(method=method, training={"epochs": 1, "batch_size": 1}))
+    assert [(site.used, site.labelled, site.steps) for site in found.sites] == [(20, 10, 10)] * 2
+    assert [round.steps for round in found.rounds] == [2 * n for n in (10, 14, 18, 20)]
+    assert (found.heldout, found.validation) == (12, 12)
+    alone = plan(make(method={"rounds": 2, "annotate": False}, training={"epochs": 1, "batch_size": 1}))
+    assert [round.steps for round in alone.rounds] == [20] * 2
+    few = plan(make(method=method | {"labelled_records": 4, "chunk": 0.1}, training={"epochs": 1, "batch_size": 1}))
+    assert [round.steps for round in few.rounds] == [2 * n for n in (4, 6, 8, 20)]
+
+
+def test_a_plan_shows_patterns_labels_and_the_validation_set(make):
+    console = Console(file=io.StringIO(), width=120, highlight=False)
+    show(plan(make()), console)
+    text = console.file.getvalue()
+    lines = {line.split()[0]: " ".join(line.split()) for line in text.splitlines() if line.strip()}
+    assert lines["patterns"].startswith("patterns {text} it was {blank} · {text} in short it is {blank}, at most 48")
+    assert "template" not in text and "The first held-out record, in its patterns" in text
+    assert "12 held out to measure and 12 to validate" in lines["records"]
+    assert lines["site"].startswith("site records used labelled") and lines["d0"].startswith("d0 20 20 10")
+    assert lines["all"].startswith("all 2 40 40 20")
 
 
 @pytest.mark.parametrize(

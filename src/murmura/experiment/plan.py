@@ -37,13 +37,15 @@ _STAND_IN = 8  # dimensions of the vectors that stand in for a sentence encoder'
 
 @dataclass(frozen=True)
 class SitePlan:
-    """One site: what becomes of its records, and the most optimiser steps it takes in the first round that asks it."""
+    """One site: what becomes of its records, and the most optimiser steps it takes in the first round that asks it.
+    Of labelled records also how many have a label to begin with, which are those it then trains on."""
 
     site: str
     records: int
     used: int | None
     truncated: int | None
     dropped: int | None
+    labelled: int | None
     steps: int
 
 
@@ -65,6 +67,7 @@ class Plan:
         label: the method, as reports call it.
         sites: in the run's order; those without a usable record would be left out.
         heldout: records that are measured on.
+        validation: held-out records that the server decides by; none of them is measured on.
         bad: unusable records that are skipped.
         rounds: the first to the last.
         tokens: most tokens that the method has written in a round.
@@ -83,6 +86,7 @@ class Plan:
     label: str
     sites: list[SitePlan] | None
     heldout: int | None
+    validation: int | None
     bad: int | None
     rounds: list[RoundPlan]
     tokens: int | None
@@ -109,24 +113,27 @@ def plan(experiment: Experiment) -> Plan:
     gathered = _gathered(experiment, method, stream / "data", unknown)
     what = task(experiment, model.tokenizer, model.config, masked=model.masked) if model else None
     people = fit(gathered, experiment.data, what.fitting) if gathered and what else None
-    sizes = _sizes(gathered, people)
+    owned = _owned(gathered, people)
+    sizes = {name: len(records) for name, records in owned.items()} if owned else None
     names = list(sizes) if sizes else _expected_names(experiment, method)
     cohorts = _cohorts(experiment, names, stream)
     growth = _residual_growth(experiment, method, names, cohorts)
     residual = footprint.residual(method.rule, model.state, sum(growth)) if model else 0
     widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
-    heldout = gathered.heldout if gathered else []
+    heldout, validation = gathered.heldout if gathered else [], []
     for site in people.sites if people else ():
         method.check(site.name, site.records)
     if people and what:
-        heldout = options(experiment, what, people, stream / "data" / "validation")["heldout"]
+        told = options(experiment, what, people, stream / "data" / "validation")
+        heldout, validation = told["heldout"], told.get("validation", [])
     return Plan(
         experiment=experiment,
         label=method.title,
-        sites=_sites(experiment, method, gathered, people) if gathered else None,
+        sites=_sites(experiment, method, gathered, people, owned) if gathered and owned else None,
         heldout=len(heldout) if gathered else None,
+        validation=len(validation) if people and what else None,
         bad=gathered.bad if gathered else None,
-        rounds=_rounds(experiment, method, names, cohorts, growth, sizes, model),
+        rounds=_rounds(experiment, method, names, cohorts, growth, owned, model),
         tokens=max(method.tokens_to_write([sizes[n] for n in c]) for c in cohorts) if sizes and cohorts else None,
         tokens_measuring=_tokens_measuring(experiment, method, people, model, widest),
         model=model,
@@ -174,11 +181,11 @@ def _example(experiment: Experiment, what: Task | None, record: Any) -> str | No
     return what.example(record) if what else None
 
 
-def _sizes(gathered: Gathered | None, people: Population | None) -> dict[str, int] | None:
+def _owned(gathered: Gathered | None, people: Population | None) -> dict[str, Sequence[Any]] | None:
     """Records of each site that would take part; all of its records where it is not known which ones fit."""
     if people is not None:
-        return {site.name: site.size for site in people.sites}
-    return {name: len(records) for name, records in gathered.groups.items()} if gathered else None
+        return {site.name: site.records for site in people.sites}
+    return dict(gathered.groups) if gathered else None
 
 
 def _expected_names(experiment: Experiment, method: Method) -> list[str] | None:
@@ -207,20 +214,22 @@ def _residual_growth(
     return [method.rule.residual_growth([ranks[name] for name in cohort]) for cohort in cohorts or []]
 
 
-def _steps(experiment: Experiment, method: Method, records: int, round: int) -> int:
-    return sum(steps_of(size, experiment.training) for size in method.shards(records, round))
+def _steps(experiment: Experiment, method: Method, records: Sequence[Any], round: int) -> int:
+    return sum(steps_of(size, experiment.training) for size in method.shards_of(records, round))
 
 
-def _sites(experiment: Experiment, method: Method, gathered: Gathered, people: Population | None) -> list[SitePlan]:
+def _sites(
+    experiment: Experiment, method: Method, gathered: Gathered, people: Population | None, owned: Mapping[str, Any]
+) -> list[SitePlan]:
+    labelled = methods.kind(experiment.method) == "labelled"
+
+    def known(records: Sequence[Any]) -> dict[str, Any]:
+        first = sum(method.shards_of(records, 1)) if labelled else None
+        return {"labelled": first, "steps": _steps(experiment, method, records, 1) if records else 0}
+
     if people is None:
-        return [
-            SitePlan(name, len(records), None, None, None, _steps(experiment, method, len(records), 1))
-            for name, records in gathered.groups.items()
-        ]
-    return [
-        SitePlan(**asdict(report), steps=_steps(experiment, method, report.used, 1) if report.used else 0)
-        for report in people.reports
-    ]
+        return [SitePlan(name, len(r), None, None, None, **known(r)) for name, r in gathered.groups.items()]
+    return [SitePlan(**asdict(report), **known(owned.get(report.site, []))) for report in people.reports]
 
 
 def _rounds(
@@ -229,7 +238,7 @@ def _rounds(
     names: list[str] | None,
     cohorts: list[list[str]] | None,
     growth: list[int],
-    sizes: Mapping[str, int] | None,
+    owned: Mapping[str, Sequence[Any]] | None,
     model: Outline | None,
 ) -> list[RoundPlan]:
     if cohorts is None or names is None:
@@ -238,7 +247,7 @@ def _rounds(
     rounds, asked, residual = [], set[str](), 0
     ranks = {name: method.rule.rank(place) for place, name in enumerate(names)}
     for round, cohort in enumerate(cohorts, start=1):
-        steps = sum(_steps(experiment, method, sizes[name], round) for name in cohort) if sizes else None
+        steps = sum(_steps(experiment, method, owned[name], round) for name in cohort) if owned else None
         down = up = 0.0
         for name in cohort:
             sets = method.traffic(round, name not in asked)

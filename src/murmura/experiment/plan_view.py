@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from murmura.experiment.plan import Plan, RoundPlan, SitePlan
+from murmura.experiment.plan import Plan, RoundPlan
 from murmura.report.units import DASH, count, size
 
 if TYPE_CHECKING:
@@ -34,13 +34,19 @@ def show(plan: Plan, console: Console | None = None) -> None:
             console.print(f"\n{title}" if title else "")
             console.print(table)
     if plan.example is not None:
-        console.print(f"\nThe first held-out record, in the template '{experiment.data.template}'")
+        form = "its patterns" if _patterns(plan) else f"the template '{experiment.data.template}'"
+        console.print(f"\nThe first held-out record, in {form}")
         console.print(Padding(Text("\n".join(_first_lines(plan.example)), style="dim"), (0, 0, 0, 2)))
     for title, lines in (("Not known here", plan.unknown), ("To be noted", plan.notes)):
         if lines:
             console.print(f"\n{title}")
             for text in lines:
                 console.print(Padding(Text(f"- {text}"), (0, 0, 0, 2)))
+
+
+def _patterns(plan: Plan) -> tuple[str, ...]:
+    """What makes records into text where no template does."""
+    return getattr(plan.experiment.method, "patterns", ())
 
 
 def figures(plan: Plan) -> Table:
@@ -62,8 +68,14 @@ def _figures(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "model", e.model.name + (f", {count(plan.model.parameters)} parameters" if plan.model else "")
     yield "run folder", str(e.run.path)
     yield "seed", str(e.run.seed)
-    yield "template", f"{e.data.template}, at most {count(e.data.max_length)} tokens a record"
-    yield "records", f"{_known(plan.heldout)} held out, {_known(plan.bad)} bad ones skipped"
+    yield (
+        "patterns" if _patterns(plan) else "template",
+        f"{' · '.join(_patterns(plan)) or e.data.template}, at most {count(e.data.max_length)} tokens a record",
+    )
+    held_out = f"{_known(plan.heldout)} held out"
+    if plan.validation:
+        held_out += f" to measure and {count(plan.validation)} to validate"
+    yield "records", f"{held_out}, {_known(plan.bad)} bad ones skipped"
     yield "rounds", f"{len(plan.rounds)}; sites in each: {_range([r.sites for r in plan.rounds])}"
     yield "optimiser steps", f"at most {_each_and_all([r.steps for r in plan.rounds])}"
     yield (
@@ -115,20 +127,22 @@ def sites(plan: Plan) -> Table | None:
         return None
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim")
     table.add_column("site", overflow="fold")
-    for name in ("records", "used", "shortened", "dropped", "steps, round 1"):
+    columns: dict[str, list[int | None]] = {
+        "records": [site.records for site in plan.sites], "used": [site.used for site in plan.sites],
+        "labelled": [site.labelled for site in plan.sites], "shortened": [site.truncated for site in plan.sites],
+        "dropped": [site.dropped for site in plan.sites], "steps, round 1": [site.steps for site in plan.sites],
+    }  # fmt: skip
+    if not _patterns(plan):
+        del columns["labelled"]
+    for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
-    for site in plan.sites[:_SITES_SHOWN]:
-        table.add_row(site.site, *_cells(site))
+    for place, site in enumerate(plan.sites[:_SITES_SHOWN]):
+        table.add_row(site.site, *(_known(values[place]) for values in columns.values()))
     if len(plan.sites) > _SITES_SHOWN:
-        table.add_row(f"and {len(plan.sites) - _SITES_SHOWN} more", *[""] * 5)
+        table.add_row(f"and {len(plan.sites) - _SITES_SHOWN} more", *[""] * len(columns))
     table.add_section()
-    columns = zip(*([s.records, s.used, s.truncated, s.dropped, s.steps] for s in plan.sites), strict=True)
-    table.add_row(f"all {len(plan.sites)}", *(_known(_sum(column)) for column in columns))
+    table.add_row(f"all {len(plan.sites)}", *(_known(_sum(values)) for values in columns.values()))
     return table
-
-
-def _cells(site: SitePlan) -> list[str]:
-    return [_known(value) for value in (site.records, site.used, site.truncated, site.dropped, site.steps)]
 
 
 def releases(plan: Plan) -> Table:

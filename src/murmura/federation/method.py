@@ -123,6 +123,10 @@ class Method(ABC):
         """
         return [records]
 
+    def shards_of(self, records: Sequence[Any], round: int) -> list[int]:
+        """``shards`` for a site with these records; for a method that trains on some of them, by what they are."""
+        return self.shards(len(records), round)
+
     def traffic(self, round: int, first: bool) -> tuple[float, float]:
         """Adapter-sized sets of float32 tensors that travel down to a site and up from it in a round, at most.
 

@@ -74,8 +74,12 @@ class LPFL(Method):
                 "method.annotate = false.",
             )  # fmt: skip
 
-    def shards(self, records: int, round: int) -> list[int]:
-        return [records] if self.config.annotate else [max(self._visible(records), 1)]
+    def shards_of(self, records: Sequence[Any], round: int) -> list[int]:
+        known = self._begins_with(records)
+        first = left = len(records) - known
+        for event in range(1, min(round, self.config.events + 1)):
+            left -= self._schedule.due(event, 1.0, first, left).count  # as if no gate were ever closed
+        return [known + first - left]
 
     def leaves(self, server: Server) -> dict[str, Any]:
         """What ``murmura predict`` must know of the patterns: what each is worth to the final model."""
