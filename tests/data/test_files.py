@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from murmura.data.files import read_rows
-from murmura.data.layout import BadRecord, Layout, Row
+from murmura.data.layout import RECODE, BadRecord, BadValueError, Layout, Row
 from murmura.data.records import Document, Instruction
 from murmura.errors import DataError
 
@@ -66,7 +66,8 @@ def test_a_byte_order_mark_is_no_part_of_the_first_record(jsonl, table):
 def test_a_bad_json_line_does_not_stop_the_lines_after_it(jsonl, line, why):
     path = jsonl({"text": "a"}, line, {"text": "c"})
     first, bad, last = rows(path)
-    assert bad == BadRecord(f"{path}:2", why)
+    assert (bad.where, bad.why) == (f"{path}:2", why)
+    assert bad.fix == (RECODE if why.startswith("not UTF-8") else "")
     assert (first.values, last.values) == ({"text": "a"}, {"text": "c"})
 
 
@@ -102,8 +103,9 @@ def test_a_csv_row_of_the_wrong_width_is_bad(table):
 def test_a_wrong_byte_in_a_csv_field_stays_in_its_field(table):
     path = table(b"text,n\ncaf\xe9,1\nb,2\n")
     assert [row.values["n"] for row in rows(path)] == ["1", "2"]
-    with pytest.raises(ValueError, match="'text' is not valid UTF-8"):
+    with pytest.raises(BadValueError, match="'text' is not valid UTF-8") as error:
         TEXT.read(rows(path)[0].values)
+    assert "iconv -f cp1252 -t utf-8" in error.value.fix
 
 
 def test_a_lost_quote_is_refused_and_does_not_swallow_the_file(table):
@@ -125,7 +127,30 @@ def test_csv_faults_of_the_header(table):
         rows(table("texts\na\n"))
     with pytest.raises(DataError, match="two columns are called 'text'"):
         rows(table("text,text\na,b\n"))
-    assert rows(table("")) == []
+    assert rows(table("")) == rows(table("\n,,\n")) == []
+
+
+def test_blank_lines_may_stand_before_a_csv_header(table):
+    path = table("\n ,\ntext,n\na,1\n")
+    assert rows(path) == [Row(f"{path}:4", {"text": "a", "n": "1"})]
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "found", "expected"),
+    [
+        ("text;id\na;1\n", "site.csv", "semicolons", "commas"),
+        ("text\tid\na\t1\n", "site.csv", "tabs", "commas"),
+        ("text,id\na,1\n", "site.tsv", "commas", "tabs"),
+    ],
+)
+def test_columns_that_something_else_separates(table, content, name, found, expected):
+    with pytest.raises(DataError, match=rf":1: the columns seem to be separated by {found}\. .* with {expected}"):
+        rows(table(content, name))
+
+
+def test_a_column_that_the_user_named_may_have_a_separator_in_its_name(table):
+    path = table("note;id\na;1\n")
+    assert rows(path, Layout.of(Document, {"text": "note;id"}, None)) == [Row(f"{path}:2", {"note;id": "a;1"})]
 
 
 # Parquet
@@ -161,9 +186,10 @@ def test_a_parquet_string_that_is_not_utf8_is_a_bad_record(tmp_path):
 # All types
 
 
-def test_a_utf16_file_is_refused_as_a_whole(jsonl, table):
-    for path in (jsonl('{"text": "a"}'.encode("utf-16")), table("text\na\n".encode("utf-16"))):
-        with pytest.raises(DataError, match=r"UTF-16, expected UTF-8\. Save the file as UTF-8"):
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16le", "utf-16be"])
+def test_a_utf16_file_is_refused_as_a_whole(jsonl, table, encoding):
+    for path in (jsonl('{"text": "a"}'.encode(encoding)), table("text\na\n".encode(encoding))):
+        with pytest.raises(DataError, match=rf"UTF-16, expected UTF-8\. .*iconv -f {encoding} -t utf-8"):
             rows(path)
 
 

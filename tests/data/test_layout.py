@@ -68,12 +68,48 @@ def test_text_is_kept_to_the_byte():
 
 
 @pytest.mark.parametrize(
-    ("value", "label"), [("neg", "neg"), (1, "1"), (1.0, "1"), (0.5, "0.5"), (True, "True"), ("1", "1")]
+    ("value", "label"),
+    [
+        ("neg", "neg"),
+        (1, "1"),
+        (1.0, "1"),
+        (0.5, "0.5"),
+        ("1", "1"),
+        ("1.0", "1"),
+        (" -2.00 ", "-2"),
+        ("-0.0", "0"),
+        ("0.5", "0.5"),
+        ("v1.0", "v1.0"),
+        ("1.", "1."),
+        ("1.0.0", "1.0.0"),
+    ],
 )
 def test_labels_and_sites_are_text_whatever_the_file_held(value, label):
     record, site = Layout.of(Labelled, None, "user").read({"text": "a", "label": value, "user": value})
     assert record.label == label
     assert site == label
+
+
+def test_a_label_or_site_that_is_true_or_false_is_to_be_written_out():
+    layout = Layout.of(Labelled, None, "user")
+    for values in ({"label": False, "user": "u"}, {"label": "l", "user": True}):
+        with pytest.raises(BadValueError, match=r"is of type bool, not text or a number") as error:
+            layout.read({"text": "a", **values})
+        assert error.value.fix.startswith("Write it as text")
+
+
+@pytest.mark.parametrize("name", ["Label", " label", "labels", "LABEL"])
+def test_a_column_of_almost_the_name_is_not_left_unread(name):
+    with pytest.raises(DataError, match=rf"x\.csv: no column 'label', but one called '{name}'.*label = '{name}'"):
+        Layout.of(Labelled, None, None).check_header(["text", name], "x.csv")
+    Layout.of(Labelled, {"label": name}, None).check_header(["text", name], "x.csv")
+    Layout.of(Labelled, None, name).check_header(["text", name], "x.csv")
+    Layout.of(Labelled, None, None).check_header(["text", "label", name], "x.csv")
+    Layout.of(Document, None, None).check_header(["text", name], "x.csv")
+
+
+def test_a_table_may_have_no_labels():
+    Layout.of(Labelled, None, None).check_header(["text", "table", "department"], "x.csv")
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), "", " "])

@@ -4,7 +4,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from murmura.data.layout import BadRecord
 from murmura.data.loading import load_records, load_sites
 from murmura.data.records import Document, Instruction, Labelled
 from murmura.errors import DataError
@@ -64,9 +63,16 @@ def test_bad_records_stop_the_load_or_are_dropped_and_counted(jsonl, line):
 def test_a_csv_record_in_the_wrong_encoding_is_named_by_its_line(tmp_path):
     path = tmp_path / "site.csv"
     path.write_bytes(b"text\nplain\ncaf\xe9\n")
-    with pytest.raises(DataError, match=rf"{path}:3: 'text' is not valid UTF-8"):
+    with pytest.raises(DataError, match=rf"{path}:3: 'text' is not valid UTF-8\. .*iconv -f cp1252.*--skip-bad"):
         load_records(path, Document)
-    assert load_records(path, Document, skip_bad=True).bad == [BadRecord(f"{path}:3", "'text' is not valid UTF-8")]
+    [bad] = load_records(path, Document, skip_bad=True).bad
+    assert (bad.where, bad.why) == (f"{path}:3", "'text' is not valid UTF-8")
+
+
+def test_a_label_that_is_a_boolean_is_named_by_its_line(jsonl):
+    path = jsonl({"text": "a", "label": "yes"}, {"text": "b", "label": True})
+    with pytest.raises(DataError, match=rf"{path}:2: 'label' is of type bool.*Write it as text.*--skip-bad"):
+        load_records(path, Labelled)
 
 
 def test_a_file_without_a_usable_record_is_refused(jsonl):
@@ -157,5 +163,5 @@ def test_folders_without_sites(tmp_path):
         load_sites(tmp_path / "absent")
     file = tmp_path / "a.jsonl"
     file.write_text("")
-    with pytest.raises(DataError, match="not a folder"):
+    with pytest.raises(DataError, match=r'not a folder.*data\.sites\.by = "column".*data\.sites\.by = "partition"'):
         load_sites(file)

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from murmura.data.layout import BadRecord, Layout, Row, Rows
+from murmura.data.layout import RECODE, BadRecord, Layout, Row, Rows
 from murmura.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow
 
-_TO_UTF8 = "Save the file as UTF-8, for example: iconv -f latin1 -t utf-8 OLD > NEW"
+_SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 _LARGEST_FIELD = 2**31 - 1
 
 
@@ -55,7 +55,8 @@ def _parse_json_line(line: bytes, where: str) -> Row | BadRecord:
     try:
         value = json.loads(line.decode())
     except UnicodeDecodeError as error:
-        return BadRecord(where, f"not UTF-8 (byte 0x{line[error.start]:02x}, number {error.start + 1} of the line)")
+        why = f"not UTF-8 (byte 0x{line[error.start]:02x}, number {error.start + 1} of the line)"
+        return BadRecord(where, why, RECODE)
     except json.JSONDecodeError as error:
         return BadRecord(where, f"not one JSON object a line ({error.msg} at column {error.colno})")
     except (ValueError, RecursionError):  # a number of thousands of digits, thousands of nested brackets
@@ -74,11 +75,13 @@ def _read_csv(path: Path, layout: Layout[Any]) -> Rows:
         # surrogateescape keeps a wrong byte inside its field, so that one bad record does not spoil the file;
         # Layout.read refuses the record. strict: otherwise a lost quote would swallow the rest of the file.
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            reader = csv.reader(file, strict=True, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-            header = next(reader, None)
+            separator = "\t" if path.suffix.lower() == ".tsv" else ","
+            reader = csv.reader(file, strict=True, delimiter=separator)
+            header = next((cells for cells in reader if "".join(cells).strip()), None)  # behind blank lines, if any
             if header is None:
                 return
-            _refuse_twins(header, f"{path}:1")
+            _refuse_other_separator(header, separator, layout, f"{path}:{reader.line_num}")
+            _refuse_twins(header, f"{path}:{reader.line_num}")
             layout.check_header(header, str(path))
             start = reader.line_num + 1
             for cells in reader:
@@ -136,8 +139,29 @@ READERS: dict[str, Callable[[Path, Layout[Any]], Rows]] = {
 def _refuse_utf16(path: Path) -> None:
     """UTF-16 is not a fault of single records: no line of the file could be read."""
     with path.open("rb") as file:
-        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            raise DataError("the file is UTF-16, expected UTF-8", where=str(path), fix=_TO_UTF8)
+        start = file.read(2)
+    if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        found = "utf-16"
+    elif b"\0" in start:  # no mark, but half of a letter; a text begins with no NUL
+        found = "utf-16be" if start[0] == 0 else "utf-16le"
+    else:
+        return
+    raise DataError(
+        "the file is UTF-16, expected UTF-8",
+        where=str(path),
+        fix=f"Save the file as UTF-8, for example: iconv -f {found} -t utf-8 OLD > NEW",
+    )
+
+
+def _refuse_other_separator(header: list[str], separator: str, layout: Layout[Any], where: str) -> None:
+    """Refuse a header of one column that is several if it is split at another character."""
+    for other, name in _SEPARATORS.items():
+        if len(header) == 1 and other in header[0] and not layout.wanted(header):
+            raise DataError(
+                f"the columns seem to be separated by {name}",
+                where=where,
+                fix=f"Save the file with {_SEPARATORS[separator]} between its columns.",
+            )
 
 
 def _refuse_twins(header: list[str], where: str) -> None:

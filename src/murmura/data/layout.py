@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any, Generic
 
 from murmura.data.records import R
 from murmura.errors import DataError, nearest
+
+RECODE = "If the whole file is in a Windows or Latin-1 encoding: iconv -f cp1252 -t utf-8 OLD > NEW"
+_CLOSE = 0.8  # likeness, of 1: Label and labels are close to label, table is not
+_WHOLE = re.compile(r"-?[0-9]{1,15}\.0+")  # a whole number that a tool wrote as a float
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +27,23 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A record that could not be used. ``why`` quotes no text of the record, so it may be shown and stored."""
+    """A record that could not be used. ``why`` quotes no text of the record, so it may be shown and stored; ``fix`` is
+    what mends it, where that is more than to hold what is expected."""
 
     where: str
     why: str
+    fix: str = ""
 
 
 Rows = Generator[Row | BadRecord, None, None]
 
 
 class BadValueError(ValueError):
-    """A column of one record does not hold what the record needs; the message says why."""
+    """A column of one record does not hold what the record needs; the message is why, ``fix`` as for ``BadRecord``."""
+
+    def __init__(self, why: str, fix: str = "") -> None:
+        super().__init__(why)
+        self.fix = fix
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +95,8 @@ class Layout(Generic[R]):
         """Refuse a table that lacks a column.
 
         Raises:
-            DataError: A column that every record needs, or that the user named, is not in the header.
+            DataError: A column that every record needs, or that the user named, is not in the header; or one that a
+                record may do without is not, but one of almost its name, which would silently go unread.
         """
         found = list(header)
         needed: list[str] = [self.columns[name] for name in self.kind.required]
@@ -93,6 +106,17 @@ class Layout(Generic[R]):
                     f"no column '{column}'",
                     where=where,
                     fix=f"{nearest(column, found)} Columns are matched to fields with fields = {{field = 'column'}}.",
+                )
+        ours = self.wanted(found)
+        unread = {name.strip().casefold(): name for name in found if name not in ours}
+        for field, column in self.columns.items():
+            close = get_close_matches(column.casefold(), unread, n=1, cutoff=_CLOSE) if column not in found else []
+            if close:
+                name = unread[close[0]]
+                raise DataError(
+                    f"no column '{column}', but one called '{name}'",
+                    where=where,
+                    fix=f"Set fields = {{{field} = '{name}'}}, or rename the column if it holds something else.",
                 )
 
     def read(self, values: Mapping[str, Any]) -> tuple[R, str | None]:
@@ -133,15 +157,18 @@ def _text(value: Any, column: str, values: Mapping[str, Any]) -> str:
 
 
 def _name(value: Any, column: str, values: Mapping[str, Any]) -> str:
-    """A label or a site's name: text or a number, kept as text. Whole floats lose their point, since a column of
-    integers in which one value is missing comes out of many tools as floats."""
+    """A label or a site's name: text or a number, kept as text. Whole floats lose their point, as text too, since a
+    column of integers in which one value is missing comes out of many tools as floats."""
+    if isinstance(value, bool):  # which tools write as true, True, TRUE or 1: nobody could guess the name that we made
+        raise BadValueError(f"'{column}' is of type bool, not text or a number", 'Write it as text, such as "yes"')
     if isinstance(value, float) and math.isnan(value):
         value = None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, (int, float)):
         return str(value)
-    return _text(value, column, values).strip()
+    name = _text(value, column, values).strip()
+    return str(int(name.partition(".")[0])) if _WHOLE.fullmatch(name) else name
 
 
 def _string(value: Any, column: str) -> str:
@@ -149,10 +176,11 @@ def _string(value: Any, column: str) -> str:
         raise BadValueError(f"'{column}' is of type {type(value).__name__}, not text")
     try:
         value.encode()
-    except UnicodeEncodeError:
-        # A byte that is not UTF-8 (kept by the CSV reader as a surrogate) or half an escape pair in JSON;
-        # no tokenizer takes either.
-        raise BadValueError(f"'{column}' is not valid UTF-8") from None
+    except UnicodeEncodeError as error:
+        # A byte that is not UTF-8 (kept by the CSV reader as a surrogate from U+DC80 on) or half an escape pair in
+        # JSON; no tokenizer takes either.
+        is_byte = "\udc80" <= value[error.start] <= "\udcff"
+        raise BadValueError(f"'{column}' is not valid UTF-8", RECODE if is_byte else "") from None
     return value
 
 

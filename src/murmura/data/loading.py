@@ -16,6 +16,10 @@ from murmura.errors import DataError, nearest
 
 __all__ = ["BadRecord", "Loaded", "load_records", "load_sites"]
 
+_ONE_FILE = (
+    'For one file or hub data set of all sites, set data.sites.by = "column" and data.sites.column, or '
+    'data.sites.by = "partition" and data.sites.count.'
+)
 _SKIP = "To drop such records and count them: --skip-bad"
 
 
@@ -123,7 +127,11 @@ def load_sites(
     """
     path = Path(folder)
     if not path.is_dir():
-        raise DataError("there is no such folder" if not path.exists() else "not a folder", where=str(folder))
+        raise DataError(
+            "there is no such folder" if not path.exists() else "not a folder",
+            where=str(folder),
+            fix=f"Expected a folder with one file a site. {_ONE_FILE}",
+        )
     files = [entry for entry in path.iterdir() if entry.suffix.lower() in READERS and not entry.name.startswith(".")]
     if not files:
         raise DataError(
@@ -162,7 +170,7 @@ def _collect(rows: Rows, layout: Layout[R], skip_bad: bool) -> Loaded[R]:
         found = _checked(row, layout)
         if isinstance(found, BadRecord):
             if not skip_bad:
-                raise DataError(found.why, where=found.where, fix=f"{layout.expected}. {_SKIP}.")
+                raise DataError(found.why, where=found.where, fix=f"{found.fix or layout.expected}. {_SKIP}.")
             bad.append(found)
             continue
         record, site = found
@@ -178,15 +186,17 @@ def _checked(row: Row | BadRecord, layout: Layout[R]) -> tuple[R, str | None] | 
     try:
         return layout.read(row.values)
     except BadValueError as error:
-        return BadRecord(row.where, str(error))
+        return BadRecord(row.where, str(error), error.fix)
 
 
 def _nothing(source: str | Path, layout: Layout[R], bad: list[BadRecord]) -> DataError:
     if not bad:
         return DataError("holds no records", where=str(source), fix=f"{layout.expected} in each record.")
-    first = f"The first, {bad[0].where}: {bad[0].why}"
+    first = bad[0]
     return DataError(
-        f"none of the {len(bad)} records can be used", where=str(source), fix=f"{first}. {layout.expected}."
+        f"none of the {len(bad)} records can be used",
+        where=str(source),
+        fix=f"The first, {first.where}: {first.why}. {first.fix or layout.expected}.",
     )
 
 
