@@ -258,6 +258,31 @@ def test_an_unknown_label_is_told_with_its_file(make, folder):
         plan(make())
 
 
+def test_unknown_labels_are_counted_and_may_be_left_out(make, folder, capsys):
+    rows = [(r.text, r.label if k % 4 < 2 else "", f"d{k // 4 % 2}") for k, r in enumerate(texts(40, 1))]
+    rows += [(f"another one {n}", "mixed", "d1") for n in range(3)]
+    write(folder / "notes.csv", rows)
+    write(folder / "public.csv", [(r.text, r.label if k else "1.5", "") for k, r in enumerate(texts(24, 2))])
+    with pytest.raises(DataError, match=r"notes\.csv, site d1: .* 'mixed' \(.*: 3 of 23\).*--skip-bad"):
+        plan(make())
+    result = run(make(data={"skip_bad": True}, method={"annotate": False, "rounds": 1}))
+    assert json.loads((result.folder / "data.json").read_text()) == {"bad": 4, "heldout": 0, "nonmembers": 0}
+    assert "4 records are bad" in capsys.readouterr().err
+    sites = json.loads((result.folder / "sites.json").read_text())
+    assert [(site["records"], site["used"]) for site in sites] == [(20, 20), (23, 20)]
+    write(folder / "public.csv", [(r.text, "mixed", "") for r in texts(24, 2)])
+    with pytest.raises(DataError, match=r"public\.csv: no held-out record can be used\. Look at their labels"):
+        plan(make(data={"skip_bad": True}))
+
+
+def test_a_text_in_place_of_a_label_is_not_quoted(make, folder):
+    rows = [(f"{r.text}, which she has told nobody yet", r.label, f"d{k % 2}") for k, r in enumerate(texts(40, 1))]
+    write(folder / "notes.csv", rows)
+    with pytest.raises(DataError, match=r"a text of \d+ characters .*label column \(data\.fields\)") as error:
+        plan(make(data={"fields": {"text": "note", "label": "note"}}))
+    assert "told nobody" not in str(error.value)
+
+
 def test_labels_may_have_space_around_them(make, folder):
     write(folder / "public.csv", [(r.text, f" {r.label} ", "") for r in texts(24, 2)])
     assert plan(make()).heldout == 12

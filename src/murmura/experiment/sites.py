@@ -29,7 +29,8 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 
 
 class Fitted(Protocol):
-    """Which of some records a model can take: indices of those, how many were shortened, how many do not fit."""
+    """Which of some records a model can take: indices of those, how many were shortened, how many do not fit. All
+    others are bad."""
 
     @property
     def kept(self) -> Sequence[int]: ...
@@ -61,7 +62,8 @@ class LeftOut:
     """How many records no site was given and nothing is measured on.
 
     Attributes:
-        bad: unusable ones, and public ones that a site has too; both only with ``data.skip_bad``.
+        bad: unusable ones, those of an unknown label, and public ones that a site has too; only with
+            ``data.skip_bad``.
         heldout: held-out ones that do not fit the model.
         nonmembers: non-members that do not fit it.
     """
@@ -73,7 +75,8 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Gathered:
-    """The sites' records and the public ones, whether they fit a model or not. ``bad`` is that of ``LeftOut``."""
+    """The sites' records and the public ones, whether they fit a model or not. ``bad`` is that of ``LeftOut``, but for
+    unknown labels: the model's words are not known here."""
 
     groups: dict[str, Records]
     heldout: Records
@@ -128,39 +131,49 @@ def gather(data: DataConfig, stream: Stream, embed: Embed, *, kind: Kind, pooled
 
 
 def fit(gathered: Gathered, data: DataConfig, fitting: Fit) -> Population:
-    """Leave out what does not fit ``data.max_length`` tokens, and say so.
+    """Leave out what does not fit ``data.max_length`` tokens or has an unknown label, and say so.
 
     Raises:
-        DataError: no site or no held-out record is left.
+        DataError: a label is unknown (and ``skip_bad`` off), or no site or no held-out record is left.
     """
     sites, reports = [], []
+    bad = gathered.bad
     for name, records in gathered.groups.items():
-        found = fitting(records, data.train)
+        found = fitting(records, f"{data.train}, site {name}")
         kept = [records[i] for i in found.kept]
+        bad += _unknown(records, found)
         reports.append(SiteReport(name, len(records), len(kept), found.truncated, found.dropped))
         if kept:
             sites.append(Site(name, kept))
         else:
-            say(f"site {name} has no record that fits {data.max_length} tokens; it is left out")
+            say(f"site {name} has no record that {_use(found, data)}; it is left out")
     if not sites:
         raise DataError(
             "no site has a usable record", where=data.train, fix="Raise data.max_length, or look at the data."
         )
     source = data.heldout or data.train
-    usable = fitting(gathered.heldout, source).kept
-    if not usable:
-        raise DataError("no held-out record fits", where=source, fix="Raise data.max_length.")
-    others = fitting(gathered.nonmembers, data.train).kept
-    heldout, nonmembers = [gathered.heldout[i] for i in usable], [gathered.nonmembers[i] for i in others]
-    left_out = LeftOut(
-        gathered.bad, len(gathered.heldout) - len(heldout), len(gathered.nonmembers) - len(nonmembers)
-    )  # fmt: skip
-    if gathered.bad:
-        say(f"{gathered.bad} records are bad, or held out and a site's own too; they are left out")
+    public, others = fitting(gathered.heldout, source), fitting(gathered.nonmembers, data.train)
+    if not public.kept:
+        fix = "Raise data.max_length." if public.dropped else "Look at their labels."
+        raise DataError(f"no held-out record {_use(public, data)}", where=source, fix=fix)
+    bad += _unknown(gathered.heldout, public) + _unknown(gathered.nonmembers, others)
+    heldout, nonmembers = [gathered.heldout[i] for i in public.kept], [gathered.nonmembers[i] for i in others.kept]
+    left_out = LeftOut(bad, public.dropped, others.dropped)
+    if bad:
+        say(f"{bad} records are bad, or held out and a site's own too; they are left out")
     short = sum(r.dropped for r in reports) + left_out.heldout + left_out.nonmembers
     if short:
         say(f"{short} records do not fit {data.max_length} tokens and are not used")
     return Population(sites, reports, heldout, nonmembers, left_out)
+
+
+def _unknown(records: Records, found: Fitted) -> int:
+    return len(records) - len(found.kept) - found.dropped
+
+
+def _use(found: Fitted, data: DataConfig) -> str:
+    """What none of some records does."""
+    return f"fits {data.max_length} tokens" if found.dropped else "can be used"
 
 
 def _load(data: DataConfig, stream: Stream, embed: Embed, kind: type[Record]) -> Gathered:

@@ -17,6 +17,8 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.sites import Fit, Population
 from murmura.streams import Stream
 
+_SHOWN = 40  # most characters of a label in a message: in a wrong column they are a private text
+
 
 @dataclass(frozen=True)
 class Task:
@@ -37,7 +39,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Readable:
-    """Texts in cloze patterns: all of them fit, since a text that is too long is shortened."""
+    """Texts in cloze patterns: all of them fit, since a text that is too long is shortened. Not kept are those whose
+    label is unknown."""
 
     kept: Sequence[int]
     truncated: int
@@ -70,7 +73,7 @@ def task(experiment: Experiment, tokenizer: Any, config: Any, *, masked: bool) -
             options.patterns, options.verbaliser, tokenizer, data.max_length, masked, options.reduction,
             options.several_tokens,
         )  # fmt: skip
-        return Task(kind, None, cloze, partial(_readable, cloze=cloze))
+        return Task(kind, None, cloze, partial(_readable, cloze=cloze, skip_bad=data.skip_bad))
     text = template(data.template, tokenizer)
 
     def fitting(records: Sequence[Instruction], where: str) -> EncodedSet:
@@ -86,19 +89,32 @@ def _reads(tokenizer: Any, config: Any, *, masked: bool) -> int | None:
     return min((limit for limit in limits if limit), default=None)
 
 
-def _readable(records: Sequence[Labelled], where: str, cloze: Cloze) -> Readable:
-    """All texts, and how many of them lose something in at least one pattern.
+def _readable(records: Sequence[Labelled], where: str, cloze: Cloze, *, skip_bad: bool) -> Readable:
+    """All texts but those of an unknown label, and how many of them lose something in at least one pattern.
 
     Raises:
-        DataError: a label that no word stands for.
+        DataError: a label that no word stands for, and ``skip_bad`` is off.
     """
-    for record in records:
-        if record.label and record.label not in cloze.labels:
-            raise DataError(
-                f"no words are given for the label '{record.label}'", where=where,
-                fix=f"Add it to method.verbaliser, or correct the records. {nearest(record.label, cloze.labels)}",
-            )  # fmt: skip
-    return Readable(range(len(records)), cloze.shortened([record.text for record in records]))
+    known = {"", *cloze.labels}
+    unknown = [record.label for record in records if record.label not in known]
+    if unknown and not skip_bad:
+        raise _unknown_label(unknown, len(records), where, cloze)
+    kept = [index for index, record in enumerate(records) if record.label in known]
+    return Readable(kept, cloze.shortened([records[index].text for index in kept]))
+
+
+def _unknown_label(unknown: list[str], of: int, where: str, cloze: Cloze) -> DataError:
+    first = unknown[0]
+    if len(first) <= _SHOWN:
+        shown = f"'{first}'"
+        hint = f"Add it to method.verbaliser, or correct the records. {nearest(first, cloze.labels)}"
+    else:
+        shown = f"of a record, a text of {len(first)} characters"
+        hint = "Is this the label column (data.fields)?"
+    return DataError(
+        f"no words are given for the label {shown} (records with an unknown label: {len(unknown)} of {of})",
+        where=where, fix=f"{hint} To drop such records and count them: --skip-bad.",
+    )  # fmt: skip
 
 
 def set_apart(people: Population, wanted: int | None, stream: Stream) -> tuple[list[Labelled], list[Labelled]]:
