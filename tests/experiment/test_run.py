@@ -248,7 +248,7 @@ def test_held_out_records_that_do_not_fit_are_counted(quick, tmp_path, capsys):
 
 def test_a_record_held_out_and_private_is_refused(quick, tmp_path):
     write_lines(tmp_path / "heldout.jsonl", [record("skin", 1)])
-    with pytest.raises(DataError, match="1 public records are also private"):
+    with pytest.raises(DataError, match="1 public record is also a private one, so it would"):
         run(quick())
 
 

@@ -154,8 +154,54 @@ def test_at_most_so_many_records_a_site():
 
 def test_records_that_are_public_and_private_are_refused(tmp_path):
     write_lines(tmp_path / "heldout.jsonl", [record("heart", 1), record("kidney", 1)])
-    with pytest.raises(DataError, match=r"heldout\.jsonl: 1 public records are also private"):
+    with pytest.raises(DataError, match=r"heldout\.jsonl: 1 public record is also a private one, so it would"):
         gathered(train="sites")
+
+
+def test_records_that_stand_twice_in_what_is_shared_out_are_told_as_such(tmp_path):
+    rows = [record("heart", n // 3) for n in range(12)]  # four records, three times each
+    write_lines(tmp_path / "twice.jsonl", rows)
+    options = {"train": "twice.jsonl", "sites": {"by": "partition", "count": 2}}
+    alone = options | {"heldout": None, "heldout_records": 1}
+    with pytest.raises(DataError, match=r"twice\.jsonl: 1 record stands there more than once, held out and at a site"):
+        gathered(**alone)
+    with pytest.raises(DataError, match=r"twice\.jsonl: 3 records stand there more than once"):
+        gathered(**alone | {"heldout_records": 8})
+    with pytest.raises(DataError, match=r"twice\.jsonl: 1 record stands there more than once"):
+        gathered(**options, nonmember_records=1)
+    found = gathered(**options, nonmember_records=1, skip_bad=True)
+    assert (len(found.heldout), found.nonmembers, found.bad) == (4, [], 1)
+
+
+def labelled(train, **options):
+    config = DataConfig.parse({"train": train, "sites": {"by": "partition", "count": 2}} | options, "test")
+    return gather(config, STREAM, unused, kind="labelled", pooled=False)
+
+
+def test_texts_of_which_none_has_a_label_are_told_with_the_column(tmp_path):
+    write_lines(tmp_path / "notes.jsonl", [{"text": f"note {n}", "verdict": "good"} for n in range(6)])
+    for options in ({"heldout_records": 2}, {"heldout": "notes.jsonl"}):
+        with pytest.raises(DataError, match=r"notes\.jsonl: no record has a label\. .* 'label'; .*data\.fields ="):
+            labelled("notes.jsonl", **options)
+    found = labelled("notes.jsonl", heldout_records=2, fields={"label": "verdict"})
+    assert {r.label for r in [*found.heldout, *everything(found)]} == {"good"}
+
+
+def test_not_all_labelled_records_may_be_held_out(tmp_path):
+    rows = [{"text": f"note {n}", "label": "good" if n < 4 else ""} for n in range(12)]
+    write_lines(tmp_path / "notes.jsonl", rows)
+    for count in (4, 5):
+        with pytest.raises(DataError, match=r"4 of 4 labelled records are held out.* Lower data\.heldout_records"):
+            labelled("notes.jsonl", heldout_records=count)
+    found = labelled("notes.jsonl", heldout_records=3)
+    assert all(r.label for r in found.heldout) and sum(bool(r.label) for r in everything(found)) == 1
+
+
+def test_a_site_may_have_no_label_beside_others_that_have(tmp_path):
+    write_lines(tmp_path / "notes" / "pool.jsonl", [{"text": f"pool {n}"} for n in range(3)])
+    write_lines(tmp_path / "notes" / "skin.jsonl", [{"text": f"skin {n}", "label": "good"} for n in range(3)])
+    found = labelled("notes", sites={"by": "file"}, heldout_records=1)
+    assert sizes(found) == {"pool": 3, "skin": 2}
 
 
 def test_what_does_not_fit_is_left_out_and_told_of(tokenizer, tmp_path, capsys):

@@ -222,41 +222,79 @@ def _without_twins(gathered: Gathered, data: DataConfig) -> Gathered:
         return record.text if isinstance(record, Labelled) else record
 
     private = {key(record) for records in gathered.groups.values() for record in records}
-    twins = sum(key(record) in private for record in [*gathered.heldout, *gathered.nonmembers])
-    where = str(data.heldout or data.train)
-    if twins and not data.skip_bad:
-        raise DataError(
-            f"{twins} public records are also private ones, so they would measure memory and not skill", where=where,
-            fix="Remove them from one of the two, or have them left out of the public ones and counted: --skip-bad.",
-        )  # fmt: skip
     heldout, nonmembers = (
         [record for record in some if key(record) not in private] for some in (gathered.heldout, gathered.nonmembers)
     )
+    twins = [key(record) for record in [*gathered.heldout, *gathered.nonmembers] if key(record) in private]
+    from_train = {key(record) for record in (gathered.nonmembers if data.heldout else gathered.heldout)}
+    if twins and not data.skip_bad:
+        raise _twins(twins, data, inside=from_train.issuperset(twins))
     if twins and not heldout:
+        where = str(data.heldout or data.train)
         raise DataError("every held-out record is also a private one", where=where, fix="Hold out other records.")
-    return Gathered(gathered.groups, heldout, nonmembers, gathered.bad + twins)
+    return Gathered(gathered.groups, heldout, nonmembers, gathered.bad + len(twins))
+
+
+def _twins(twins: list[Any], data: DataConfig, *, inside: bool) -> DataError:
+    """What to tell of public records, by what makes them the same, that are private ones too.
+
+    Args:
+        inside: all of them come out of ``data.train``, where they stand more than once.
+    """
+    count = len(set(twins)) if inside else len(twins)
+    one = count == 1
+    measure = f"so {'it' if one else 'they'} would measure memory and not skill"
+    if inside:
+        kind = "text" if isinstance(twins[0], str) else "record"
+        what = f"{count} {kind} stands" if one else f"{count} {kind}s stand"
+        fix = f"Keep every {kind} once, or have the held-out ones left out and counted: --skip-bad."
+        return DataError(f"{what} there more than once, held out and at a site, {measure}", where=data.train, fix=fix)
+    what = f"{count} public {'record is also a private one' if one else 'records are also private ones'}"
+    fix = "Remove from one of the two what is in both, or have the public ones left out and counted: --skip-bad."
+    return DataError(f"{what}, {measure}", where=data.heldout, fix=fix)
 
 
 def _hold_out(data: DataConfig, groups: dict[str, Records], stream: Stream) -> tuple[dict[str, Records], Records]:
     """Take the records that nobody trains on out of the sites' own."""
     everything = [(name, record) for name, records in groups.items() for record in records]
-    order = _order_apart([record for _, record in everything], stream)
-    count = _checked_count(data, len(everything))
+    public, private = _take_apart(data, [record for _, record in everything], stream)
     rest: dict[str, Records] = {name: [] for name in groups}
-    for index in sorted(order[count:]):
+    for index in private:
         name, record = everything[index]
         rest[name].append(record)
     _tell_of_empty([name for name, records in rest.items() if not records], "once the public records are taken out")
-    apart = [everything[index][1] for index in order[:count]]
+    apart = [everything[index][1] for index in public]
     return {name: records for name, records in rest.items() if records}, apart
 
 
-def _order_apart(records: Records, stream: Stream) -> list[int]:
-    """The order in which records are taken out of the sites' own: any, but those that have no label yet last, since
-    nothing can be measured on them."""
+def _take_apart(data: DataConfig, records: Records, stream: Stream) -> tuple[list[int], list[int]]:
+    """Which records are taken out of the sites' own, drawn at random, and which are left to the sites, in order. Those
+    that have no label yet are drawn last, since nothing can be measured on them.
+
+    Raises:
+        DataError: too many are asked for, or no site could have a labelled record, of records with labels.
+    """
     order = list(range(len(records)))
     (stream / "apart").python().shuffle(order)
-    return sorted(order, key=lambda index: isinstance(records[index], Labelled) and not records[index].label)
+    order.sort(key=lambda index: _lacks_label(records[index]))
+    count = _checked_count(data, len(records))
+    labelled = sum(not _lacks_label(record) for record in records)
+    if not labelled:
+        raise DataError(
+            "no record has a label", where=data.train,
+            fix=f"Labels are read from the column '{data.fields.get('label', 'label')}'; if they stand in another one, "
+            "name it: data.fields = {label = 'column'}.",
+        )  # fmt: skip
+    if labelled <= count:
+        raise DataError(
+            f"{labelled} of {labelled} labelled records are held out, and none is left to the sites",
+            where=data.train, fix=f"Lower data.{_taken_by(data)}.",
+        )  # fmt: skip
+    return order[:count], sorted(order[count:])
+
+
+def _lacks_label(record: Any) -> bool:
+    return isinstance(record, Labelled) and not record.label
 
 
 def _share_out(
@@ -264,9 +302,7 @@ def _share_out(
 ) -> tuple[dict[str, Records], Records]:
     """One file: hold out, choose few, and partition what is left."""
     records, labels = source.records, source.sites
-    order = _order_apart(records, stream)
-    count = _checked_count(data, len(order))
-    apart, order = order[:count], sorted(order[count:])
+    apart, order = _take_apart(data, records, stream)
     rest = [records[i] for i in order]
     sites, scheme = data.sites, data.sites.scheme
     clusters: Any = None
@@ -294,9 +330,14 @@ def _tell_of_empty(names: list[str], when: str) -> None:
 
 
 def _checked_count(data: DataConfig, available: int) -> int:
-    """How many records are taken out of ``data.train``: the held-out ones, or non-members beside a held-out file."""
-    option = "heldout_records" if data.heldout is None else "nonmember_records"
+    """How many records are taken out of ``data.train``."""
+    option = _taken_by(data)
     count = getattr(data, option) or 0
     if count >= available:
         raise DataError(f"{count} records asked of {available} in all", where=data.train, fix=f"Lower data.{option}.")
     return count
+
+
+def _taken_by(data: DataConfig) -> str:
+    """The option that takes records out of ``data.train``: held-out ones, or non-members beside a held-out file."""
+    return "heldout_records" if data.heldout is None else "nonmember_records"
