@@ -132,7 +132,7 @@ def plan(experiment: Experiment) -> Plan:
         sites=_sites(experiment, method, gathered, people, owned) if gathered and owned else None,
         heldout=len(heldout) if gathered else None,
         validation=len(validation) if people and what else None,
-        bad=gathered.bad if gathered else None,
+        bad=people.left_out.bad if people else gathered.bad if gathered else None,
         rounds=_rounds(experiment, method, names, cohorts, growth, owned, model),
         tokens=max(method.tokens_to_write([sizes[n] for n in c]) for c in cohorts) if sizes and cohorts else None,
         tokens_measuring=_tokens_measuring(experiment, method, people, model, widest),
