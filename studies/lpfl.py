@@ -20,7 +20,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from runs import read_rows, show, work, write_rows
+from murmura import report
+from murmura.report.units import DASH, signed
+from runs import pipes, read_rows, show, work, write_rows
 
 TASKS: dict[str, dict[str, Any]] = {
     "movie": {
@@ -110,7 +112,8 @@ def main() -> None:
         for seed, (sites, share), arm in runs:
             folder = options.out / f"{name}-{arm}-{sites}sites-{share:g}-seed{seed}"
             work(folder, experiment(name, options.out, folder, arm, sites, share, seed, options.model, scale))
-            show(finished(name, options.out), ("accuracy",), markdown, ("validation_accuracy", "pseudo_accuracy"))
+            rounds = ("validation_accuracy", "pseudo_accuracy")
+            show(finished(name, options.out), ("accuracy",), markdown, rounds, [gains(name, options.out)])
 
 
 def finished(name: str, out: Path) -> list[Path]:
@@ -121,6 +124,22 @@ def finished(name: str, out: Path) -> list[Path]:
         for sites, share, arm in cells
         for path in sorted(out.glob(f"{name}-{arm}-{sites}sites-{share:g}-seed*/summary.json"))
     ]
+
+
+def gains(name: str, out: Path) -> str:
+    """What LP-FL's accuracy is above that of training on the labels alone, by seed, as a table in Markdown."""
+    found: dict[tuple[int, float], dict[int | None, dict[str, float]]] = {}
+    for sites, share, arm in product(SITES, SHARES, ARMS[:2]):
+        folders = sorted(out.glob(f"{name}-{arm}-{sites}sites-{share:g}-seed*/summary.json"))
+        for run in map(report.read, (path.parent for path in folders)):
+            found.setdefault((sites, share), {}).setdefault(run.seed, {})[arm] = run.last.values["accuracy"]
+    seeds = sorted({seed for cell in found.values() for seed in cell}, key=str)
+    lines = [["LP-FL above labelled only", *map(str, seeds)], ["---", *["--:"] * len(seeds)]]
+    for (sites, share), cell in found.items():
+        pairs = [cell.get(seed, {}) for seed in seeds]
+        told = [signed(pair["lpfl"] - pair["labelled"]) if len(pair) == 2 else DASH for pair in pairs]
+        lines.append([f"{sites} site{'s' * (sites > 1)}, {share:.0%} labelled", *told])
+    return pipes(lines)
 
 
 def prepare(name: str, data: Path, out: Path, scale: Scale) -> None:

@@ -30,11 +30,18 @@ def work(folder: Path, table: Mapping[str, Any]) -> None:
     subprocess.run([sys.executable, "-m", "murmura", "run", str(file), *again], check=True)
 
 
-def show(folders: Sequence[Path], keys: Sequence[str], markdown: Path | None, rounds: Sequence[str] = ()) -> None:
-    """The table of all runs so far, some figures (``keys``) seed by seed and some (``rounds``) round by round."""
+def show(
+    folders: Sequence[Path],
+    keys: Sequence[str],
+    markdown: Path | None,
+    rounds: Sequence[str] = (),
+    more: Sequence[str] = (),
+) -> None:
+    """The table of all runs so far, some figures (``keys``) seed by seed and some (``rounds``) round by round, and
+    ``more`` tables in Markdown."""
     rows = report.table(report.read_all(folders))
     report.show(rows)
-    tables = [by_seed(rows, key) for key in keys] + [by_round(rows, key) for key in rounds]
+    tables = [by_seed(rows, key) for key in keys] + [by_round(rows, key) for key in rounds] + list(more)
     print("\n".join(tables))
     if markdown is not None:
         markdown.write_text("\n".join([report.markdown(rows), *tables]))
@@ -69,9 +76,12 @@ def by_seed(rows: Sequence[report.Row], key: str) -> str:
 
 
 def by_round(rows: Sequence[report.Row], key: str) -> str:
-    """One figure in every round, as Markdown: means over the seeds; round 0 is before training."""
+    """One figure in every round, as Markdown: means over the seeds; round 0 is before training. Rows without it are
+    left out."""
     title, write = naming(key)
-    found = [(row.label, {point.round: point.cell.mean for point in row.series(key)}) for row in rows]
+    found = [
+        (row.label, {point.round: point.cell.mean for point in row.series(key)}) for row in rows if row.series(key)
+    ]
     rounds = sorted({round for _, series in found for round in series})
     lines = [[f"{title} by round", *map(str, rounds)], ["---", *["--:"] * len(rounds)]]
     for label, series in found:

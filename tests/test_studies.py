@@ -115,6 +115,24 @@ def test_finished_runs_are_kept(study, tmp_path, monkeypatch):
     assert ["--resume" in command for command in started] == [True, False]
 
 
+def test_what_lpfl_gains_is_told_by_cell_and_seed(study, tmp_path):
+    accuracies = {
+        "labelled-5sites-0.02-seed0": 0.5, "lpfl-5sites-0.02-seed0": 0.75, "labelled-5sites-0.02-seed1": 0.5,
+        "labelled-1sites-0.1-seed1": 0.75, "lpfl-1sites-0.1-seed1": 0.5,
+    }  # fmt: skip
+    for name, accuracy in accuracies.items():
+        folder = tmp_path / f"movie-{name}"
+        folder.mkdir()
+        (folder / "metrics.jsonl").write_text(json.dumps({"round": 0, "accuracy": accuracy}) + "\n")
+        (folder / "summary.json").write_text(json.dumps({"seed": int(name[-1]), "finished": True}))
+    assert study("lpfl").gains("movie", tmp_path).splitlines() == [
+        "| LP-FL above labelled only | 0 | 1 |",
+        "| --- | --: | --: |",
+        "| 1 site, 10% labelled | – | −0.250 |",
+        "| 5 sites, 2% labelled | +0.250 | – |",
+    ]
+
+
 def test_the_table_of_lpfl_is_of_all_runs_that_are_there(study, tmp_path):
     there = [f"movie-{arm}-5sites-0.05-seed{seed}" for arm in ("labelled", "lpfl") for seed in (0, 1)]
     for name in [*there, "finance-lpfl-5sites-0.1-seed0"]:
