@@ -139,6 +139,19 @@ def test_pictures_take_every_colour_from_the_page(several):
         assert used <= set(re.findall(r"(--[\w-]+):", scheme))
 
 
+@pytest.mark.parametrize(
+    "left_out, told",
+    [
+        ({"bad": 3, "heldout": 0, "nonmembers": 1}, "3 bad or doubled, 1 non-members too long"),
+        ({"bad": 0, "heldout": 0, "nonmembers": 0}, "none"),
+    ],
+)
+def test_records_that_nobody_uses_are_told(tmp_path, left_out, told):
+    folder = write_run(tmp_path / "a")
+    (folder / "data.json").write_text(json.dumps(left_out))
+    assert f"<dt>Records left out</dt><dd>{told}</dd>" in page_of(tmp_path, folder).replace("\n", "")
+
+
 def test_the_same_runs_give_the_same_bytes(tmp_path):
     folder = write_run(tmp_path / "a")
     assert page_of(tmp_path / "1", folder) == page_of(tmp_path / "2", folder)

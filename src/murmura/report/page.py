@@ -90,7 +90,7 @@ def _head(rows: Sequence[Row], records: Sequence[RunRecord]) -> dict[str, Any]:
         ("Methods", listing(labels) if len(labels) > 4 else ""),
         ("Model", _unique(run.model for run in records)),
         ("Sites", _unique((None if run.sites is None else count(len(run.sites)) for run in records), ", ")),
-        ("Left out", _unique(_left_out(run) for run in records)),
+        ("Records left out", _unique(_left_out(run) for run in records)),
         ("Rounds", _unique((count(run.last.number) for run in records), ", ")),
         ("Seed" if len(seeds) < 2 else "Seeds", _unique(seeds, ", ")),
         ("Started", _started(records)),
@@ -213,11 +213,12 @@ def _sites(run: RunRecord) -> dict[str, Any] | None:
 
 
 def _left_out(run: RunRecord) -> str | None:
-    """What nobody trained or was measured on, in words."""
-    names = {"bad": "bad or doubled records", "heldout": "held-out ones too long", "nonmembers": "non-members too long"}
-    return (
-        ", ".join(f"{count(run.left_out[key])} {name}" for key, name in names.items() if run.left_out.get(key)) or None
-    )
+    """What nobody trained or was measured on, in words; None where that was not recorded."""
+    if not run.left_out:
+        return None
+    names = {"bad": "bad or doubled", "heldout": "held-out ones too long", "nonmembers": "non-members too long"}
+    told = [f"{count(run.left_out[key])} {name}" for key, name in names.items() if run.left_out.get(key)]
+    return ", ".join(told) or "none"
 
 
 def _run(run: RunRecord) -> dict[str, str]:
