@@ -35,6 +35,13 @@ def test_an_unfinished_run_is_read_from_its_rounds(tmp_path):
     assert run.totals == {"bytes_up": 1_500_000, "bytes_down": 3_000_000, "wall": 60.0, "peak_memory": 1_650_000_000}
 
 
+def test_a_run_that_trained_all_parameters_is_called_so(tmp_path):
+    folder = write_run(tmp_path / "a")
+    text = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(text.replace("[model]\n", '[model]\ntrainable = "all"\n'))
+    assert report.read(folder).label == "FedAvg, all parameters"
+
+
 def test_a_summary_that_says_unfinished_is_believed(tmp_path):
     folder = write_run(tmp_path / "a")
     summary = json.loads((folder / "summary.json").read_text())

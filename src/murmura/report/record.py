@@ -44,7 +44,7 @@ class RunRecord:
     Attributes:
         folder: Where it was read.
         name: The run's name.
-        label: The method, as the run names it (``FewFedPIT β=0.5``).
+        label: The method, as the run names it (``FewFedPIT β=0.5``), and whether it trained all parameters.
         seed: The run's seed.
         model: The base model.
         planned: Rounds that the experiment asks for.
@@ -104,10 +104,11 @@ def read(folder: str | Path) -> RunRecord:
     config, experiment = _config(folder / "config.toml")
     rounds = _rounds(folder / "metrics.jsonl", torn=not finished)
     run, model, method = (_section(experiment, name) for name in ("run", "model", "method"))
+    whole = ", all parameters" if model.get("trainable") == "all" else ""
     return RunRecord(
         folder=folder,
         name=str(summary.get("name") or run.get("name") or folder.resolve().name),
-        label=str(summary.get("method") or method.get("name") or folder.resolve().name),
+        label=str(summary.get("method") or method.get("name") or folder.resolve().name) + whole,
         seed=_integer(summary.get("seed", run.get("seed"))),
         model=str(model["name"]) if "name" in model else None,
         planned=_integer(method.get("rounds")),
