@@ -30,12 +30,13 @@ def predict(
     p(NAME), the probability of each label.
     """
     import csv
+    import re
 
     from murmura.data.loading import load_records
     from murmura.data.records import Document
     from murmura.errors import ConfigError
     from murmura.experiment.config import Experiment
-    from murmura.experiment.predict import Classifier, lines
+    from murmura.experiment.predict import Classifier
     from murmura.report.writing import replacing
 
     target = out or Path(f"{file.stem}.labels.csv")
@@ -46,14 +47,14 @@ def predict(
     column = text
     if column is None and (run / "config.toml").is_file():
         column = Experiment.load(run / "config.toml").data.fields.get("text")
-    fields = {"text": column} if column else {}
-    loaded = load_records(file, Document, fields=fields, skip_bad=skip_bad)
-    texts, places = [record.text for record in loaded.records], lines(file, fields, loaded.bad)
+    loaded = load_records(file, Document, fields={"text": column} if column else {}, skip_bad=skip_bad)
+    texts = [record.text for record in loaded.records]
+    lines = [re.findall(r"\d+", place)[-1] for place in loaded.places]
     with replacing(target, "the file of labels", "--out") as stream:  # a place where it cannot be is told before work
         classifier = Classifier(run, site)
         writer = csv.writer(stream)
         writer.writerow(["line", "text", "label", *(f"p({name})" for name in classifier.labels)])
-        for line, one, (name, row) in zip(places, texts, classifier.label(texts), strict=True):
+        for line, one, (name, row) in zip(lines, texts, classifier.label(texts), strict=True):
             writer.writerow([line, one, name, *(f"{p:.6f}" for p in row)])
     left_out = f", {len(loaded.bad)} rows left out" if loaded.bad else ""
     typer.echo(f"{len(texts)} texts labelled{left_out}: {target}")

@@ -30,11 +30,13 @@ class Loaded(Generic[R]):
     Attributes:
         records: The usable records, in the source's order; at least one.
         sites: The site of each record, where a site column was named.
+        places: File and line of each record (Parquet, hub: its row), as messages name them.
         bad: Where and why a record was dropped; empty unless ``skip_bad`` was asked.
     """
 
     records: list[R]
     sites: list[str] | None
+    places: list[str]
     bad: list[BadRecord]
 
     def by_site(self) -> dict[str, list[R]]:
@@ -165,6 +167,7 @@ def _rows(source: str | Path, split: str, layout: Layout[R]) -> Rows:
 def _collect(rows: Rows, layout: Layout[R], skip_bad: bool) -> Loaded[R]:
     records: list[R] = []
     sites: list[str] = []
+    places: list[str] = []
     bad: list[BadRecord] = []
     for row in rows:
         found = _checked(row, layout)
@@ -175,9 +178,10 @@ def _collect(rows: Rows, layout: Layout[R], skip_bad: bool) -> Loaded[R]:
             continue
         record, site = found
         records.append(record)
+        places.append(row.where)
         if site is not None:
             sites.append(site)
-    return Loaded(records, sites if layout.site_column else None, bad)
+    return Loaded(records, sites if layout.site_column else None, places, bad)
 
 
 def _checked(row: Row | BadRecord, layout: Layout[R]) -> tuple[R, str | None] | BadRecord:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +10,6 @@ import numpy as np
 
 from murmura import methods, models
 from murmura.data.cloze import Cloze
-from murmura.data.files import read_rows
-from murmura.data.layout import BadRecord, Layout
-from murmura.data.records import Document
 from murmura.errors import ConfigError
 from murmura.evaluation.labelled import CLASSIFIER, probabilities
 from murmura.experiment.config import Experiment
@@ -28,18 +23,6 @@ from murmura.workbench import Workbench
 
 _AT_ONCE = 4096
 """Texts that are made into questions at once, so that memory does not grow with their number."""
-
-
-def lines(file: Path, fields: Mapping[str, str], bad: Collection[BadRecord]) -> list[int]:
-    """The line at which each usable text of a file begins; in a Parquet file, its row, from 1.
-
-    Args:
-        fields, bad: those that the texts were loaded with, and that loading left out.
-    """
-    left_out = {record.where for record in bad}
-    with closing(read_rows(file, Layout.of(Document, fields, None))) as rows:
-        kept = [row.where for row in rows if row.where not in left_out]
-    return [int(re.findall(r"\d+$", where)[0]) for where in kept]
 
 
 class Classifier:
