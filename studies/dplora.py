@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from runs import read_rows, shorten, show, work, write_rows
+from runs import finished, read_rows, shorten, show, work, write_rows
 
 RECORDS, SITES = 1000, 5
 SENTIMENT = "What is the sentiment of this sentence for an investor? Answer negative, neutral or positive."
@@ -94,12 +94,11 @@ def main() -> None:
             for arm in options.arms:
                 folder = options.out / f"{data}-{arm}-seed{seed}"
                 work(folder, experiment(data, options.out, folder, ARMS[arm], seed, options.model, scale))
-                show(finished(data, options.out), ("heldout_loss", "heldout_rouge"), markdown)
-
-
-def finished(data: str, out: Path) -> list[Path]:
-    """All runs on a data set that are there, whichever arms and seeds were asked for this time."""
-    return [path.parent for arm in ARMS for path in sorted(out.glob(f"{data}-{arm}-seed*/summary.json"))]
+                show(
+                    finished(options.out, [f"{data}-{arm}" for arm in ARMS]),
+                    ("heldout_loss", "heldout_rouge"),
+                    markdown,
+                )
 
 
 def prepare(name: str, data: Path, out: Path, scale: Scale) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from murmura import report
 from murmura.report.units import DASH, signed
-from runs import pipes, read_rows, show, work, write_rows
+from runs import finished, pipes, read_rows, show, work, write_rows
 
 TASKS: dict[str, dict[str, Any]] = {
     "movie": {
@@ -110,33 +110,28 @@ def main() -> None:
         if options.whole and name == "movie":
             runs += product(options.seeds, WHOLE, ["whole"])
         for seed, (sites, share), arm in runs:
-            folder = options.out / f"{name}-{arm}-{sites}sites-{share:g}-seed{seed}"
+            folder = options.out / f"{cell(name, arm, sites, share)}-seed{seed}"
             work(folder, experiment(name, options.out, folder, arm, sites, share, seed, options.model, scale))
+            names = [cell(name, arm, sites, share) for sites, share, arm in product(SITES, SHARES, ARMS)]
             rounds = ("validation_accuracy", "pseudo_accuracy")
-            show(finished(name, options.out), ("accuracy",), markdown, rounds, [gains(name, options.out)])
+            show(finished(options.out, names), ("accuracy",), markdown, rounds, [gains(name, options.out)])
 
 
-def finished(name: str, out: Path) -> list[Path]:
-    """All runs of a task that are there, whichever seeds were asked for this time."""
-    cells = product(SITES, SHARES, ARMS)
-    return [
-        path.parent
-        for sites, share, arm in cells
-        for path in sorted(out.glob(f"{name}-{arm}-{sites}sites-{share:g}-seed*/summary.json"))
-    ]
+def cell(name: str, arm: str, sites: int, share: float) -> str:
+    """What the runs of an arm are called, but for their seed."""
+    return f"{name}-{arm}-{sites}sites-{share:g}"
 
 
 def gains(name: str, out: Path) -> str:
     """What LP-FL's accuracy is above that of training on the labels alone, by seed, as a table in Markdown."""
     found: dict[tuple[int, float], dict[int | None, dict[str, float]]] = {}
     for sites, share, arm in product(SITES, SHARES, ARMS[:2]):
-        folders = sorted(out.glob(f"{name}-{arm}-{sites}sites-{share:g}-seed*/summary.json"))
-        for run in map(report.read, (path.parent for path in folders)):
+        for run in map(report.read, finished(out, [cell(name, arm, sites, share)])):
             found.setdefault((sites, share), {}).setdefault(run.seed, {})[arm] = run.last.values["accuracy"]
-    seeds = sorted({seed for cell in found.values() for seed in cell}, key=str)
+    seeds = sorted({seed for by_seed in found.values() for seed in by_seed}, key=str)
     lines = [["LP-FL above labelled only", *map(str, seeds)], ["---", *["--:"] * len(seeds)]]
-    for (sites, share), cell in found.items():
-        pairs = [cell.get(seed, {}) for seed in seeds]
+    for (sites, share), by_seed in found.items():
+        pairs = [by_seed.get(seed, {}) for seed in seeds]
         told = [signed(pair["lpfl"] - pair["labelled"]) if len(pair) == 2 else DASH for pair in pairs]
         lines.append([f"{sites} site{'s' * (sites > 1)}, {share:.0%} labelled", *told])
     return pipes(lines)

@@ -47,6 +47,11 @@ def show(
         markdown.write_text("\n".join([report.markdown(rows), *tables]))
 
 
+def finished(out: Path, names: Iterable[str]) -> list[Path]:
+    """Folders of all runs ``NAME-seedN`` that are there, whichever arms and seeds were asked for this time."""
+    return [path.parent for name in names for path in sorted(out.glob(f"{name}-seed*/summary.json"))]
+
+
 def by_seed(rows: Sequence[report.Row], key: str) -> str:
     """One figure before training and at the end, a column for each seed, as Markdown.
 

@@ -93,13 +93,13 @@ def test_dplora(study, data, tmp_path, name, scale):
 
 
 def test_the_table_is_of_all_runs_that_are_there(study, tmp_path):
-    module = study("dplora")
     there = ["finance-dplora-8-seed0", "finance-dplora-8-seed1", "finance-dplora-8-rank2-seed0", "medical-cmfl-seed0"]
     for name in there:
         (tmp_path / name).mkdir()
         (tmp_path / name / "summary.json").write_text("{}")
     (tmp_path / "finance-cmfl-seed0").mkdir()  # not finished
-    assert [folder.name for folder in module.finished("finance", tmp_path)] == there[:3]
+    names = [f"finance-{arm}" for arm in ("dplora-8", "dplora-8-rank2", "cmfl")]
+    assert [folder.name for folder in study("runs").finished(tmp_path, names)] == there[:3]
 
 
 def test_finished_runs_are_kept(study, tmp_path, monkeypatch):
@@ -131,15 +131,6 @@ def test_what_lpfl_gains_is_told_by_cell_and_seed(study, tmp_path):
         "| 1 site, 10% labelled | – | −0.250 |",
         "| 5 sites, 2% labelled | +0.250 | – |",
     ]
-
-
-def test_the_table_of_lpfl_is_of_all_runs_that_are_there(study, tmp_path):
-    there = [f"movie-{arm}-5sites-0.05-seed{seed}" for arm in ("labelled", "lpfl") for seed in (0, 1)]
-    for name in [*there, "finance-lpfl-5sites-0.1-seed0"]:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "summary.json").write_text("{}")
-    (tmp_path / "movie-whole-1sites-0.05-seed0").mkdir()  # not finished
-    assert [folder.name for folder in study("lpfl").finished("movie", tmp_path)] == there
 
 
 @pytest.mark.parametrize("scale", ["small", "full"])
