@@ -41,3 +41,10 @@ def test_a_place_where_no_file_can_be_is_told_before_any_work(tmp_path, place):
     ):
         pytest.fail("this is the work")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_what_went_wrong_with_another_file_is_not_blamed_on_this_one(tmp_path):
+    missing = tmp_path / "model" / "weights"
+    with pytest.raises(FileNotFoundError, match="weights"), replacing(tmp_path / "a.csv", "the table", "--out"):
+        missing.read_bytes()
+    assert list(tmp_path.iterdir()) == []

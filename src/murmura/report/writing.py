@@ -33,6 +33,8 @@ def replacing(path: Path, what: str, option: str) -> Iterator[TextIO]:
             yield stream
         draft.replace(path)
     except OSError as error:
+        if error.filename is not None and Path(error.filename) not in {draft, path, *path.parents}:
+            raise  # about another file, which the block was reading
         raise CheckpointError(
             f"{what} cannot be written ({error.strerror})", where=str(path), fix=f"Give another {option}."
         ) from None
