@@ -215,7 +215,7 @@ def _residual_growth(
 
 
 def _steps(experiment: Experiment, method: Method, records: Sequence[Any], round: int) -> int:
-    return sum(steps_of(size, experiment.training) for size in method.shards_of(records, round))
+    return sum(steps_of(size, experiment.training) for size in method.shards(records, round))
 
 
 def _sites(
@@ -224,7 +224,7 @@ def _sites(
     labelled = methods.kind(experiment.method) == "labelled"
 
     def known(records: Sequence[Any]) -> dict[str, Any]:
-        first = sum(method.shards_of(records, 1)) if labelled else None
+        first = sum(method.shards(records, 1)) if labelled else None
         return {"labelled": first, "steps": _steps(experiment, method, records, 1) if records else 0}
 
     if people is None:

@@ -113,7 +113,7 @@ class Method(ABC):
             DataError: it cannot.
         """
 
-    def shards(self, records: int, round: int) -> list[int]:
+    def shards(self, records: Sequence[Any], round: int) -> list[int]:
         """Sizes of the sets of records that a site trains on in a round, one after the other; the largest possible
         ones where they are not known before.
 
@@ -121,11 +121,7 @@ class Method(ABC):
             records: the site's own.
             round: counted from 1.
         """
-        return [records]
-
-    def shards_of(self, records: Sequence[Any], round: int) -> list[int]:
-        """``shards`` for a site with these records; for a method that trains on some of them, by what they are."""
-        return self.shards(len(records), round)
+        return [len(records)]
 
     def traffic(self, round: int, first: bool) -> tuple[float, float]:
         """Adapter-sized sets of float32 tensors that travel down to a site and up from it in a round, at most.

@@ -135,7 +135,7 @@ def test_what_is_released(bench, tmp_path):
 
 
 def test_the_plan():
-    assert method().shards(10, 1) == [10, 20]
+    assert method().shards([None] * 10, 1) == [10, 20]
     assert method().tokens_to_write([10, 1]) == 8 * (10 + 2 + 1 + 1)
 
 

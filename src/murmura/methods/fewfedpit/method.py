@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 from murmura.aggregation.rules import Rule
 from murmura.data.loading import load_records
@@ -65,13 +66,13 @@ class FewFedPIT(Method):
     def combines(self) -> bool:
         return not self.personal
 
-    def shards(self, records: int, round: int) -> list[int]:
+    def shards(self, records: Sequence[Any], round: int) -> list[int]:
         c = self.config
-        own = [records] if c.needs_private_branch else []
+        own = [len(records)] if c.needs_private_branch else []
         if not c.branches:
             return own
         synthetic = c.keep * (round if c.accumulate else 1)
-        return [*own, synthetic if c.variant == "fewfedpit" else records + synthetic]
+        return [*own, synthetic if c.variant == "fewfedpit" else len(records) + synthetic]
 
     def traffic(self, round: int, first: bool) -> tuple[int, int]:
         return (int(first), 0) if self.personal else (1, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from murmura.aggregation.mean import WeightedMean
 from murmura.data.encoding import Encoded, encode_all
@@ -36,8 +37,8 @@ class FewFedWeight(Method):
     def label(self) -> str:
         return "FewFedWeight"
 
-    def shards(self, records: int, round: int) -> list[int]:
-        return [records, 2 * records]
+    def shards(self, records: Sequence[Any], round: int) -> list[int]:
+        return [len(records), 2 * len(records)]
 
     def tokens_to_write(self, records: Sequence[int]) -> int:
         c = self.config

@@ -74,7 +74,7 @@ class LPFL(Method):
                 "method.annotate = false.",
             )  # fmt: skip
 
-    def shards_of(self, records: Sequence[Any], round: int) -> list[int]:
+    def shards(self, records: Sequence[Any], round: int) -> list[int]:
         known = self._begins_with(records)
         first = left = len(records) - known
         for event in range(1, min(round, self.config.events + 1)):
