@@ -7,7 +7,7 @@ import time
 import pytest
 
 from murmura import progress
-from murmura.progress import bar, collect_phases, phase, say
+from murmura.progress import bar, collect_phases, forget, phase, relay, say, show
 
 
 @pytest.fixture
@@ -116,3 +116,50 @@ def test_collecting_anew():
     with phase("score"):
         pass
     assert (first.seconds.keys(), second.seconds.keys()) == ({"train"}, {"score"})
+
+
+# ---- other processes ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """What this process sends to the one that shows its progress."""
+    monkeypatch.setattr(progress, "_relay", None)
+    told = []
+    relay(told.append)
+    return told
+
+
+def test_nothing_of_a_process_is_told_to_another_but_its_phase_and_the_tenths_that_are_done(sent, capsys):
+    say("ward 3 has 2 records")
+    with bar("tokenising the records of ward 3", 2) as outside:
+        outside.advance()
+    with phase("train"), bar("train ward 3", 40) as handle:
+        for _ in range(40):
+            handle.advance()
+    assert sent == [{"phase": "train", "tenths": tenths} for tenths in [*range(11), None]]
+    assert capsys.readouterr().err == "ward 3 has 2 records\n"
+
+
+def test_there_are_no_other_phases():
+    with pytest.raises(ValueError, match="no phase is called 'ward 3'"), phase("ward 3"):
+        pass
+
+
+def test_how_far_another_process_is_stands_behind_its_name(often, capsys):
+    for told in ({"phase": "train", "tenths": 0}, {"phase": "train", "tenths": 4}, {"phase": "score", "tenths": 1}):
+        show(told, "worker 0")
+    show({"phase": "score", "tenths": None}, "worker 0")
+    show({"phase": "attack", "tenths": 9}, "worker 0")
+    forget("worker 0")
+    lines = [line[20:].split(", ")[0] for line in capsys.readouterr().err.splitlines()]
+    assert "worker 0: train: 4/10" in lines and lines[-2:] == ["worker 0: score: 1/10", "worker 0: attack: 9/10"]
+    assert not progress._others
+
+
+@pytest.mark.parametrize(
+    "told", [{"phase": "ward 3", "tenths": 1}, {"phase": "train", "tenths": "ward 3"}, {"line": "ward 3"}, {}]
+)
+def test_whatever_else_another_process_tells_is_not_shown(told, often, capsys):
+    show(told, "worker 0")
+    assert capsys.readouterr().err == "" and not progress._others

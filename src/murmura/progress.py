@@ -12,18 +12,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import count
-from typing import Any
+from typing import Any, Literal, get_args
 
 _SECONDS_BETWEEN_LINES = 15.0
 
+PhaseName = Literal["train", "generate", "score", "evaluate", "attack", "audit"]
+"""What time is spent on. No other name is told to another process: one that is put together may hold what a site keeps
+to itself."""
+
 Told = dict[str, Any]
-"""What a process has to show, as JSON: a line, or a bar that begins, goes on or ends."""
+"""How far a process has come, as JSON: ``phase`` (its name) and ``tenths`` that are done; None when it is over."""
 
 _relay: Callable[[Told], None] | None = None
 _aside: Callable[[str], None] | None = None
-_numbers = count()
-_others: dict[tuple[str, int], Bar] = {}  # bars of other processes that are shown here
+_others: dict[str, Bar] = {}  # what other processes work on, shown here
 
 
 class Bar:
@@ -76,7 +78,7 @@ class Bar:
 @contextmanager
 def bar(description: str, total: float | None = None, done: float = 0) -> Iterator[Bar]:
     """A bar for the time of a ``with`` block; bars inside each other stand one below the other. See ``Bar``."""
-    handle = Bar(description, total, done) if _relay is None else Relayed(description, total, _relay)
+    handle = Bar(description, total, done) if _relay is None else Relayed(total, _relay)
     try:
         yield handle
     finally:
@@ -108,7 +110,7 @@ def say(message: str, *, public: bool = False) -> None:
     if _aside is not None and _relay is None and not public:
         _aside(f"{_now()} {message}")
     elif _relay is not None:
-        _relay({"line": message})
+        print(message, file=sys.stderr, flush=True)
     elif _is_terminal():
         with _display:
             _live().console.print(message, markup=False, highlight=False)
@@ -126,47 +128,58 @@ def _now() -> str:
 
 
 class Relayed(Bar):
-    """In a process that shows nothing itself: a bar that another process shows. See ``relay``."""
+    """In a process that shows no bars: of a bar within a phase, that phase's name and the tenths that are done. See
+    ``relay``."""
 
-    def __init__(self, description: str, total: float | None, send: Callable[[Told], None]) -> None:
-        self.description, self.total, self.done = description, total, 0.0
-        self._send, self._number = send, next(_numbers)
-        send({"bar": self._number, "begins": description, "total": total})
+    def __init__(self, total: float | None, send: Callable[[Told], None]) -> None:
+        self.total, self.done, self._send = total, 0.0, send
+        self._phase, self._tenths = _phase.get(), 0
+        self._tell(0)
 
     def advance(self, amount: float = 1) -> None:
         self.done += amount
-        self._send({"bar": self._number, "amount": amount})
+        tenths = min(int(10 * self.done / self.total), 10) if self.total else 0
+        if tenths != self._tenths:
+            self._tenths = tenths
+            self._tell(tenths)
 
     def close(self) -> None:
-        self._send({"bar": self._number})
+        self._tell(None)
+
+    def _tell(self, tenths: int | None) -> None:
+        if self._phase is not None:
+            self._send({"phase": self._phase, "tenths": tenths})
 
 
 def relay(send: Callable[[Told], None]) -> None:
-    """From now on show nothing in this process, and send what there is to show to one that will ``show`` it."""
+    """From now on show no bars in this process, and send how far it is to one that will ``show`` it. Lines are printed
+    here and are not sent: what they say is for whoever owns this process."""
     global _relay
     _relay = send
 
 
 def show(told: Told, who: str) -> None:
-    """Show what another process, known as ``who``, has relayed."""
-    if "line" in told:
-        say(told["line"])
-    elif "begins" in told:
-        _others[who, told["bar"]] = Bar(f"{who}: {told['begins']}", told["total"])
-    elif "amount" in told:
-        _others[who, told["bar"]].advance(told["amount"])
-    else:
-        _others.pop((who, told["bar"])).close()
+    """Show what another process, known as ``who``, has relayed. What ``relay`` would not have sent is not shown."""
+    phase, tenths = told.get("phase"), told.get("tenths")
+    if phase not in get_args(PhaseName) or not (tenths is None or tenths in range(11)):
+        return
+    shown, description = _others.get(who), f"{who}: {phase}"
+    if shown is None or tenths is None or tenths < shown.done or description != shown.description:
+        forget(who)
+        if tenths is None:
+            return
+        shown = _others[who] = Bar(description, 10)
+    shown.advance(tenths - shown.done)
 
 
 def forget(who: str) -> None:
-    """Close the bars of another process that is gone."""
-    for key in [key for key in _others if key[0] == who]:
-        _others.pop(key).close()
+    """Close the bar of another process that is gone."""
+    if who in _others:
+        _others.pop(who).close()
 
 
 class Phases:
-    """Seconds spent in each named phase (``train``, ``generate``, ``score``, ``evaluate``, ``audit`` ...)."""
+    """Seconds spent in each phase, by its name."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -176,7 +189,7 @@ class Phases:
 
 
 _phases: ContextVar[Phases | None] = ContextVar("phases", default=None)
-_in_phase: ContextVar[bool] = ContextVar("in_phase", default=False)
+_phase: ContextVar[PhaseName | None] = ContextVar("phase", default=None)
 
 
 def add_phases(seconds: Mapping[str, float]) -> None:
@@ -194,17 +207,23 @@ def collect_phases() -> Phases:
 
 
 @contextmanager
-def phase(name: str) -> Iterator[None]:
-    """Count the block's time towards phase ``name``; of phases inside each other the outermost counts."""
-    if _in_phase.get():
+def phase(name: PhaseName) -> Iterator[None]:
+    """Count the block's time towards phase ``name``; of phases inside each other the outermost counts.
+
+    Raises:
+        ValueError: there is no phase of that name.
+    """
+    if name not in get_args(PhaseName):
+        raise ValueError(f"no phase is called {name!r}")
+    if _phase.get():
         yield
         return
-    token = _in_phase.set(True)
+    token = _phase.set(name)
     start = time.perf_counter()
     try:
         yield
     finally:
-        _in_phase.reset(token)
+        _phase.reset(token)
         collector = _phases.get()
         if collector is not None:
             collector.add(name, time.perf_counter() - start)

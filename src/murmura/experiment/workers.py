@@ -107,8 +107,9 @@ def main(handle: int) -> None:
     from murmura.federation.engines.worker import Worker, relay_to, serve
     from murmura.runs.machine import peak_memory
 
-    relay_to(connection)
-    serve(connection, Worker(set_up, peak_memory))
+    worker = Worker(set_up, peak_memory)
+    relay_to(connection, worker)
+    serve(connection, worker)
 
 
 def set_up(told: Mapping[str, Any]) -> Host:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import threading
 from functools import partial
+from multiprocessing import Pipe
 
 import pytest
 import torch
 
 from murmura.errors import CheckpointError, RunError
 from murmura.federation.engines.processes import ProcessesEngine
+from murmura.federation.engines.worker import Worker, relay_to
 from murmura.federation.method import Method
-from murmura.federation.wire.frames import unframe
+from murmura.federation.site.answer import Host
+from murmura.federation.site.joining import Joining
+from murmura.federation.wire.frames import frame, unframe
 from murmura.federation.wire.messages import Ask, Failure, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
-from murmura.progress import collect_phases, phase
+from murmura.progress import bar, collect_phases, phase
 from murmura.streams import Stream
 from tests.federation.engines.wired import ThreadProcess, Wired
 from tests.federation.world import connect, make_sites, make_workbench
@@ -135,6 +139,21 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_a_later_ones(engine):
     GATE.set()
     [reply] = engine.ask(Ask("train", 2, {"adapter": {"w": torch.zeros(2)}, "lr": 2.0}), ["site-0"])
     assert reply["lr"] == 2.0
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_how_far_sites_are_is_told_where_they_tell_how_many_records_they_have(tokenizer, monkeypatch, counts):
+    verbs = [Working(None), Joining("instruction", counts=counts)]
+    host = Host(make_sites(1), verbs, make_workbench(tokenizer), Stream(0))
+    worker, (ours, theirs) = Worker(lambda told: host, lambda device: 0), Pipe()
+    monkeypatch.setattr("murmura.progress._relay", None)
+    relay_to(theirs, worker)
+    list(worker.handle(frame({"do": "assemble", "number": 1})))
+    with phase("train"), bar("patients", 1) as handle:
+        handle.advance()
+    assert ours.poll() == counts
+    while ours.poll():
+        assert unframe(ours.recv_bytes())[0]["told"]["phase"] == "train"
 
 
 def test_phases_and_memory_of_workers_are_told(engine):

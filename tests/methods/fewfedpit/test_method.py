@@ -169,12 +169,16 @@ def test_a_substitute_of_which_nothing_fits_is_an_event(bench, tmp_path):
     assert server.rows[-1]["events"][0].endswith("No public record fits data.max_length: raise it, or give others")
 
 
-def test_sites_with_few_records_are_counted_each_round_and_named_once(go, drafted, capsys):
+def test_sites_with_few_records_are_counted_each_round_and_their_owners_alone_told_once(
+    go, drafted, capsys, monkeypatch
+):
+    notes = []
+    monkeypatch.setattr(Site, "tell", lambda site, what: notes.append((site.name, what)))
     server, _ = go(rounds=2)
     assert [row["counts"].get("sites.few_records") for row in server.rows] == [None, 2, 2]
-    said = [line for line in capsys.readouterr().err.splitlines() if "fewer than 8 records" in line]
-    assert len(said) == 1
-    assert "kidney (6), heart (3)" in said[0]
+    assert [site for site, _ in notes] == ["kidney", "heart"]
+    assert notes[1][1].startswith("Round 1: this site has 3 records, fewer than the 8 to be shown")
+    assert "fewer than" not in capsys.readouterr().err
 
 
 # ---- what is told -------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from murmura.errors import CheckpointError, RunError
 from murmura.federation.engines.worker import Connection
 from murmura.federation.wire.frames import answer_of, ask_frame, frame, unframe
 from murmura.federation.wire.messages import Ask, Failure, Payload, Reply
-from murmura.progress import add_phases, forget, say, show
+from murmura.progress import add_phases, bar, forget, say, show
 
 _NAMED = 5  # sites named in a message
 _LATE = "time is up"
@@ -93,14 +93,16 @@ class ProcessesEngine:
             line.send(number, ask_frame(ask.narrowed(names), names, do="answer", number=number))
         until = None if ask.seconds is None else time.monotonic() + ask.seconds
         found: dict[str, Reply | Failure] = {}
-        for site in sites:
-            line = self._line_of[site]
-            while site not in found:
-                answer = line.take(number, until)
-                if isinstance(answer, str):
-                    answer = Failure(site, answer)
-                found[answer.site] = answer
-            yield found.pop(site)
+        with bar(f"answers to '{ask.verb}'", len(sites)) as progress:
+            for site in sites:
+                line = self._line_of[site]
+                while site not in found:
+                    answer = line.take(number, until)
+                    if isinstance(answer, str):
+                        answer = Failure(site, answer)
+                    found[answer.site] = answer
+                progress.advance()
+                yield found.pop(site)
         for line in asked:
             line.rest(number, until)
         self._add_phases(asked)

@@ -69,6 +69,11 @@ class Worker:
         yield frame({"done": done})
 
     @property
+    def tells_progress(self) -> bool:
+        """Whether whoever asks may learn how far the sites are (``Host.tells_progress``)."""
+        return self._host is not None and self._host.tells_progress
+
+    @property
     def host(self) -> Host:
         assert self._host is not None, "a worker is assembled before anything else"
         return self._host
@@ -85,10 +90,13 @@ def serve(connection: Connection, worker: Worker) -> None:
             return
 
 
-def relay_to(connection: Connection) -> None:
-    """Show progress not here but at the other end. When that is gone, nobody waits for the work, and it ends."""
+def relay_to(connection: Connection, worker: Worker) -> None:
+    """Show progress not here but at the other end, as far as that may learn of it. When it is gone, nobody waits for
+    the work, and it ends."""
 
     def send(told: Told) -> None:
+        if not worker.tells_progress:
+            return
         try:
             connection.send_bytes(frame({"told": told}))
         except ConnectionError:

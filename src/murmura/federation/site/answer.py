@@ -44,6 +44,12 @@ class Host:
         self.sites = {site.name: site for site in sites}
         self.verbs, self.workbench, self.stream, self.rule, self.run = list(verbs), workbench, stream, rule, run
 
+    @property
+    def tells_progress(self) -> bool:
+        """Whether whoever asks may learn how far the sites are with an answer: from that follows roughly how many
+        records they have, so only where these are told (``Joining``)."""
+        return any("records" in one.releases("join") for one in self.verbs if "join" in one.verb_names())
+
     def commit(self, round: int) -> None:
         """Keep every site's store as it is after a round.
 

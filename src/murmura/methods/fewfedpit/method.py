@@ -18,7 +18,6 @@ from murmura.methods.fewfedpit.config import FewFedPITConfig
 from murmura.methods.fewfedpit.fates import left_without
 from murmura.methods.fewfedpit.substitute import PUBLIC, Substitute
 from murmura.methods.fewfedpit.synthetic import WITHOUT, Synthetic, generated, received
-from murmura.progress import say
 from murmura.training.adapter import State, mix
 from murmura.training.loop import Trained
 
@@ -182,10 +181,12 @@ class FewFedPIT(Averaging):
         return generated(cohort, writers, [j.state for j in judges] if private else writers, self.config)
 
     def _tell_of_few(self, cohort: Cohort) -> None:
-        """Say once which sites have fewer records than are to be shown."""
+        """Tell owners once where their site has fewer records than are to be shown."""
         wanted = max(self.config.instructions_shown, self.config.examples_shown)
-        few = [site for site in cohort.sites if site.size < wanted and site.name not in self._told]
-        self._told.update(site.name for site in few)
-        if few:
-            names = ", ".join(f"{site.name} ({site.size})" for site in few)
-            say(f"fewer than {wanted} records to show the model, so it sees what there is: {names}")
+        for site in cohort.sites:
+            if site.size < wanted and site.name not in self._told:
+                self._told.add(site.name)
+                site.tell(
+                    f"Round {cohort.round}: this site has {site.size} records, fewer than the {wanted} to be shown to "
+                    "the model, so it is shown what there is."
+                )
