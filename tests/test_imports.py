@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import murmura
+from murmura.methods import METHODS
 from tests.experiment.small import experiment, write_data
 
 ORDER = (
@@ -46,6 +47,34 @@ def test_neither_side_of_the_federation_knows_the_other():
         for side in ("server", "site", "wire")
     }
     assert known == {"server": {"server", "wire"}, "site": {"site", "wire"}, "wire": {"wire"}}
+
+
+@pytest.mark.parametrize(
+    ("side", "foreign"),
+    [
+        ("server_side", ("federation.site", "federation.engines", "experiment.site", "experiment.simulation")),
+        ("site_side", ("federation.server", "federation.engines", "experiment.server", "measure.monitor", "report")),
+    ],
+)
+def test_a_side_is_assembled_without_a_module_of_the_other(side, foreign):
+    """Whatever the method: of what runs at the other side, all that a side has is the class that declares it."""
+    classes = {path.relative_to(SOURCE).with_suffix("").as_posix() for path in SOURCE.glob("methods/*/method.py")}
+    assert {name.split("/")[1] for name in classes} >= METHODS.keys()
+    needed = below(SOURCE, f"experiment/{side}", *classes)
+    assert "murmura.federation.method" in needed and "murmura.measure.verbs" in needed
+    assert [name for name in needed if name.removeprefix("murmura.").startswith(foreign)] == []
+
+
+def test_what_a_module_needs_is_found_through_packages_and_functions(tmp_path):
+    write(tmp_path, "__init__.py", "")
+    write(tmp_path, "data/__init__.py", "from murmura.data.files import read")
+    write(tmp_path, "data/files.py", "def read():\n    import murmura.errors")
+    write(tmp_path, "data/hub.py", "")
+    write(tmp_path, "errors.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import murmura.data.hub")
+    write(tmp_path, "cli.py", "from murmura.data import hub")
+    assert below(tmp_path, "cli") - {"murmura"} == {
+        "murmura.cli", "murmura.data", "murmura.data.hub", "murmura.data.files", "murmura.errors",
+    }  # fmt: skip
 
 
 def test_no_two_modules_that_measure_stand_on_one_another():
@@ -130,6 +159,23 @@ def breaches(source: Path) -> Iterator[str]:
         for part in imported(ast.parse(path.read_text(encoding="utf-8")), module):
             if part != module[0] and RANK.get(part, -1) < RANK[module[0]]:
                 yield f"{path.relative_to(source).as_posix()}: {part}"
+
+
+def below(source: Path, *names: str) -> set[str]:
+    """The modules, by their full names, that importing these leads to, and whatever their functions import."""
+    found: set[str] = set()
+    waiting = [f"murmura.{name.replace('/', '.')}" for name in names]
+    while waiting:
+        parts = waiting.pop().split(".")
+        for length in range(1, len(parts) + 1):  # packages are imported before what is in them
+            place = source.joinpath(*parts[1:length])
+            path = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+            name = ".".join(parts[:length])
+            if name not in found and path.exists():
+                found.add(name)
+                tree = ast.parse(path.read_text(encoding="utf-8"))
+                waiting += [one for one in modules(tree, tuple(parts[1:length])) if one.startswith("murmura")]
+    return found
 
 
 def imported(tree: ast.AST, module: tuple[str, ...]) -> Iterator[str]:

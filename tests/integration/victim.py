@@ -34,9 +34,10 @@ from pathlib import Path
 import murmura.experiment.run as running
 from murmura.errors import RunError
 from murmura.experiment import Experiment, simulation, workers
+from murmura.federation import keeping
 from murmura.federation.engines import processes
 from murmura.federation.server import checkpoint
-from murmura.federation.site import cohort, keeping
+from murmura.federation.site import cohort
 from murmura.methods.dplora import method as dplora
 from murmura.runs import folder
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from murmura.data.records import Choice
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
-from murmura.experiment.sites import Population
 from murmura.measure.yardstick import Yardstick
 from murmura.reading import Reading
 from murmura.streams import Stream
+
+if TYPE_CHECKING:
+    from murmura.experiment.sites import Population
 
 
 def reading(experiment: Experiment, tokenizer: Any, config: Any, *, masked: bool) -> Reading:

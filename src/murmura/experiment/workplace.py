@@ -11,9 +11,9 @@ from murmura import methods, models
 from murmura.experiment.config import Experiment
 from murmura.experiment.reading import reading
 from murmura.experiment.resources import Supply, supplies
+from murmura.federation.joining import Joining
+from murmura.federation.keeping import Keeping
 from murmura.federation.method import Method
-from murmura.federation.site.joining import Joining
-from murmura.federation.site.keeping import Keeping
 from murmura.federation.wire.releases import Verbs
 from murmura.measure.verbs import Measuring
 from murmura.reading import Reading

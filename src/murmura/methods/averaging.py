@@ -8,21 +8,24 @@ works with all of them, except those that it refuses with a reason.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.rules import Rule
 from murmura.aggregation.server import ServerOptimizer, optimizer_of
 from murmura.federation.forecast import Forecast, Part
 from murmura.federation.method import Method
-from murmura.federation.server.fleet import Fleet, Sum
-from murmura.federation.server.rounds import Server
-from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Count, Metric, Release, Weights, verb
+from murmura.federation.wire.sums import Sum
 from murmura.methods.local_rules import local_rule
 from murmura.training.adapter import State
 from murmura.training.loop import Trained
+
+if TYPE_CHECKING:
+    from murmura.federation.server.fleet import Fleet
+    from murmura.federation.server.rounds import Server
+    from murmura.federation.site.cohort import Cohort
 
 _OPTIMIZER = "optimizer"  # in the server's store
 

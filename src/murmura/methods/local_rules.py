@@ -7,16 +7,18 @@ method on ``Averaging`` takes any of them, unless it says why not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.scaffold import control_update
-from murmura.federation.server.rounds import Server
-from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask, Payload
 from murmura.federation.wire.releases import Release, Weights
 from murmura.training.adapter import State, subtract, zeros_like
 from murmura.training.loop import Trained
+
+if TYPE_CHECKING:
+    from murmura.federation.server.rounds import Server
+    from murmura.federation.site.cohort import Cohort
 
 _CONTROL, _CHANGE = "control", "control_change"
 

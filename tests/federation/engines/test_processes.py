@@ -12,9 +12,9 @@ import torch
 from murmura.errors import CheckpointError, RunError
 from murmura.federation.engines.processes import ProcessesEngine
 from murmura.federation.engines.worker import Worker, relay_to
+from murmura.federation.joining import Joining
 from murmura.federation.method import Method
 from murmura.federation.site.answer import Host
-from murmura.federation.site.joining import Joining
 from murmura.federation.wire.frames import frame, unframe
 from murmura.federation.wire.messages import Ask, Failure, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb

@@ -10,7 +10,7 @@ import torch
 
 from murmura.errors import RunError, UndeclaredReleaseError
 from murmura.federation.method import Method
-from murmura.federation.server.fleet import Fleet, Sum
+from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.wire.messages import Failure, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
@@ -130,20 +130,6 @@ def test_a_figure_that_is_missing_stops_no_run():
     fleet = make_fleet(dead("a", "b", "c"), min_replies=3)
     assert list(fleet.ask("memorise", fleet.sites)) == []
     assert len(fleet.events) == 3
-
-
-def test_a_sum_is_of_tensors_weighed_and_of_numbers():
-    sizes = {"a": 1, "b": 3}
-
-    def answer(site, ask):
-        state = {"w": torch.full((2,), float(sizes[site]))}
-        return Reply(site, {"adapter": state, "examples": sizes[site], "votes": torch.tensor([1, 2])})
-
-    found = Sum()
-    for site in sizes:
-        found.add(site, answer(site, None).fields, {"adapter": "examples"})
-    assert found["adapter"]["w"].tolist() == [1 * 1 + 3 * 3] * 2
-    assert (found["examples"], found["votes"].tolist(), found.sites) == (4, [2, 4], ["a", "b"])
 
 
 @pytest.mark.parametrize("other", [{"w": torch.zeros(5)}, {"v": torch.zeros(4)}, {"w": torch.full((4,), torch.nan)}])

@@ -9,9 +9,9 @@ import torch
 
 from murmura.errors import RunError
 from murmura.federation.engines.local import LocalEngine
+from murmura.federation.keeping import Keeping
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import latest
-from murmura.federation.site.keeping import Keeping
 from murmura.federation.wire.releases import Count, Metric, verb
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.monitor import Monitor

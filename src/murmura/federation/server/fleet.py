@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
-
-from murmura.aggregation.mean import StateSum
 from murmura.errors import RunError
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.wire.messages import Ask, Failure, Payload, Reply, field_sizes, size
 from murmura.federation.wire.releases import Verbs, owner
+from murmura.federation.wire.sums import Sum
 from murmura.streams import Stream
 
 
@@ -227,61 +223,6 @@ class Fleet:
             )  # fmt: skip
         self.told.expect(verb, round(self.secret_cohort), asked, field_sizes(like))
         return (self.ledger,)
-
-
-@dataclass
-class Sum:
-    """What a server learns of replies that it does not see one by one.
-
-    Args:
-        sites: those that were added up.
-        fields: of each field the sum: float64 tensors, numbers, or tables of numbers.
-    """
-
-    sites: list[str] = dataclasses.field(default_factory=list)
-    fields: Payload = dataclasses.field(default_factory=dict)
-    _states: dict[str, StateSum] = dataclasses.field(default_factory=dict)
-
-    @property
-    def replies(self) -> int:
-        """How many were added up."""
-        return len(self.sites)
-
-    def __getitem__(self, name: str) -> Any:
-        return self.fields[name]
-
-    def add(self, site: str, fields: Payload, weights: Mapping[str, str] | None = None) -> None:
-        """Add one site's reply.
-
-        Args:
-            weights: as of ``Fleet.sum``.
-
-        Raises:
-            RunError: a field is no number, tensor or table of these; or its tensors are not finite, or not those of the
-                other sites.
-        """
-        self.sites.append(site)
-        for name, value in fields.items():
-            factor = float(fields[weights[name]]) if weights and name in weights else 1.0
-            alone = isinstance(value, torch.Tensor)
-            if alone or _is_state(value):
-                total = self._states.setdefault(name, StateSum()).add({name: value} if alone else value, factor)
-                self.fields[name] = total.tensors[name] if alone else total.tensors
-            else:
-                self.fields[name] = _plus(self.fields.get(name), value, name)
-
-
-def _is_state(value: Any) -> bool:
-    return isinstance(value, Mapping) and bool(value) and all(isinstance(one, torch.Tensor) for one in value.values())
-
-
-def _plus(total: Any, value: Any, name: str) -> Any:
-    if isinstance(value, Mapping):
-        before = total or {}
-        return {**before, **{key: _plus(before.get(key), one, name) for key, one in value.items()}}
-    if isinstance(value, int | float):
-        return value if total is None else total + value
-    raise RunError(f"a field '{name}' cannot be added up: it holds neither numbers nor tensors")
 
 
 def draw(sites: Sequence[str], count: int | None, stream: Stream, round: int) -> list[str]:

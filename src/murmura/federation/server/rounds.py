@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 from murmura.aggregation.rules import Mean, Rule
 from murmura.federation.server.checkpoint import Checkpoint, save
-from murmura.federation.server.fleet import Fleet, Sum
+from murmura.federation.server.fleet import Fleet
 from murmura.federation.wire.messages import Payload, Reply
+from murmura.federation.wire.sums import Sum
 from murmura.privacy.journal import Journal
 from murmura.privacy.said import Said
 from murmura.progress import bar, collect_phases, say

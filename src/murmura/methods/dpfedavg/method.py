@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.product_space import ProductSpace
-from murmura.federation.server.fleet import Fleet
-from murmura.federation.server.rounds import Server
 from murmura.methods.dpfedavg.config import DPFedAvgConfig
 from murmura.methods.site_level.account import Account
 from murmura.methods.site_level.method import SiteLevel
@@ -29,6 +28,10 @@ from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.sampling import fixed_size_batches, poisson_batches
 from murmura.training.adapter import State
 from murmura.training.config import LocalTraining
+
+if TYPE_CHECKING:
+    from murmura.federation.server.fleet import Fleet
+    from murmura.federation.server.rounds import Server
 
 _NORM, _VELOCITY = "norm", "velocity"  # in the server's store
 

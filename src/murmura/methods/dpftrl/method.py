@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from murmura.errors import PrivacyError
-from murmura.federation.server.fleet import Fleet
-from murmura.federation.server.rounds import Server
 from murmura.methods.dpftrl.config import DPFTRLConfig
 from murmura.methods.site_level.account import Account
 from murmura.methods.site_level.method import SiteLevel
@@ -19,6 +18,10 @@ from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.sampling import disjoint_batches
 from murmura.training.adapter import State
 from murmura.training.config import LocalTraining
+
+if TYPE_CHECKING:
+    from murmura.federation.server.fleet import Fleet
+    from murmura.federation.server.rounds import Server
 
 _ANCHOR, _VELOCITY, _TURNS, _TREE = "anchor", "velocity", "turns", "tree."  # in the server's store
 

@@ -6,13 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from murmura.errors import PrivacyError
-from murmura.federation.server.rounds import Server
-from murmura.federation.site.cohort import Site
 from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.privacy.entropy import Entropy
 from murmura.privacy.ledger import PrivacyLedger, Spent
@@ -24,6 +22,10 @@ from murmura.privacy.standing import told
 from murmura.training.adapter import State
 from murmura.training.config import LocalTraining
 from murmura.training.loop import steps_of
+
+if TYPE_CHECKING:
+    from murmura.federation.server.rounds import Server
+    from murmura.federation.site.cohort import Site
 
 _KEPT = "privacy"  # in a site's store how far its ledger had come
 _UNCLIPPED = torch.finfo(torch.float32).max  # C = ∞: no gradient is longer

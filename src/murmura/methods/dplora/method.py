@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.mean import WeightedMean
 from murmura.aggregation.relevance import relevance, threshold
 from murmura.aggregation.ternary import CODE_BITS, dequantise, quantise
 from murmura.federation.forecast import Forecast, Part
-from murmura.federation.server.fleet import Fleet
-from murmura.federation.server.rounds import Server
-from murmura.federation.site.cohort import Cohort, Site
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import DifferentialPrivacy, Metric, Release, Weights, verb
 from murmura.methods.averaging import Averaging
@@ -24,6 +22,11 @@ from murmura.training.adapter import State, subtract
 from murmura.training.config import LocalTraining
 from murmura.training.loop import steps_of
 from murmura.training.private import Private
+
+if TYPE_CHECKING:
+    from murmura.federation.server.fleet import Fleet
+    from murmura.federation.server.rounds import Server
+    from murmura.federation.site.cohort import Cohort, Site
 
 _LABELS = {"dplora": "DP-LoRA", "fedavg": "Vanilla FL", "tfedavg": "T-FedAvg", "cmfl": "CMFL"}
 _VERBS = {"dplora": "train_private", "fedavg": "train", "tfedavg": "train_ternary", "cmfl": "train_relevant"}

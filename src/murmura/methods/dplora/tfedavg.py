@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 
 from murmura.aggregation.ternary import SITE_THRESHOLD, dequantise, requantise, ternary
-from murmura.federation.server.rounds import Server
 from murmura.federation.wire.messages import Payload
 from murmura.measure.heldout import losses
 from murmura.training.adapter import State
 from murmura.training.bank import Bank
+
+if TYPE_CHECKING:
+    from murmura.federation.server.rounds import Server
 
 _SENT = ("codes", "scales")  # in the server's store while the global adapter is ternary
 _DECIDED = "ternary"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from murmura.aggregation import rules
 from murmura.federation.forecast import Forecast, Part
-from murmura.federation.server.fleet import Fleet
-from murmura.federation.server.rounds import Server
-from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Metric, verb
 from murmura.methods.averaging import Averaging
 from murmura.methods.fedit.config import FedITConfig
+
+if TYPE_CHECKING:
+    from murmura.federation.server.fleet import Fleet
+    from murmura.federation.server.rounds import Server
+    from murmura.federation.site.cohort import Cohort
 
 _LABELS = {
     "fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "fedavgm": "FedAvgM", "fedadam": "FedAdam",

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from murmura.aggregation.rules import Rule
 from murmura.federation.forecast import Forecast, Part
-from murmura.federation.server.fleet import Fleet
-from murmura.federation.server.rounds import Server
-from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.methods.averaging import Averaging
@@ -20,6 +17,11 @@ from murmura.methods.fewfedpit.substitute import PUBLIC, Substitute
 from murmura.methods.fewfedpit.synthetic import WITHOUT, Synthetic, generated, received
 from murmura.training.adapter import State, mix
 from murmura.training.loop import Trained
+
+if TYPE_CHECKING:
+    from murmura.federation.server.fleet import Fleet
+    from murmura.federation.server.rounds import Server
+    from murmura.federation.site.cohort import Cohort
 
 _LOSS = Metric("mean training loss on the private records")
 _JOINT_LOSS = Metric("mean training loss on private and synthetic records")

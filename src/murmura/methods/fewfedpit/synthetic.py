@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple
+from typing import TYPE_CHECKING
 
 from murmura.data.records import Instruction
 from murmura.data.tokenising import Tokenised, tokenise_all
-from murmura.federation.site.cohort import Cohort, Site
 from murmura.methods.fewfedpit.config import FewFedPITConfig
 from murmura.methods.fewfedpit.generate import Order, draft
 from murmura.methods.fewfedpit.select import choose, judge
 from murmura.training.adapter import State
 from murmura.workbench import Workbench
+
+if TYPE_CHECKING:
+    from murmura.federation.site.cohort import Cohort, Site
 
 Synthetic = tuple[list[list[Tokenised]], list[dict[str, int]]]
 """For each site its synthetic records as token ids, and how many drafts met which fate."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from murmura.aggregation.mean import WeightedMean
 from murmura.data.records import Instruction
 from murmura.data.tokenising import Tokenised, tokenise_all
 from murmura.federation.forecast import Forecast, Part
 from murmura.federation.method import Method
-from murmura.federation.server.fleet import Fleet
-from murmura.federation.server.rounds import Server
-from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.measure.text import rouge_l
@@ -21,6 +19,11 @@ from murmura.methods.fewfedweight.config import FewFedWeightConfig
 from murmura.methods.fewfedweight.weights import energy_weights, skill
 from murmura.methods.loops import goes_round, whole
 from murmura.training.adapter import State
+
+if TYPE_CHECKING:
+    from murmura.federation.server.fleet import Fleet
+    from murmura.federation.server.rounds import Server
+    from murmura.federation.site.cohort import Cohort
 
 
 class FewFedWeight(Method):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from murmura.aggregation.config import AggregationConfig
 from murmura.data.selection import label_order
 from murmura.errors import ConfigError, DataError
 from murmura.federation.forecast import Forecast, Part
-from murmura.federation.server.fleet import Fleet
-from murmura.federation.server.rounds import Server
-from murmura.federation.site.cohort import Cohort, Site
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.measure.ensemble import ensemble, soft_labels
@@ -25,6 +22,11 @@ from murmura.methods.lpfl.annotation import Schedule, Selection, targets
 from murmura.methods.lpfl.config import LPFLConfig
 from murmura.runs.schema import CLASSIFIER, PatternWeights
 from murmura.training.cloze import ClozeRecord
+
+if TYPE_CHECKING:
+    from murmura.federation.server.fleet import Fleet
+    from murmura.federation.server.rounds import Server
+    from murmura.federation.site.cohort import Cohort, Site
 
 _LABELLED, _POOL, _FIRST, _ANNOTATED = "labelled", "pool", "first_pool", "annotated"  # in a site's store
 

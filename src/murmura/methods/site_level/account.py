@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from murmura.errors import PrivacyError
-from murmura.federation.server.rounds import Server
 from murmura.privacy.ledger import PrivacyLedger, Spent
 from murmura.privacy.plan import PrivacyPlan
+
+if TYPE_CHECKING:
+    from murmura.federation.server.rounds import Server
 
 _KEPT = "privacy"  # in the server's store: how far its ledger had come
 

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,11 +16,9 @@ from murmura.aggregation.rules import Rule
 from murmura.errors import PrivacyError
 from murmura.federation.forecast import Forecast, Part
 from murmura.federation.method import Method
-from murmura.federation.server.fleet import Sum
-from murmura.federation.server.rounds import Server
-from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import DifferentialPrivacy, Metric, Release, Weights, verb
+from murmura.federation.wire.sums import Sum
 from murmura.methods.local_rules import local_rule
 from murmura.methods.site_level.config import SiteLevelConfig
 from murmura.privacy.entropy import Entropy, OSEntropy, SeededEntropy
@@ -28,6 +26,10 @@ from murmura.privacy.mechanisms import clip
 from murmura.privacy.observation import SLACK, Observation, length
 from murmura.privacy.parts import SiteClipping
 from murmura.training.adapter import State
+
+if TYPE_CHECKING:
+    from murmura.federation.server.rounds import Server
+    from murmura.federation.site.cohort import Cohort
 
 _CENTRAL = DifferentialPrivacy(
     "site", "server", "Gaussian noise on the sum of clipped updates ({config.noise}, δ={config.delta:g})"

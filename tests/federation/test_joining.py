@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from murmura.errors import CheckpointError, DataError
+from murmura.federation.joining import Joining
 from murmura.federation.site.cohort import Cohort, Site
-from murmura.federation.site.joining import Joining
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.messages import VERSION, Ask
 from murmura.streams import Stream

@@ -1,0 +1,53 @@
+"""What each side of a run is assembled from; that neither loads a module of the other is in ``test_imports.py``."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from murmura.experiment import server_side, site_side
+from murmura.experiment.workplace import workplace
+from murmura.federation.wire.messages import VERSION, Reply
+from murmura.measure.yardstick import Yardstick
+from murmura.runs.folder import RunFolder
+from murmura.tasks import INSTRUCTION
+from tests.federation.world import Scripted, instructions
+
+
+@pytest.fixture
+def unread(monkeypatch):
+    """No file of records is opened."""
+
+    def read(*place, **options):
+        raise AssertionError(f"{place} is read")
+
+    monkeypatch.setattr("murmura.data.loading._rows", read)
+
+
+def test_a_server_is_assembled_where_no_site_and_no_private_record_is(make, tmp_path, unread):
+    experiment = make()
+    shutil.rmtree(tmp_path / "sites")
+    answer = {"versions": {"messages": VERSION}, "kind": "instruction", "records": 3}
+    side = server_side.assemble(
+        experiment, Scripted(lambda site, ask: Reply(site, answer), ["heart", "skin"]),
+        workplace(experiment, sides=["server"]), RunFolder(tmp_path / "run"), run="a",
+        yardstick=Yardstick(INSTRUCTION, instructions(2, seed=1), sample=0),
+    )  # fmt: skip
+    side.meet()
+    assert side.server.has_adapter and not (tmp_path / "run" / "private").exists()
+
+
+def test_a_site_is_assembled_where_no_server_is_and_writes_in_its_own_place_alone(make, tmp_path, unread):
+    experiment = make()
+    shutil.rmtree(tmp_path / "sites")
+    (tmp_path / "heldout.jsonl").unlink()
+    private = tmp_path / "clinic"
+    private.mkdir()
+    host = site_side.assemble(
+        experiment, {"heart": instructions(2, seed=1)}, workplace(experiment, sides=["site"]), run="a",
+        private=private, results=tmp_path / "results",
+    )  # fmt: skip
+    host.commit(0)
+    host.close()
+    assert not (tmp_path / "run").exists() and not (tmp_path / "results").exists()
