@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -82,10 +83,11 @@ class WorkerProcess:
 
 class _Inbox:
     """The worker's end of the pipe. A thread reads it, and ends the process as soon as the other end is gone, whatever
-    is being worked on: a run that is resumed must not find an earlier worker still writing to its sites' journals."""
+    is being worked on: a run that is resumed must not find an earlier worker still writing to its sites' journals. Of a
+    message that has to wait, the time counts all the same."""
 
     def __init__(self, connection: Connection) -> None:
-        self._messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[tuple[bytes, float]] = queue.SimpleQueue()
         self._connection = connection
         self.send_bytes = connection.send_bytes
         threading.Thread(target=self._read, daemon=True).start()
@@ -93,23 +95,24 @@ class _Inbox:
     def _read(self) -> None:
         try:
             while True:
-                self._messages.put(self._connection.recv_bytes())
+                self._messages.put((self._connection.recv_bytes(), time.monotonic()))
         except (EOFError, OSError):
             os._exit(0)
 
-    def recv_bytes(self) -> bytes:
+    def receive(self) -> tuple[bytes, float]:
+        """The next message, and when it arrived."""
         return self._messages.get()
 
 
 def main(handle: int) -> None:
     """What runs in a worker: sites, until the pipe with this file descriptor closes."""
-    connection = _Inbox(Connection(handle))
+    inbox = _Inbox(Connection(handle))
     from murmura.federation.engines.worker import Worker, relay_to, serve
     from murmura.runs.machine import peak_memory
 
     worker = Worker(set_up, peak_memory)
-    relay_to(connection, worker)
-    serve(connection, worker)
+    relay_to(inbox, worker)
+    serve(inbox, worker)
 
 
 def set_up(told: Mapping[str, Any]) -> Host:

@@ -20,7 +20,7 @@ from murmura.federation.wire.messages import Ask, Failure, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.progress import bar, collect_phases, phase
 from murmura.streams import Stream
-from tests.federation.engines.wired import ThreadProcess, Wired
+from tests.federation.engines.wired import Inbox, ThreadProcess, Wired
 from tests.federation.world import connect, make_sites, make_workbench
 
 GATE = threading.Event()
@@ -147,7 +147,7 @@ def test_how_far_sites_are_is_told_where_they_tell_how_many_records_they_have(to
     host = Host(make_sites(1), verbs, make_workbench(tokenizer), Stream(0))
     worker, (ours, theirs) = Worker(lambda told: host, lambda device: 0), Pipe()
     monkeypatch.setattr("murmura.progress._relay", None)
-    relay_to(theirs, worker)
+    relay_to(Inbox(theirs), worker)
     list(worker.handle(frame({"do": "assemble", "number": 1})))
     with phase("train"), bar("patients", 1) as handle:
         handle.advance()

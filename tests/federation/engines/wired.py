@@ -7,11 +7,23 @@ import copy
 import os
 import socket
 import threading
+import time
 from multiprocessing import Pipe
 
 from murmura.federation.engines.processes import ProcessesEngine
 from murmura.federation.engines.worker import Worker, serve
 from murmura.federation.site.answer import Host
+
+
+class Inbox:
+    """The worker's end of a pipe, at which nothing waits."""
+
+    def __init__(self, connection):
+        self._connection, self.send_bytes = connection, connection.send_bytes
+
+    def receive(self):
+        """The next message, which arrives when it is asked for."""
+        return self._connection.recv_bytes(), time.monotonic()
 
 
 class ThreadProcess:
@@ -22,7 +34,7 @@ class ThreadProcess:
         self.connection, theirs = Pipe()
         self.worker = Worker(assemble, lambda device: 1000)
         self._theirs = theirs
-        threading.Thread(target=serve, args=(theirs, self.worker), daemon=True).start()
+        threading.Thread(target=serve, args=(Inbox(theirs), self.worker), daemon=True).start()
 
     def release(self):
         """Close the pipe."""

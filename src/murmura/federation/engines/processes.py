@@ -14,11 +14,10 @@ from typing import Any, Protocol
 from murmura.errors import CheckpointError, RunError
 from murmura.federation.engines.worker import Connection
 from murmura.federation.wire.frames import answer_of, ask_frame, frame, unframe
-from murmura.federation.wire.messages import Ask, Failure, Payload, Reply
+from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply
 from murmura.progress import add_phases, bar, forget, say, show
 
 _NAMED = 5  # sites named in a message
-_LATE = "time is up"
 
 
 class Process(Protocol):
@@ -120,7 +119,7 @@ class ProcessesEngine:
         until = None if self._patience is None else time.monotonic() + self._patience
         missing: dict[str, str] = {}
         for line, why in self._tell([{"do": "commit", "round": round}] * len(self._lines), until):
-            if line.end is None and why != _LATE:
+            if line.end is None and why != LATE:
                 raise _broken(line, f"could not keep round {round}", why)
             busy = f"{line.name} is still busy, and lets them keep it afterwards"
             missing |= dict.fromkeys(line.sites, busy if line.end is None else why)
@@ -215,7 +214,7 @@ class _Line:
             try:
                 message = self._received.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
             except queue.Empty:
-                return _LATE
+                return LATE
             if message is None:
                 self.end = self.process.end()
                 forget(self.name)

@@ -28,6 +28,16 @@ class Connection(Protocol):
     def recv_bytes(self) -> bytes: ...
 
 
+class Inbox(Protocol):
+    """The other end of it, where messages may have to wait."""
+
+    def send_bytes(self, buffer: bytes) -> None: ...
+
+    def receive(self) -> tuple[bytes, float]:
+        """The next message, and when it arrived (``time.monotonic``)."""
+        ...
+
+
 class Worker:
     """What a worker process does with a message; the process itself is ``serve``.
 
@@ -40,9 +50,13 @@ class Worker:
         self._assemble, self._peak_memory = assemble, peak_memory
         self._host: Host | None = None
 
-    def handle(self, message: bytes) -> Iterator[bytes]:
+    def handle(self, message: bytes, since: float | None = None) -> Iterator[bytes]:
         """Answers to one message. The last one is ``done``: with the number of the message, what went wrong, if
-        anything did, by its class alone, seconds of each phase, and peak memory."""
+        anything did, by its class alone, seconds of each phase, and peak memory.
+
+        Args:
+            since: when it arrived; see ``Host.answer``.
+        """
         head, parts = unframe(message)
         phases, failed = collect_phases(), None
         try:
@@ -54,7 +68,7 @@ class Worker:
             elif head["do"] == "answer":
                 ask, sites = ask_of(head, parts)
                 said = None
-                for answer in self.host.answer(ask, sites):
+                for answer in self.host.answer(ask, sites, since):
                     if isinstance(answer, Failure) and answer.error is not said:  # it is a whole cohort's
                         said = answer.error
                         _tell(said)
@@ -79,18 +93,17 @@ class Worker:
         return self._host
 
 
-def serve(connection: Connection, worker: Worker) -> None:
+def serve(inbox: Inbox, worker: Worker) -> None:
     """Handle messages until the other end is closed or gone."""
     while True:
         try:
-            message = connection.recv_bytes()
-            for answer in worker.handle(message):
-                connection.send_bytes(answer)
+            for answer in worker.handle(*inbox.receive()):
+                inbox.send_bytes(answer)
         except (EOFError, ConnectionError, KeyboardInterrupt):
             return
 
 
-def relay_to(connection: Connection, worker: Worker) -> None:
+def relay_to(inbox: Inbox, worker: Worker) -> None:
     """Show progress not here but at the other end, as far as that may learn of it. When it is gone, nobody waits for
     the work, and it ends."""
 
@@ -98,7 +111,7 @@ def relay_to(connection: Connection, worker: Worker) -> None:
         if not worker.tells_progress:
             return
         try:
-            connection.send_bytes(frame({"told": told}))
+            inbox.send_bytes(frame({"told": told}))
         except ConnectionError:
             raise SystemExit from None
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from murmura.errors import CheckpointError, MurmuraError, RunError, UndeclaredReleaseError, nearest
 from murmura.federation.site.cohort import Cohort, Site
-from murmura.federation.wire.messages import Ask, Failure, Reply
+from murmura.federation.wire.messages import LATE, Ask, Failure, Reply
 from murmura.federation.wire.releases import Verbs, owner
 from murmura.privacy.ledger import PrivacyLedger
 
@@ -75,18 +76,30 @@ class Host:
             if site.kept is not None:
                 site.kept.release()
 
-    def answer(self, ask: Ask, sites: Sequence[str]) -> Iterator[Reply | Failure]:
-        """Replies in the order of ``sites``, as they come. Sites work in cohorts that the bank has slots for; when a
-        verb fails, its whole cohort does. Sites whose budget does not allow the answer fail alone, and before it."""
-        refused = {site: error for site in sites if (error := self._refusal(ask, self.sites[site]))}
-        yield from (Failure(name, type(error).__name__, error) for name, error in refused.items())
-        for names in self._cohorts(ask.verb, [site for site in sites if site not in refused]):
+    def answer(self, ask: Ask, sites: Sequence[str], since: float | None = None) -> Iterator[Reply | Failure]:
+        """Replies as they come. Sites work in cohorts that the bank has slots for; when a verb fails, its whole cohort
+        does. Sites whose budget does not allow the answer fail alone, and before it. When ``ask.seconds`` are over, no
+        cohort begins to work, and what one has done too late does not leave.
+
+        Args:
+            since: when the ask arrived, as ``time.monotonic`` says; now, if not given.
+        """
+        until = None if ask.seconds is None else ask.seconds + (time.monotonic() if since is None else since)
+        for cohort in self._cohorts(ask.verb, sites):
+            if _is_over(until):
+                yield from (Failure(name, LATE) for name in cohort)
+                continue
+            refused = {name: error for name in cohort if (error := self._refusal(ask, self.sites[name]))}
+            yield from (Failure(name, type(error).__name__, error) for name, error in refused.items())
+            names = [name for name in cohort if name not in refused]
+            if not names:
+                continue
             try:
                 replies = self._work(ask.narrowed(names), names)
             except Exception as error:
                 yield from (Failure(name, type(error).__name__, error) for name in names)
             else:
-                yield from replies
+                yield from (Failure(name, LATE) for name in names) if _is_over(until) else replies
 
     def _cohorts(self, verb: str, sites: Sequence[str]) -> Iterator[Sequence[str]]:
         needs_slots = owner(self.verbs, verb).declaration(verb).slots
@@ -144,3 +157,7 @@ class Host:
                         fix=nearest(name, declared),
                     )
         return replies
+
+
+def _is_over(until: float | None) -> bool:
+    return until is not None and time.monotonic() > until

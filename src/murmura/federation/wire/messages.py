@@ -21,6 +21,9 @@ VERSION = 1
 
 Payload = dict[str, Any]
 
+LATE = "time is up"
+"""Why a site that did not answer within the seconds of an ask has failed."""
+
 _SEPARATOR = "\x1f"  # between a field and the tensor's own name
 _JSON = "json"  # the metadata entry that holds all but the tensors
 
@@ -37,7 +40,7 @@ class Ask:
         shared: fields for every site.
         each: further fields for single sites, by name; they go before shared ones of the same name.
         run: which run asks; a site answers only the run that it has joined.
-        seconds: how long to wait for an answer; None: without limit.
+        seconds: after which nobody waits for an answer any more, so that the site gives none; None: without limit.
     """
 
     verb: str

@@ -1,0 +1,57 @@
+"""The one place where sites answer: in time, or not at all."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from murmura.federation.method import Method
+from murmura.federation.site.answer import Host
+from murmura.federation.wire.messages import LATE, Ask, Failure, Reply
+from murmura.federation.wire.releases import Count, verb
+from murmura.streams import Stream
+from tests.federation.world import make_sites, make_workbench
+
+
+class Slow(Method):
+    """Takes three seconds a cohort."""
+
+    label = "Slow"
+
+    def __init__(self, clock):
+        super().__init__(None)
+        self.clock, self.worked = clock, []
+
+    def lead(self, server, fleet):
+        """Nothing to do."""
+
+    @verb(releases={"examples": Count()})
+    def train(self, cohort, ask):
+        self.clock.now += 3
+        self.worked += [site.name for site in cohort.sites]
+        return cohort.reply(examples=cohort.sizes)
+
+
+@pytest.fixture
+def host(tokenizer, monkeypatch):
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr("murmura.federation.site.answer.time", SimpleNamespace(monotonic=lambda: clock.now))
+    return Host(make_sites(1, 2, 3), [Slow(clock)], make_workbench(tokenizer, slots=1), Stream(0))
+
+
+def test_what_is_done_too_late_does_not_leave_and_what_is_too_late_is_not_begun(host):
+    accounts = []
+    host._refusal = lambda ask, site: accounts.append(site.name)
+    first, *others = host.answer(Ask("train", 1, seconds=5), list(host.sites))
+    assert isinstance(first, Reply) and others == [Failure("site-1", LATE), Failure("site-2", LATE)]
+    assert host.verbs[0].worked == accounts == ["site-0", "site-1"]
+
+
+def test_the_time_that_an_ask_has_waited_counts(host):
+    assert list(host.answer(Ask("train", 1, seconds=5), ["site-0"], since=94.0)) == [Failure("site-0", LATE)]
+    assert host.verbs[0].worked == []
+
+
+def test_without_a_limit_any_answer_is_in_time(host):
+    assert all(isinstance(one, Reply) for one in host.answer(Ask("train", 1), list(host.sites), since=0.0))
