@@ -23,6 +23,7 @@ from murmura.experiment.sites import Population, populate
 from murmura.experiment.workplace import Workplace, workplace
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import last_saved
+from murmura.federation.server.fleet import Engine
 from murmura.federation.server.rounds import Server
 from murmura.federation.wire.messages import size
 from murmura.privacy.standing import standing
@@ -118,7 +119,7 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
                 side.fleet.ledger.pooled(pooled.size, size(every))
             _describe(folder, experiment, people, place, side.server.about["resumed"], promises=bool(promised))
             begun = True
-            with _published(side.server, folder):
+            with _published(side.server, folder, engine):
                 side.method.lead(side.server, side.fleet)
                 _finish(folder, experiment, side, place)
         if promised:
@@ -137,8 +138,9 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
 
 
 @contextmanager
-def _published(server: Server, folder: RunFolder) -> Iterator[None]:
-    """Where cohorts are secret, keep to the run's owner what is said meanwhile, and why the run stops.
+def _published(server: Server, folder: RunFolder, engine: Engine) -> Iterator[None]:
+    """Where cohorts are secret, keep to the run's owner what is said meanwhile, and why the run stops; the engine's
+    processes have their last word in it too.
 
     Raises:
         RunError: the run stopped; nothing in it tells of a cohort.
@@ -146,7 +148,7 @@ def _published(server: Server, folder: RunFolder) -> Iterator[None]:
     if not server.keeps_secrets:
         yield
         return
-    with discreet(folder.log):
+    with discreet(folder.log), closing(engine):
         try:
             yield
         except MurmuraError as error:

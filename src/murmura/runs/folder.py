@@ -32,6 +32,7 @@ class RunFolder:
         private: a folder for what each site keeps to itself.
         ledger: the server's privacy ledger (``privacy.journal.Journal``).
         said: what sites have said of what they have spent (``privacy.said.Said``).
+        drawn: the secret cohort of a round that has released nothing yet (``privacy.drawn.Drawn``).
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,7 +43,7 @@ class RunFolder:
         self.site_adapters = path / schema.SITE_ADAPTERS
         self.checkpoint, self.private = path / schema.CHECKPOINTS, path / schema.PRIVATE
         self.ledger = self.checkpoint / schema.PRIVACY_LEDGER
-        self.said = self.checkpoint / schema.SAID
+        self.said, self.drawn = self.checkpoint / schema.SAID, self.checkpoint / schema.DRAWN
         self._before = Before(path)
 
     def adapter_of(self, site: str) -> Path:
@@ -190,6 +191,7 @@ class RunFolder:
         """Remove what the server of a finished run knew, but not its privacy ledger."""
         for path in sorted(self.checkpoint.glob("round-*")):  # the newest last, and each at once, should this be killed
             shutil.rmtree(path.rename(path.with_name(f".{path.name}")))
+        self.drawn.unlink(missing_ok=True)
         atomic.sync(self.checkpoint)
 
     # ---- what a run writes -------------------------------------------------------------------------------------------

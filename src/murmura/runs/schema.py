@@ -38,6 +38,8 @@ NOT_FOR_PUBLICATION = (
 PRIVACY_LEDGER = "privacy.journal"
 SAID = "said.journal"
 """In ``checkpoint`` the server's, in a site's place the site's."""
+DRAWN = "drawn.journal"
+"""In ``checkpoint``: secret cohorts that were drawn (``privacy.drawn``)."""
 SITE_JOURNAL = "store.journal"
 """In a site's place: what it keeps and since when (``federation.site.store``)."""
 SITE_NOTES = "notes.txt"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import dp_accounting as dp
+import numpy as np
 import pytest
 import torch
 
@@ -134,6 +135,46 @@ def test_a_round_that_nobody_is_drawn_for_releases_noise_alone(tokenizer, tmp_pa
     method.lead(world.server, world.fleet)
     torch.testing.assert_close(moved(world, start), torch.full((world.workbench.bank.size,), 0.05 / 2))
     assert world.server.rows[1]["bytes_up"] == 0 and world.server.rows[1]["privacy"]["epsilon"] > 0
+
+
+def asked(world):
+    return [sites for ask, sites in world.fleet.engine.asked if ask.verb == "train_clipped"]
+
+
+@pytest.mark.parametrize("sampler", ["poisson", "fixed"])
+def test_a_round_that_stopped_is_repeated_with_the_sites_it_had_drawn(tokenizer, tmp_path, sampler):
+    """Were it drawn anew, only samples without the site that is gone would ever be released, which are no samples of
+    all sites: the others would be in them more often than ε counts on."""
+    options, seen = {"rounds": 3} | SAMPLERS[sampler], []
+    for attempt in range(4):
+        lots = Lots([0.9, 0.1, 0.9] if attempt == 0 else [0.1, 0.9, 0.1], [2, 1, 3] if attempt == 0 else [1, 3, 2])
+        method = dpfedavg(lambda server, round, lots=lots: lots, momentum=0.0, **options)
+        fails = ("b",) if attempt < 3 else ()
+        world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0, fails=fails, min_replies=2)
+        if attempt:
+            world.server.restore(latest(tmp_path / "checkpoint"))
+        if fails:
+            with pytest.raises(RunError):
+                method.lead(world.server, world.fleet)
+        else:
+            method.lead(world.server, world.fleet)
+        seen += asked(world)
+    first = ["b"] if sampler == "poisson" else ["a", "b"]
+    assert seen[:4] == [first] * 4  # until it is released
+    assert len(seen) == 6 and first not in seen[4:]
+
+
+class Lots(Silent):
+    """Everybody's lot is told."""
+
+    def __init__(self, lots, order):
+        self.lots, self.order = np.array(lots), np.array(order)
+
+    def uniform(self, count):
+        return self.lots
+
+    def integers(self, below, count):
+        return self.order
 
 
 # ---- a norm that follows a quantile ----------------------------------------------------------------------------------

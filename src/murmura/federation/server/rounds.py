@@ -11,6 +11,7 @@ from murmura.federation.server.checkpoint import Checkpoint, save
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.wire.messages import Payload, Reply
 from murmura.federation.wire.sums import Sum
+from murmura.privacy.drawn import Drawn
 from murmura.privacy.journal import Journal
 from murmura.privacy.said import Said
 from murmura.progress import bar, collect_phases, say
@@ -70,6 +71,7 @@ class Server:
         rows: metrics of each finished round, round 0 being before training.
         journal: the server's privacy ledger, which does not go back with a checkpoint.
         said: what sites with ledgers of their own have said of them, which does not go back either.
+        drawn: the secret cohort of a round that has released nothing yet.
         about: JSON that tells what run this is; saved in every checkpoint.
         caveat: what to say beside the guarantee of every round, if anything.
     """
@@ -87,7 +89,7 @@ class Server:
         self.workbench, self.stream, self._adapter = workbench, stream, adapter
         self.store: Payload = {}
         self.rows: list[dict[str, Any]] = []
-        self.journal, self.said = Journal(folder.ledger), Said(folder.said)
+        self.journal, self.said, self.drawn = Journal(folder.ledger), Said(folder.said), Drawn(folder.drawn)
         self.about: dict[str, Any] = {}
         self.caveat: str | None = None
         self._fleet, self._monitor, self._folder = fleet, monitor, folder

@@ -88,6 +88,13 @@ def draw(sampler: Sampler, sites: list[str], entropy: Entropy) -> list[str]:
     return [sites[index] for index in chosen]
 
 
+def _cohort(server: Server, account: Account, sites: list[str], entropy: Entropy) -> list[str]:
+    """A round's cohort; where it is secret, the one that a stopped round had drawn and released nothing with."""
+    if not account.plan.has_secret_cohort:
+        return draw(account.plan.sampler, sites, entropy)
+    return server.drawn.sample(len(account.ledger.rounds), lambda: draw(account.plan.sampler, sites, entropy))
+
+
 class DPFedAvg(SiteLevel):
     """DP-FedAvg with a fixed norm (McMahan et al. 2018) or one that follows a quantile (Andrew et al. 2021)."""
 
@@ -129,7 +136,7 @@ class DPFedAvg(SiteLevel):
         for round in server.rounds(self.config.rounds):
             entropy = self.entropy(server, round)
             norm = server.store.get(_NORM, self.config.clip_norm)
-            cohort = draw(sampler, fleet.sites, entropy)
+            cohort = _cohort(server, account, fleet.sites, entropy)
             total, balance, seen = self.gather(server, cohort, norm, round)
             noisy = gaussian(total, std * norm, entropy)
             seen += Observation(1, len(cohort), len(fleet.sites), is_secret=entropy.is_secret)
