@@ -175,3 +175,32 @@ def test_a_figure_is_shown_seed_by_seed_with_its_difference_from_the_first_arm(s
         "| one | 1.000 | 2.000 |",
         "| other | – | 1.500 (−0.500) |",
     ]
+
+
+def cells(table):
+    return [line.strip("| ").split(" | ") for line in table.splitlines()][2:]
+
+
+def test_figures_of_rounding(study):
+    """Others move, by less than what the margins are for."""
+    single, half = cells(study("privacy_figures").rounding(sizes=(2, 4), seeds=1))
+    assert [single[0], half[0]] == ["float32", "bfloat16"]
+    assert 0 <= float(single[1]) < 1e-5 < float(half[1]) < 2**-5
+    assert float(single[2]) == pytest.approx(1, abs=1e-5) and float(half[2]) == pytest.approx(1, abs=2**-5)
+
+
+def test_figures_of_canaries(study):
+    assert cells(study("privacy_figures").canaries(counts=(8,))) == [["8", "0.78", "0.39"]]
+
+
+def test_figures_of_sums(study):
+    """At one ε: two turns of a site, five rounds apart; the first step of a tree of five is in three nodes."""
+    found = {line[1]: [float(one) for one in line[2:]] for line in cells(study("privacy_figures").sums([(10, 2, 10)]))}
+    fresh, tree = found["fresh in each round"], found["trees of 5 rounds"]
+    assert fresh[2] == pytest.approx(fresh[0] * 10**0.5, rel=0.01) and fresh[1] == pytest.approx(
+        fresh[0] * 5.5**0.5, 0.01
+    )
+    assert tree[0] == pytest.approx(fresh[0] * 3**0.5, rel=0.01)
+    assert tree[2] == pytest.approx(tree[0] * (2 + 2) ** 0.5, rel=0.01)  # two nodes for five rounds
+    assert found["5 bands"][1] < found["2 bands"][1] < fresh[1]
+    assert found["5 bands"][1] < found["trees of 5 rounds, Honaker"][1] < tree[1]

@@ -70,6 +70,6 @@ def followed(plan, steps=1, **changes):
     """Steps that were done as planned, but for ``changes`` of what is said; what is seen agrees with that."""
     told = {"sampler": plan.sampler, "clip_norm": plan.clipping.norm, "noise_std": plan.noise.std}
     told |= {"count_noise": getattr(plan.clipping, "count_noise", None)}
-    told |= {"restart_every": getattr(plan.noise, "restart_every", None)}
+    told |= {name: getattr(plan.noise, name, None) for name in ("restart_every", "bands")}
     told |= changes
     return Spent(steps, **told, observed=seen(plan, steps, told["noise_std"]) if steps else None)

@@ -220,7 +220,8 @@ def test_a_run_that_does_what_is_planned_has_its_epsilon(tokenizer, tmp_path, ru
 
 
 def test_noise_on_the_count_is_seen(tokenizer, tmp_path, monkeypatch):
-    options = {"adaptive": True, "count_noise": 3.0}
+    # The norm hardly moves: these sites do not clip.
+    options = {"adaptive": True, "count_noise": 3.0, "clip_lr": 0.01}
     assert of_dpfedavg(tokenizer, tmp_path / "whole", **options)["refused"] is None
     monkeypatch.setattr(
         "murmura.methods.dpfedavg.method.next_norm",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from murmura.errors import PrivacyError
 from murmura.privacy.journal import Anchor, Journal
 from murmura.privacy.observation import Observation, contradictions
-from murmura.privacy.parts import AdaptiveSiteClipping, Sampler, TreeNoise, part, table
+from murmura.privacy.parts import AdaptiveSiteClipping, BandedNoise, Sampler, TreeNoise, part, table
 from murmura.privacy.plan import PrivacyPlan
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Spent:
         noise_std: standard deviation of the noise on the sum (on a node of the tree), in units of ``clip_norm``.
         count_noise: with adaptive clipping, σ_b.
         restart_every: with tree noise, steps a tree spanned.
+        bands: with banded noise, over how many steps it was correlated.
         observed: what the code that did it saw; a secret. Entries are alike whatever was seen.
 
     Raises:
@@ -44,6 +45,7 @@ class Spent:
     noise_std: float
     count_noise: float | None = None
     restart_every: int | None = None
+    bands: int | None = None
     observed: Observation | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -220,6 +222,9 @@ def _departures(plan: PrivacyPlan, entry: Spent) -> list[str]:
     every = plan.noise.restart_every if isinstance(plan.noise, TreeNoise) else None
     if entry.restart_every != every:
         found.append(f"its trees spanned {entry.restart_every} steps where {every} were planned")
+    bands = plan.noise.bands if isinstance(plan.noise, BandedNoise) else None
+    if entry.bands != bands:
+        found.append(f"its noise had {entry.bands} bands where {bands} were planned")
     return found
 
 

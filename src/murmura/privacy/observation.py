@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from murmura.privacy.parts import FixedSizeSampling, FullParticipation, PoissonSampling
+from murmura.privacy.parts import FixedSizeSampling, FullParticipation, MinSeparation, PoissonSampling
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +43,8 @@ class Observation:
         not_finite: contributions that were not finite, and counted as zero.
         is_secret: samples and noise came from sources that nobody else knows.
         clipped: what was clipped: kind and groups of tensors.
+        apart: fewest steps between two in which one unit took part; None where none was seen to come back, or nobody
+            looked.
     """
 
     steps: int = 0
@@ -57,6 +59,7 @@ class Observation:
     not_finite: int = 0
     is_secret: bool = True
     clipped: tuple[tuple[str, int], ...] = ()
+    apart: int | None = None
 
     def __add__(self, other: Observation) -> Observation:
         return Observation(
@@ -72,6 +75,7 @@ class Observation:
             self.not_finite + other.not_finite,
             self.is_secret and other.is_secret,
             tuple(sorted({*self.clipped, *other.clipped})),
+            min((one for one in (self.apart, other.apart) if one is not None), default=None),
         )
 
     @classmethod
@@ -130,6 +134,9 @@ def _of_draws(plan: PrivacyPlan, seen: Observation) -> list[str]:
     else:
         expected = float(seen.chances if isinstance(sampler, FullParticipation) else sampler.batch * seen.steps)
         fits = seen.drawn == expected
+    if isinstance(sampler, MinSeparation) and seen.apart is not None and seen.apart < sampler.separation:
+        back = f"{seen.apart} step{'s' * (seen.apart != 1)}"
+        return [f"a {plan.unit} was seen to be back after {back}, where {sampler.separation} are the fewest"]
     if fits:
         return []
     what = f"{plan.unit}s of {seen.chances} were seen to take part, over all steps"

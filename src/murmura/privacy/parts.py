@@ -97,6 +97,30 @@ class OncePerTree:
 
 
 @dataclass(frozen=True)
+class MinSeparation:
+    """With banded noise: two steps of one unit are at least ``separation`` apart, ``batch`` units a step.
+
+    Whose turn is when must not depend on who else is there, as with ``OncePerTree`` (Choquette-Choo et al. 2023 call it
+    b-min-separated participation).
+    """
+
+    batch: int
+    separation: int
+    kind: ClassVar[str] = "min-separation"
+
+    def __post_init__(self) -> None:
+        check(self.batch >= 1, f"batch = {self.batch}", "A batch holds at least 1 unit.")
+        check(self.separation >= 1, f"separation = {self.separation}", "Steps are at least 1 apart.")
+
+    def expected(self, population: int) -> float:
+        """The batch size, by which the noisy sum is divided."""
+        return float(self.batch)
+
+    def describe(self) -> str:
+        return f"{self.batch} a step, each again after {self.separation} steps at the soonest"
+
+
+@dataclass(frozen=True)
 class _Grouped:
     norm: float
     groups: int = 1
@@ -230,16 +254,40 @@ class TreeNoise:
         return f"tree noise {self.std:.4g} norms a node, restarted {every}" if self.std else "no noise"
 
 
-Sampler = PoissonSampling | FixedSizeSampling | FullParticipation | OncePerTree
+@dataclass(frozen=True)
+class BandedNoise:
+    """Noise C⁻¹z on each step's sum, for C a square root of all prefix sums with so many ``bands``
+    (``privacy.toeplitz``).
+
+    Args:
+        std: standard deviation of z, in units of the norm.
+        bands: diagonals of C. One is fresh noise in each step.
+    """
+
+    std: float
+    bands: int
+    kind: ClassVar[str] = "banded"
+
+    def __post_init__(self) -> None:
+        _check_std(self.std)
+        check(self.bands >= 1, f"bands = {self.bands}", "A banded matrix has at least 1 band.")
+
+    def describe(self) -> str:
+        return (
+            f"banded noise {self.std:.4g} norms, {self.bands} band{'s' * (self.bands != 1)}" if self.std else "no noise"
+        )
+
+
+Sampler = PoissonSampling | FixedSizeSampling | FullParticipation | OncePerTree | MinSeparation
 Clipping = ExampleClipping | BatchClipping | SiteClipping | AdaptiveSiteClipping
-Noise = GaussianNoise | TreeNoise
+Noise = GaussianNoise | TreeNoise | BandedNoise
 
 _KINDS: dict[str, dict[str, Any]] = {
     role: {one.kind: one for one in kinds}
     for role, kinds in (
-        ("sampler", (PoissonSampling, FixedSizeSampling, FullParticipation, OncePerTree)),
+        ("sampler", (PoissonSampling, FixedSizeSampling, FullParticipation, OncePerTree, MinSeparation)),
         ("clipping", (ExampleClipping, BatchClipping, SiteClipping, AdaptiveSiteClipping)),
-        ("noise", (GaussianNoise, TreeNoise)),
+        ("noise", (GaussianNoise, TreeNoise, BandedNoise)),
     )
 }
 

@@ -13,11 +13,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from murmura.errors import PrivacyError
+from murmura.privacy import toeplitz, tree
 from murmura.privacy.parts import (
     AdaptiveSiteClipping,
+    BandedNoise,
     BatchClipping,
     Clipping,
     FixedSizeSampling,
+    GaussianNoise,
+    MinSeparation,
     Noise,
     OncePerTree,
     PoissonSampling,
@@ -28,7 +32,6 @@ from murmura.privacy.parts import (
     part,
     table,
 )
-from murmura.privacy.tree import completed_by, squared_sensitivity
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -78,17 +81,31 @@ class PrivacyPlan:
             fix = "Clip whole sites' updates." if self.unit == "site" else "Clip examples, or make the unit a site."
             raise PrivacyError(f"{self.clipping.kind} clipping does not bound the influence of a {self.unit}", fix=fix)
         self._check_tree()
+        self._check_bands()
 
     def _check_tree(self) -> None:
-        tree = isinstance(self.noise, TreeNoise)
-        if tree and isinstance(self.sampler, PoissonSampling | FixedSizeSampling):
+        is_tree = isinstance(self.noise, TreeNoise)
+        if is_tree and isinstance(self.sampler, PoissonSampling | FixedSizeSampling):
             fix = "Use full participation or once per tree, or Gaussian noise."
             raise PrivacyError("no accounting of tree noise benefits from sampling", fix=fix)
-        if tree and isinstance(self.clipping, AdaptiveSiteClipping):
+        if not isinstance(self.noise, GaussianNoise) and isinstance(self.clipping, AdaptiveSiteClipping):
             fix = "Fix the norm, or use Gaussian noise."
-            raise PrivacyError("nodes of a tree cannot be summed when the clipping norm changes between them", fix=fix)
-        if not tree and isinstance(self.sampler, OncePerTree):
+            raise PrivacyError("noisy sums cannot be added up when the clipping norm changes between them", fix=fix)
+        if not is_tree and isinstance(self.sampler, OncePerTree):
             raise PrivacyError("once per tree means nothing without tree noise", fix="Use full participation.")
+
+    def _check_bands(self) -> None:
+        sampler, noise = self.sampler, self.noise
+        if isinstance(sampler, MinSeparation) != isinstance(noise, BandedNoise):
+            raise PrivacyError(
+                f"{noise.kind} noise is not accounted with '{sampler.describe()}'",
+                fix="Banded noise and a least separation of a unit's steps belong together.",
+            )
+        if isinstance(sampler, MinSeparation) and isinstance(noise, BandedNoise) and noise.bands > sampler.separation:
+            raise PrivacyError(
+                f"noise with {noise.bands} bands, and a unit may be back after {sampler.separation} steps",
+                fix=f"Take {sampler.separation} bands at most: then no two steps of a unit share noise.",
+            )
 
     @property
     def has_secret_cohort(self) -> bool:
@@ -113,7 +130,8 @@ class PrivacyPlan:
 
     @property
     def noise_multiplier(self) -> float:
-        """z: the standard deviation of the noise over the sensitivity, of one step (of one node of a tree).
+        """z: the standard deviation of the noise over the sensitivity, of one step (of one node of a tree; of banded
+        noise before it is correlated).
 
         With adaptive clipping, of the sum and the count of unclipped sites taken together as one Gaussian release
         (Andrew et al. 2021, Theorem 1).
@@ -130,7 +148,7 @@ class PrivacyPlan:
 
         Args:
             repeated: steps, counted from 1, that were done again after their results may have left, once for every
-                time: each is one more release, of a tree all nodes that the step completes.
+                time: each is one more release, and of a tree all nodes that the step completes.
         """
         import dp_accounting as dp
 
@@ -141,8 +159,12 @@ class PrivacyPlan:
             return dp.NonPrivateDpEvent()
         if isinstance(self.noise, TreeNoise):
             every_step = not isinstance(self.sampler, OncePerTree)
-            squared = squared_sensitivity(steps, self.noise.restart_every, every_step)
-            squared += sum(completed_by(step, self.noise.restart_every, every_step) for step in repeated)
+            squared: float = tree.squared_sensitivity(steps, self.noise.restart_every, every_step)
+            squared += sum(tree.completed_by(step, self.noise.restart_every, every_step) for step in repeated)
+            return dp.GaussianDpEvent(self.noise_multiplier / math.sqrt(squared))
+        if isinstance(self.noise, BandedNoise) and isinstance(self.sampler, MinSeparation):
+            # A step that is done again is one more row of C·x + z, and at most one step of a unit is in it, by f₀ = 1.
+            squared = toeplitz.squared_sensitivity(steps, self.noise.bands, self.sampler.separation) + len(repeated)
             return dp.GaussianDpEvent(self.noise_multiplier / math.sqrt(squared))
         return dp.SelfComposedDpEvent(self._step(), steps + len(repeated))
 

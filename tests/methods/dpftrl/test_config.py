@@ -12,8 +12,11 @@ def parsed(**given):
 
 @pytest.mark.parametrize(
     "given",
-    [{}, {"noise_multiplier": 0, "restart_every": 4}, {"restart_every": 4, "honaker": False, "momentum": 0.5}],
-)
+    [
+        {}, {"noise_multiplier": 0, "restart_every": 4}, {"restart_every": 4, "honaker": False, "momentum": 0.5},
+        {"noise": "banded", "sites_per_round": 2, "bands": 3, "momentum": 0.5},
+    ],
+)  # fmt: skip
 def test_what_a_run_folder_keeps_loads_again(given):
     config = parsed(**given)
     assert parse_config(config.model_dump(mode="json", exclude_none=True), "config.toml") == config
@@ -29,6 +32,14 @@ def test_what_a_run_folder_keeps_loads_again(given):
         ({"restart_every": 1, "momentum": 0.5}, "'momentum' does nothing when a tree spans one round; remove it"),
         ({"honaker": False}, "'honaker' does nothing when a tree spans one round; remove it"),
         ({"noise_multiplier": 0, "restart_every": 4, "honaker": False}, "'honaker' does nothing without noise"),
+        ({"noise": "banded"}, "noise = 'banded' needs 'sites_per_round'"),
+        (
+            {"noise": "banded", "sites_per_round": 2, "restart_every": 4},
+            "'restart_every' does nothing with noise = 'ba",
+        ),
+        ({"noise": "banded", "sites_per_round": 2, "honaker": False}, "'honaker' does nothing with noise = 'banded'"),
+        ({"sites_per_round": 2, "bands": 3}, "'bands' does nothing with noise = 'tree'"),
+        ({"noise_multiplier": 0, "noise": "banded", "sites_per_round": 2}, "'noise' does nothing without noise"),
         ({"sampler": "poisson"}, "unknown key 'sampler'"),
         ({"adaptive": True}, "unknown key 'adaptive'"),
     ],

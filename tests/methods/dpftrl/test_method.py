@@ -12,6 +12,7 @@ from murmura.federation.server.checkpoint import latest
 from murmura.methods.dpftrl.config import DPFTRLConfig
 from murmura.methods.dpftrl.method import DPFTRL, plan
 from murmura.privacy.entropy import OSEntropy
+from murmura.privacy.ledger import PrivacyLedger
 from tests.federation.engines.wired import Wired
 from tests.federation.world import failing, make_world
 from tests.methods.dpfedavg.helpers import (
@@ -30,7 +31,11 @@ from tests.methods.dpfedavg.helpers import (
 from tests.privacy.test_entropy import variance_is
 from tests.training.helpers import assert_close, assert_same
 
-VARIANTS = {"every round": {"restart_every": 2}, "once a tree": {"sites_per_round": 1, "restart_every": 2}}
+VARIANTS = {
+    "every round": {"restart_every": 2},
+    "once a tree": {"sites_per_round": 1, "restart_every": 2},
+    "banded": {"sites_per_round": 1, "restart_every": None, "noise": "banded", "bands": 2},
+}
 
 
 def dpftrl(entropy=seeded, **options):
@@ -143,6 +148,23 @@ def test_the_released_sums_have_the_planned_noise(tokenizer, tmp_path, honaker):
         assert variance_is(values, left * (3.0 * 0.5 / 3) ** 2)
 
 
+def test_banded_noise_is_that_of_its_matrix_by_hand(tokenizer, tmp_path):
+    """Row t is noised by w_t = z_t − Σ f_k w_{t−k}; θ follows the sum of all rows, and is never restarted."""
+    tensors, generator = 8, np.random.default_rng(0)
+    sums, draws = generator.normal(size=7) * 0.05, generator.normal(size=7)
+    source = Scale(float(draw) for draw in draws for _ in range(tensors))
+    options = {"rounds": 7, "noise_multiplier": 2.0, "clip_norm": 3.0, "momentum": 0.5}
+    method = dpftrl(lambda server, round: source, **VARIANTS["banded"] | options | {"bands": 3})
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: float(sums[round - 1]))
+    path = followed(world)
+    rows, velocity, expected = [], 0.0, []
+    for t in range(7):
+        rows.append(2.0 * 3.0 * draws[t] - sum(f * rows[t - k] for k, f in ((1, 0.5), (2, 0.375)) if k <= t))
+        velocity = 0.5 * velocity + sum(sums[: t + 1]) + sum(rows)  # one site a round
+        expected.append(velocity)
+    np.testing.assert_allclose(path, np.repeat(np.array(expected)[:, None], path.shape[1], axis=1), atol=1e-4)
+
+
 # ---- whose turn it is ------------------------------------------------------------------------------------------------
 
 
@@ -154,6 +176,27 @@ def test_a_site_has_one_turn_in_a_tree(tokenizer, tmp_path):
     trees = [[site for sites in asked[start : start + 3] for site in sites] for start in (0, 3, 6)]
     assert all(sorted(tree) == ["a", "b", "c"] for tree in trees)
     assert len({tuple(tree) for tree in trees}) > 1  # drawn anew
+
+
+def test_with_banded_noise_turns_come_round_in_one_order(tokenizer, tmp_path):
+    method = dpftrl(**VARIANTS["banded"] | {"rounds": 7})
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0)
+    method.lead(world.server, world.fleet)
+    asked = [sites for ask, sites in world.fleet.engine.asked if ask.verb == "train_clipped"]
+    assert sorted(site for sites in asked[:3] for site in sites) == ["a", "b", "c"]
+    assert asked == [*asked[:3], *asked[:3], asked[0]]
+    assert world.server.rows[-1]["privacy"]["refused"] is None
+    seen = PrivacyLedger.of(world.server.journal).entries
+    assert [entry.observed.apart for entry in seen] == [3]
+
+
+def test_a_site_that_is_asked_too_soon_has_no_epsilon(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr("murmura.methods.dpftrl.method.disjoint_batches", lambda *_: [[0], [1], [0]])
+    method = dpftrl(**VARIANTS["banded"])
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0)
+    method.lead(world.server, world.fleet)
+    told = [row["privacy"].get("refused") for row in world.server.rows]
+    assert told[2] is None and "seen to be back after 2 steps, where 3 are the fewest" in told[3]
 
 
 def test_a_missing_site_leaves_a_gap(tokenizer, tmp_path):

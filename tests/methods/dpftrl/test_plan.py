@@ -10,7 +10,7 @@ import pytest
 from murmura.errors import PrivacyError
 from murmura.methods.dpftrl.config import DPFTRLConfig
 from murmura.methods.dpftrl.method import plan
-from murmura.privacy.parts import FullParticipation, OncePerTree
+from murmura.privacy.parts import BandedNoise, FullParticipation, MinSeparation, OncePerTree
 
 SITES = 1250
 DELTA = 3e-6
@@ -77,3 +77,19 @@ def test_a_site_cannot_be_in_a_tree_twice_and_be_accounted_once(options):
         made(sites=5, **options)
     assert "5 sites cannot take part at most once in" in str(error.value)
     assert "Restart the tree sooner" in str(error.value)
+
+
+def test_banded_noise_is_accounted_by_the_turns_that_a_site_has():
+    """Two turns in 20 rounds, ten apart; a turn moves four rows, by 1, 1/2, 3/8 and 5/16."""
+    promised = made(noise="banded", sites_per_round=125, bands=4, rounds=20, noise_multiplier=6.0)
+    assert (promised.sampler, promised.noise) == (MinSeparation(125, 10), BandedNoise(6.0, 4))
+    column = 1 + 1 / 4 + 9 / 64 + 25 / 256
+    assert promised.epsilon().value == pytest.approx(spent(2 * column, 6.0))
+    assert made(noise="banded", sites_per_round=125, rounds=7, noise_multiplier=6.0).noise.bands == 7
+    assert made(noise="banded", sites_per_round=125, epsilon=2.0).epsilon().value == pytest.approx(2.0, rel=1e-4)
+
+
+@pytest.mark.parametrize("options", [{"sites_per_round": 6}, {"sites_per_round": 2, "bands": 3}])
+def test_a_site_cannot_be_back_while_its_noise_is_not_spent(options):
+    with pytest.raises(PrivacyError, match="of 5 sites a round, no site can keep away for"):
+        made(sites=5, noise="banded", **options)

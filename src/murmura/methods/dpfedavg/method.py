@@ -102,7 +102,7 @@ class DPFedAvg(SiteLevel):
 
     @property
     def label(self) -> str:
-        return f"DP-FedAvg {self.config.noise}" + (", adaptive" if self.config.adaptive else "")
+        return f"DP-FedAvg {self.config.strength}" + (", adaptive" if self.config.adaptive else "")
 
     def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
         if self.config.product_space and aggregation.rule not in ("ffa", "rolora"):

@@ -1,4 +1,4 @@
-"""DP-FTRL: a step from where the tree began, along a private sum of all updates since then."""
+"""DP-FTRL: a step from where the noise began, along a private sum of all updates since then."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ from murmura.methods.dpftrl.config import DPFTRLConfig
 from murmura.methods.site_level.account import Account
 from murmura.methods.site_level.method import SiteLevel
 from murmura.privacy.aggregator import TreeAggregator
+from murmura.privacy.banded import BandedAggregator
 from murmura.privacy.entropy import Entropy
 from murmura.privacy.ledger import Spent
 from murmura.privacy.observation import Observation
-from murmura.privacy.parts import FullParticipation, OncePerTree, SiteClipping, TreeNoise
+from murmura.privacy.parts import (
+    BandedNoise,
+    FullParticipation,
+    MinSeparation,
+    Noise,
+    OncePerTree,
+    Sampler,
+    SiteClipping,
+    TreeNoise,
+)
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.sampling import disjoint_batches
 from murmura.training.adapter import State
@@ -23,15 +33,30 @@ if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
 
-_ANCHOR, _VELOCITY, _TURNS, _TREE = "anchor", "velocity", "turns", "tree."  # in the server's store
+_ANCHOR, _VELOCITY, _TURNS, _LAST = "anchor", "velocity", "turns", "last_turn"  # in the server's store
+_NOISE = ("tree.", "banded.")  # what an aggregator keeps there
 
 
 def plan(config: DPFTRLConfig, sites: int) -> PrivacyPlan:
     """The plan of a run with so many sites; their number is public.
 
     Raises:
-        PrivacyError: a site would have to take part twice in one tree.
+        PrivacyError: a site would have to take part twice in one tree, or again while its noise is not spent.
     """
+    sampler, noise = _banded(config, sites) if config.noise == "banded" else _of_trees(config, sites)
+    made = PrivacyPlan(
+        unit="site",
+        adjacency="zero-out",
+        sampler=sampler,
+        clipping=SiteClipping(config.clip_norm),
+        noise=noise,
+        steps=config.rounds,
+        delta=config.delta,
+    )
+    return made if config.epsilon is None else made.calibrated(config.epsilon, config.accountant)
+
+
+def _of_trees(config: DPFTRLConfig, sites: int) -> tuple[Sampler, Noise]:
     each = config.sites_per_round
     epoch = sites // each if each else 1  # rounds in which every site can take part at most once
     if epoch == 0 or (each and (config.restart_every or 1) > epoch):
@@ -41,35 +66,42 @@ def plan(config: DPFTRLConfig, sites: int) -> PrivacyPlan:
             fix="Restart the tree sooner, ask fewer sites a round, or leave sites_per_round out: then every site may "
             "be in every round, and is accounted so.",
         )
-    made = PrivacyPlan(
-        unit="site",
-        adjacency="zero-out",
-        sampler=OncePerTree(each) if each else FullParticipation(),
-        clipping=SiteClipping(config.clip_norm),
-        noise=TreeNoise(config.noise_multiplier or 0.0, config.restart_every or epoch, config.honaker),
-        steps=config.rounds,
-        delta=config.delta,
-    )
-    return made if config.epsilon is None else made.calibrated(config.epsilon, config.accountant)
+    tree = TreeNoise(config.noise_multiplier or 0.0, config.restart_every or epoch, config.honaker)
+    return OncePerTree(each) if each else FullParticipation(), tree
+
+
+def _banded(config: DPFTRLConfig, sites: int) -> tuple[Sampler, Noise]:
+    each = config.sites_per_round or sites
+    epoch = sites // each
+    if epoch == 0 or (config.bands or 1) > epoch:
+        raise PrivacyError(
+            f"with {each} of {sites} sites a round, no site can keep away for {max(config.bands or 1, 1)} rounds",
+            where="method.sites_per_round", fix="Ask fewer sites a round, or take fewer bands.",
+        )  # fmt: skip
+    bands = config.bands or min(epoch, config.rounds)
+    return MinSeparation(each, epoch), BandedNoise(config.noise_multiplier or 0.0, bands)
 
 
 class DPFTRL(SiteLevel):
-    """FTRL with momentum over a tree that is restarted (Kairouz et al. 2021: FTRLM, TreeRestart).
+    """FTRL with momentum over private sums of all updates: of a tree that is restarted (Kairouz et al. 2021: FTRLM,
+    TreeRestart), or with banded noise, which is not (Choquette-Choo et al. 2023).
 
-    The server's store, and with it the checkpoint, holds exact sums of updates and the noise of the tree's nodes. Both
-    must be kept as secret as the sites' data.
+    The server's store, and with it the checkpoint, holds the noise that was added, and of trees exact sums of updates.
+    Both must be kept as secret as the sites' data.
     """
 
     config: DPFTRLConfig
 
     @property
     def label(self) -> str:
-        return f"DP-FTRL {self.config.noise}"
+        return f"DP-FTRL {self.config.strength}" + (", banded noise" if self.config.noise == "banded" else "")
 
     def privacy(self, records: Sequence[int], training: LocalTraining) -> tuple[PrivacyPlan, str] | None:
         return (plan(self.config, len(records)), self.config.accountant) if self.config.private else None
 
     def kept(self) -> int:
+        if self.config.noise == "banded":
+            return 2 + (self.config.bands or self.config.rounds)  # θ_0, v, the released sum, and noise of bands - 1
         # θ_0, v and the exact sum; then a node for each power of two that a tree holds.
         longest = self.config.restart_every or (self.config.rounds if self.config.sites_per_round else 1)
         return 3 + min(longest, self.config.rounds).bit_length()
@@ -77,23 +109,25 @@ class DPFTRL(SiteLevel):
     def lead(self, server: Server, fleet: Fleet) -> None:
         followed = plan(self.config, len(fleet.sites))
         account = Account(server, followed, self.config.accountant)
-        noise, norm = followed.noise, followed.clipping.norm
-        assert isinstance(noise, TreeNoise), "the plan is this method's own"
-        expected = followed.sampler.expected(len(fleet.sites))  # m
+        sampler, noise, norm = followed.sampler, followed.noise, followed.clipping.norm
+        span = noise.restart_every if isinstance(noise, TreeNoise) else None
+        bands = noise.bands if isinstance(noise, BandedNoise) else None
+        turns = sampler.separation if isinstance(sampler, MinSeparation) else span or 1  # until they come round again
+        expected = sampler.expected(len(fleet.sites))  # m
         for round in server.rounds(self.config.rounds):
-            entropy, step = self.entropy(server, round), (round - 1) % noise.restart_every
-            if step == 0:
-                self._restart(server, fleet, noise.restart_every, entropy)
-            cohort = server.store[_TURNS][step] if self.config.sites_per_round else fleet.sites
+            entropy = self.entropy(server, round)
+            if round == 1 or (span and (round - 1) % span == 0):
+                self._restart(server, fleet, turns, entropy)
+            cohort = server.store[_TURNS][(round - 1) % turns] if self.config.sites_per_round else fleet.sites
             total, _, seen = self.gather(server, cohort, norm, round)
             prefix, fresh = _prefix(server, total, noise, norm, entropy)
             self._step(server, prefix, expected)
-            seen += fresh + Observation(1, len(cohort), len(fleet.sites), is_secret=entropy.is_secret)
-            done = Spent(1, followed.sampler, norm, noise.std, restart_every=noise.restart_every, observed=seen)
-            account.record(round, done)
+            drawn = Observation(1, len(cohort), len(fleet.sites), is_secret=entropy.is_secret)
+            seen += fresh + drawn + _back(server, cohort, round)
+            account.record(round, Spent(1, sampler, norm, noise.std, restart_every=span, bands=bands, observed=seen))
 
     def _restart(self, server: Server, fleet: Fleet, rounds: int, entropy: Entropy) -> None:
-        """Begin another tree at the present model: θ_0 ← θ, v ← 0, and new turns."""
+        """Begin to sum up anew at the present model: θ_0 ← θ, v ← 0, and new turns for so many rounds."""
         server.store.pop(_VELOCITY, None)
         server.store[_ANCHOR] = server.adapter
         if self.config.sites_per_round:
@@ -111,14 +145,27 @@ class DPFTRL(SiteLevel):
         server.adapter = {name: tensor + self.config.server_lr * velocity[name] for name, tensor in anchor.items()}
 
 
-def _prefix(server: Server, total: State, noise: TreeNoise, norm: float, entropy: Entropy) -> tuple[State, Observation]:
-    """The private sum of all updates since the restart, and the noise of the nodes that this round completes; the tree
-    lives in the server's store."""
-    tree = TreeAggregator(noise, norm, entropy)
-    if f"{_TREE}step" in server.store:
-        tree.restore(server.store)
-    prefix = tree.add(total)  # which begins another tree when this one is complete
-    for name in [name for name in server.store if name.startswith(_TREE)]:
+def _prefix(server: Server, total: State, noise: Noise, norm: float, entropy: Entropy) -> tuple[State, Observation]:
+    """The private sum of all updates since the restart, and the noise that this round really added; what remembers the
+    rounds before lives in the server's store."""
+    made: TreeAggregator | BandedAggregator
+    if isinstance(noise, BandedNoise):
+        made = BandedAggregator(noise, norm, entropy)
+    else:
+        assert isinstance(noise, TreeNoise), "the plan is this method's own"
+        made = TreeAggregator(noise, norm, entropy)
+    kept = [name for name in server.store if name.startswith(_NOISE)]
+    if kept:
+        made.restore(server.store)
+    prefix = made.add(total)  # a tree that is complete gives way to another
+    for name in kept:
         del server.store[name]
-    server.store |= tree.state()
-    return prefix, tree.seen
+    server.store |= made.state()
+    return prefix, made.seen
+
+
+def _back(server: Server, cohort: Sequence[str], round: int) -> Observation:
+    """After how many rounds the first of these sites is back, as far as any has taken part before."""
+    last: dict[str, int] = server.store.get(_LAST, {})
+    server.store[_LAST] = {**last, **dict.fromkeys(cohort, round)}
+    return Observation(apart=min((round - last[site] for site in cohort if site in last), default=None))

@@ -57,7 +57,7 @@ class SiteLevelConfig(Section):
         return self.noise_multiplier != 0
 
     @property
-    def noise(self) -> str:
+    def strength(self) -> str:
         """How much noise there is, in a word."""
         return f"z={self.noise_multiplier:g}" if self.epsilon is None else f"ε={self.epsilon:g}"
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
 
 _CENTRAL = DifferentialPrivacy(
-    "site", "server", "Gaussian noise on the sum of clipped updates ({config.noise}, δ={config.delta:g})"
+    "site", "server", "Gaussian noise on the sum of clipped updates ({config.strength}, δ={config.delta:g})"
 )
 _COUNTED = DifferentialPrivacy("site", "server", "Gaussian noise on the count")
 _TRUST = (
