@@ -67,7 +67,7 @@ def yardstick(sample=2, heldout=3):
 
 def verbs_of(method, task=INSTRUCTION):
     """All that sites can be asked for in a run of a method on a kind of record."""
-    return [method, Measuring(task)]
+    return [method, Measuring(task, method.members)]
 
 
 def connect(engine, sites, method, workbench, stream, task=INSTRUCTION):

@@ -17,6 +17,7 @@ from murmura.federation.server.ledger import Ledger
 from murmura.federation.wire.messages import Failure, Reply
 from murmura.measure import membership
 from murmura.measure.attacks import ATTACKS
+from murmura.measure.canaries import Canaries, Canary
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.membership import cuts, set_apart, tallies
 from murmura.measure.monitor import TOO_FEW, UNLIKE, Monitor, _spread
@@ -128,6 +129,24 @@ def test_a_site_whose_upload_alone_is_attacked_gets_no_global_adapter(calls):
     ask, sites = fleet.engine.asked[-1]
     assert sorted(ask.payload(site).get("records", 0) for site in sites) == [0, 0, 1]
     assert sum("adapter" in ask.payload(site) for site in sites) == 1
+
+
+def test_canaries_are_attacked_nowhere_and_sites_are_told_how_many_they_have(calls):
+    asked = {}
+
+    def heard(site, ask):
+        asked[site] = ask.payload(site)
+        return answers(site, ask)
+
+    record = Instruction("code", "", "1")
+    canaries = Canaries([Canary("b", (record, record), 0)] * 3, None)
+    monitor = monitor_of(attack_records=200)
+    told = Monitor(
+        None, PUBLIC_RECORDS, monitor.config, Stream(0), sizes={"a": 20, "b": 13, "c": 10}, canaries=canaries
+    )
+    told.measure(GLOBAL, fleet_of(heard))  # of round 0, where exposure is not measured
+    assert {site: given["records"] for site, given in asked.items()} == {"a": 20, "b": 10, "c": 10}
+    assert {site: given.get("canaries") for site, given in asked.items()} == {"a": None, "b": 3, "c": None}
 
 
 def test_personal_adapters_are_measured_where_they_are(calls):

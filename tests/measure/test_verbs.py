@@ -75,6 +75,26 @@ def test_attack_counts_own_records_between_the_servers_cut_points(cohort, public
             assert counts.tolist() == expected[name].tolist() and counts.sum() == min(3, site.size)
 
 
+def test_canaries_are_no_members(cohort, public):
+    adapter = random_state(cohort.workbench.bank, 0, scale=1.0)
+    [seen] = public.seen(cohort.workbench, [adapter])
+    ask = {"adapter": adapter, "records": 5, "cuts": seen.cuts}
+    among = counted(cohort, **ask, canaries=1)
+    completed = answers(cohort, "memorise", adapter=adapter, records=5, canaries=1)
+    for site in cohort.sites:
+        site.records.pop()
+    assert all(is_same(fields["tally"], among[site]["tally"]) for site, fields in counted(cohort, **ask).items())
+    assert answers(cohort, "memorise", adapter=adapter, records=5) == completed
+
+
+def test_members_are_what_the_method_says(cohort, public):
+    adapter = random_state(cohort.workbench.bank, 0, scale=1.0)
+    [seen] = public.seen(cohort.workbench, [adapter])
+    ask = Ask("attack", 1, {"adapter": adapter, "records": 5, "cuts": seen.cuts})
+    found = Measuring(INSTRUCTION, lambda site, stream: site.records[:1]).attack(cohort, ask)
+    assert [reply["tally"]["error zone"].sum().item() for reply in found] == [1, 1]
+
+
 def test_attack_counts_uploads_beside_the_global_adapter(cohort, public):
     adapter, upload = (random_state(cohort.workbench.bank, seed, scale=1.0) for seed in (0, 1))
     of_adapter, of_upload = public.seen(cohort.workbench, [adapter, upload])

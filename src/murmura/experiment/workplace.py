@@ -25,7 +25,8 @@ from murmura.workbench import Workbench
 
 def verbs_of(method: Method, task: Task) -> list[Verbs]:
     """All that sites can be asked for in a run of a method on a kind of record."""
-    return [method, Joining(task.kind, counts=method.tells_sizes and not method.promises), Keeping(), Measuring(task)]
+    joining = Joining(task.kind, counts=method.tells_sizes and not method.promises)
+    return [method, joining, Keeping(), Measuring(task, method.members)]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from murmura.aggregation.config import AggregationConfig
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
+    from murmura.federation.site.cohort import Site
     from murmura.privacy.plan import PrivacyPlan
+    from murmura.streams import Stream
     from murmura.training.config import LocalTraining
 
 
@@ -101,6 +103,15 @@ class Method(Verbs, ABC):
         Raises:
             DataError: it cannot.
         """
+
+    def members(self, site: Site, stream: Stream) -> Sequence[Any]:
+        """The records of a site that count as members in attacks: those that it trains on just as they are.
+
+        Args:
+            site: whose records.
+            stream: the run's randomness.
+        """
+        return site.records
 
     def resumes(self, begun: Any) -> None:
         """Find out, before anything is written, whether a run that was begun with options ``begun`` can go on.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
@@ -53,6 +54,7 @@ class Monitor:
         config = config.settled(promises=False)
         self.workbench, self.yardstick, self.config, self.stream = workbench, yardstick, config, stream
         self.sizes, self._canaries = sizes or {}, canaries
+        self._planted = Counter(canary.site for canary in canaries.canaries) if canaries else Counter[str]()
         self._nonmembers = Nonmembers.of(yardstick, config.attack_records, stream) if config.attacks else None
         self._round = 0
         self._uploads: dict[str, State] = {}
@@ -138,8 +140,15 @@ class Monitor:
         names = [site for site in fleet.sites if site in personal] or fleet.sites  # whatever order they joined in
         if personal or any(site not in self.sizes for site in names):
             return _spread(dict.fromkeys(names, 1), most, rng)
-        sizes = {site: self.sizes[site] for site in fleet.sites}
+        sizes = {site: self.sizes[site] - self._planted[site] for site in fleet.sites}
         return _spread(sizes, min(most, sum(sizes.values())), rng)
+
+    def _spare_canaries(self, each: Mapping[str, dict[str, Any]]) -> None:
+        """Tell sites how many of their records are canaries, which are no members: non-members are not like them, and
+        leakage would seem larger than it is."""
+        for site, given in each.items():
+            if self._planted[site]:
+                given["canaries"] = self._planted[site]
 
     def _utility(self, public: Yardstick, adapter: State) -> Figures:
         [figures] = public.measure(self.workbench, [adapter])
@@ -172,6 +181,7 @@ class Monitor:
         for (site, upload), other in zip(uploads.items(), seen[1:], strict=True):
             own = {"upload": upload, "upload_records": -(-most // len(uploads)), "upload_cuts": other.cuts}
             each[site] = {**each.get(site, {}), **own}
+        self._spare_canaries(each)
         found = fleet.sum("attack", list(each), each=each)
         figures: Figures = {"attacks": {}}
         others = found.fields.get("others") if personal else seen[0].tally
@@ -197,7 +207,8 @@ class Monitor:
 
     def _memorisation(self, fleet: Fleet, counts: Mapping[str, int], attacked: Mapping[str, Any]) -> Figures:
         """Let each site have that many of its records completed; means over records."""
-        each = {site: {"records": count, **attacked} for site, count in counts.items()}
+        each: dict[str, dict[str, Any]] = {site: {"records": count, **attacked} for site, count in counts.items()}
+        self._spare_canaries(each)
         replies = list(fleet.ask("memorise", list(each), each=each))
         weights = [reply["records"] for reply in replies]
         return {

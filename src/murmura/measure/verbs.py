@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from murmura.streams import Stream
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:
-    from murmura.federation.site.cohort import Cohort
+    from murmura.federation.site.cohort import Cohort, Site
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,22 @@ class _Job:
         return {"tally": tallies(own, points, apart), "others": tallies(others, points, public)}
 
 
+def _all_records(site: Site, stream: Stream) -> Sequence[Any]:
+    return site.records
+
+
 class Measuring(Verbs):
     """What the monitor asks of sites.
 
+    An ask that attacks may name a number of ``canaries``: so many of the site's records, the last ones, are no members.
+
     Args:
         task: the kind of record that the run is about.
+        members: which records of a site the run's method trains on as they are.
     """
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
+    def __init__(self, task: Task, members: Callable[[Site, Stream], Sequence[Any]] = _all_records) -> None:
+        self.task, self._members = task, members
         self._reader = Reader(task.token_scores)
 
     @verb(
@@ -80,8 +88,9 @@ class Measuring(Verbs):
         for site in cohort.sites:
             given, stream = ask.payload(site.name), member_stream(cohort.stream, site.name)
             public = [KINDS[self.task.kind](**fields) for fields in given.get("nonmembers", ())]
+            members = self._attacked(cohort, site, given)
             for prefix, name in (("", "adapter"), ("upload_", "upload")):
-                own = chosen(site.records, given.get(f"{prefix}records", 0), stream)
+                own = chosen(members, given.get(f"{prefix}records", 0), stream)
                 if own:
                     adapter = cohort.whole(site, given.get(name))
                     jobs.append(_Job(site.name, prefix, adapter, own, stream, given.get(f"{prefix}cuts"), public))
@@ -104,15 +113,20 @@ class Measuring(Verbs):
     def memorise(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Let adapters complete ``records`` of the site's own records: ``adapter``, which is the server's, or without
         it the personal one in the site's store. All sites share batches."""
-        counts = cohort.given(ask, "records")
-        drawn = [
-            (cohort.stream / "memorise" / site.name).python().sample(site.records, min(count, site.size))
-            for site, count in zip(cohort.sites, counts, strict=True)
-        ]
+        drawn = []
+        for site, count in zip(cohort.sites, cohort.given(ask, "records"), strict=True):
+            members = self._attacked(cohort, site, ask.payload(site.name))
+            rng = (cohort.stream / "memorise" / site.name).python()
+            drawn.append(rng.sample(members, min(count, len(members))))
         sent = cohort.given(ask, "adapter", default=lambda site: None)
         adapters = [cohort.whole(site, adapter) for site, adapter in zip(cohort.sites, sent, strict=True)]
         found = complete(cohort.workbench, adapters, drawn)
         return [Reply(site.name, asdict(figures)) for site, figures in zip(cohort.sites, found, strict=True)]
+
+    def _attacked(self, cohort: Cohort, site: Site, given: Mapping[str, Any]) -> Sequence[Any]:
+        """The site's members, without the canaries, which no non-member is like."""
+        members = self._members(site, cohort.stream)
+        return members[: max(0, len(members) - int(given.get("canaries", 0)))]
 
     @verb(
         releases={"figures": Metric("what the report shows of the site's personal adapter, on the public records")},

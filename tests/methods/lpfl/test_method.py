@@ -226,6 +226,14 @@ def test_a_share_of_labels_is_kept(llama, tokenizer, tmp_path):
     assert [len(site.store["labelled"]) for site in world.sites] == [4, 3]  # of 16 and 12
 
 
+def test_members_are_the_records_whose_label_is_trained_on(llama, tokenizer, tmp_path):
+    world = World(llama, tokenizer, tmp_path, config(annotate=False)).lead()
+    for site in world.sites:
+        known = [site.records[index] for index in site.store["labelled"]]
+        assert world.method.members(site, world.server.stream) == known
+    assert [row["attacks"]["attack"]["members"] for row in world.rows] == [4 + 4] * 4
+
+
 def test_a_threshold_lets_texts_wait_until_the_last_event(llama, tokenizer, tmp_path):
     """No model of this size is so sure before it has learnt; then everything is annotated all the same."""
     world = World(deepcopy(llama), tokenizer, tmp_path, config(threshold=0.999999), lr=1e-6).lead()

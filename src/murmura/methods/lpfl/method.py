@@ -21,6 +21,7 @@ from murmura.methods.averaging import Averaging
 from murmura.methods.lpfl.annotation import Schedule, Selection, targets
 from murmura.methods.lpfl.config import LPFLConfig
 from murmura.runs.schema import CLASSIFIER, PatternWeights
+from murmura.streams import Stream
 from murmura.training.cloze import ClozeRecord
 
 if TYPE_CHECKING:
@@ -80,6 +81,10 @@ class LPFL(Averaging):
         # To annotate, the new global adapter goes down too.
         down = found.down + (part.down if part.round <= self.config.events else 0)
         return replace(found, records=trained_on, steps=part.steps(trained_on), down=down)
+
+    def members(self, site: Site, stream: Stream) -> list[Any]:
+        """Those whose label the site trains on; the label of the others is hidden from it, or not there."""
+        return [site.records[index] for index in self._known(site.records, stream)]
 
     def resumes(self, begun: LPFLConfig) -> None:
         if self.config.annotate and begun.rounds != self.config.rounds:
@@ -213,10 +218,13 @@ class LPFL(Averaging):
     def _begin(self, cohort: Cohort, site: Site) -> None:
         """Decide which records keep their label; all others are the pool."""
         self.check(site.name, site.records)
-        order = label_order(site.records, cohort.stream.seed)
-        known = sorted(order[: self._begins_with(site.records)])
+        known = self._known(site.records, cohort.stream)
         pool = sorted(set(range(site.size)) - set(known))
         site.store |= {_LABELLED: known, _POOL: pool, _FIRST: len(pool), _ANNOTATED: []}
+
+    def _known(self, records: Sequence[Any], stream: Stream) -> list[int]:
+        """Which records keep their label, in order."""
+        return sorted(label_order(records, stream.seed)[: self._begins_with(records)])
 
     def _begins_with(self, records: Sequence[Any]) -> int:
         """How many of a site's records keep their label: at least one, if any has one."""
