@@ -128,6 +128,7 @@ def test_help_and_the_command_line_load_nothing_heavy():
     assert done.stdout.splitlines()[-1].split() == ["LOADED"]
 
 
+@pytest.mark.slow
 def test_a_run_begins_to_train_without_what_only_others_need(tmp_path, llama_folder):
     write_data(tmp_path)
     (tmp_path / "my.toml").write_text(experiment(tmp_path, llama_folder, {"rounds": 1}).dump(), encoding="utf-8")

@@ -29,6 +29,7 @@ torch.ones(3, 5) @ torch.ones(5, 2)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("given", "mode"), [({}, "CNR:AUTO,STRICT"), ({"MKL_CBWR": "COMPATIBLE"}, "CNR:COMPATIBLE")])
 def test_mkl_hears_of_it(given, mode):
     import torch

@@ -39,7 +39,7 @@ def make(tmp_path, llama_folder):
     return build
 
 
-@pytest.mark.parametrize("engine", ["local", "processes"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("processes", marks=pytest.mark.slow)])
 def test_fedavg_learns_from_documents(make, engine):
     asked = make({"rounds": 3}, run={"engine": engine})
     result = run(asked)

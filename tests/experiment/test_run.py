@@ -158,6 +158,7 @@ def test_a_new_run_that_fails_later_has_replaced_the_one_before(quick, monkeypat
     assert run(quick(run={"seed": 1}), resume=True).rows[-1]["round"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"resume": True}, {"overwrite": True}])
 def test_a_new_run_that_is_killed_leaves_both_and_the_next_start_says_so(quick, options, capsys):
     experiment = quick(method={"rounds": 1})

@@ -70,6 +70,7 @@ def both(make, tmp_path, workers, monkeypatch):
     return go
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_trains_the_same_adapters_in_workers(both, name):
     sections = {}
@@ -81,6 +82,7 @@ def test_every_method_trains_the_same_adapters_in_workers(both, name):
     assert_same(*both(METHODS[name], **sections))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_every_aggregation_rule_gives_the_same_adapters_in_workers(both, rule):
     assert_same(*both({}, aggregation={"rule": rule}))

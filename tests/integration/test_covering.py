@@ -98,6 +98,7 @@ def test_it_goes_from_its_file_to_its_report_and_every_model_is_loaded_once(make
     assert "masked language model" in page and "at the sites" in page and folders["server_encoder"] in page
 
 
+@pytest.mark.slow
 def test_worker_processes_give_the_same_and_load_what_sites_need_alone(make, loaded, tmp_path):
     found = {}
     for engine in ("local", "processes"):

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+import pytest
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -25,6 +26,7 @@ def shift(file, by):
         assert still_read.keys()
 
 
+@pytest.mark.slow
 def test_a_run_repeats_itself(tmp_path, llama_folder):
     """Two processes; in the second, hashes are others, and weights lie elsewhere in their cache lines."""
     runs = []
