@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from murmura.data.cloze import Cloze
 from murmura.data.templates import Template
 from murmura.data.tokenising import Tokenised, plain_ids
 from murmura.generation.sampling import Sampling
-from murmura.generation.scoring import Score, TokenScores, energies, score, token_scores
+from murmura.generation.scoring import CloseScores, Score, TokenScores, close_scores, energies, score, token_scores
 from murmura.generation.writer import Completion, complete
 from murmura.progress import phase
 from murmura.reading import Reading
@@ -18,6 +18,8 @@ from murmura.streams import Stream
 from murmura.training.adapter import State, is_same, split_residual
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining
+
+T = TypeVar("T")
 
 
 class Workbench:
@@ -121,41 +123,35 @@ class Workbench:
         self, adapters: Sequence[State], items: Sequence[Tokenised], *, description: str = "score"
     ) -> list[Score]:
         """Loss of ``items[i]`` under ``adapters[i]``."""
-        results: dict[int, Score] = {}
-        with phase("score"):
-            for chosen in self.chunks(adapters):
-                slots = self.load([adapters[i] for i in chosen])
-                scores = score(
-                    self.bank, [items[i] for i in chosen], slots,
-                    tokens_per_pass=2 * self.training.tokens_per_pass, description=description,
-                )  # fmt: skip
-                results.update(zip(chosen, scores, strict=True))
-        return [results[i] for i in range(len(items))]
+        return self._read(score, adapters, items, description=description)
 
     def token_scores(
         self, adapters: Sequence[State], items: Sequence[Tokenised], *, description: str = "score"
     ) -> list[TokenScores]:
         """How ``adapters[i]`` finds each labelled token of ``items[i]``."""
-        results: dict[int, TokenScores] = {}
-        with phase("score"):
-            for chosen in self.chunks(adapters):
-                slots = self.load([adapters[i] for i in chosen])
-                found = token_scores(
-                    self.bank, [items[i] for i in chosen], slots,
-                    tokens_per_pass=2 * self.training.tokens_per_pass, description=description,
-                )  # fmt: skip
-                results.update(zip(chosen, found, strict=True))
-        return [results[i] for i in range(len(items))]
+        return self._read(token_scores, adapters, items, description=description)
+
+    def close_scores(
+        self, adapters: Sequence[State], items: Sequence[Tokenised], sampling: Sampling, *, description: str = "score"
+    ) -> list[CloseScores]:
+        """The same with a closer look; ``sampling`` is what ``CloseScores.drawn`` is about."""
+        return self._read(close_scores, adapters, items, sampling=sampling, description=description)
 
     def energies(self, adapters: Sequence[State], items: Sequence[Tokenised], *, temperature: float) -> list[float]:
         """Mean free energy of ``items[i]``'s response under ``adapters[i]``."""
-        results: dict[int, float] = {}
+        return self._read(energies, adapters, items, temperature=temperature)
+
+    def _read(
+        self, scoring: Callable[..., list[T]], adapters: Sequence[State], items: Sequence[Tokenised], **options: Any
+    ) -> list[T]:
+        """What a function of ``generation.scoring`` makes of ``items[i]`` under ``adapters[i]``."""
+        results: dict[int, T] = {}
         with phase("score"):
             for chosen in self.chunks(adapters):
                 slots = self.load([adapters[i] for i in chosen])
-                found = energies(
-                    self.bank, [items[i] for i in chosen], slots, temperature=temperature,
-                    tokens_per_pass=2 * self.training.tokens_per_pass,
+                found = scoring(
+                    self.bank, [items[i] for i in chosen], slots,
+                    tokens_per_pass=2 * self.training.tokens_per_pass, **options,
                 )  # fmt: skip
                 results.update(zip(chosen, found, strict=True))
         return [results[i] for i in range(len(items))]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from murmura.generation.scoring import energies, score, token_scores
+from murmura.generation.sampling import Sampling, filtered
+from murmura.generation.scoring import close_scores, energies, score, token_scores
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
 from tests.training.helpers import Item, cloze_items, hf_batch, items, random_state
@@ -98,3 +100,39 @@ def test_energies(bank, tokens):
         logits = bank.model(input_ids=torch.tensor([record.ids])).logits[0, :-1]
         chosen = logits[[label >= 0 for label in record.labels[1:]]]
         assert energy == pytest.approx(-2 * (chosen / 2).logsumexp(-1).mean().item(), abs=1e-5)
+
+
+# ---- a closer look ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.7, top_k=40), Sampling(top_p=0.5)])
+def test_a_closer_look_is_the_whole_softmax(bank, sampling):
+    found = close_scores(bank, RECORDS, SLOTS, sampling, tokens_per_pass=60)
+    for record, slot, one in zip(RECORDS, SLOTS, found, strict=True):
+        bank.route(torch.tensor([slot]))
+        with torch.no_grad():
+            logits = bank.model(input_ids=torch.tensor([record.ids])).logits[0, :-1]
+        kept = [place for place, label in enumerate(record.labels[1:]) if label >= 0]
+        tokens = torch.tensor([record.labels[place + 1] for place in kept])
+        logs = logits[kept].double().log_softmax(-1)
+        mean = (logs.exp() * logs).sum(-1)
+        std = (logs.exp() * (logs - mean[:, None]) ** 2).sum(-1).sqrt()
+        drawn = filtered(logits[kept], sampling).log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+        assert torch.tensor(one.nll) == pytest.approx(-logs.gather(1, tokens[:, None])[:, 0].float(), abs=1e-4)
+        assert torch.equal(torch.tensor(one.first), logs.argmax(-1) == tokens)
+        assert torch.tensor(one.mean) == pytest.approx(mean.float(), abs=1e-4)
+        assert torch.tensor(one.std) == pytest.approx(std.float(), abs=1e-4)
+        assert np.allclose(one.drawn, drawn.numpy(), atol=1e-4)  # −∞ where it is never drawn
+
+
+def test_tokens_that_a_model_rules_out_take_no_part(bank):
+    from murmura.generation.scoring import _spread
+
+    spread = _spread(torch.tensor([[0.0, 0.0, -torch.inf], [1000.0, 0.0, 0.0]]), torch.tensor([0, 0]))
+    assert spread == pytest.approx(torch.tensor([[-math.log(2), 0.0], [0.0, 0.0]]))
+
+
+def test_nothing_to_look_at_closely(bank):
+    assert close_scores(bank, [], [], Sampling(), tokens_per_pass=100) == []
+    [empty] = close_scores(bank, [Item([5, 6], [-100, -100])], [0], Sampling(), tokens_per_pass=100)
+    assert [len(one) for one in (empty.nll, empty.first, empty.mean, empty.std, empty.drawn)] == [0] * 5

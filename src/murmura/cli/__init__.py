@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from murmura import __version__
-from murmura.cli import data, init, models, predict, privacy, report, run
+from murmura.cli import audit, data, init, models, predict, privacy, report, run
 from murmura.errors import Interrupted, MurmuraError
 from murmura.runtime import settle
 
@@ -48,6 +48,7 @@ def _parting(words: list[str], interrupt: KeyboardInterrupt) -> str:
 app = typer.Typer(cls=Verbs, no_args_is_help=True, pretty_exceptions_enable=False)
 app.command("run")(run.run)
 app.command("report")(report.report)
+app.command("audit")(audit.audit)
 app.command("predict")(predict.predict)
 app.command("init")(init.init)
 app.add_typer(data.app, name="data")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from murmura.measure.catalogue import CATALOGUE, figure
+from murmura.report.audited import show_audit
 from murmura.report.markdown import markdown
 from murmura.report.page import write
 from murmura.report.table import Row, table
 from murmura.report.terminal import show
 
-__all__ = ["CATALOGUE", "Row", "figure", "markdown", "show", "table", "write"]
+__all__ = ["CATALOGUE", "Row", "figure", "markdown", "show", "show_audit", "table", "write"]

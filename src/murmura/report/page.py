@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from murmura.measure.catalogue import measured
 from murmura.measure.figure import Figure
-from murmura.report import pictures
+from murmura.report import audited, pictures
 from murmura.report.confusion import confusions
 from murmura.report.disclosure import released
 from murmura.report.promise import promises_of
@@ -83,7 +83,10 @@ def render(records: Sequence[RunRecord]) -> str:
         outside=[one.title for one in columns(rows) if any(OUTSIDE in row.cells[one.key].remarks for row in rows)],
         guarantees=_distinct((run for run in records if run.last.privacy), _guarantee),
         meanings=[(one.label, one.words) for one in promised],
-        guaranteed=pictures.guaranteed(promised),
+        guaranteed=[*pictures.guaranteed(promised), *pictures.held_against(rows)],
+        audits=audited.audits(records),
+        audit_headings=audited.HEADINGS,
+        audit_meaning=audited.MEANING,
         sites=_distinct(records, _sites),
         runs=[_run(run) for run in records],
         events=[(run.name, when, event) for run in records for when, event in _events(run)],

@@ -1,23 +1,18 @@
-"""The curves, as SVG that takes its colours and its type from the page around it.
-
-Drawn with matplotlib's object interface: nothing here touches pyplot or leaves a global setting changed, and the same
-rows give the same bytes.
-"""
+"""The pictures of runs, side by side: curves over rounds, leakage against utility, guarantees."""
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import isfinite, log10
 from typing import TYPE_CHECKING
 
 from murmura.measure.catalogue import CATALOGUE, figure
 from murmura.measure.figure import Drawn, Figure, interval
+from murmura.report.drawing import INK, MUTED, PAPER, Picture, series, svg
 from murmura.report.promise import Promise
-from murmura.report.style import COLOURS, style
+from murmura.report.style import style
 from murmura.report.table import Cell, Row, kinds
+from murmura.runs.record import RunRecord
 from murmura.tasks import TASKS
 from murmura.units import count
 
@@ -26,26 +21,7 @@ if TYPE_CHECKING:
 
 _Stop = tuple[float, float, float, float]
 
-# Colours that stand for CSS variables until the SVG is written.
-_STAND_INS = {"#010101": "--ink", "#020202": "--muted", "#030303": "--rule", "#040404": "--paper"} | {
-    f"#0500{number:02x}": f"--series-{number}" for number in range(1, COLOURS + 1)
-}
-_INK, _MUTED, _RULE, _PAPER = list(_STAND_INS)[:4]
-
-# Units of the SVG's view box; at 400 wide, type of 11 units is readable on a telephone and not coarse on a desk.
-_WIDTH, _HEIGHT, _TYPE = 400, 262, 11.0
-# What a held-out loss is a mean over.
 _FEW = 12  # up to so many rounds every one has its mark
-_FINEST = 0.005  # no axis is shorter, so that ticks are no finer than the three decimals of tables
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """One picture: a title, the SVG and a sentence on how to read it."""
-
-    title: str
-    svg: str
-    caption: str
 
 
 def trade_offs(rows: Sequence[Row]) -> list[Picture]:
@@ -75,15 +51,61 @@ def guaranteed(promises: Sequence[Promise]) -> list[Picture]:
         for one, points in ((one, points) for one, points in lines if points):
             look = style(one.position)
             epsilons, powers = zip(*points, strict=True)
-            axes.plot(epsilons, powers, color=f"#0500{look.colour:02x}", marker=look.marker, linewidth=1.6, zorder=3)
-            axes.axhline(log10(one.delta), color=_MUTED, linewidth=0.9, zorder=1)
+            axes.plot(epsilons, powers, color=series(look.colour), marker=look.marker, linewidth=1.6, zorder=3)
+            axes.axhline(log10(one.delta), color=MUTED, linewidth=0.9, zorder=1)
         axes.set_xlabel("ε")
 
     caption = (
         "A guarantee is a whole curve: for every δ another ε. The grey line is the δ of the ε in the table. For one "
         "run of each method."
     )
-    return [Picture("ε at every δ", _svg(draw, "log₁₀ δ", "guaranteed", rounds=False), caption)]
+    return [Picture("ε at every δ", svg(draw, "log₁₀ δ", "guaranteed", rounds=False), caption)]
+
+
+def held_against(rows: Sequence[Row]) -> list[Picture]:
+    """What is claimed, what is guaranteed and what an audit has shown, on one axis; nothing unless there is an ε, and
+    something to hold it against."""
+    told = [(position, row.label, _bounds(row.runs[0])) for position, row in enumerate(rows)]
+    told = [(position, label, known) for position, label, known in told if "guaranteed" in known and len(known) > 1]
+    if not told:
+        return []
+    marks = {"claimed": ("D", "claimed, for a step"), "guaranteed": ("o", "guaranteed"), "shown": (">", "shown")}
+
+    def draw(axes: Axes) -> None:
+        for place, (position, label, known) in enumerate(told):
+            colour, height = series(style(position).colour), -place
+            if "shown" in known:
+                axes.plot([known["shown"], known["guaranteed"]], [height] * 2, color=colour, linewidth=5, alpha=0.25)
+            for name, value in known.items():
+                face = PAPER if name == "claimed" else colour
+                marker, word = marks[name]
+                axes.plot(value, height, color=colour, marker=marker, markersize=8, markerfacecolor=face, zorder=4)
+                level = {"claimed": -0.3, "guaranteed": 0.16, "shown": 0.16}[name]
+                axes.text(value, height + level, word, ha="center", va="bottom", color=MUTED, fontsize=9)
+            if len(rows) > 1:
+                axes.text(0, height + 0.38, label, ha="left", va="bottom", color=INK)
+        axes.set_ylim(0.6 - len(told), 0.7)
+        axes.set_xlim(0, 1.12 * max(value for *_, known in told for value in known.values()))
+        axes.yaxis.set_visible(False)
+        axes.set_xlabel("ε")
+
+    title = "ε claimed, guaranteed and shown"
+    caption = (
+        "The true ε lies between what an audit with canaries has shown (with 95 % confidence) and what is guaranteed; "
+        "if what is shown is the larger, do not rely on the guarantee. Claimed is what the paper says of one step. For "
+        "one run of each method."
+    )
+    return [Picture(title, svg(draw, "", title, rounds=False), caption)]
+
+
+def _bounds(run: RunRecord) -> dict[str, float]:
+    """Of one run every finite ε that there is."""
+    told = run.last.privacy
+    every = {
+        "claimed": told.get("claimed_per_step"), "guaranteed": told.get("epsilon"),
+        "shown": run.last.values.get("audit_epsilon"),
+    }  # fmt: skip
+    return {name: float(value) for name, value in every.items() if value is not None and isfinite(value)}
 
 
 def curves(rows: Sequence[Row]) -> list[Picture]:
@@ -150,28 +172,28 @@ def _curves(rows: Sequence[Row], drawn: Drawn, lines: Sequence[Figure]) -> str:
             for one, hollow in zip(lines, (False, True), strict=False):
                 _line(axes, row, one.key, position, hollow)
         if drawn.level is not None:
-            axes.axhline(drawn.level, color=_MUTED, linewidth=0.9, zorder=1)
+            axes.axhline(drawn.level, color=MUTED, linewidth=0.9, zorder=1)
         axes.set_xlabel("round (0 is before training)")
 
     axis = drawn.axis.format(per=" or ".join(dict.fromkeys(TASKS[kind].per for kind in kinds(rows))))
-    return _svg(draw, axis, f"{axis}{lines[0].key}")
+    return svg(draw, axis, f"{axis}{lines[0].key}")
 
 
 def _calibration(rows: Sequence[Row]) -> str:
     """Accuracy against confidence, bin by bin with 95 % intervals, of each row's first run."""
 
     def draw(axes: Axes) -> None:
-        axes.plot([0, 1], [0, 1], color=_MUTED, linewidth=0.9, zorder=1)
+        axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.9, zorder=1)
         for position, row in enumerate(rows):
             look, bins = style(position), row.runs[0].last.calibration
-            colour = f"#0500{look.colour:02x}"
+            colour = series(look.colour)
             said, right = [one[0] for one in bins], [one[1] for one in bins]
             axes.plot(said, right, color=colour, marker=look.marker, linewidth=1.6, zorder=3)
             for confidence, accuracy, n in bins:
                 axes.plot([confidence] * 2, interval(accuracy, n), color=colour, linewidth=0.9, alpha=0.6, zorder=2)
         axes.set_xlabel("confidence")
 
-    return _svg(draw, "accuracy", "calibration", rounds=False)
+    return svg(draw, "accuracy", "calibration", rounds=False)
 
 
 def _calibration_caption(rows: Sequence[Row]) -> str:
@@ -193,7 +215,7 @@ def _line(axes: Axes, row: Row, key: str, position: int, hollow: bool) -> None:
     if not points:
         return
     look = style(position)
-    colour = f"#0500{look.colour:02x}"
+    colour = series(look.colour)
     rounds = [point.round for point in points]
     means = [point.cell.mean or 0.0 for point in points]
     low, high = zip(*(_band(point.cell) for point in points), strict=True)
@@ -207,7 +229,7 @@ def _line(axes: Axes, row: Row, key: str, position: int, hollow: bool) -> None:
         linestyle=(0, (4, 3)) if hollow else "solid",
         marker=look.marker,
         markersize=5.0,
-        markerfacecolor=_PAPER if hollow else colour,
+        markerfacecolor=PAPER if hollow else colour,
         markeredgewidth=1.1,
         markevery=max(1, len(rounds) // _FEW),
         zorder=3 if hollow else 4,
@@ -230,7 +252,7 @@ def _scatter(rows: Sequence[Row], key: str, unit: str, better_right: bool) -> st
     faint = sum(map(len, paths)) > 5 * _FEW
 
     def draw(axes: Axes) -> None:
-        axes.axhline(0.5, color=_MUTED, linewidth=0.9, zorder=1)
+        axes.axhline(0.5, color=MUTED, linewidth=0.9, zorder=1)
         for position, (row, path) in enumerate(zip(rows, paths, strict=True)):
             if path:
                 _trail(axes, row, key, path, position, faint)
@@ -242,10 +264,10 @@ def _scatter(rows: Sequence[Row], key: str, unit: str, better_right: bool) -> st
             transform=axes.transAxes,
             ha="right" if better_right else "left",
             va="bottom",
-            color=_MUTED,
+            color=MUTED,
         )
 
-    return _svg(draw, "leakage (AUC of the strongest attack)", f"scatter {key}", rounds=False)
+    return svg(draw, "leakage (AUC of the strongest attack)", f"scatter {key}", rounds=False)
 
 
 def _path(row: Row, key: str) -> list[_Stop]:
@@ -261,7 +283,7 @@ def _path(row: Row, key: str) -> list[_Stop]:
 
 def _trail(axes: Axes, row: Row, key: str, path: list[_Stop], position: int, faint: bool) -> None:
     look = style(position)
-    colour = f"#0500{look.colour:02x}"
+    colour = series(look.colour)
     x, y, x_sd, y_sd = path[-1]
     if len(path) > 1:
         axes.plot(
@@ -283,64 +305,11 @@ def _trail(axes: Axes, row: Row, key: str, path: list[_Stop], position: int, fai
             linestyle="none",
             marker=look.marker,
             markersize=3.6,
-            markerfacecolor=_PAPER,
+            markerfacecolor=PAPER,
             color=colour,
             markeredgewidth=0.9,
             zorder=4,
         )
     axes.plot(
-        [x], [y], linestyle="none", marker=look.marker, markersize=8.5, color=colour, markeredgecolor=_PAPER, zorder=5
+        [x], [y], linestyle="none", marker=look.marker, markersize=8.5, color=colour, markeredgecolor=PAPER, zorder=5
     )
-
-
-def _svg(draw: Callable[[Axes], None], unit: str, salt: str, rounds: bool = True) -> str:
-    """One picture: axes with fixed margins (so that pictures align), the unit of y above them, drawn by ``draw``."""
-    from matplotlib import style as styles
-    from matplotlib.figure import Figure as Canvas
-    from matplotlib.ticker import MaxNLocator
-
-    settings = {"svg.hashsalt": salt, "svg.fonttype": "none", "font.size": _TYPE}
-    with styles.context(["default", settings]):  # whatever the user's own matplotlibrc says
-        canvas = Canvas(figsize=(_WIDTH / 72, _HEIGHT / 72), dpi=72)
-        axes = canvas.add_axes((0.125, 0.16, 0.855, 0.735))
-        axes.patch.set_visible(False)
-        axes.margins(0.05, 0.08)
-        for side in ("top", "right", "left"):
-            axes.spines[side].set_visible(False)
-        axes.spines["bottom"].set_color(_RULE)
-        axes.tick_params(colors=_MUTED, length=0, pad=5, labelcolor=_MUTED)
-        axes.grid(axis="y" if rounds else "both", color=_RULE, linewidth=0.7)
-        axes.set_axisbelow(True)
-        axes.xaxis.label.set_color(_MUTED)
-        draw(axes)
-        axes.set_ylim(*_long_enough(*axes.get_ylim()))
-        if not rounds:
-            axes.set_xlim(*_long_enough(*axes.get_xlim()))
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=rounds))
-        axes.yaxis.set_major_locator(MaxNLocator(5))
-        # Every tick in full: no part that they have in common is taken out and written over one of them.
-        axes.ticklabel_format(useOffset=False, style="plain")
-        axes.text(-0.146, 1.055, unit, transform=axes.transAxes, color=_MUTED, ha="left", va="bottom")
-        buffer = io.StringIO()
-        canvas.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return _inline(buffer.getvalue(), unit)
-
-
-def _long_enough(low: float, high: float) -> tuple[float, float]:
-    missing = max(0.0, _FINEST - (high - low))
-    return low - missing / 2, high + missing / 2
-
-
-def _inline(svg: str, title: str) -> str:
-    """Matplotlib's file as a piece of the page: no prologue, metadata or doubled ids; the page's colours and type."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<g id=\"[^\"]*\"", "<g", svg)
-    svg = re.sub(
-        r"<svg [^>]*>", f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{title}">', svg, count=1
-    )
-    svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)  # up to matplotlib 3.10
-    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
-    for stand_in, variable in _STAND_INS.items():
-        svg = svg.replace(stand_in, f"var({variable})")
-    return re.sub(r"\s*\n\s*", "\n", svg).strip()

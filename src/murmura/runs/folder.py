@@ -185,7 +185,7 @@ class RunFolder:
 
     def reopen(self) -> None:
         """Forget how the run ended, since it goes on: nobody is to take old results for its own."""
-        remove(self.path, (*schema.RESULTS, schema.RESUMED))
+        remove(self.path, (*schema.RESULTS, schema.RESUMED, schema.AUDIT_SCORES))
 
     def drop_checkpoints(self) -> None:
         """Remove what the server of a finished run knew, but not its privacy ledger."""
@@ -277,6 +277,16 @@ class RunFolder:
 
     def write_summary(self, summary: schema.Summary) -> None:
         self._write_json(schema.SUMMARY, summary)
+
+    def write_audit(self, audit: schema.Audit, records: Sequence[Mapping[str, Any]]) -> None:
+        """What an audit has found.
+
+        Args:
+            audit: in figures over many records.
+            records: record by record, for the run's owner alone.
+        """
+        self._write_private(schema.AUDIT_SCORES, records)
+        self._write_json(schema.AUDIT, audit)
 
     def _write_json(self, name: str, value: Any) -> None:
         self._write(name, jsontext.dumps(_plain(value), indent=1) + "\n")

@@ -14,6 +14,7 @@ from murmura.runs import files, schema
 from murmura.runs.before import FOLDER
 from murmura.runs.schema import (
     Attack,
+    Audit,
     Disclosure,
     Environment,
     LeftOut,
@@ -49,6 +50,7 @@ class RunRecord:
         environment: What the run was started on.
         config: The resolved experiment as TOML text.
         resumed: What was different each time that the run was resumed, where anything was.
+        audit: What an audit has found.
     """
 
     folder: Path
@@ -67,6 +69,7 @@ class RunRecord:
     environment: Environment | None
     config: str
     resumed: tuple[Resumption, ...] = ()
+    audit: Audit | None = None
 
     @property
     def hides_cohorts(self) -> bool:
@@ -119,6 +122,7 @@ def read(folder: str | Path) -> RunRecord:
         environment=files.value(folder / schema.ENVIRONMENT, Environment),
         config=config,
         resumed=files.rows(folder / schema.RESUMED, Resumption) or (),
+        audit=files.value(folder / schema.AUDIT, Audit),
     )
 
 

@@ -30,6 +30,10 @@ RECORDS = f"{PRIVATE}/{OWNER}/records.jsonl"
 """Of a run that promises an ε: what became of all records."""
 LOG = f"{PRIVATE}/{OWNER}/log.txt"
 """Of such a run: what else would have been printed."""
+AUDIT = "audit.json"
+"""What ``murmura audit`` has found, in figures over many records."""
+AUDIT_SCORES = f"{PRIVATE}/{OWNER}/audit.jsonl"
+"""The same record by record."""
 NOT_FOR_PUBLICATION = (
     "For the owner of this run alone. Do not publish this file: what it tells of the sites is not covered by the ε of "
     "the run's report, which would no longer hold."
@@ -56,7 +60,7 @@ OUTCOMES = "outcomes"
 CLASSIFIER = "classifier.json"
 """In ``outcomes``, of a run on labelled records."""
 
-RESULTS = (SUMMARY, OUTCOMES, REPORT)
+RESULTS = (SUMMARY, OUTCOMES, AUDIT, REPORT)
 """What says how a run ended; only a finished one has them."""
 WRITTEN = (
     CONFIG, RESUMED, ENVIRONMENT, SITES, LEFT_OUT_COUNTS, LEFT_OUT, METRICS, DISCLOSURE, *RESULTS, CHECKPOINTS,
@@ -277,3 +281,76 @@ class PatternWeights:
     """``outcomes/classifier.json``: what each cloze pattern is worth to the final model."""
 
     weights: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Separation:
+    """How well one attack tells members from others.
+
+    Attributes:
+        attack: Its name.
+        auc: The chance that a member scores higher than one of the others; ``low`` to ``high`` is its 95 % interval.
+        tpr: The share of members found at 1 % false positives, ``tpr_low`` to ``tpr_high`` its 95 % interval; None
+            where there are too few others.
+        control: Whether it is the naive attack that others are compared with, and never called the strongest.
+    """
+
+    attack: str
+    auc: float
+    low: float
+    high: float
+    tpr: float | None
+    tpr_low: float | None
+    tpr_high: float | None
+    control: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How many scores of members and of others lie in each bin, between ``edges`` that are one more; what lies beyond
+    is in the first and the last. Of several models the others are counted once for each."""
+
+    edges: tuple[float, ...]
+    members: tuple[int, ...]
+    others: tuple[int, ...]
+
+
+TARGETS = {"model": "the model", "adapters": "each site's own adapter", "uploads": "single uploads"}
+"""What an audit attacks, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedModel:
+    """What membership inference has found of one of ``TARGETS``.
+
+    Attributes:
+        target: Which.
+        members: On how many members, and ``others``, the figures rest.
+        strongest: The strongest attack, as chosen on other records.
+        attacks: All of them.
+        histogram: Of the scores of the strongest.
+    """
+
+    target: str
+    members: int
+    others: int
+    strongest: str
+    attacks: tuple[Separation, ...]
+    histogram: Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """``audit.json``.
+
+    Attributes:
+        murmura: Murmura's version.
+        made: When, in ISO 8601 with the time zone.
+        models: Membership inference, on each model.
+        missing: What was not done, and why, in sentences.
+    """
+
+    murmura: str | None
+    made: str
+    models: tuple[AuditedModel, ...]
+    missing: tuple[str, ...] = ()

@@ -85,6 +85,7 @@ class LabelledTask(Task):
     """``Labelled`` records."""
 
     kind: ClassVar[Kind] = "labelled"
+    is_text = False
     masked = True
     whole = "the pattern"
     per = "per text"

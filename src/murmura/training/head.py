@@ -7,12 +7,15 @@ hidden states is formed part by part in the forward pass, and the logits are dro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+Measure = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Of logits [n, vocabulary] and the tokens that followed, int64 [n]: a number, or m of them, for each token."""
 
 HEADS = ("lm_head", "cls", "embed_out")  # what transformers calls the output head
 _CHUNK = 1024  # most label positions whose logits are held at once
@@ -119,29 +122,30 @@ class Head:
         return energies, rows
 
     @torch.no_grad()
-    def predictions(self, ids: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """How likely every labelled token was, and whether it was the likeliest; logits exist a part at a time.
+    def measured(
+        self, ids: torch.Tensor, labels: torch.Tensor, measures: Sequence[Measure]
+    ) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """What measures make of the logits behind every labelled token; logits exist a part at a time.
 
         Args:
             ids: as in ``token_nll``.
             labels: as in ``token_nll``.
+            measures: each is handed the same parts.
 
         Returns:
-            float32 [n] negative log-likelihoods in nats, bool [n] whether a token is the argmax of its logits (of
-            several, the first), and int64 [n] row of each.
+            Of each measure [n] or [n, m], and int64 [n] row of each token.
         """
         mask, wanted, targets = self._places(labels)
         picked, chosen = self._picked(ids, mask, wanted), targets[wanted]
-        nll = torch.empty(len(chosen), device=ids.device)
-        first = torch.empty(len(chosen), dtype=torch.bool, device=ids.device)
+        found: list[list[torch.Tensor]] = [[] for _ in measures]
         width: int = self.project.out_features if self.is_linear else 1  # type: ignore[union-attr, assignment]
-        for part in _parts(len(chosen), min(_CHUNK, _LOGITS.get(ids.device.type, 2**25) // width)):
+        nothing = [slice(0, 0)]  # of which measures still say what shape they have
+        for part in [*_parts(len(chosen), min(_CHUNK, _LOGITS.get(ids.device.type, 2**25) // width))] or nothing:
             logits = self.project(picked[part]) if self.is_direct else picked[part]  # type: ignore[misc]
-            for block in _parts(len(logits), _BLOCK.get(ids.device.type, 2**21) // logits.shape[1]):
-                own, truth = logits[block], chosen[part][block]
-                nll[part][block] = _cross_entropy(own, truth, None)
-                first[part][block] = own.argmax(-1) == truth
-        return nll, first, wanted.nonzero()[:, 0]
+            for block in [*_parts(len(logits), _BLOCK.get(ids.device.type, 2**21) // logits.shape[1])] or nothing:
+                for own, measure in zip(found, measures, strict=True):
+                    own.append(measure(logits[block], chosen[part][block]))
+        return [torch.cat(own) for own in found], wanted.nonzero()[:, 0]
 
     def logits_at(
         self, ids: torch.Tensor, labels: torch.Tensor, tokens: torch.Tensor

@@ -1,0 +1,194 @@
+"""Membership inference by every attack that scores records, on every model of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from murmura.audit.min_k import min_k
+from murmura.audit.versus import Versus, draws, shape
+from murmura.generation.sampling import Sampling
+from murmura.generation.scoring import CloseScores, TokenScores
+from murmura.measure.attacks import ATTACKS, CONTROL, Passes
+from murmura.measure.reader import Read, Reader
+from murmura.progress import bar
+from murmura.runs.schema import AuditedModel, Histogram, Separation
+from murmura.streams import Stream
+from murmura.tasks import Task
+from murmura.training.adapter import State
+from murmura.workbench import Workbench
+
+MIN_K = "Min-K%++"
+_APART = 4  # one record in so many decides which attack is the strongest
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The records that are scored.
+
+    Attributes:
+        members: of each site, by name, its sampled records; sites without one are left out.
+        places: of each site, where these stand among all of its records that can be attacked.
+        others: records that no site has.
+    """
+
+    members: Mapping[str, Sequence[Any]]
+    places: Mapping[str, Sequence[int]]
+    others: Sequence[Any]
+
+    @staticmethod
+    def drawn(members: Mapping[str, Sequence[Any]], others: Sequence[Any], most: int, stream: Stream) -> Sample:
+        """At most so many members of all sites together, all as likely, and at most so many others."""
+        every = [(site, place) for site, own in members.items() for place in range(len(own))]
+        chosen = set((stream / "members").python().sample(every, min(most, len(every))))
+        places = {
+            site: [place for place in range(len(own)) if (site, place) in chosen] for site, own in members.items()
+        }
+        places = {site: own for site, own in places.items() if own}
+        return Sample(
+            {site: [members[site][place] for place in own] for site, own in places.items()},
+            places,
+            (stream / "others").python().sample(others, min(most, len(others))),
+        )
+
+    @property
+    def count(self) -> int:
+        """How many members there are."""
+        return sum(map(len, self.members.values()))
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What models make of records, by site.
+
+    Attributes:
+        members: of each site, its own records under its model and under the base model.
+        others: of each different model, the others likewise.
+        rows: of each site, the place of its model in ``others``.
+    """
+
+    members: Mapping[str, Sequence[Passes]]
+    others: Sequence[Sequence[Passes]]
+    rows: Mapping[str, int]
+
+
+class Scorer:
+    """Reads records with models; what the base model makes of them is read once.
+
+    Args:
+        task: the kind of record.
+        workbench: with the run's base model.
+        sample: the records.
+        sampling: of which ``CloseScores.drawn`` tells.
+    """
+
+    def __init__(self, task: Task, workbench: Workbench, sample: Sample, sampling: Sampling) -> None:
+        self.workbench, self.sample = workbench, sample
+        self._reader = Reader(_closely(task, sampling))
+
+    def read(self, models: Mapping[str, State], description: str) -> Readings:
+        """What the model of each site makes of its own records and of the others; many models share batches.
+
+        Args:
+            models: of each site in the sample; the same object for several sites is one model.
+            description: for the progress bar.
+        """
+        base, others = self.workbench.bank.untrained, self.sample.others
+        distinct = list({id(model): model for model in models.values()}.values())
+        rows = {site: [model is one for one in distinct].index(True) for site, model in models.items()}
+        own = {site: records for site, records in self.sample.members.items() if site in models}
+        jobs = [(base, records) for records in (*own.values(), others)]
+        jobs += [(models[site], records) for site, records in own.items()] + [(model, others) for model in distinct]
+        found: list[list[TokenScores]] = []
+        with bar(description, sum(len(records) for _, records in jobs)) as progress:
+            for first in range(0, len(jobs), self.workbench.slots):
+                some = jobs[first : first + self.workbench.slots]
+                found += self._reader.read(self.workbench, *map(list, zip(*some, strict=True)))
+                progress.advance(sum(len(records) for _, records in some))
+        before, after = found[: len(own) + 1], found[len(own) + 1 :]
+        passes = [_passes(model, known) for model, known in zip(after, before[:-1], strict=False)]
+        return Readings(
+            dict(zip(own, passes, strict=True)),
+            [_passes(model, before[-1]) for model in after[len(own) :]],
+            rows,
+        )
+
+
+def _passes(model: Sequence[TokenScores], base: Sequence[TokenScores]) -> list[Passes]:
+    return [Passes(*both) for both in zip(model, base, strict=True)]
+
+
+def _closely(task: Task, sampling: Sampling) -> Read:
+    """How records are read: the tokens of a text with a closer look, labels as they are."""
+    if not task.is_text:
+        return task.token_scores
+
+    def read(workbench: Workbench, adapters: Sequence[State], records: Sequence[Any]) -> list[TokenScores]:
+        items = workbench.reading.tokenise(records)
+        return list(workbench.close_scores(adapters, items, sampling, description="read"))
+
+    return read
+
+
+def scored(task: Task, readings: Readings) -> dict[str, Versus]:
+    """Every record's score by each attack that needs no more than its model and the base model."""
+    found = {name: versus(readings, ATTACKS[name]) for name in task.attacks}
+    return {**found, MIN_K: versus(readings, _min_k)} if task.is_text else found
+
+
+def versus(readings: Readings, attack: Callable[[Passes], float]) -> Versus:
+    """Members, site by site in the order of the sample, against others."""
+
+    def score(one: Passes) -> float:
+        return attack(one) if len(one.model.nll) else 0.0
+
+    members = [score(one) for own in readings.members.values() for one in own]
+    rows = [readings.rows[site] for site, own in readings.members.items() for _ in own]
+    others = [[score(one) for one in some] for some in readings.others]
+    return Versus(np.array(members), np.array(others), np.array(rows, dtype=np.int64))
+
+
+def _min_k(passes: Passes) -> float:
+    assert isinstance(passes.model, CloseScores)
+    return min_k(passes.model)
+
+
+def measured(target: str, found: Mapping[str, Versus], stream: Stream) -> AuditedModel:
+    """How well each attack tells members from others.
+
+    One in four of both is set apart, the same ones for all attacks. They decide which attack is the strongest, and the
+    others say how strong each one is, so that the choice flatters nobody.
+
+    Args:
+        target: what was attacked, a key of ``runs.schema.TARGETS``.
+        found: scores by attack, all of the same records.
+        stream: decides what is set apart and which samples the bootstrap draws.
+    """
+    first = next(iter(found.values()))
+    apart = [_apart(count, stream / name) for name, count in
+             (("members", len(first.members)), ("others", first.others.shape[1]))]  # fmt: skip
+    rest = [~one for one in apart]
+    rivals = [name for name in found if name != CONTROL]
+    enough = all(one.any() for one in apart) and len(rivals) > 1
+    if not enough:
+        rest = [np.ones_like(one) for one in rest]
+    best = max(rivals, key=lambda name: found[name].part(apart[0], apart[1]).auc if enough else 0.0)
+    counts = int(rest[0].sum()), int(rest[1].sum())
+    samples = draws(*counts, (stream / "bootstrap").numpy())
+    attacks = []
+    for name, every in found.items():
+        part = every.part(rest[0], rest[1])
+        (low, high), tpr = part.interval(samples), part.tpr
+        tpr_low, tpr_high = (None, None) if tpr is None else part.tpr_interval(samples)
+        attacks.append(Separation(name, part.auc, low, high, tpr, tpr_low, tpr_high, control=name == CONTROL))
+    drawn = shape(found[best].members[rest[0]], found[best].others[:, rest[1]])
+    histogram = Histogram(tuple(drawn.edges), tuple(drawn.members), tuple(drawn.others))
+    return AuditedModel(target, *counts, best, tuple(attacks), histogram)
+
+
+def _apart(count: int, stream: Stream) -> np.ndarray:
+    """Which of so many records are set apart, bool [count]."""
+    return (np.arange(count) + (stream / "apart").python().randrange(_APART)) % _APART == 0

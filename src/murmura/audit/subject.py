@@ -1,0 +1,125 @@
+"""What an audit needs of a finished run: its sites' records, records that no site has, and its models.
+
+Records are prepared as they were for the run, by the same code from the same seed, and held to the digests that the
+sites kept when they joined. So members are members, whatever has become of the files since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from murmura import methods
+from murmura.audit.released import Released
+from murmura.errors import CheckpointError, ConfigError, DataError
+from murmura.experiment import config
+from murmura.experiment.canaries import plant
+from murmura.experiment.config import Experiment
+from murmura.experiment.reading import reading, yardstick
+from murmura.experiment.sites import populate
+from murmura.federation.joining import digest
+from murmura.federation.site.cohort import Site
+from murmura.privacy.journal import Journal
+from murmura.runs import read
+from murmura.runs.folder import RunFolder
+from murmura.runs.schema import SITE_JOURNAL, SITE_RECORDS
+from murmura.streams import Stream
+from murmura.workbench import Workbench
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A finished run of a simulation.
+
+    Attributes:
+        experiment: as its last round was run.
+        workbench: the base model with what records of the run need.
+        models: what the run has left.
+        members: each site's own records that can be attacked, without canaries.
+        others: records that no site trained on, at least one.
+        stream: the run's randomness.
+        promises: whether the run promised an ε, which covers nothing of an audit.
+    """
+
+    experiment: Experiment
+    workbench: Workbench
+    models: Released
+    members: Mapping[str, Sequence[Any]]
+    others: Sequence[Any]
+    stream: Stream
+    promises: bool
+
+
+def subject(path: Path) -> Subject:
+    """Load a run.
+
+    Args:
+        path: of the run folder.
+
+    Raises:
+        CheckpointError: no run, one that is not finished, or one whose sites' journals are not here.
+        ConfigError: a real deployment, or a run that left no model.
+        DataError: the records are others than those of the run, or there are none to compare with.
+        ModelError: a model cannot be loaded.
+    """
+    folder = RunFolder(path)
+    if not read(path).finished:
+        raise CheckpointError(
+            "the run is not finished", where=str(path), fix="Finish it first: murmura run ... --resume."
+        )
+    experiment = Experiment.load(folder.config)
+    if experiment.run.engine not in config.SIMULATIONS:
+        raise ConfigError(
+            f"the sites of this run were real (run.engine = '{experiment.run.engine}'), and their records are not here",
+            where=str(path),
+            fix="Audit a simulation; real sites measure leakage themselves: evaluation.attacks = true.",
+        )  # fmt: skip
+    released = Released(experiment, folder)
+    bank, stream = released.bank, Stream(experiment.run.seed)
+    what = reading(experiment, released.tokenizer, bank.model.config, masked=not bank.head.is_decoder)
+    method = methods.build(experiment.method, experiment.aggregation)
+    people = populate(
+        experiment.data, what, stream / "data", kind=experiment.task.kind, pooled=method.pools, promises=method.promises
+    )
+    _hold_to_digests(folder, plant(experiment, method, people, what, stream / "canaries")[0].sites)
+    public = yardstick(experiment, people, stream / "data" / "validation")
+    others = [record for record in public.nonmembers if record.is_complete]
+    if not others:
+        raise DataError(
+            "there is no record that no site trained on, to compare members with", where=str(path),
+            fix="Run again with data.nonmember_records, or hold out more records.",
+        )  # fmt: skip
+    bench = Workbench(
+        bank, released.tokenizer, what, experiment.training, max_length=experiment.data.max_length,
+        slots=experiment.run.slots, decode_rows=experiment.run.decode_rows, decode_dtype=experiment.run.decode_dtype,
+    )  # fmt: skip
+    own = {site.name: method.members(site, stream) for site in people.sites}  # canaries are none
+    members = {site: [record for record in records if record.is_complete] for site, records in own.items()}
+    return Subject(experiment, bench, released, members, others, stream, method.promises)
+
+
+def _hold_to_digests(folder: RunFolder, sites: Sequence[Site]) -> None:
+    """Refuse records that are not those that the run was trained on."""
+    for site in sites:
+        kept = _digest(folder.private_of(site.name) / SITE_JOURNAL, site.name)
+        if kept is None:
+            raise CheckpointError(
+                f"what site {site.name} noted of its records is not here, so nobody knows whether these are they",
+                where=str(folder.private), fix="Audit the run in the folder where it was made, not in a copy of its "
+                "published files.",
+            )  # fmt: skip
+        if kept != digest(site.records):
+            raise DataError(
+                "the records are not those that the run was trained on", where=f"site {site.name}",
+                fix="Bring the files of the [data] section back as they were, or audit another run.",
+            )  # fmt: skip
+
+
+def _digest(journal: Path, site: str) -> str | None:
+    """Of the records that a site joined with; None where that is not noted."""
+    if not journal.is_file():
+        return None
+    lines = Journal.peek(journal, f"journal of site {site}").lines
+    return next((line[SITE_RECORDS] for line in lines if SITE_RECORDS in line), None)

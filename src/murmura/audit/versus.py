@@ -1,0 +1,122 @@
+"""How well scores tell members from others, with intervals from the bootstrap (Efron 1979).
+
+Members are scored by the model that may have learnt them: their own site's, where sites have models of their own. All
+of these then score the others too, and a member is compared with what its own site's model makes of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from murmura.measure.roc import ENOUGH, FALSE_POSITIVES
+
+DRAWS = 2000
+_ENDS = (0.025, 0.975)
+
+
+@dataclass(frozen=True)
+class Versus:
+    """Members against others, by one attack.
+
+    Args:
+        members: scores, float64 [M].
+        others: scores, float64 [K, N]: row k by the model of site k, or one row for all.
+        rows: int64 [M], the row of others that each member is compared with.
+    """
+
+    members: np.ndarray
+    others: np.ndarray
+    rows: np.ndarray
+
+    def part(self, members: np.ndarray, others: np.ndarray) -> Versus:
+        """Only those members and others for which a bool of [M] or [N] is true."""
+        return Versus(self.members[members], self.others[:, others], self.rows[members])
+
+    @cached_property
+    def wins(self) -> np.ndarray:
+        """float64 [M, N]: 1 where a member scores higher than one of the others, ½ where they are equal, else 0."""
+        own, other = self.members[:, None], self.others[self.rows]
+        return (own > other) + 0.5 * (own == other)
+
+    @property
+    def auc(self) -> float:
+        """The chance that a member scores higher than one of the others, equal scores counting half."""
+        return float(self.wins.mean())
+
+    @property
+    def tpr(self) -> float | None:
+        """The share of members found where 1 % of the others at most are taken for members; None where there are too
+        few others to read that from."""
+        if self.wins.shape[1] < ENOUGH:
+            return None
+        return float(((self.wins < 1).mean(axis=1) <= FALSE_POSITIVES).mean())
+
+    def interval(self, draws: tuple[np.ndarray, np.ndarray]) -> tuple[float, float]:
+        """Of the AUC, 95 %: percentiles over the draws.
+
+        Where every member is beyond all others, all draws say the same; the end is then that of as many independent
+        pairs as there are members, or others if these are fewer, all in that order: 0.025^(1/pairs) or its complement.
+        """
+        pairs = min(self.wins.shape)
+        if pairs < 2:
+            return 0.0, 1.0
+        if self.auc in (0.0, 1.0):
+            end = 0.025 ** (1 / pairs)
+            return (end, 1.0) if self.auc else (0.0, 1 - end)
+        members, others = draws
+        found = np.einsum("bn,bn->b", members @ self.wins, others) / self.wins.size
+        low, high = np.quantile(found, _ENDS)
+        return float(low), float(high)
+
+    def tpr_interval(self, draws: tuple[np.ndarray, np.ndarray]) -> tuple[float, float]:
+        """Of ``tpr``, 95 %: the threshold is found anew in each draw. Where all draws say the same, the end is that of
+        as many independent members: 1 − 0.025^(1/M) or its complement."""
+        members, others = draws
+        count, number = self.wins.shape
+        found = ((self.wins < 1) @ others.T / number <= FALSE_POSITIVES).T
+        shares = np.einsum("bm,bm->b", members, found) / count
+        low, high = (float(end) for end in np.quantile(shares, _ENDS))
+        if low == high:
+            end = 0.025 ** (1 / count)
+            return (0.0, 1 - end) if not low else (end, 1.0) if low == 1 else (low, high)
+        return low, high
+
+
+def draws(members: int, others: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """How often each member and each of the others is in each bootstrap sample, float64 [draws, M] and [draws, N]; the
+    same draws serve all attacks, so that these can be compared."""
+    return tuple(  # type: ignore[return-value]
+        generator.multinomial(count, np.full(count, 1 / count), size=DRAWS).astype(np.float64) if count else
+        np.zeros((DRAWS, 0))
+        for count in (members, others)
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of two lots of scores how many lie in each of some bins of equal width; what lies beyond the ends is in the first
+    and the last.
+
+    Attributes:
+        edges: [B + 1].
+        members: [B].
+        others: [B].
+    """
+
+    edges: list[float]
+    members: list[int]
+    others: list[int]
+
+
+def shape(members: np.ndarray, others: np.ndarray, bins: int = 24) -> Shape:
+    """The distribution of scores. Ends are where one in fifty lies beyond, rounded, so that no edge is a score."""
+    both = np.concatenate([members.ravel(), others.ravel()])
+    low, high = np.quantile(both, (0.02, 0.98))
+    digits = 1 - int(np.floor(np.log10(max(high - low, 1e-9))))
+    low, high = (float(np.round(end, digits)) for end in (low, high))
+    edges = np.linspace(low, max(high, low + 10.0**-digits), bins + 1)
+    counts = [np.histogram(np.clip(one, edges[0], edges[-1]), edges)[0] for one in (members.ravel(), others.ravel())]
+    return Shape([float(edge) for edge in edges], *([int(n) for n in one] for one in counts))

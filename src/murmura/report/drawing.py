@@ -1,0 +1,95 @@
+"""One picture as SVG that takes its colours and its type from the page around it.
+
+Drawn with matplotlib's object interface: nothing here touches pyplot or leaves a global setting changed, and the same
+figures give the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from murmura.report.style import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Colours that stand for CSS variables until the SVG is written.
+_STAND_INS = {"#010101": "--ink", "#020202": "--muted", "#030303": "--rule", "#040404": "--paper"} | {
+    f"#0500{number:02x}": f"--series-{number}" for number in range(1, COLOURS + 1)
+}
+INK, MUTED, RULE, PAPER = list(_STAND_INS)[:4]
+
+# Units of the SVG's view box; at 400 wide, type of 11 units is readable on a telephone and not coarse on a desk.
+_WIDTH, _HEIGHT, _TYPE = 400, 262, 11.0
+_FINEST = 0.005  # no axis is shorter, so that ticks are no finer than the three decimals of tables
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One picture: a title, the SVG and a sentence on how to read it."""
+
+    title: str
+    svg: str
+    caption: str
+
+
+def series(colour: int) -> str:
+    """The colour of a row, from its number (``Style.colour``), for matplotlib."""
+    return f"#0500{colour:02x}"
+
+
+def svg(draw: Callable[[Axes], None], unit: str, salt: str, rounds: bool = True) -> str:
+    """One picture: axes with fixed margins (so that pictures align), the unit of y above them, drawn by ``draw``."""
+    from matplotlib import style as styles
+    from matplotlib.figure import Figure as Canvas
+    from matplotlib.ticker import MaxNLocator
+
+    settings = {"svg.hashsalt": salt, "svg.fonttype": "none", "font.size": _TYPE}
+    with styles.context(["default", settings]):  # whatever the user's own matplotlibrc says
+        canvas = Canvas(figsize=(_WIDTH / 72, _HEIGHT / 72), dpi=72)
+        axes = canvas.add_axes((0.125, 0.16, 0.855, 0.735))
+        axes.patch.set_visible(False)
+        axes.margins(0.05, 0.08)
+        for side in ("top", "right", "left"):
+            axes.spines[side].set_visible(False)
+        axes.spines["bottom"].set_color(RULE)
+        axes.tick_params(colors=MUTED, length=0, pad=5, labelcolor=MUTED)
+        axes.grid(axis="y" if rounds else "both", color=RULE, linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.xaxis.label.set_color(MUTED)
+        draw(axes)
+        axes.set_ylim(*_long_enough(*axes.get_ylim()))
+        if not rounds:
+            axes.set_xlim(*_long_enough(*axes.get_xlim()))
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=rounds))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        # Every tick in full: no part that they have in common is taken out and written over one of them.
+        axes.ticklabel_format(useOffset=False, style="plain")
+        axes.text(-0.146, 1.055, unit, transform=axes.transAxes, color=MUTED, ha="left", va="bottom")
+        buffer = io.StringIO()
+        canvas.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    return _inline(buffer.getvalue(), unit)
+
+
+def _long_enough(low: float, high: float) -> tuple[float, float]:
+    missing = max(0.0, _FINEST - (high - low))
+    return low - missing / 2, high + missing / 2
+
+
+def _inline(svg: str, title: str) -> str:
+    """Matplotlib's file as a piece of the page: no prologue, metadata or doubled ids; the page's colours and type."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<g id=\"[^\"]*\"", "<g", svg)
+    svg = re.sub(
+        r"<svg [^>]*>", f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{title}">', svg, count=1
+    )
+    svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)  # up to matplotlib 3.10
+    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
+    for stand_in, variable in _STAND_INS.items():
+        svg = svg.replace(stand_in, f"var({variable})")
+    return re.sub(r"\s*\n\s*", "\n", svg).strip()

@@ -1,0 +1,23 @@
+"""Finished runs of tiny models, to be audited."""
+
+from __future__ import annotations
+
+import pytest
+
+from murmura.experiment.run import run
+from tests.experiment import small
+
+SIZES = {"heart": 16, "skin": 12}
+
+
+@pytest.fixture(scope="package")
+def finished(tmp_path_factory, llama_folder):
+    """A run that knows its 28 records by heart; tests must leave it as it is."""
+    folder = tmp_path_factory.mktemp("audited")
+    small.write_data(folder, SIZES)
+    small.write_lines(folder / "heldout.jsonl", [small.record("kidney", number) for number in range(24)])
+    experiment = small.experiment(
+        folder, llama_folder, {"rounds": 1}, model={"trainable": "all"},
+        training={"lr": 1e-2, "epochs": 6, "batch_size": 7}, evaluation={"attacks": False, "sample": 1},
+    )  # fmt: skip
+    return run(experiment).folder

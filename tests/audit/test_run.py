@@ -1,0 +1,171 @@
+"""Audits of whole runs: what is found, what is kept, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from murmura.audit.membership import MIN_K
+from murmura.audit.run import Options, audit
+from murmura.errors import CheckpointError, ConfigError, DataError
+from murmura.experiment import config
+from murmura.experiment.run import run
+from murmura.report.page import render
+from murmura.runs import read
+from murmura.runs.folder import RunFolder
+from murmura.runs.schema import AUDIT, AUDIT_SCORES, SITE_JOURNAL
+from tests.audit.conftest import SIZES
+from tests.experiment import small
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """The finished run, in a place where it can be changed; its data stay where they are."""
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+@pytest.fixture
+def make(tmp_path, llama_folder):
+    """Runs of one round on other data than ``finished``."""
+    small.write_data(tmp_path)
+
+    def build(method=None, **sections):
+        settings = {"training": {"max_steps": 1}, "evaluation": {"attacks": False, "sample": 1}} | sections
+        return run(small.experiment(tmp_path, llama_folder, {"rounds": 1} | (method or {}), **settings)).folder
+
+    return build
+
+
+def test_a_run_that_has_learnt_its_records_is_found_out(copied):
+    found = audit(copied, Options())
+    [model] = found.models
+    assert (model.target, model.members, model.others) == ("model", 21, 18)  # one in four decided which is strongest
+    each = {one.attack: one for one in model.attacks}
+    assert each.keys() == {"error zone", "loss difference", "window votes", "plain loss", MIN_K}
+    assert each["loss difference"].auc > 0.9 and each[model.strongest].low > 0.7
+    assert all(0 <= one.low <= one.auc <= one.high <= 1 and one.tpr is None for one in model.attacks)
+    assert model.strongest != "plain loss" and sum(model.histogram.members) == 21
+    assert len(model.histogram.edges) == len(model.histogram.others) + 1
+
+
+def test_figures_are_kept_in_the_run_and_single_scores_apart(copied):
+    found = audit(copied, Options())
+    assert read(copied).audit == found
+    path = copied / AUDIT_SCORES
+    assert path.stat().st_mode & 0o077 == 0
+    first, *lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert "Do not publish" in first["private"]
+    own = [line for line in lines if "site" in line]
+    assert {(line["site"], line["record"]) for line in own} == {(s, k) for s, n in SIZES.items() for k in range(n)}
+    assert len(lines) - len(own) == 24
+    told = (copied / AUDIT).read_text()
+    assert not any(json.dumps(line["loss difference"]) in told for line in lines)  # no score of one record
+
+
+def test_the_same_audit_finds_the_same(copied):
+    one, other = (audit(copied, Options()).models for _ in range(2))
+    assert one == other
+
+
+def test_no_more_records_than_asked_for_are_scored(copied):
+    [model] = audit(copied, Options(records=10)).models
+    assert model.members == pytest.approx(7.5, abs=0.6) and model.others == pytest.approx(7.5, abs=0.6)
+    with pytest.raises(ConfigError, match="an audit of 0 records"):
+        audit(copied, Options(records=0))
+
+
+def test_a_page_shows_it(copied):
+    audit(copied, Options())
+    page = render([read(copied)])
+    assert "<h2>Audit</h2>" in page and "The model: 21 of the sites’ records against 18 others, too few" in page
+    assert f"Scores by {read(copied).audit.models[0].strongest}, the model" in page
+
+
+def test_a_run_that_goes_on_forgets_it(copied):
+    audit(copied, Options())
+    RunFolder(copied).reopen()
+    assert not (copied / AUDIT).exists() and not (copied / AUDIT_SCORES).exists()
+
+
+def test_an_audit_that_is_stopped_leaves_the_one_before(copied, monkeypatch):
+    found = audit(copied, Options())
+
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("murmura.audit.run.measured", stop)
+    with pytest.raises(KeyboardInterrupt):
+        audit(copied, Options(records=5))
+    assert read(copied).audit == found
+
+
+def test_adapters_that_stay_at_the_sites_are_attacked_each_by_its_own_records(make):
+    folder = make({"algorithm": "local"}, training={"lr": 5e-2, "epochs": 4})
+    [model] = audit(folder, Options()).models
+    assert model.target == "adapters"
+    assert sum(model.histogram.others) == 2 * model.others  # each of them by both adapters
+
+
+def test_a_site_that_has_left_no_adapter_is_told(make):
+    folder = make({"algorithm": "local"})
+    shutil.rmtree(folder / "sites" / "skin")
+    found = audit(folder, Options())
+    assert found.missing[0] == "Of these sites there is no adapter: skin."
+
+
+def test_canaries_are_no_members(make):
+    folder = make(audit={"canaries": 5, "candidates": 2})
+    audit(folder, Options())
+    lines = [json.loads(line) for line in (folder / AUDIT_SCORES).read_text().splitlines()]
+    assert sum("site" in line for line in lines) == sum(small.SIZES.values())
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_run_is_refused_and_left_alone(tmp_path):
+    with pytest.raises(CheckpointError, match="there is no such run folder"):
+        audit(tmp_path / "nowhere", Options())
+    with pytest.raises(CheckpointError, match="not a run folder"):
+        audit(tmp_path, Options())
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unfinished_run_is_refused(copied):
+    (copied / "summary.json").unlink()
+    with pytest.raises(CheckpointError, match="the run is not finished"):
+        audit(copied, Options())
+
+
+def test_a_real_deployment_is_refused(copied, monkeypatch):
+    monkeypatch.setattr(config, "SIMULATIONS", ())
+    with pytest.raises(ConfigError, match="their records are not here"):
+        audit(copied, Options())
+
+
+def test_a_run_without_a_model_is_refused(copied):
+    shutil.rmtree(copied / "model")
+    with pytest.raises(ConfigError, match="the run has left no model"):
+        audit(copied, Options())
+
+
+def test_other_records_than_the_runs_are_refused(make, tmp_path):
+    folder = make()
+    rows = [small.record("heart", number) for number in range(small.SIZES["heart"])]
+    small.write_lines(tmp_path / "sites" / "heart.jsonl", [{**rows[0], "output": "another answer"}, *rows[1:]])
+    with pytest.raises(DataError, match="site heart: the records are not those that the run was trained on"):
+        audit(folder, Options())
+    assert not (folder / AUDIT).exists()
+
+
+def test_a_published_copy_is_refused(copied):
+    (copied / "private" / "skin" / SITE_JOURNAL).unlink()
+    with pytest.raises(CheckpointError, match="nobody knows whether these are they"):
+        audit(copied, Options())
+
+
+def test_another_process_in_the_folder_is_waited_for(copied):
+    with RunFolder(copied).locked(), pytest.raises(CheckpointError, match="another process is running"):
+        audit(copied, Options())

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from murmura.audit import run as making
+from murmura.cli import INTERRUPTED, MISTAKE, app
+from murmura.runs import RunFolder
+from murmura.runs.schema import AUDIT, AUDIT_SCORES, Audit
+from tests.report.runs import write_run
+from tests.report.test_audited import MODEL
+
+
+@pytest.fixture
+def invoke(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *words: CliRunner().invoke(app, ["audit", *(str(word) for word in words)])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = write_run(tmp_path / "a")
+    (path / "private").mkdir()
+    return path
+
+
+def test_it_prints_what_it_finds_and_where_it_is(invoke, folder, monkeypatch):
+    asked = []
+
+    def audit(path, options):
+        asked.append((path, options.records))
+        RunFolder(path).write_audit(Audit("0.1", "2026-01-01T00:00:00+00:00", (MODEL,)), [])
+
+    monkeypatch.setattr(making, "audit", audit)
+    result = invoke(folder, "--records", 12)
+    assert result.exit_code == 0, result.output
+    assert asked == [(folder, 12)]
+    assert "error zone" in result.stdout and "strongest" in result.stdout
+    assert f"Figures: {folder / AUDIT}" in result.stdout
+    assert f"for the run's owner alone: {folder / AUDIT_SCORES}" in result.stdout
+
+
+def test_bad_input_is_told_in_words(invoke, tmp_path):
+    result = invoke(tmp_path)
+    assert result.exit_code == MISTAKE and "not a run folder" in result.stderr
+    assert "Invalid value for '--records'" in invoke(tmp_path, "--records", 0).stderr
+
+
+def test_it_can_be_stopped(invoke, folder, monkeypatch):
+    def stopped(path, options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(making, "audit", stopped)
+    result = invoke(folder)
+    assert result.exit_code == INTERRUPTED and "Stopped." in result.stderr
+
+
+def test_its_help_loads_nothing_heavy():
+    code = "import sys, murmura.cli.audit; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,114 @@
+"""What an audit has found, for the terminal and on the page; pictures of bounds on ε."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from murmura.report.audited import audits, show_audit
+from murmura.report.page import render
+from murmura.report.pictures import held_against
+from murmura.report.table import table
+from murmura.runs import RunFolder, read, read_all
+from murmura.runs.schema import Audit, AuditedModel, Histogram, Separation
+from tests.report.runs import NOISED, metrics, write_run
+
+MODEL = AuditedModel(
+    "model", 150, 120, "error zone",
+    (
+        Separation("error zone", 0.728, 0.641, 0.808, 0.21, 0.11, 0.33),
+        Separation("plain loss", 0.599, 0.5, 0.69, None, None, None, control=True),
+    ),
+    Histogram((0.0, 0.5, 1.0), (50, 100), (80, 40)),
+)  # fmt: skip
+PRIVACY = {"epsilon": 4.2, "delta": 1e-5, "unit": "record", "adjacency": "zero-out", "accountant": "PLD", "plan": "p"}
+
+
+@pytest.fixture
+def audited(tmp_path):
+    def build(name="a", model=MODEL, missing=(), rows=None, **options):
+        path = write_run(tmp_path / name, rows=rows, **options)
+        (path / "private").mkdir()
+        RunFolder(path).write_audit(Audit("0.1", "2026-01-01T00:00:00+00:00", (model,), missing), [{"site": "a"}])
+        return read(path)
+
+    return build
+
+
+def printed(run):
+    console = Console(file=io.StringIO(), width=160)
+    show_audit(run, console)
+    return console.file.getvalue()
+
+
+def private(epsilon, **figures):
+    return [metrics(0), metrics(1), metrics(2, epsilon=epsilon, privacy=PRIVACY | {"epsilon": epsilon}, **figures)]
+
+
+def test_what_was_written_is_read_back(audited):
+    assert audited(missing=("This was not done.",)).audit == Audit(
+        "0.1", "2026-01-01T00:00:00+00:00", (MODEL,), ("This was not done.",)
+    )
+
+
+def test_terminal_and_page_say_the_same(audited):
+    run = audited(missing=("This was not done.",))
+    words = printed(run), render([run])
+    for told in words:
+        for word in ("The model: 150 of the sites’ records against 120 others", "0.728", "0.641 to 0.808", "0.210",
+                     "0.110 to 0.330", "strongest", "for comparison, needs no base model",
+                     "This was not done."):  # fmt: skip
+            assert word in told, word
+        assert "too few" not in told and "ε covers none" not in told
+    assert "Scores by error zone, the model" in words[1]
+
+
+def test_few_records_say_little_and_what_was_not_measured_is_a_dash(audited):
+    told = printed(audited(model=replace(MODEL, others=19)))
+    assert "against 19 others, too few to say much" in told and "–" in told
+
+
+def test_of_a_private_run_it_says_that_no_epsilon_covers_it(audited):
+    run = audited(rows=private(4.2), disclosure=NOISED)
+    assert "The run’s ε covers none of this" in printed(run) and "The run’s ε covers none of this" in render([run])
+
+
+def test_each_of_several_runs_has_its_own(audited, tmp_path):
+    runs = read_all([audited("a").folder, audited("b", method="Other").folder, write_run(tmp_path / "c", method="C")])
+    assert [one.run for one in audits(runs)] == ["a", "b"]
+    page = render(runs)
+    assert page.count("The model: 150") == 2
+
+
+def test_without_an_audit_there_is_no_section(tmp_path):
+    assert "<h2>Audit</h2>" not in render([read(write_run(tmp_path / "a"))])
+
+
+# ---- claimed, guaranteed and shown -----------------------------------------------------------------------------------
+
+
+def held(*rows_of_runs, folder):
+    runs = [write_run(folder / f"run-{k}", f"M{k}", rows=rows) for k, rows in enumerate(rows_of_runs)]
+    return held_against(table(read_all(runs)))
+
+
+def test_bounds_stand_on_one_axis_also_without_an_audit(tmp_path):
+    [picture] = held(private(4.2, audit_epsilon=0.8), private(0.3, audit_epsilon=0.9), folder=tmp_path)
+    for word in ("guaranteed", "shown", "M0", "M1"):
+        assert word in picture.svg
+    assert "claimed" not in picture.svg
+
+
+def test_a_papers_claim_is_held_against_what_is_guaranteed(tmp_path):
+    rows = private(4.2)
+    rows[-1]["privacy"]["claimed_per_step"] = 1.0
+    [picture] = held(rows, folder=tmp_path)
+    assert "claimed, for a step" in picture.svg and "shown" not in picture.svg
+
+
+def test_a_guarantee_with_nothing_to_hold_against_it_has_no_picture(tmp_path):
+    refused = [metrics(0), metrics(1, privacy={"refused": "because", "delta": 1e-5}, audit_epsilon=0.4)]
+    assert held(private(4.2), [metrics(0)], refused, folder=tmp_path) == []
