@@ -18,21 +18,23 @@ def draft_of(path: Path) -> Path:
 
 
 @contextmanager
-def replacing(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, private: bool = False, synced: bool = True) -> Iterator[BinaryIO]:
     """A draft that takes the place of ``path`` when the block ends well; readers see the old file or the new one.
 
     Args:
         private: nobody but its owner may read it.
+        synced: wait for the disk; else it outlives the process, and not a failure of power.
 
     Raises:
         OSError: it cannot be written; the old file is intact.
     """
     draft = draft_of(path)
     try:
-        with _written(draft, private=private) as stream:
+        with _written(draft, private=private, synced=synced) as stream:
             yield stream
         os.replace(draft, path)
-        sync(path.parent)
+        if synced:
+            sync(path.parent)
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
@@ -92,9 +94,12 @@ def sync(folder: Path) -> None:
 
 
 @contextmanager
-def _written(path: Path, mode: Literal["wb", "ab"] = "wb", *, private: bool = False) -> Iterator[BinaryIO]:
+def _written(
+    path: Path, mode: Literal["wb", "ab"] = "wb", *, private: bool = False, synced: bool = True
+) -> Iterator[BinaryIO]:
     rights = 0o600 if private else 0o666  # less what the user's umask takes away
     with open(path, mode, opener=lambda name, flags: os.open(name, flags, rights)) as stream:
         yield stream
         stream.flush()
-        os.fsync(stream.fileno())
+        if synced:
+            os.fsync(stream.fileno())

@@ -13,6 +13,7 @@ from murmura import Experiment
 from murmura.errors import CheckpointError, ConfigError, DataError, PrivacyError
 from murmura.experiment.run import run
 from murmura.federation.server.checkpoint import latest
+from murmura.runs import read
 from murmura.runs.folder import RunFolder
 from tests.experiment.small import record, write_lines
 
@@ -34,6 +35,11 @@ def written(folder: Path):
     """What the experiment file says of itself, in comments, and the experiment."""
     text = (folder / "config.toml").read_text()
     return [line for line in text.splitlines() if line.startswith("#")], tomllib.loads(text)
+
+
+def messages(folder: Path):
+    """How often each field of each verb has left a site."""
+    return {(row.verb, row.field): row.messages for row in read(folder).disclosure}
 
 
 def test_options_that_changed_are_told_and_written_down_with_their_round(make, capsys):
@@ -131,7 +137,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(make, capsys):
     whole = run(make(training=CONSTANT))
     tensors = whole.folder / "adapter" / "adapter_model.safetensors"
     before, rows = tensors.read_bytes(), [row["heldout_loss"] for row in whole.rows]
-    disclosed = [row for row in json.loads((whole.folder / "disclosure.json").read_text()) if row["verb"] != "join"]
+    disclosed = messages(whole.folder)
     part = whole.folder / "checkpoint" / "round-0002" / "server.safetensors"
     part.write_bytes(part.read_bytes()[:-1] + bytes([part.read_bytes()[-1] ^ 1]))
     capsys.readouterr()
@@ -144,9 +150,8 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(make, capsys):
     assert "resuming after round 1\n" in told and f"after round 1: {event}\n" in told
     assert [row["heldout_loss"] for row in again.rows] == rows
     assert tensors.read_bytes() == before
-    after = json.loads((whole.folder / "disclosure.json").read_text())
-    assert [row for row in after if row["verb"] != "join"] == disclosed  # round 2 counts once
-    assert {row["messages"] for row in after if row["verb"] == "join"} == {2 * 2}  # both sites joined twice
+    assert disclosed["join", "kind"] == 2 and messages(whole.folder)["join", "kind"] == 2 * 2
+    assert disclosed["train", "adapter"] == 2 * 2 and messages(whole.folder)["train", "adapter"] == 3 * 2
     assert f"<li>after round 1: {event}</li>" in (whole.folder / "report.html").read_text()
     assert latest(whole.folder / "checkpoint").damaged == ()
 
@@ -172,6 +177,34 @@ def test_an_experiment_file_that_was_cut_short_before_the_first_round_is_told(qu
     file.write_text(file.read_text()[:30])
     with pytest.raises(CheckpointError, match=r"config\.toml: this is no longer the experiment.*--overwrite"):
         run(quick(), resume=True)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_what_had_left_when_a_run_was_killed_has_left(quick, monkeypatch, saved):
+    """In the round that is lost, and before any is saved."""
+    real = RunFolder.write_sent
+    counted = 0
+
+    def killed(folder, state):
+        nonlocal counted
+        real(folder, state)
+        counted += any(row["verb"] == "train" and row["messages"] == 2 * saved + 1 for row in state["ledger"]["rows"])
+        if counted == 1:
+            raise MemoryError
+
+    options = {"training": CONSTANT, "evaluation": {"attacks": False, "uploads": 0}}
+    if saved:
+        run(quick(method={"rounds": 1}, **options))
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(RunFolder, "write_sent", killed)
+        run(quick(**options), resume=saved)
+    assert messages(run(quick(**options), resume=True).folder)["train", "adapter"] == 2 * 2 + 1
+
+
+def test_a_failure_of_power_costs_no_more_than_the_rounds_that_were_not_saved(quick):
+    first = run(quick(method={"rounds": 1}, training=CONSTANT))
+    (first.folder / "checkpoint" / "sent.json").write_bytes(b"")
+    assert messages(run(quick(training=CONSTANT), resume=True).folder)["train", "adapter"] == 2 * 2
 
 
 def test_only_the_owner_can_look_into_the_checkpoints(quick):

@@ -127,16 +127,21 @@ def write(path, records):
 
 
 def left_behind(folder):
-    """Adapters, metrics, summary and tables of a run, without times and without how often sites joined."""
+    """Adapters, metrics, summary and sites of a run, without times."""
     files = sorted(folder.rglob("adapter_model.safetensors"))
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     summary = json.loads((folder / "summary.json").read_text())
     for row in [*rows, summary["final"], summary]:
         for name in TIMES & row.keys():
             del row[name]
-    tables = [json.loads((folder / name).read_text()) for name in ("disclosure.json", "sites.json")]
-    tables[0] = [row for row in tables[0] if row["verb"] != "join"]  # which is asked each time that a run goes on
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}, rows, summary, tables
+    sites = json.loads((folder / "sites.json").read_text())
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}, rows, summary, sites
+
+
+def messages(folder):
+    """How often each field of each verb has left a site, joining apart, which is asked each time that a run goes on."""
+    rows = json.loads((folder / "disclosure.json").read_text())
+    return {(row["verb"], row["field"]): row["messages"] for row in rows if row["verb"] != "join"}
 
 
 @pytest.mark.parametrize("algorithm", STORIES)
@@ -151,6 +156,8 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(runs, algorithm):
         assert all(killed[0][name] == adapters[name] for name in adapters), f"{story}: another adapter"
         if not story.startswith("worker"):  # a worker that dies while a round is measured leaves figures out
             assert killed[1:] == (rows, *rest), story
+            left, repeated = messages(runs[algorithm] / "whole"), messages(runs[algorithm] / str(number))
+            assert left.keys() == repeated.keys() and all(repeated[field] >= left[field] for field in left), story
 
 
 def test_every_upload_counts_though_its_round_was_lost(runs):
@@ -162,6 +169,7 @@ def test_every_upload_counts_though_its_round_was_lost(runs):
         assert len(entered) == uploads and [line["round"] for line in entered][-1] == 3
         promised = plan(experiment.method, experiment.training, size)
         spent.append(promised.epsilon(uploads * promised.steps // 3, "rdp").value)
+    assert messages(folder.path)["train", "adapter"] == 2 * 3 + 2 + 1 + 2 + 3
     _, rows, *_ = left_behind(folder.path)
     assert rows[-1]["epsilon"] == pytest.approx(max(spent)) and rows[-1]["privacy"]["refused"] is None
     whole = left_behind(runs["dplora"] / "whole")[1]
@@ -197,6 +205,6 @@ def test_nothing_but_the_last_two_checkpoints_is_left(runs):
     for name, folder in runs.items():
         kept = [] if name in PRIVATE else ["round-0002", "round-0003"]  # none, where privacy was promised
         for run in folder.iterdir():
-            found = {path.name for path in (run / "checkpoint").iterdir()} - {"said.journal"}
+            found = {path.name for path in (run / "checkpoint").iterdir()} - {"said.journal", "sent.json"}
             assert sorted(found) == kept, run
             assert not [path for path in run.rglob("*") if path.name.endswith(".partial")], run

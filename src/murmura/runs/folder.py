@@ -44,6 +44,7 @@ class RunFolder:
         self.checkpoint, self.private = path / schema.CHECKPOINTS, path / schema.PRIVATE
         self.ledger = self.checkpoint / schema.PRIVACY_LEDGER
         self.said, self.drawn = self.checkpoint / schema.SAID, self.checkpoint / schema.DRAWN
+        self._sent = self.checkpoint / schema.SENT
         self._before = Before(path)
 
     def adapter_of(self, site: str) -> Path:
@@ -191,7 +192,8 @@ class RunFolder:
         """Remove what the server of a finished run knew, but not its privacy ledger."""
         for path in sorted(self.checkpoint.glob("round-*")):  # the newest last, and each at once, should this be killed
             shutil.rmtree(path.rename(path.with_name(f".{path.name}")))
-        self.drawn.unlink(missing_ok=True)
+        for path in (self.drawn, self._sent):
+            path.unlink(missing_ok=True)
         atomic.sync(self.checkpoint)
 
     # ---- what a run writes -------------------------------------------------------------------------------------------
@@ -240,6 +242,21 @@ class RunFolder:
     def write_disclosure(self, table: Sequence[Mapping[str, Any]]) -> None:
         """What left the sites: rows as ``schema.Disclosure``."""
         self._write_json(schema.DISCLOSURE, table)
+
+    def write_sent(self, state: Mapping[str, Any]) -> None:
+        """What has travelled so far, JSON; as often as that changes, so that the disk is not waited for. A run that has
+        not begun leaves nothing."""
+        if self.config.exists():
+            place = f"{schema.CHECKPOINTS}/{schema.SENT}"
+            self._write(place, jsontext.dumps(state), private=True, synced=False)
+
+    def sent(self) -> dict[str, Any] | None:
+        """What ``write_sent`` wrote last; None where nothing was, or a failure of power has left no more of it."""
+        try:
+            state: dict[str, Any] = jsontext.loads(self._sent.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return state
 
     def write_figures(self, rows: Sequence[Mapping[str, Any]], table: Sequence[Mapping[str, Any]]) -> None:
         """All rounds so far as they really were, and what left the sites: for the run's owner alone."""
@@ -296,17 +313,17 @@ class RunFolder:
         text = [jsontext.dumps(line) + "\n" for line in ({"private": schema.NOT_FOR_PUBLICATION}, *lines)]
         self._write(name, "".join(text), private=True)
 
-    def _write(self, name: str, text: str, *, private: bool = False) -> None:
+    def _write(self, name: str, text: str, *, private: bool = False, synced: bool = True) -> None:
         """Write a file so that readers see the old one or the new one.
 
         Args:
-            private: nobody but its owner may read it.
+            private, synced: see ``atomic.replacing``.
 
         Raises:
             CheckpointError: the disk is full or the folder cannot be written; the old file is intact.
         """
         try:
-            with atomic.replacing(self.path / name, private=private) as stream:
+            with atomic.replacing(self.path / name, private=private, synced=synced) as stream:
                 stream.write(text.encode())
         except OSError as error:
             raise self._unwritable(error) from error

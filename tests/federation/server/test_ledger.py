@@ -57,6 +57,15 @@ def test_it_goes_on_after_a_checkpoint():
     assert back.traffic() == ledger.traffic()
 
 
+def test_it_does_not_go_back():
+    ledger = filled()
+    saved = json.loads(json.dumps(ledger.state()))
+    ledger.asked("train", 5)
+    later = ledger.table(), ledger.traffic()
+    ledger.restore(saved)
+    assert (ledger.table(), ledger.traffic()) == later
+
+
 def test_pooled_records_are_disclosed_and_are_no_traffic_of_a_round():
     ledger = Ledger()
     ledger.pooled(12, 3456)

@@ -56,6 +56,8 @@ class Fleet:
     Attributes:
         told: what may be told of the traffic. Where cohorts are secret, that is what is to be expected, which follows
             from public numbers; else it is ``ledger``.
+        listener: gets every reply that is not only added up.
+        keeper: is called when something was entered in the ledgers, before it is sent or handed on.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Fleet:
         self.secret_cohort = secret_cohort
         self.told = ledger if secret_cohort is None else Ledger()
         self.listener: Callable[[Reply], None] | None = None
+        self.keeper: Callable[[], None] | None = None
         self.begin(0)
 
     def begin(self, round: int) -> None:
@@ -180,6 +183,7 @@ class Fleet:
         for ledger in ledgers:
             for site in sites:
                 ledger.asked(verb, common + size(dict(ask.each.get(site, {}))))
+        self._entered()
         answered = 0
         for reply in self.engine.ask(ask, sites):
             if isinstance(reply, Failure):
@@ -190,6 +194,7 @@ class Fleet:
                 self._took_part.add(reply.site)
             for ledger in ledgers:
                 ledger.released(verb, field_sizes(reply.fields))
+            self._entered()
             yield reply
         needed = 0 if verb in self.ledger.measuring else min(self.min_replies, len(sites))
         if answered < needed:
@@ -199,6 +204,10 @@ class Fleet:
                 fix="Bring the sites back and start again with --resume, or lower run.min_replies. "
                 + "; ".join(self.events),
             )
+
+    def _entered(self) -> None:
+        if self.keeper is not None:
+            self.keeper()
 
     def _ledgers(self, verb: str, asked: int, each: Mapping[str, Payload], like: Payload | None) -> tuple[Ledger, ...]:
         """The ledgers in which messages are counted. What may be told of a secret cohort is entered here already:

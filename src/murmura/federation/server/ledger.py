@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,7 +26,8 @@ class Traffic:
 
 
 class Ledger:
-    """Bytes each way and the disclosure table of a run.
+    """Bytes each way and the disclosure table of a run. What was sent in a round that was then lost has left too, so it
+    does not go back with a checkpoint.
 
     Attributes:
         measuring: verbs that measure a run and are no part of its method.
@@ -97,5 +98,13 @@ class Ledger:
         return {"asked": self._asked, "rows": rows, "measuring": sorted(self.measuring)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._asked, self.measuring = dict(state["asked"]), set(state["measuring"])
-        self._rows = {(row["verb"], row["field"]): Disclosure(**row) for row in state["rows"]}
+        """Take up a ``state``, unless more than that has travelled already."""
+        rows = [Disclosure(**row) for row in state["rows"]]
+        if _weight(state["asked"], rows) >= _weight(self._asked, self._rows.values()):
+            self._asked, self.measuring = dict(state["asked"]), set(state["measuring"])
+            self._rows = {(row.verb, row.field): row for row in rows}
+
+
+def _weight(asked: Mapping[str, int], rows: Iterable[Disclosure]) -> int:
+    """What grows with every message."""
+    return sum(asked.values()) + sum(row.messages for row in rows)

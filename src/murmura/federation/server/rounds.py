@@ -97,7 +97,9 @@ class Server:
         self._privacy: dict[str, Any] = {}
         self._known: set[str] = set()
         self._published: list[dict[str, Any]] = []
-        fleet.listener = self._listen
+        fleet.listener, fleet.keeper = self._listen, lambda: folder.write_sent(self._sent())
+        if (sent := folder.sent()) is not None:
+            self._restore_sent(sent)
 
     @property
     def adapter(self) -> State:
@@ -289,11 +291,20 @@ class Server:
             name.removeprefix(_STORE): value for name, value in checkpoint.server.items() if name.startswith(_STORE)
         }
         self.rows, self._known = checkpoint.run["rows"], set(checkpoint.run["known"])
-        self._fleet.ledger.restore(checkpoint.run["ledger"])
+        self._restore_sent(checkpoint.run)
         if self.keeps_secrets:
             self._published = checkpoint.run["published"]
-            self._fleet.told.restore(checkpoint.run["told"])
         self._write()  # the run may have been stopped between its checkpoint and these files
+
+    def _sent(self) -> dict[str, Any]:
+        """What has travelled so far, and what may be told of it where that is something else."""
+        sent = {"ledger": self._fleet.ledger.state()}
+        return sent | {"told": self._fleet.told.state()} if self.keeps_secrets else sent
+
+    def _restore_sent(self, sent: Mapping[str, Any]) -> None:
+        self._fleet.ledger.restore(sent["ledger"])
+        if self.keeps_secrets:
+            self._fleet.told.restore(sent["told"])
 
     def _begin(self, round: int) -> None:
         self._fleet.begin(round)
@@ -340,9 +351,9 @@ class Server:
         server = {f"{_STORE}{name}": value for name, value in self.store.items()}
         if self.has_adapter:
             server["adapter"] = self.adapter
-        run = {"rows": self.rows, "ledger": ledger.state(), "known": sorted(self._known), **self.about}
+        run = {"rows": self.rows, **self._sent(), "known": sorted(self._known), **self.about}
         if self.keeps_secrets:
-            run |= {"published": self._published, "told": self._fleet.told.state()}
+            run["published"] = self._published
         save(self._folder.checkpoint, Checkpoint(round, server, run))
         self._folder.saved()
         self._write()
