@@ -157,6 +157,10 @@ class Scripted:
         """Nothing to keep."""
         return {}
 
+    def unkept(self):
+        """Nobody is late."""
+        return {}
+
     def rewind(self, round):
         """Nothing to go back to."""
 

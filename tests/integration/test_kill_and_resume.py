@@ -169,7 +169,7 @@ def test_every_upload_counts_though_its_round_was_lost(runs):
         assert len(entered) == uploads and [line["round"] for line in entered][-1] == 3
         promised = plan(experiment.method, experiment.training, size)
         spent.append(promised.epsilon(uploads * promised.steps // 3, "rdp").value)
-    assert messages(folder.path)["train", "adapter"] == 2 * 3 + 2 + 1 + 2 + 3
+    assert messages(folder.path)["train_private", "adapter"] == 2 * 3 + 2 + 1 + 2 + 3
     _, rows, *_ = left_behind(folder.path)
     assert rows[-1]["epsilon"] == pytest.approx(max(spent)) and rows[-1]["privacy"]["refused"] is None
     whole = left_behind(runs["dplora"] / "whole")[1]

@@ -133,6 +133,30 @@ def test_a_worker_that_is_busy_has_lost_nothing_and_keeps_the_round_afterwards(t
     engine.close()
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_round_that_a_late_worker_could_not_keep_after_all_is_told_once(tokenizer, tmp_path, monkeypatch, dies):
+    GATE.clear()
+    sites = make_sites(1, 2, folder=tmp_path)
+    engine = connect(partial(Wired, patience=0.05), sites, Working(None), make_workbench(tokenizer), Stream(0))
+    list(engine.ask(Ask("wait", 1, seconds=0.05), ["site-0"]))
+    engine.commit(1)
+    assert engine.unkept() == {}
+    commit, why = sites[0].kept.commit, CheckpointError.__name__
+    monkeypatch.setattr(sites[0].kept, "commit", lambda round, store: full() if round == 1 else commit(round, store))
+    if dies:
+        processes(engine)[0].kill()
+        why = "worker 0 was killed by signal 9"
+    GATE.set()
+    list(engine.ask(Ask("break_one", 2), ["site-0"]))
+    assert engine.unkept() == {"site-0": {1: why}} and engine.unkept() == {}
+    assert engine.commit(2).keys() == ({"site-0"} if dies else set())
+    engine.close()
+
+
+def full():
+    raise CheckpointError("the disk is full")
+
+
 def test_an_answer_that_comes_too_late_is_not_taken_for_a_later_ones(engine):
     [late] = engine.ask(Ask("wait", 1, seconds=0.05), ["site-0"])
     assert late == Failure("site-0", "time is up")

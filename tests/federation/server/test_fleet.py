@@ -153,3 +153,11 @@ def test_a_round_that_too_few_of_its_sites_have_kept_is_not_saved():
     fleet.min_replies = 1
     assert fleet.commit() == ["b", "c"]
     assert fleet.events == [told]
+
+
+def test_an_earlier_round_that_a_site_has_not_kept_after_all_is_an_event():
+    fleet = make_fleet(healthy)
+    fleet.begin(4)
+    fleet.engine.unkept = lambda: {"b": {3: "CheckpointError"}}
+    assert fleet.commit() == []
+    assert fleet.events == ["site b has not kept round 3 after all (CheckpointError)"]

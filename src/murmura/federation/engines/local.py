@@ -41,6 +41,10 @@ class LocalEngine:
         self.host.commit(round)
         return {}
 
+    def unkept(self) -> dict[str, dict[int, str]]:
+        """None: nobody is late."""
+        return {}
+
     def rewind(self, round: int) -> None:
         """Let every site go back to its store as it was after a round."""
         self.host.rewind(round)

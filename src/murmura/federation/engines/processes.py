@@ -121,9 +121,19 @@ class ProcessesEngine:
         for line, why in self._tell([{"do": "commit", "round": round}] * len(self._lines), until):
             if line.end is None and why != LATE:
                 raise _broken(line, f"could not keep round {round}", why)
+            if line.end is None:
+                line.late[self._number] = round
             busy = f"{line.name} is still busy, and lets them keep it afterwards"
             missing |= dict.fromkeys(line.sites, busy if line.end is None else why)
         return missing
+
+    def unkept(self) -> dict[str, dict[int, str]]:
+        """Sites whose worker was late to let them keep a round, and then could not or died: the rounds and why. Each is
+        told once."""
+        found = {site: dict(line.unkept) for line in self._lines if line.unkept for site in line.sites}
+        for line in self._lines:
+            line.unkept.clear()
+        return found
 
     def rewind(self, round: int) -> None:
         """Let every site go back to its store as it was after a round.
@@ -174,6 +184,8 @@ class _Line:
         sites: that live there.
         end: how the worker ended, once it has.
         memory: its peak memory so far, in bytes.
+        late: by the number of the message, rounds that its sites are to keep when it is done with earlier work.
+        unkept: such rounds that they then could not keep, and why.
     """
 
     def __init__(self, process: Process) -> None:
@@ -181,6 +193,8 @@ class _Line:
         self.sites: list[str] = []
         self.end: str | None = None
         self.memory = 0
+        self.late: dict[int, int] = {}
+        self.unkept: dict[int, str] = {}
         self._received: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._outstanding: deque[int] = deque()
         self._failed: dict[int, str | None] = {}
@@ -217,6 +231,8 @@ class _Line:
                 return LATE
             if message is None:
                 self.end = self.process.end()
+                self.unkept |= dict.fromkeys(self.late.values(), f"{self.name} {self.end}")
+                self.late.clear()
                 forget(self.name)
                 say(f"{self.name} {self.end}; its sites do not answer any more: {self.named}")
                 continue
@@ -239,6 +255,9 @@ class _Line:
     def _finish(self, done: Payload) -> None:
         self._outstanding.popleft()
         self._failed = {done["number"]: done["failed"]}
+        round = self.late.pop(done["number"], None)
+        if round is not None and done["failed"] is not None:
+            self.unkept[round] = done["failed"]
         self.memory = done["memory"]
         for name, seconds in done["seconds"].items():
             self._seconds[name] = self._seconds.get(name, 0.0) + seconds

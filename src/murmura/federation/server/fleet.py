@@ -28,7 +28,11 @@ class Engine(Protocol):
 
     def commit(self, round: int) -> Mapping[str, str]:
         """Let every site keep its store as it is after a round, in a place of its own; returns why, in words, of sites
-        that have not."""
+        that have not, or not yet."""
+        ...
+
+    def unkept(self) -> Mapping[str, Mapping[int, str]]:
+        """Sites that were to keep earlier rounds afterwards and could not: the rounds and why. Each is told once."""
         ...
 
     def rewind(self, round: int) -> None:
@@ -145,13 +149,16 @@ class Fleet:
             yield reply
 
     def commit(self) -> list[str]:
-        """Let every site keep what it has from this round; returns those that have not.
+        """Let every site keep what it has from this round; returns those that have not. Of earlier rounds that a site
+        was late to keep, and then could not, is told too.
 
         Raises:
             RunError: too few sites have of those whose replies the round is made of: it would not be the same round
                 when the run is resumed.
         """
         missing = self.engine.commit(self.round)
+        for site, rounds in self.engine.unkept().items():
+            self.events += [f"site {site} has not kept round {one} after all ({why})" for one, why in rounds.items()]
         concerned: dict[str, list[str]] = {}
         for site in sorted(self._took_part.intersection(missing)):
             concerned.setdefault(missing[site], []).append(site)
