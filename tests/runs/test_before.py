@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import pytest
 
 from murmura.errors import CheckpointError
-from murmura.runs import RunFolder, before
+from murmura.runs import RunFolder, before, locks
 from murmura.runs.before import Before
+from murmura.runs.locks import LOCK, acquire, alone
 
 OLD = {
     "config.toml": "old", "metrics.jsonl": "old", "private/a/privacy.journal": "spent",
@@ -145,3 +147,42 @@ def test_a_folder_of_that_name_which_no_run_made_is_left_alone(tmp_path):
             pytest.fail("opened")
     assert contents(tmp_path) == {**OLD, ".before/thesis.txt": "years of work", ".lock": ""}
     assert before.FOLDER == ".before"
+
+
+def test_nothing_is_moved_while_a_worker_of_the_earlier_run_writes(tmp_path, monkeypatch):
+    """Nor is a new run undone while one of its own does."""
+    write(tmp_path, OLD)
+    monkeypatch.setattr(locks, "_PATIENCE", 0.01)
+    orphan = acquire(tmp_path / "private" / "a")
+    with pytest.raises(CheckpointError, match="another process is working with what site a keeps"):
+        Before(tmp_path).set_aside()
+    assert contents(tmp_path) == {**OLD, f"private/a/{LOCK}": ""}
+    monkeypatch.setattr(locks, "_PATIENCE", 10)
+    threading.Timer(0.1, orphan.release).start()
+    Before(tmp_path).set_aside()
+    assert not (tmp_path / "private").exists()
+    write(tmp_path, NEW)
+    monkeypatch.setattr(locks, "_PATIENCE", 0.01)
+    orphan = acquire(tmp_path / "private" / "b")
+    with pytest.raises(CheckpointError, match="site b"):
+        Before(tmp_path).settle()
+    assert (tmp_path / "private" / "b" / "store.journal").read_text() == "new"
+    orphan.release()
+    Before(tmp_path).settle()
+    assert contents(tmp_path) == {**OLD, f"private/a/{LOCK}": ""}
+
+
+def test_what_was_written_until_then_is_moved_too(tmp_path, monkeypatch):
+    write(tmp_path, OLD)
+    (tmp_path / "private" / "a" / LOCK).touch()
+    real = before._move
+
+    def move(source, target):
+        with pytest.raises(CheckpointError), alone(tmp_path / "private"):
+            raise AssertionError("another process could write")
+        real(source, target)
+
+    monkeypatch.setattr(before, "_move", move)
+    monkeypatch.setattr(locks, "_PATIENCE", 0.01)
+    Before(tmp_path).set_aside()
+    assert contents(tmp_path / ".before").items() >= OLD.items()

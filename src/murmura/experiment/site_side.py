@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -17,10 +16,9 @@ from murmura.federation.site.answer import Host
 from murmura.federation.site.cohort import Site
 from murmura.federation.site.store import SiteStore
 from murmura.privacy.budget import Budget, BudgetConfig
+from murmura.runs.locks import allow_open_files
 from murmura.runs.schema import site_folder
 from murmura.streams import Stream
-
-_OTHER_FILES = 512  # that a process may have open besides its sites' locks
 
 
 def assemble(
@@ -51,7 +49,7 @@ def assemble(
     for name, own in records.items():
         method.check(name, own)
     workbench = place.workbench(experiment, "site")
-    _allow_open_files(len(records))
+    allow_open_files(len(records))
     sites = []
     with ExitStack() as opened:
         for name, own in records.items():
@@ -68,14 +66,6 @@ def _budget(chosen: BudgetConfig, site: str) -> Budget | None:
     if chosen.folder is None:
         return None
     return Budget(Path(chosen.folder) / site_folder(site), site, chosen.epsilon, chosen.delta)
-
-
-def _allow_open_files(count: int) -> None:
-    """Let this process hold the locks of so many sites beside what else it has open, as far as the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + _OTHER_FILES if hard == resource.RLIM_INFINITY else min(count + _OTHER_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def told(records: Mapping[str, Sequence[Any]]) -> dict[str, list[dict[str, Any]]]:

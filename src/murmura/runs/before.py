@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from murmura import atomic
 from murmura.errors import CheckpointError
 from murmura.progress import say
-from murmura.runs.schema import CHECKPOINTS, WRITTEN
+from murmura.runs.locks import alone
+from murmura.runs.schema import CHECKPOINTS, PRIVATE, WRITTEN
 
 FOLDER = ".before"
 _MARK = "ASIDE"
@@ -46,29 +49,33 @@ class Before:
         return self._mark.exists() and any((self.folder / CHECKPOINTS).glob("round-*"))
 
     def set_aside(self) -> None:
-        """Move the files of the run in the folder out of the way of a new run.
+        """Move the files of the run in the folder out of the way of a new run, when none of its workers writes any
+        more: one may outlive for a moment a server that was killed.
 
         Raises:
-            CheckpointError: they cannot be moved; they are where they were.
+            CheckpointError: they cannot be moved, or a worker still writes; they are where they were.
         """
-        try:
-            atomic.make_private(self.place)
-            _move(self.folder, self.place)
-            atomic.write(self._mark, b"")
-            atomic.sync(self.place)
-        except OSError as error:
-            self.put_back()
-            raise _unmovable(self.folder, error) from error
+        with self._alone():
+            try:
+                atomic.make_private(self.place)
+                _move(self.folder, self.place)
+                atomic.write(self._mark, b"")
+                atomic.sync(self.place)
+            except OSError as error:
+                self.put_back()
+                raise _unmovable(self.folder, error) from error
 
     def put_back(self) -> None:
         """Undo the new run, of which no round is saved, and move the earlier run's files to where they were.
 
         Raises:
-            CheckpointError: they cannot be moved; what is left to move is still in ``.before``.
+            CheckpointError: they cannot be moved, or a worker of the new run still writes; what is left to move is
+                still in ``.before``.
         """
         try:
             if self._mark.exists():
-                remove(self.folder, WRITTEN)
+                with self._alone():
+                    remove(self.folder, WRITTEN)
                 atomic.sync(self.folder)
                 self._mark.unlink()
                 atomic.sync(self.place)
@@ -77,6 +84,16 @@ class Before:
             atomic.sync(self.folder)
         except OSError as error:
             raise _unmovable(self.place, error) from error
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No process works with what sites keep in the run folder."""
+        with ExitStack() as held:
+            try:
+                held.enter_context(alone(self.folder / PRIVATE))
+            except OSError as error:
+                raise _unmovable(self.folder, error) from error
+            yield
 
     def discard(self) -> None:
         """Remove the earlier run, which the new one has replaced; nothing happens where there is none.

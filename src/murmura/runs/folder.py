@@ -15,9 +15,9 @@ from murmura import atomic
 from murmura.errors import CheckpointError
 from murmura.runs import jsontext, schema
 from murmura.runs.before import Before, remove
+from murmura.runs.locks import LOCK
 
 _MARGIN = 64 * 2**20  # bytes that metrics, report and logs may take
-_LOCK = ".lock"
 
 
 class RunFolder:
@@ -98,7 +98,7 @@ class RunFolder:
         Raises:
             CheckpointError: another one works here, or the folder cannot be written.
         """
-        lock = FileLock(self.path / _LOCK, timeout=0)
+        lock = FileLock(self.path / LOCK, timeout=0)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock.acquire()
@@ -113,8 +113,8 @@ class RunFolder:
             yield
         finally:
             with suppress(OSError):  # the folder may be gone
-                if [item.name for item in self.path.iterdir()] == [_LOCK]:  # nothing came of it
-                    (self.path / _LOCK).unlink()
+                if [item.name for item in self.path.iterdir()] == [LOCK]:  # nothing came of it
+                    (self.path / LOCK).unlink()
                     self.path.rmdir()
             lock.release()
 
@@ -344,4 +344,4 @@ def _is_taken(path: Path) -> bool:
     was killed before it kept anything."""
     if not path.is_dir():
         return path.exists()
-    return any(not item.is_dir() and item.name != _LOCK for item in path.rglob("*"))
+    return any(not item.is_dir() and item.name != LOCK for item in path.rglob("*"))

@@ -224,7 +224,7 @@ sys.stdin.read()
 
 
 def test_two_processes_never_work_on_what_a_site_keeps(tmp_path, monkeypatch):
-    monkeypatch.setattr("murmura.federation.site.store._PATIENCE", 0.1)
+    monkeypatch.setattr("murmura.runs.locks._PATIENCE", 0.1)
     with subprocess.Popen(
         [sys.executable, "-c", HOLDING, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
@@ -233,7 +233,7 @@ def test_two_processes_never_work_on_what_a_site_keeps(tmp_path, monkeypatch):
             SiteStore.held(tmp_path, "a")
         assert "a worker of a run that was killed" in error.value.fix
         SiteStore.held(tmp_path, "b").release()
-        monkeypatch.setattr("murmura.federation.site.store._PATIENCE", 60)
+        monkeypatch.setattr("murmura.runs.locks._PATIENCE", 60)
         other.kill()  # as a server that is killed has its workers end: the wait is no longer than they take
         SiteStore.held(tmp_path, "a").release()
 

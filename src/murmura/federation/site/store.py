@@ -15,13 +15,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from murmura import atomic
 from murmura.errors import CheckpointError, RunError
 from murmura.federation.wire.messages import Payload, decode, encode
 from murmura.privacy.journal import Anchor, Journal
 from murmura.progress import say
+from murmura.runs.locks import LOCK, acquire
 from murmura.runs.schema import (
     NOT_FOR_PUBLICATION,
     PRIVACY_LEDGER,
@@ -33,8 +34,6 @@ from murmura.runs.schema import (
 )
 
 _WRITTEN, _REWOUND = "written", "rewound"  # what else a line of the store's journal tells of
-_LOCK = ".lock"
-_PATIENCE = 10  # seconds in which a worker whose server was killed ends
 
 
 class SiteStore:
@@ -80,15 +79,9 @@ class SiteStore:
             PrivacyError: a journal is damaged.
         """
         own = folder / site_folder(site)
-        lock = FileLock(own / _LOCK, _PATIENCE, mode=0o600, thread_local=False)
         try:
             atomic.make_private(own)
-            lock.acquire()
-        except Timeout as error:
-            raise CheckpointError(
-                f"another process is working with what site {site} keeps", where=str(own),
-                fix="It may be a worker of a run that was killed: wait until it ends, or end it, then start again.",
-            ) from error  # fmt: skip
+            lock = acquire(own)
         except OSError as error:
             raise _unwritable(site, own, error) from error
         try:
@@ -104,8 +97,8 @@ class SiteStore:
         if self._lock is None:
             return
         with suppress(OSError):  # the folder may be gone, and then nothing is left
-            if [item.name for item in self.folder.iterdir()] == [_LOCK]:
-                (self.folder / _LOCK).unlink()
+            if [item.name for item in self.folder.iterdir()] == [LOCK]:
+                (self.folder / LOCK).unlink()
                 self.folder.rmdir()
         self._lock.release()
         self._lock = None

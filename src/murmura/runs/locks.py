@@ -1,0 +1,63 @@
+"""Locks on folders, which the system gives back when the process that holds them ends, however it ends."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from murmura.errors import CheckpointError
+from murmura.runs.schema import site_of
+
+LOCK = ".lock"
+"""The file in a folder that is locked."""
+_PATIENCE = 10  # seconds in which a worker whose server was killed ends
+_OTHER_FILES = 512  # that a process may have open besides locks
+
+
+def acquire(place: Path) -> FileLock:
+    """The lock of what a site keeps, when no other process holds it any more.
+
+    Args:
+        place: the site's folder.
+
+    Raises:
+        CheckpointError: another process still holds it.
+        OSError: the lock cannot be opened.
+    """
+    lock = FileLock(place / LOCK, _PATIENCE, mode=0o600, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise CheckpointError(
+            f"another process is working with what site {site_of(place.name)} keeps", where=str(place),
+            fix="It may be a worker of a run that was killed: wait until it ends, or end it, then start again.",
+        ) from error  # fmt: skip
+    return lock
+
+
+@contextmanager
+def alone(private: Path) -> Iterator[None]:
+    """Keep other processes from working with what any site keeps in this folder, as far as one ever has.
+
+    Raises:
+        CheckpointError: another process works with it.
+        OSError: a lock cannot be opened.
+    """
+    places = sorted(path.parent for path in private.glob(f"*/{LOCK}"))
+    allow_open_files(len(places))
+    with ExitStack() as held:
+        for place in places:
+            held.callback(acquire(place).release)
+        yield
+
+
+def allow_open_files(count: int) -> None:
+    """Let this process hold so many locks beside what else it has open, as far as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + _OTHER_FILES if hard == resource.RLIM_INFINITY else min(count + _OTHER_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
