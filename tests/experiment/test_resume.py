@@ -13,6 +13,7 @@ from murmura import Experiment
 from murmura.errors import CheckpointError, ConfigError, DataError, PrivacyError
 from murmura.experiment.run import run
 from murmura.federation.server.checkpoint import latest
+from murmura.federation.site.answer import Host
 from murmura.runs import read
 from murmura.runs.folder import RunFolder
 from tests.experiment.small import record, write_lines
@@ -154,6 +155,30 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(make, capsys):
     assert disclosed["train", "adapter"] == 2 * 2 and messages(whole.folder)["train", "adapter"] == 3 * 2
     assert f"<li>after round 1: {event}</li>" in (whole.folder / "report.html").read_text()
     assert latest(whole.folder / "checkpoint").damaged == ()
+
+
+def test_a_round_that_a_site_cannot_go_back_to_is_not_removed_before_the_run_goes_on(quick, tmp_path, monkeypatch):
+    whole = run(quick(training=CONSTANT))
+    saved = files(whole.folder / "checkpoint" / "round-0002")
+    rewind = Host.rewind
+
+    def damaged(host, round):
+        if round == 2:
+            raise CheckpointError("what site skin kept is damaged")
+        rewind(host, round)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Host, "rewind", damaged)
+        own = (tmp_path / "sites" / "skin.jsonl").read_bytes()
+        write_lines(tmp_path / "sites" / "skin.jsonl", [record("skin", number + 1) for number in range(3)])
+        with pytest.raises(DataError, match="the records are not those"):
+            run(quick(training=CONSTANT), resume=True)
+        assert files(whole.folder / "checkpoint" / "round-0002") == saved
+        (tmp_path / "sites" / "skin.jsonl").write_bytes(own)
+        patch.setattr("murmura.federation.server.rounds.Server.rounds", lambda *_: iter(()))
+        run(quick(training=CONSTANT), resume=True)
+        assert not (whole.folder / "checkpoint" / "round-0002").exists()
+    assert [row["round"] for row in run(quick(training=CONSTANT), resume=True).rows] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl", "disclosure.json", "sites.json", "environment.json"])

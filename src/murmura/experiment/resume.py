@@ -5,17 +5,16 @@ See docs/decisions/0002-what-a-resumed-run-may-change.md.
 
 from __future__ import annotations
 
-import shutil
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from murmura import methods
 from murmura.errors import CheckpointError, ConfigError, DataError, PrivacyError
 from murmura.experiment.config import Experiment
 from murmura.experiment.sites import Population
-from murmura.federation.server.checkpoint import Checkpoint, latest
+from murmura.federation.server.checkpoint import Checkpoint, drop, latest
 from murmura.federation.server.rounds import Server
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
@@ -44,12 +43,14 @@ class Past:
         checkpoint: of that round, if there is one.
         resumed: what was different each time that the run was resumed, now included, where anything was; JSON.
         events: what is different now, in words.
+        refused: rounds with a checkpoint that sites cannot go back to.
     """
 
     begun: Experiment
     checkpoint: Checkpoint | None
     resumed: list[dict[str, Any]] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
+    refused: tuple[int, ...] = ()
 
     def require_same_sites(self, people: Population) -> None:
         """Check that the sites are those that the run was started with; each checks its own records when it joins.
@@ -128,9 +129,14 @@ def restored(before: Past, server: Server, folder: RunFolder, experiment: Experi
         except CheckpointError as error:
             refused[before.checkpoint.round] = error.what
             before = past(folder, experiment, refused)
-    for round in refused:  # sites have given up what they kept after it
-        shutil.rmtree(folder.checkpoint / f"round-{round:04d}", ignore_errors=True)
-    return before
+    return replace(before, refused=tuple(refused))
+
+
+def settle(before: Past, folder: RunFolder) -> None:
+    """Remove the checkpoints that sites cannot go back to, when the run goes on from an earlier one: with its next
+    round sites give up what they kept later. Until it is certain to go on, what is damaged can still be mended."""
+    for round in before.refused:
+        drop(folder.checkpoint, round)
 
 
 def tables(experiment: Experiment) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.footprint import disk, residual
 from murmura.experiment.questions import ask
 from murmura.experiment.reading import yardstick
-from murmura.experiment.resume import Past, past, restored, tables
+from murmura.experiment.resume import Past, past, restored, settle, tables
 from murmura.experiment.server_side import ServerSide, assemble
 from murmura.experiment.simulation import simulate
 from murmura.experiment.sites import Population, populate
@@ -113,6 +113,8 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
                 "resumed": before.resumed if before else [],
             }  # fmt: skip
             side.meet()
+            if before:
+                settle(before, folder)
             if method.pools and not (before and before.checkpoint):
                 pooled = people.sites[0]
                 every = {"records": [asdict(record) for record in pooled.records]}

@@ -79,6 +79,11 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
     atomic.sync(folder)
 
 
+def drop(folder: Path, round: int) -> None:
+    """Remove the checkpoint of a round."""
+    shutil.rmtree(folder / f"round-{round:04d}", ignore_errors=True)
+
+
 def last_saved(folder: Path) -> int | None:
     """The last round that is saved, whole or not; None where none is."""
     return next((round for round, _ in _found(folder)), None)
