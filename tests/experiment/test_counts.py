@@ -12,6 +12,7 @@ from murmura.experiment.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.experiment.workplace import verbs_of
 from murmura.federation.wire.releases import owner
+from murmura.runs import read
 from murmura.runs.schema import NOT_FOR_PUBLICATION
 from tests.experiment.small import record, write_lines
 
@@ -50,6 +51,19 @@ def test_no_file_for_others_has_the_numbers(make, private):
     head, sites, left_out = map(json.loads, (folder / "private/@run/records.jsonl").read_text().splitlines())
     assert head == {"private": NOT_FOR_PUBLICATION}
     assert [one["records"] for one in sites["sites"]] == [6, 3] and left_out["left_out"]["bad"] == 0
+
+
+def test_times_of_rounds_whose_samples_are_secret_are_for_the_owner(make):
+    """They grow with the samples; of the whole run one is told."""
+    folder = run(make(method=PRIVATE["records"] | {"rounds": 2})).folder
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(rows) == 3 and not any({"wall", "seconds", "peak_memory"} & row.keys() for row in rows)
+    lines = (folder / "private/@run/figures.jsonl").read_text(encoding="utf-8").splitlines()
+    head, *kept, _ = map(json.loads, lines)
+    assert head == {"private": NOT_FOR_PUBLICATION}
+    assert all(row["wall"] > 0 and row["peak_memory"] > 0 and row["seconds"] for row in kept)
+    assert read(folder).totals["wall"] == pytest.approx(sum(row["wall"] for row in kept))
+    assert read(folder).totals["peak_memory"] > 0
 
 
 def test_a_run_that_promises_nothing_tells_them(make):

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from murmura import report
-from murmura.errors import CheckpointError, Interrupted, RunError
+from murmura.errors import CheckpointError, Interrupted, PrivacyError, RunError
 from murmura.experiment.run import run
 from murmura.federation.server.rounds import Server
 from murmura.privacy import odometer
@@ -113,6 +113,21 @@ def test_a_finished_private_run_keeps_its_ledger_and_no_checkpoint(make, method)
     assert spent(folder) >= read(folder).last.values["epsilon"] - 1e-9
     with pytest.raises(CheckpointError, match="finished"):
         run(make(method=method), resume=True)
+
+
+@pytest.mark.parametrize("method", ["sites"], indirect=True)
+def test_a_ledger_that_lost_its_end_after_the_run_was_finished_is_refused(make, method):
+    folder = run(make(method=method)).folder
+    ledger, anchor = folder / "checkpoint" / "privacy.journal", folder / "private" / "@run" / "anchor.jsonl"
+    assert stat.S_IMODE(os.stat(anchor).st_mode) == 0o600 and "Do not publish" in anchor.read_text(encoding="utf-8")
+    whole = ledger.read_bytes()
+    ledger.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+    with pytest.raises(PrivacyError, match="has 3 lines, and had 4 when the run was last saved"):
+        odometer.read(folder)
+    ledger.write_bytes(whole)
+    anchor.write_text("{}\n", encoding="utf-8")
+    with pytest.raises(PrivacyError, match=r"anchor\.jsonl: how far the privacy ledger had come is damaged"):
+        odometer.read(folder)
 
 
 def test_a_finished_run_that_promised_nothing_can_go_on(make):

@@ -112,7 +112,7 @@ def test_a_cohort_that_everybody_is_in_is_no_secret(ran):
     result, _ = ran("run", METHODS["poisson"] | {"sites_per_round": len(SITES)}, [list(SITES)] * 3)
     assert all(row["wall"] > 0 and "expected" not in row for row in result.rows)
     kept = {path.name for path in (result.folder / "private" / "@run").iterdir()}
-    assert kept == {"records.jsonl"}  # how many records sites have, which no run that promises an ε publishes
+    assert kept == {"anchor.jsonl", "records.jsonl"}  # how many records sites have is published in no private run
 
 
 def test_why_a_run_stops_is_for_the_owner_alone(ran, tmp_path, monkeypatch, capsys):

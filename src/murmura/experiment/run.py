@@ -125,6 +125,8 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
                 side.method.lead(side.server, side.fleet)
                 _finish(folder, experiment, side, place)
         if promised:
+            if side.server.journal.lines:
+                folder.write_anchor(side.server.journal.anchor)
             folder.drop_checkpoints()
     except BaseException as error:
         if folder.put_back():
@@ -229,14 +231,14 @@ def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, place: 
         folder.mark(NOT_FOR_RELEASE)
     folder.write_outcomes(method.leaves(server))
     rows = server.published
-    times = [row["wall"] for row in rows if "wall" in row]
+    timed = [] if server.keeps_secrets else server.rows
     folder.write_summary(
         Summary(
             name=experiment.run.name, method=method.title, seed=experiment.run.seed,
             rounds=rows[-1]["round"], final=rows[-1],
             bytes_up=sum(row["bytes_up"] for row in rows), bytes_down=sum(row["bytes_down"] for row in rows),
-            wall=sum(times) if times else None,
-            peak_memory=max((row["peak_memory"] for row in rows if "peak_memory" in row), default=None),
+            wall=sum(row["wall"] for row in timed) if timed else None,
+            peak_memory=max((row["peak_memory"] for row in timed), default=None),
         )
     )  # fmt: skip
     build_report([read(folder.path)], folder.report)

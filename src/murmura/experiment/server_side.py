@@ -99,5 +99,6 @@ def assemble(
     evaluation = experiment.evaluation.settled(promises=promised is not None, secret_cohorts=secret)
     planted = Canaries(canaries, promised) if canaries else None
     monitor = Monitor(workbench, yardstick, evaluation, stream, canaries=planted)
-    server = Server(workbench, fleet, monitor, folder, stream, adapter, method.rule)
+    sampled = bool(promised and promised.has_secret_samples)
+    server = Server(workbench, fleet, monitor, folder, stream, adapter, method.rule, hides_times=sampled)
     return ServerSide(method, server, fleet, monitor)

@@ -8,6 +8,7 @@ the composition of everything that their ledgers hold. That is less than the sum
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.privacy import accounting
 from murmura.privacy.accounting import Epsilon
-from murmura.privacy.journal import Journal
+from murmura.privacy.journal import Anchor, Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.parts import FixedSizeSampling, FullParticipation, PoissonSampling
 from murmura.privacy.plan import Adjacency, PrivacyPlan, Unit
 from murmura.runs.schema import (
+    ANCHOR,
     CHECKPOINTS,
     CONFIG,
     OWNER,
@@ -174,7 +176,7 @@ def read(folder: Path) -> RunLedgers:
 
     Raises:
         CheckpointError: this is no run folder, or its ledgers are gone.
-        PrivacyError: the server's ledger is damaged; of sites see ``damaged``.
+        PrivacyError: the server's ledger is damaged or has lost lines; of sites see ``damaged``.
     """
     if not (folder / CONFIG).is_file():
         raise CheckpointError(
@@ -196,12 +198,28 @@ def read(folder: Path) -> RunLedgers:
             records.setdefault(site, None)
             damaged[site] = str(error)
     server = _journal(folder / CHECKPOINTS / PRIVACY_LEDGER, "privacy ledger")
+    if (folder / ANCHOR).exists():
+        server.check(_anchor(folder / ANCHOR))
     if not places and not server.lines:
         raise CheckpointError(
             "nothing is left of what this run spent", where=str(folder),
             fix=f"Its ledgers are in {PRIVATE}/ and {CHECKPOINTS}/, which are not published with a run.",
         )  # fmt: skip
     return RunLedgers(str(folder), records, ledgers, PrivacyLedger.of(server) if server.lines else None, damaged)
+
+
+def _anchor(path: Path) -> Anchor:
+    """
+    Raises:
+        PrivacyError: it is not what a finished run has left there.
+    """
+    try:
+        found: Anchor = json.loads(path.read_text(encoding="utf-8").splitlines()[1])[SITE_ANCHOR]
+    except (ValueError, IndexError, KeyError, TypeError) as error:
+        raise PrivacyError(
+            "how far the privacy ledger had come is damaged", where=str(path), fix="Restore it from a copy."
+        ) from error
+    return found
 
 
 def _journal(path: Path, what: str) -> Journal:

@@ -110,12 +110,17 @@ class PrivacyPlan:
     @property
     def has_secret_cohort(self) -> bool:
         """Whether ε counts on nobody knowing which sites took part in a step, nor how many: the sites are sampled."""
+        return self.unit == "site" and self.has_secret_samples
+
+    @property
+    def has_secret_samples(self) -> bool:
+        """Whether ε counts on nobody knowing which units took part in a step."""
         sampler = self.sampler
         if isinstance(sampler, PoissonSampling):
             sampled = sampler.rate < 1
         else:
             sampled = isinstance(sampler, FixedSizeSampling) and sampler.batch < sampler.population
-        return self.unit == "site" and self.noise.std > 0 and sampled
+        return self.noise.std > 0 and sampled
 
     @property
     def sensitivity(self) -> float:

@@ -262,6 +262,10 @@ class RunFolder:
         """All rounds so far as they really were, and what left the sites: for the run's owner alone."""
         self._write_private(schema.FIGURES, [*rows, {"disclosure": table}])
 
+    def write_anchor(self, anchor: Mapping[str, Any]) -> None:
+        """How far the server's privacy ledger had come when the run was finished: for the run's owner alone."""
+        self._write_private(schema.ANCHOR, [{schema.SITE_ANCHOR: anchor}])
+
     def log(self, line: str) -> None:
         """Note a line for the run's owner alone.
 

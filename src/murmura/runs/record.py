@@ -115,7 +115,7 @@ def read(folder: str | Path) -> RunRecord:
         finished=summary is not None,
         kind=data["kind"],
         rounds=rounds,
-        totals=_totals(rounds),
+        totals=_totals(rounds, summary),
         sites=files.rows(folder / schema.SITES, SiteReport),
         left_out=files.value(folder / schema.LEFT_OUT_COUNTS, LeftOut),
         disclosure=files.rows(folder / schema.DISCLOSURE, Disclosure),
@@ -233,13 +233,16 @@ def _attack(told: Any, where: str) -> Attack:
         raise CheckpointError("not an attack with its numbers of records", where=where, fix=files.REPAIR) from None
 
 
-def _totals(rounds: Sequence[Round]) -> dict[str, float]:
-    """Of the whole run, as far as its rounds recorded it."""
+def _totals(rounds: Sequence[Round], summary: Summary | None) -> dict[str, float]:
+    """Of the whole run, as far as its rounds recorded it; what rounds do not tell, a finished run may."""
     totals: dict[str, float] = {}
     for key in ("bytes_up", "bytes_down", "wall", "peak_memory"):
         known = [one.values[key] for one in rounds if key in one.values]
+        whole = getattr(summary, key, None)
         if known:
             totals[key] = max(known) if key == "peak_memory" else sum(known)
+        elif whole is not None:
+            totals[key] = whole
     return totals
 
 

@@ -24,6 +24,7 @@ from murmura.units import at_least, bound
 from murmura.workbench import Workbench
 
 _STORE = "store."
+_TIMES = ("seconds", "wall", "peak_memory")  # of a row: they grow with what a round works on
 _STARTED = "started"  # in the store: the sites that have adapters of their own
 
 
@@ -74,6 +75,8 @@ class Server:
         drawn: the secret cohort of a round that has released nothing yet.
         about: JSON that tells what run this is; saved in every checkpoint.
         caveat: what to say beside the guarantee of every round, if anything.
+        hides_times: how long a round took, and how much memory, is for the run's owner alone: it follows from the sizes
+            of samples that ε counts on being secret.
     """
 
     def __init__(
@@ -85,12 +88,14 @@ class Server:
         stream: Stream,
         adapter: State | None,
         rule: Rule | None = None,
+        hides_times: bool = False,
     ) -> None:
         self.workbench, self.stream, self._adapter = workbench, stream, adapter
         self.store: Payload = {}
         self.rows: list[dict[str, Any]] = []
         self.journal, self.said, self.drawn = Journal(folder.ledger), Said(folder.said), Drawn(folder.drawn)
         self.about: dict[str, Any] = {}
+        self.hides_times = hides_times
         self.caveat: str | None = None
         self._fleet, self._monitor, self._folder = fleet, monitor, folder
         self._rule = rule or Mean()
@@ -132,8 +137,12 @@ class Server:
 
     @property
     def published(self) -> list[dict[str, Any]]:
-        """The rows as anybody may see them: ``rows``, or of those what does not tell of secret cohorts."""
-        return self._published if self.keeps_secrets else self.rows
+        """The rows as anybody may see them: ``rows``, or of those what does not tell of secret cohorts or samples."""
+        if self.keeps_secrets:
+            return self._published
+        if self.hides_times:
+            return [{key: value for key, value in row.items() if key not in _TIMES} for row in self.rows]
+        return self.rows
 
     @property
     def yardstick(self) -> Any:
@@ -393,7 +402,7 @@ class Server:
             self.store[_STARTED] = [site for site in self.store[_STARTED] if site not in lost]
 
     def _write(self) -> None:
-        if self.keeps_secrets:
+        if self.keeps_secrets or self.hides_times:
             self._folder.write_figures(self.rows, self._fleet.ledger.table())
         self._folder.write_metrics(self.published)
         self._folder.write_disclosure(self._fleet.told.table())
