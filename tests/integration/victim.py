@@ -1,4 +1,4 @@
-"""Runs experiments in child processes that are killed at given moments, then goes on with them.
+"""Runs experiments in child processes that are killed at given moments, then resumes them.
 
 Called as ``victim.py FOLDER``, where FOLDER/NAME.toml are experiments, with the stories of each on standard input as
 JSON: {NAME: [STORY, ...]}. A story is a few moments in turn: a run is started in FOLDER/NAME/NUMBER and killed at the
@@ -175,7 +175,7 @@ def arm(moment):
 
 
 def child(experiment, moment=None, totals=None):
-    """Fork a process that runs the experiment, or goes on with it; returns its id, and a pipe's end at which nothing
+    """Fork a process that runs the experiment, or resumes it; returns its id, and a pipe's end at which nothing
     comes until it and its workers are gone."""
     until, Forked.alive = os.pipe()
     process = os.fork()

@@ -68,7 +68,7 @@ class Past:
         """Check, before anything is written, that the method can keep what it promised when the run was started.
 
         Raises:
-            ConfigError: the method cannot go on with these options.
+            ConfigError: the method cannot continue with these options.
             PrivacyError: they make another privacy plan.
         """
         sizes = [site.size for site in people.sites]
@@ -84,7 +84,7 @@ class Past:
 
 
 def past(folder: RunFolder, experiment: Experiment, refused: Mapping[int, str] | None = None) -> Past:
-    """What there is to go on with.
+    """What a run can resume from.
 
     Args:
         refused: rounds that the sites cannot go back to, and why.
@@ -116,7 +116,7 @@ def past(folder: RunFolder, experiment: Experiment, refused: Mapping[int, str] |
 
 
 def restored(before: Past, server: Server, folder: RunFolder, experiment: Experiment) -> Past:
-    """Take server and sites back to the last round that all of them have whole; returns what there was to go on with.
+    """Take server and sites back to the last round that all of them have whole; returns what they resumed from.
 
     Raises:
         CheckpointError: there is none.

@@ -43,9 +43,9 @@ class Joining(Verbs):
     def join(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Say what the site is.
 
-        A site notes which records it has taken part with, and does not go on with others: what it keeps, and what its
-        privacy has spent, is about those. A site for which the run is ``resumed`` has noted them before; one that never
-        kept a round starts.
+        A site notes which records it has taken part with, and refuses to continue with others: what it keeps, and what
+        its privacy has spent, is about those. A site for which the run is ``resumed`` has noted them before; one that
+        never kept a round starts.
 
         Raises:
             DataError: its records are others than when the run was begun.

@@ -27,8 +27,8 @@ _OF_ALL = (
     "the row rests."
 )
 _SECRET = (
-    "ε counts on nobody knowing which sites a round asked, nor how many. So bytes and messages are what is to be "
-    "expected (the expected number of sites times what one sends), and time, memory and events are "
+    "ε counts on nobody knowing which sites a round asked, nor how many. So bytes and messages are expected "
+    "values (the expected number of sites times what one sends), and time, memory and events are "
     "for the run's owner alone."
 )
 

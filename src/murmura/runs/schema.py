@@ -112,7 +112,7 @@ class Round:
             is anything to add, ``caveat``.
         calibration: Of a classifier: mean confidence, accuracy and number of texts in each bin of the confidence.
         confusion: Of a classifier: for each label how many of its texts were given which label.
-        expected: Keys of ``values`` that were not counted, but follow from public numbers: what is to be expected.
+        expected: Keys of ``values`` that were not counted: expected values, which follow from public numbers.
         attacks: The strongest one on the model (``attack``) and on single uploads (``upload``).
     """
 
@@ -172,7 +172,7 @@ class Disclosure:
         protection: as ``federation.wire.releases.protection_to_json`` has it.
         messages: how many replies held the field.
         bytes: how many bytes it had in all of them.
-        expected: the two were not counted, but follow from public numbers: what is to be expected.
+        expected: the two were not counted: expected values, which follow from public numbers.
     """
 
     verb: str
@@ -265,7 +265,7 @@ class Summary:
         seed: The run's seed.
         rounds: How many there were.
         final: The last row of ``metrics.jsonl``.
-        bytes_up: Bytes that the sites sent, over the whole run; what is to be expected where cohorts are secret.
+        bytes_up: Bytes that the sites sent, over the whole run; the expected number where cohorts are secret.
         bytes_down: Bytes that the server sent, likewise.
         wall: Seconds that the rounds took; None where cohorts are secret.
         peak_memory: Bytes at most; None where cohorts are secret.

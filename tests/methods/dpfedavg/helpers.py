@@ -84,7 +84,7 @@ def mean_of(updates):
 
 
 def interrupted(tokenizer, folder, make, after, **options):
-    """A run that is killed after a round, and gone on with from its checkpoint by a new process."""
+    """A run that is killed after a round, and resumed from its checkpoint by a new process."""
     world = make_world(tokenizer, method := make(), folder, training=TRAINING, **options)
     close = world.server._close
 

@@ -58,7 +58,7 @@ class Fleet:
         secret_cohort: expected sites in a cohort, where nobody may know who is in one, nor how many; None: anybody may.
 
     Attributes:
-        told: what may be told of the traffic. Where cohorts are secret, that is what is to be expected, which follows
+        told: what may be told of the traffic. Where cohorts are secret, that is the expected traffic, which follows
             from public numbers; else it is ``ledger``.
         listener: gets every reply that is not only added up.
         keeper: is called when something was entered in the ledgers, before it is sent or handed on.

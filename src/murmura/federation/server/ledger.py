@@ -62,7 +62,7 @@ class Ledger:
             row.bytes += amount
 
     def expect(self, verb: str, count: int, asked: int, sizes: Mapping[str, int]) -> None:
-        """Enter what is to be expected instead of what happens.
+        """Enter expected traffic instead of what happens.
 
         Args:
             count: of sites that are asked and answer.

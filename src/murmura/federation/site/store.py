@@ -159,7 +159,7 @@ class SiteStore:
 
     def rewind(self, round: int) -> Payload:
         """The store as it was after a round. Later generations are given up with the next round that is kept: until
-        then a run that cannot go on from here after all, since another site is damaged, may still take them up.
+        then a run that cannot resume from here after all, since another site is damaged, may still take them up.
 
         Raises:
             CheckpointError: it is damaged or gone, and so is its copy, if it has one.
