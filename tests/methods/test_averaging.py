@@ -177,7 +177,12 @@ def test_sites_that_count_alike_do_not_tell_their_sizes(tokenizer, tmp_path):
     [
         ({"name": "fewfedpit"}, {"local": "scaffold"}, "written anew in each round"),
         ({"name": "dplora"}, {"local": "scaffold"}, "the guarantee is for one upload"),
-        ({"name": "dplora", "algorithm": "cmfl"}, {"server": "fedadam"}, "CMFL aggregates in a way of its own"),
+        ({"name": "dplora", "algorithm": "tfedavg"}, {"server": "fedadam"}, "T-FedAvg aggregates in a way of its own"),
+        ({"name": "dplora", "algorithm": "cmfl"}, {"local": "scaffold"}, "only what is relevant may"),
+        ({"name": "dplora", "algorithm": "cmfl"}, {"rule": "rolora"}, "compares updates of the whole adapter"),
+        ({"name": "fewfedweight"}, {"local": "scaffold"}, "written anew in each round"),
+        ({"name": "fewfedweight"}, {"rule": "fedex"}, "only two means are kept"),
+        ({"name": "fewfedweight"}, {"ranks": (2, 1)}, "only two means are kept"),
         ({"name": "dpfedavg"}, {"local": "scaffold"}, "what it sends besides the update is not clipped"),
         ({"name": "dpftrl"}, {"local": "scaffold"}, "what it sends besides the update is not clipped"),
         ({"name": "dpfedavg"}, {"server": "fedadam"}, "its step by the noisy mean is its own"),
@@ -195,7 +200,13 @@ def test_parts_that_make_no_sense_are_refused_with_the_reason(table, options, wh
         build(parse_config(table, "my.toml"), AggregationConfig(**options))
 
 
-@pytest.mark.parametrize("table", [{"name": "lpfl"}, {"name": "dplora"}, {"name": "fewfedpit"}, {"name": "fedit"}])
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"name": "lpfl"}, {"name": "dplora"}, {"name": "dplora", "algorithm": "cmfl"}, {"name": "fewfedpit"},
+        {"name": "fewfedweight"}, {"name": "fedit"},
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("options", [{"local": "fedprox"}, {"server": "fedyogi"}])
 def test_and_others_are_taken(table, options):
     assert build(parse_config(table, "my.toml"), AggregationConfig(**options)).title.endswith(("FedProx", "FedYogi"))

@@ -35,7 +35,8 @@ class Averaging(Method):
 
     As it stands this is FedAvg. A subclass may say what sites train on (``train``, or a verb of its own that replies
     with ``answered``), whom to ask and what else a round does (``lead``, with ``average``), what to note from replies
-    (``note``), and which rules it cannot be combined with (``refused``).
+    (``note``), which uploads count how much (``contributions``), and which rules it cannot be combined with
+    (``refused``).
 
     Attributes:
         weight: the field of replies that uploads are weighed by; None: all sites count alike.
@@ -130,8 +131,8 @@ class Averaging(Method):
             self._step(server, optimizer, fleet.round, _mean(sums, weight))
         else:
             sums = Sum()
-            replies = server.ask(verb, cohort, each, **asked)
-            self._step(server, optimizer, fleet.round, self._contributions(server, replies, sums))
+            replies = self._noted(server, server.ask(verb, cohort, each, **asked), sums)
+            self._step(server, optimizer, fleet.round, self.contributions(server, replies))
         self.local.settle(server, sums.fields, len(fleet.sites))
 
     def note(self, server: Server, sites: Sequence[str], told: Payload) -> None:
@@ -144,12 +145,17 @@ class Averaging(Method):
         """The server's step, as before the first round; None where the combined uploads become the next adapter."""
         return optimizer_of(self.rule.config)
 
-    def _contributions(self, server: Server, replies: Iterable[Reply], sums: Sum) -> Iterator[tuple[State, float]]:
-        """(upload, weight) of each reply, as it comes; what the local rule wants is added up on the way."""
+    def contributions(self, server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
+        """(upload, weight) of each reply, as it comes. A method that overrides this also sets ``needs_replies``."""
+        for reply in replies:
+            yield reply["adapter"], 1.0 if self.weight is None else reply[self.weight]
+
+    def _noted(self, server: Server, replies: Iterable[Reply], sums: Sum) -> Iterator[Reply]:
+        """Replies as they come, noted; what the local rule wants of them is added up on the way."""
         for reply in replies:
             self.note(server, [reply.site], reply.fields)
             sums.add(reply.site, {name: reply[name] for name in self.local.releases})
-            yield reply["adapter"], 1.0 if self.weight is None else reply[self.weight]
+            yield reply
 
     def _step(
         self,

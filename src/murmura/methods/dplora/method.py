@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ class DPLoRA(Averaging):
 
     @property
     def needs_replies(self) -> bool:  # type: ignore[override]
-        return self.config.private  # each tells its own ε
+        return self.config.private or self.config.algorithm == "cmfl"  # each tells its own ε, or may have sent nothing
 
     @property
     def label(self) -> str:
@@ -58,9 +58,12 @@ class DPLoRA(Averaging):
 
     @property
     def combines(self) -> bool:
-        return self.config.algorithm in ("dplora", "fedavg")
+        return self.config.algorithm != "tfedavg"  # whose uploads are codes, as is what their mean becomes
 
     def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
+        if self.config.algorithm == "cmfl" and not aggregation.is_mean:
+            what = "CMFL compares updates of the whole adapter, which sites do not train, or do not get, by this rule"
+            return what, "Set aggregation.rule = 'mean', without ranks."
         if not self.config.private or self.config.noise_on != "weights" or not self.rule.personal:
             return super().objection(aggregation)
         what = "noise on what is uploaded leaves the factor that sites keep without any, which shapes the next upload"
@@ -74,18 +77,18 @@ class DPLoRA(Averaging):
         return self.config.algorithm == "tfedavg" or super().uploads_are_heard
 
     def refused(self) -> Mapping[str, str]:
-        if self.config.algorithm != "dplora":
-            return {}
-        return {
-            "scaffold": "the change of a control variate would leave the site too, and the guarantee is for one upload"
-        }
+        change = "the change of a control variate would leave the site too, and"
+        if self.config.algorithm == "cmfl":
+            return {"scaffold": f"{change} only what is relevant may"}
+        return {"scaffold": f"{change} the guarantee is for one upload"} if self.config.algorithm == "dplora" else {}
 
     def forecast(self, part: Part) -> Forecast:
         found = super().forecast(part)
         if self.config.algorithm == "tfedavg":
             share = CODE_BITS / 32
             return replace(found, down=share * part.down, up=share * part.up, server_keeps=part.adapter)
-        return replace(found, site_keeps=2 * part.adapter) if self.config.algorithm == "cmfl" else found
+        more = 2 * part.adapter if self.config.algorithm == "cmfl" else 0
+        return replace(found, site_keeps=found.site_keeps + more)
 
     def privacy(self, records: Sequence[int], training: LocalTraining) -> tuple[PrivacyPlan, str] | None:
         if not self.config.private:
@@ -110,30 +113,35 @@ class DPLoRA(Averaging):
         for round in server.rounds(self.config.rounds):
             if algorithm == "tfedavg":
                 self._ternary_round(server, fleet, server.lr(round))
-            elif algorithm == "cmfl":
-                self._relevant_round(server, server.ask("train_relevant", fleet.sites, lr=server.lr(round)))
-            else:
-                self.average(server, fleet, fleet.sites, _VERBS[algorithm])
+                continue
+            self.average(server, fleet, fleet.sites, _VERBS[algorithm])
+            if algorithm != "cmfl":
                 _count_formula(server, len(fleet.sites))
 
     def note(self, server: Server, sites: Sequence[str], told: Payload) -> None:
         super().note(server, sites, told)
+        if self.config.algorithm == "cmfl":
+            return
         for site in sites if "privacy" in told else ():
             guarantee.note(server, self.config, site, told["privacy"])
         numbers = sum(tensor.numel() for tensor in told["adapter"].values())
         server.count({"numbers_up.sent": numbers * len(sites)})
 
-    def _relevant_round(self, server: Server, replies: Iterable[Reply]) -> None:
-        """CMFL: the mean of the updates that arrived; if none did, the global adapter stays as it is."""
-        mean, counts = WeightedMean(uniform=True), {"updates.sent": 0, "updates.kept_back": 0}
+    def contributions(self, server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
+        """Of CMFL the uploads that arrived; the global adapter itself where all sites kept theirs back."""
+        if self.config.algorithm != "cmfl":
+            yield from super().contributions(server, replies)
+            return
+        sent = kept_back = 0
         for reply in replies:
-            counts["updates.sent" if reply.fields else "updates.kept_back"] += 1
             if reply.fields:
-                server.note_loss(reply["loss"])
-                mean.add(reply["adapter"], 1)
-        server.count(counts)
-        if counts["updates.sent"]:
-            server.adapter = mean.result()
+                sent += 1
+                yield reply["adapter"], 1.0
+            else:
+                kept_back += 1
+        server.count({"updates.sent": sent, "updates.kept_back": kept_back})
+        if kept_back and not sent:
+            yield server.adapter, 1.0
 
     def _ternary_round(self, server: Server, fleet: Fleet, lr: float) -> None:
         sent = tfedavg.outgoing(server)
@@ -212,15 +220,12 @@ class DPLoRA(Averaging):
 
         A site knows the last global update from the adapters that it was sent, so nothing more is sent down for it.
         """
-        starts = cohort.starts(ask)
-        trained = cohort.train(cohort.own(), starts, ask["lr"], "private")
-        replies = []
-        for site, start, result in zip(cohort.sites, starts, trained, strict=True):
+        starts, trained = cohort.starts(ask), self.trained(cohort, ask, cohort.own())
+        least, replies = threshold(self.config.relevance, ask.round), self.answered(cohort, ask, trained)
+        for k, (site, start, result) in enumerate(zip(cohort.sites, starts, trained, strict=True)):
             previous = _last_global_update(site, start)
-            relevant = previous is None or relevance(subtract(result.state, start), previous) > threshold(
-                self.config.relevance, ask.round
-            )
-            replies.append(Reply(site.name, {"adapter": result.state, "loss": result.loss} if relevant else {}))
+            if previous is not None and relevance(subtract(result.state, start), previous) <= least:
+                replies[k] = Reply(site.name, {})
         return replies
 
 

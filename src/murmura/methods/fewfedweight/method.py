@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from murmura.aggregation.config import LINEAR, AggregationConfig
 from murmura.aggregation.mean import WeightedMean
 from murmura.data.records import Instruction
 from murmura.data.tokenising import Tokenised, tokenise_all
 from murmura.federation.forecast import Forecast, Part
-from murmura.federation.method import Method
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.measure.text import rouge_l
+from murmura.methods.averaging import Averaging
 from murmura.methods.fewfedweight.config import FewFedWeightConfig
 from murmura.methods.fewfedweight.weights import energy_weights, skill
 from murmura.methods.loops import goes_round, whole
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
 
 
-class FewFedWeight(Method):
+class FewFedWeight(Averaging):
     """FewFedWeight, reconstructed from the abstract: its formulas were unavailable, and there is no code.
 
     What the abstract says: the server's model is broadcast; sites generate pseudo data with it; noisy pseudo data are
@@ -38,34 +39,42 @@ class FewFedWeight(Method):
     """
 
     config: FewFedWeightConfig
+    needs_replies = True
 
     @property
     def label(self) -> str:
         return "FewFedWeight"
 
+    def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
+        if aggregation.is_linear:
+            return super().objection(aggregation)
+        what = "which of two weights count is known only when all sites have answered, and only two means are kept"
+        return what, f"Take one of the rules {', '.join(LINEAR)}, without ranks."
+
+    def refused(self) -> Mapping[str, str]:
+        return {"scaffold": "what sites train on is written anew in each round, which no control variate can stand for"}
+
+    def verbs(self) -> list[str]:
+        return ["improve"]
+
     def forecast(self, part: Part) -> Forecast:
         c, own = self.config, len(part.records)
-        return Forecast(
-            records=own,
-            steps=part.steps(own, 2 * own),
-            tokens=c.answer_tokens * (own + min(own, c.error_records)),
-            down=part.down,
-            up=part.up,
-        )
+        tokens = c.answer_tokens * (own + min(own, c.error_records))
+        return replace(super().forecast(part), steps=part.steps(own, 2 * own), tokens=tokens)
 
     def lead(self, server: Server, fleet: Fleet) -> None:
         for round in server.rounds(self.config.rounds):
-            cohort, lr = fleet.sample(self.config.sites_per_round, round), server.lr(round)
-            by_skill, by_size, skilled = WeightedMean(), WeightedMean(), 0
-            for reply in fleet.ask("improve", cohort, adapter=server.adapter, lr=lr):
-                server.note_loss(reply["loss"])
-                server.count(reply["counts"])
-                by_size.add(reply["adapter"], reply["examples"])
-                if reply["skill"] > 0:
-                    by_skill.add(reply["adapter"], reply["skill"])
-                    skilled += 1
-            server.count({"mean.by_skill" if skilled else "mean.by_size": 1})
-            server.adapter = (by_skill if skilled else by_size).result()
+            self.average(server, fleet, fleet.sample(self.config.sites_per_round, round), "improve")
+
+    def contributions(self, server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
+        """The mean upload by skill, or by numbers of records where no site has any, as one contribution."""
+        by_skill, by_size = WeightedMean(), WeightedMean()
+        for reply in replies:
+            by_size.add(reply["adapter"], reply["examples"])
+            if reply["skill"] > 0:
+                by_skill.add(reply["adapter"], reply["skill"])
+        server.count({"mean.by_skill" if by_skill.count else "mean.by_size": 1})
+        yield (by_skill if by_skill.count else by_size).result(), 1.0
 
     @verb(
         releases={
@@ -84,20 +93,17 @@ class FewFedWeight(Method):
         The loss of a step is ``Σ_i ω_i ℓ_i / tokens`` over the batch, where ℓ_i is the summed token NLL of a record and
         ω_i is 1 for a private one: a weight multiplies the record's share of the batch's token mean.
         """
-        lr, start = ask["lr"], cohort.given(ask, "adapter")
-        familiar = cohort.train(cohort.own(), start, lr, "private")
-        pseudo, counts = self._pseudo(cohort, start)
-        weights = self._weights(cohort, [f.state for f in familiar], pseudo)
         own = cohort.own()
-        trained = cohort.train(
-            [mine + other for mine, other in zip(own, pseudo, strict=True)], start, lr, "weighted",
+        familiar = self.trained(cohort, ask, own)
+        pseudo, counts = self._pseudo(cohort, cohort.starts(ask))
+        weights = self._weights(cohort, [f.state for f in familiar], pseudo)
+        trained = self.trained(
+            cohort, ask, [mine + other for mine, other in zip(own, pseudo, strict=True)], "weighted",
             weights=[[1.0] * len(mine) + other for mine, other in zip(own, weights, strict=True)],
         )  # fmt: skip
-        states = [t.state for t in trained]
-        return cohort.reply(
-            adapter=states, skill=[skill(e) for e in self._errors(cohort, states)], examples=cohort.sizes,
-            loss=[t.loss for t in trained], counts=counts,
-        )  # fmt: skip
+        errors = self._errors(cohort, [result.state for result in trained])
+        skills = [skill(error) for error in errors]
+        return self.answered(cohort, ask, trained, skill=skills, examples=cohort.sizes, counts=counts)
 
     def _pseudo(self, cohort: Cohort, writers: Sequence[State]) -> tuple[list[list[Tokenised]], list[dict[str, int]]]:
         """Each site's prompts with the global model's greedy responses, and what became of these.
