@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -30,6 +30,9 @@ Source = Annotated[str, AfterValidator(_beside_the_file)]
 ModelSource = Annotated[str, AfterValidator(_model_beside_the_file)]
 """The folder of a model, relative to the experiment file it is written in; or another name that `models` resolves."""
 
+Elsewhere = Callable[[], Mapping[str, str]]
+"""Gives keys by how to write them; only asked where a key is unknown, since it may import every method's options."""
+
 
 class Section(BaseModel):
     """A frozen set of options. Unknown keys are errors; the line under an option says what it means."""
@@ -38,12 +41,12 @@ class Section(BaseModel):
 
     @classmethod
     def parse(
-        cls, data: Mapping[str, Any], where: str, base: Path | None = None, elsewhere: Mapping[str, str] | None = None
+        cls, data: Mapping[str, Any], where: str, base: Path | None = None, elsewhere: Elsewhere | None = None
     ) -> Self:
         """Validate a table of an experiment file that lies in folder ``base``.
 
         Args:
-            elsewhere: keys of other tables, by how to write them, for a key that is in the wrong one.
+            elsewhere: gives keys of other tables, for a key that is in the wrong one.
 
         Raises:
             ConfigError: naming the key, what was wrong, and for an unknown key the nearest valid one.
@@ -86,16 +89,14 @@ class Section(BaseModel):
 _IN_TOML = dict.fromkeys(("tuple_type", "list_type"), 'Input should be a list: ["query", "value"]')
 
 
-def _readable(
-    section: type[Section], error: ValidationError, where: str, elsewhere: Mapping[str, str] | None
-) -> ConfigError:
+def _readable(section: type[Section], error: ValidationError, where: str, elsewhere: Elsewhere | None) -> ConfigError:
     errors = error.errors()
     # A misspelt key comes before the one that is missing because of it.
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     path = [str(part) for part in first["loc"]]
     name = ".".join(path)
     if first["type"] == "extra_forbidden":
-        fix = nearest(path[-1], _valid_keys(section, path[:-1]), elsewhere)
+        fix = nearest(path[-1], _valid_keys(section, path[:-1]), elsewhere() if elsewhere else None)
         return ConfigError(f"unknown key '{name}'", where=where, fix=fix)
     if first["type"] == "missing":
         return ConfigError(f"'{name}' is missing", where=where, fix="Add it.")

@@ -173,3 +173,14 @@ def test_the_kind_of_record_is_written_out(load):
     """What a method takes for granted is written down all the same, for whoever reads the run folder."""
     assert load(FILE).data.kind == "instruction"
     assert tomllib.loads(load(FILE).dump())["data"]["kind"] == "instruction"
+
+
+def test_other_methods_are_asked_only_where_a_key_is_unknown(load, monkeypatch):
+    """Their options would all have to be imported."""
+    asked = []
+    monkeypatch.setattr("murmura.methods._keys_of_others", lambda name: asked.append(name) or {})
+    load()
+    assert not asked
+    with pytest.raises(ConfigError, match="unknown key 'roun'"):
+        load(set={"method.roun": 3})
+    assert asked

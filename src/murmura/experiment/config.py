@@ -172,14 +172,15 @@ class Experiment(Section):
         if not isinstance(table.get("method"), Mapping):
             raise ConfigError("there is no [method] table", where=where, fix=f"name = {' | '.join(methods.METHODS)}.")
         # The method's own options are validated by its own section; for the others it is taken as it is.
-        method = methods.parse_config(table["method"], f"{where} [method]", base, _quoted(cls.keys()))
+        method = methods.parse_config(table["method"], f"{where} [method]", base, lambda: _quoted(cls.keys()))
         data, given = table.get("data"), table.get("training", {})
         if isinstance(data, Mapping) and data.get("kind") is None:  # what is no table is told by its own section
             table = {**table, "data": {**data, "kind": methods.kinds(method)[0]}}
         if isinstance(given, Mapping):  # else its own section says what is wrong
             table = {**table, "training": methods.training(method, given)}
-        elsewhere = _quoted(cls.keys() | type(method).keys("method."))
-        return cls.parse({**table, "method": method}, where, base, elsewhere)
+        return cls.parse(
+            {**table, "method": method}, where, base, lambda: _quoted(cls.keys() | type(method).keys("method."))
+        )
 
     def dump(self) -> str:
         """The experiment as TOML with every option written out (options that are not set have no line)."""

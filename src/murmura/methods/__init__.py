@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from murmura.config import Section
+from murmura.config import Elsewhere, Section
 from murmura.data.records import Kind
 from murmura.errors import ConfigError, nearest
 
@@ -28,7 +28,7 @@ METHODS = {
 
 
 def parse_config(
-    table: Mapping[str, Any], where: str, base: Path | None = None, elsewhere: Mapping[str, str] | None = None
+    table: Mapping[str, Any], where: str, base: Path | None = None, elsewhere: Elsewhere | None = None
 ) -> Section:
     """The method's options from the ``[method]`` table, whose ``name`` says which method.
 
@@ -41,7 +41,9 @@ def parse_config(
     name = table.get("name")
     if name is None:
         raise ConfigError("method.name is missing", where=where, fix=nearest("", METHODS))
-    return section(name, where).parse(table, where, base, {**(elsewhere or {}), **_keys_of_others(name)})
+    return section(name, where).parse(
+        table, where, base, lambda: {**(elsewhere() if elsewhere else {}), **_keys_of_others(name)}
+    )
 
 
 def section(name: Any, where: str | None = None) -> type[Section]:
