@@ -70,3 +70,50 @@ def test_a_line_that_could_not_be_added_leaves_the_others(tmp_path, monkeypatch)
     assert path.read_bytes() == b"one\n"
     atomic.append(path, b"two\n")
     assert path.read_bytes() == b"one\ntwo\n"
+
+
+def fill(folder, text):
+    (folder / "deep").mkdir()
+    (folder / "deep" / "weights").write_text(text)
+    (folder / "config").write_text(text)
+
+
+def test_a_folder_is_replaced_whole(tmp_path):
+    for text in ("one", "two"):
+        with atomic.replacing_folder(tmp_path / "sites" / "a") as draft:
+            fill(draft, text)
+            assert len(list((tmp_path / "sites").glob(atomic.LEFT_BEHIND))) == 1
+        assert names(tmp_path / "sites") == ["a"]
+        assert (tmp_path / "sites" / "a" / "deep" / "weights").read_text() == text
+
+
+@pytest.mark.parametrize("renames", [0, 1])
+def test_a_folder_that_cannot_be_replaced_stays(tmp_path, monkeypatch, renames):
+    """Stopped while it is written, or after the earlier one was moved out of the way."""
+    with atomic.replacing_folder(tmp_path / "a") as draft:
+        fill(draft, "before")
+    rename = atomic.Path.rename
+
+    def stopped(path, target):
+        if path == atomic.draft_of(tmp_path / "a"):
+            raise OSError(28, "No space left on device")
+        return rename(path, target)
+
+    if renames:
+        monkeypatch.setattr(atomic.Path, "rename", stopped)
+    with pytest.raises(OSError, match="No space left"), atomic.replacing_folder(tmp_path / "a") as draft:
+        fill(draft, "after")
+        if not renames:
+            raise OSError(28, "No space left on device")
+    assert (tmp_path / "a" / "deep" / "weights").read_text() == "before"
+    assert names(tmp_path) == ["a"]
+
+
+def test_no_folder_takes_its_place_before_its_files_are_on_the_disk(tmp_path, monkeypatch):
+    synced, sync = [], atomic.sync
+    monkeypatch.setattr(atomic, "sync", lambda path: synced.append(path.name) or sync(path))
+    with atomic.replacing_folder(tmp_path / "a") as draft:
+        fill(draft, "x")
+        assert not synced
+    assert {"deep", "weights", "config", draft.name} <= set(synced[:-1])
+    assert synced[-1] == tmp_path.name

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 LEFT_BEHIND = ".*.partial"
-"""What drafts of killed processes are called."""
+"""What drafts of killed processes are called, files and folders."""
 
 
 def draft_of(path: Path) -> Path:
@@ -38,6 +39,34 @@ def replacing(path: Path, *, private: bool = False, synced: bool = True) -> Iter
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """A draft of a folder, for libraries that write several files by themselves; it takes the place of ``path``, with
+    all files on the disk, when the block ends well. What was there is removed only then.
+
+    Raises:
+        OSError: it cannot be written; what was there before is intact.
+    """
+    draft = draft_of(path)
+    before = path.with_name(f".{draft.name}")  # by its name a draft, too
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        draft.mkdir(parents=True)
+        yield draft
+        for item in draft.rglob("*"):
+            sync(item)
+        sync(draft)
+        if path.exists():
+            path.rename(before)
+        draft.rename(path)
+        sync(path.parent)
+    finally:
+        if before.exists() and not path.exists():
+            before.rename(path)
+        for left in (draft, before):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def write(path: Path, data: bytes, *, private: bool = False) -> None:
@@ -84,9 +113,9 @@ def make_private(folder: Path) -> None:
         sync(folder.parent)
 
 
-def sync(folder: Path) -> None:
-    """Have on the disk which files a folder holds."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Have on the disk what a file holds, or which files a folder does."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -81,6 +81,11 @@ class Resources:
         self._own = {option: resource for option, resource in declared.items() if resource.needed_by(side)}
         self._side, self._loader = side, loader
 
+    @property
+    def device(self) -> str:
+        """Where they are loaded to, as torch names it."""
+        return self._loader.device
+
     def encoder(self, option: str) -> Encoder:
         """The sentence encoder that an option of the method names.
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, Literal, TypeVar
+
+import torch
 
 from murmura.data.cloze import Cloze
 from murmura.data.templates import Template
@@ -26,7 +29,7 @@ class Workbench:
     """One bank, its tokenizer, how records are read, and how much of it may be used at once.
 
     Args:
-        bank: the resident model.
+        bank: the resident model, or what loads it, when it is first used.
         tokenizer: its tokenizer.
         reading: how the run's kind of record meets the model, everywhere the same.
         training: how sites train.
@@ -40,7 +43,7 @@ class Workbench:
 
     def __init__(
         self,
-        bank: Bank,
+        bank: Bank | Callable[[], Bank],
         tokenizer: Any,
         reading: Reading,
         training: LocalTraining,
@@ -52,12 +55,22 @@ class Workbench:
         base: str = "",
         resources: Resources | None = None,
     ) -> None:
-        self.bank, self.tokenizer, self.training, self.base = bank, tokenizer, training, base
+        self._bank, self.tokenizer, self.training, self.base = bank, tokenizer, training, base
         self.reading = reading
         self.max_length = max_length
         self.slots = slots
         self.decode_rows, self.decode_dtype = decode_rows, decode_dtype
-        self.resources = resources or Resources({}, "server", Loader(str(bank.device)))
+        self.resources = resources or Resources({}, "server", Loader(str(self.bank.device)))
+
+    @cached_property
+    def bank(self) -> Bank:
+        """The resident model."""
+        return self._bank if isinstance(self._bank, Bank) else self._bank()
+
+    @property
+    def device(self) -> torch.device:
+        """Where models are, loaded or not."""
+        return torch.device(self.resources.device)
 
     @property
     def template(self) -> Template:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections import namedtuple
+from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
@@ -343,11 +344,20 @@ def test_no_site_name_leads_out_of_its_folder():
     assert [unquote(folder) for folder in folders if folder != "%"] == [name for name in names if name]
 
 
-def test_full_parameter_training_leaves_a_model(quick, tmp_path, llama_folder):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+def test_full_parameter_training_leaves_a_model_whole_or_not_at_all(quick, tmp_path, llama_folder, monkeypatch):
+    from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+    def full(self, folder):
+        (Path(folder) / "model.safetensors").write_bytes(b"half")
+        raise OSError(28, "No space left on device")
 
     write_data(tmp_path, {"heart": 3, "skin": 2})
-    result = run(quick(model={"trainable": "all"}, method={"rounds": 1}, training={"lr": 1e-3}))
+    experiment = quick(model={"trainable": "all"}, method={"rounds": 1}, training={"lr": 1e-3})
+    with monkeypatch.context() as patch, pytest.raises(CheckpointError, match="No space left"):
+        patch.setattr(PreTrainedModel, "save_pretrained", full)
+        run(experiment)
+    assert not any("model" in path.name for path in experiment.run.path.iterdir())
+    result = run(experiment, resume=True)
     model = AutoModelForCausalLM.from_pretrained(result.folder / "model")
     assert model.config.vocab_size == len(AutoTokenizer.from_pretrained(result.folder / "model"))
     trained = latest(result.folder / "checkpoint").server["adapter"]

@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 import torch
 
-from murmura import methods
+from murmura import methods, models
 from murmura.config import Section
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run import dry_run
@@ -88,6 +88,17 @@ def test_a_run_without_an_adapter_goes_from_its_file_to_its_report(voting):
     [row] = [row for row in json.loads((result.folder / "disclosure.json").read_text()) if row["verb"] == "vote"]
     assert (row["kind"], row["messages"]) == ("votes", 2 * len(SIZES))
     assert "Voting" in (result.folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_model_is_loaded_where_the_server_uses_it_and_nowhere_else(voting, monkeypatch):
+    used, load = [], models.load
+    monkeypatch.setattr(models, "load", lambda *options: used.append(options) or load(*options))
+    run(voting)
+    assert not used
+    assert json.loads((voting.run.path / "environment.json").read_text())["trained"] == 0
+    monkeypatch.setattr(Voting, "leaves", lambda self, server: {"slots.json": server.workbench.bank.slots})
+    run(voting, overwrite=True)
+    assert len(used) == 1
 
 
 def test_it_is_resumed(voting, monkeypatch):

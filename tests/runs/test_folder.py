@@ -8,6 +8,7 @@ import shutil
 from collections import namedtuple
 
 import pytest
+from safetensors import SafetensorError
 
 from murmura.errors import CheckpointError
 from murmura.runs import RunFolder
@@ -223,3 +224,26 @@ def test_a_full_disk_keeps_the_file_before(used, monkeypatch):
     with pytest.raises(CheckpointError, match=r"cannot be written \(No space left"):
         used.write_metrics([])
     assert used.metrics.read_text() == '{"round": 0}\n'
+
+
+def test_an_adapter_and_its_remark_take_their_place_together(used):
+    for said in ("one", "two"):
+        with used.replacing(used.adapter, "not for release") as draft:
+            (draft / "weights").write_text(said)
+            assert not (draft / "NOT_FOR_RELEASE.txt").exists()
+    assert (used.adapter / "weights").read_text() == "two"
+    assert (used.adapter / "NOT_FOR_RELEASE.txt").read_text() == "not for release"
+    with pytest.raises(CheckpointError, match="No space left"), used.replacing(used.adapter) as draft:
+        raise SafetensorError("Error while serializing: No space left on device")
+    assert (used.adapter / "weights").read_text() == "two"
+
+
+def test_what_killed_processes_left_half_written_is_no_site_and_is_removed(used):
+    for half in (used.site_adapters / ".heart.1.partial", used.adapter.with_name(".adapter.1.partial")):
+        half.mkdir(parents=True)
+        (half / "weights").touch()
+    (used.site_adapters / "skin").mkdir()
+    assert used.sites_with_adapters == ["skin"]
+    used.prepare(resume=True, needed=0)
+    assert [path.name for path in used.site_adapters.iterdir()] == ["skin"]
+    assert not list(used.path.glob(".*.partial"))

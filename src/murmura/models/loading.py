@@ -64,7 +64,7 @@ def load(
     from safetensors import SafetensorError
     from transformers import AutoTokenizer
 
-    place = _device(device)
+    place = device_of(device)
     kind = {"auto": "bfloat16" if place.type == "cuda" else "float32"}.get(dtype, dtype)
     found = locate(name)
     try:
@@ -74,14 +74,24 @@ def load(
             tokenizer = AutoTokenizer.from_pretrained(found.folder)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"cannot be loaded as a {task} language model: {line(error)}", where=name) from error
-    if tokenizer.pad_token is None:
-        if tokenizer.eos_token is None:
-            raise ModelError("the tokenizer has neither a pad nor an end-of-sequence token", where=name)
-        tokenizer.pad_token = tokenizer.eos_token
+    padded(tokenizer, name)
     if kind_of_model == "causal" and model.generation_config.pad_token_id is None:
         model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.requires_grad_(False)
     return Loaded(model.eval(), tokenizer, name, found.source, found.base)
+
+
+def padded(tokenizer: PreTrainedTokenizerBase, name: str) -> PreTrainedTokenizerBase:
+    """A model's tokenizer, which pads with its end-of-sequence token if it has no token for that.
+
+    Raises:
+        ModelError: it has neither.
+    """
+    if tokenizer.pad_token is None:
+        if tokenizer.eos_token is None:
+            raise ModelError("the tokenizer has neither a pad nor an end-of-sequence token", where=name)
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
 
 
 def _task(folder: Path, wanted: Wanted) -> Task:
@@ -127,7 +137,12 @@ def _quantized(quantization: Quantization, dtype: torch.dtype) -> object:
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
+    """The device that a user names; "auto" is "cuda" where there is one, else "cpu".
+
+    Raises:
+        ModelError: PyTorch knows none by this name, or sees none here.
+    """
     import torch
 
     if name == "auto":

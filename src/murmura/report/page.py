@@ -346,6 +346,8 @@ def _trained(run: RunRecord) -> str | None:
     if run.environment is None:
         return None
     whole, part = run.environment.parameters, run.environment.trained
+    if not part:
+        return f"none of {count(whole)} parameters"
     if part >= whole:
         return f"all {count(whole)} parameters, {size(4 * whole)} a message"
     share = 100 * part / whole

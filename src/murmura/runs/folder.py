@@ -58,7 +58,8 @@ class RunFolder:
     @property
     def sites_with_adapters(self) -> list[str]:
         """Names of the sites that have left an adapter of their own, sorted; none where the run has one for all."""
-        return sorted(schema.site_of(path.name) for path in self.site_adapters.glob("*") if path.is_dir())
+        whole = set(self.site_adapters.glob("*")).difference(self.site_adapters.glob(atomic.LEFT_BEHIND))
+        return sorted(schema.site_of(path.name) for path in whole if path.is_dir())
 
     @property
     def holds_run(self) -> bool:
@@ -161,8 +162,8 @@ class RunFolder:
             )  # fmt: skip
         if self.holds_run and not resume:
             self._before.set_aside()
-        for draft in (*self.path.glob(atomic.LEFT_BEHIND), *self.private.glob(f"*/{atomic.LEFT_BEHIND}")):
-            draft.unlink()
+        for place in (self.path, self.site_adapters, *self.private.glob("*")):
+            remove(place, tuple(draft.name for draft in place.glob(atomic.LEFT_BEHIND)))
         for place in (self.checkpoint, self.private):
             atomic.make_private(place)
 
@@ -279,15 +280,25 @@ class RunFolder:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def mark(self, remark: str) -> None:
-        """Put a remark beside the model that the run leaves.
+    @contextmanager
+    def replacing(self, place: Path, remark: str = "") -> Iterator[Path]:
+        """A draft of ``adapter`` or ``model``, which takes its place whole when the block ends well.
+
+        Args:
+            remark: why it is not for release, to lie beside it.
 
         Raises:
-            CheckpointError: the disk is full or the folder cannot be written.
+            CheckpointError: the disk is full or the folder cannot be written; what was there before is intact.
         """
-        for place in (self.adapter, self.model):
-            if place.is_dir():
-                self._write(f"{place.name}/{schema.NOT_FOR_RELEASE}", remark)
+        from safetensors import SafetensorError
+
+        try:
+            with atomic.replacing_folder(place) as draft:
+                yield draft
+                if remark:
+                    (draft / schema.NOT_FOR_RELEASE).write_text(remark, encoding="utf-8")
+        except (OSError, SafetensorError) as error:
+            raise self._unwritable(error) from error
 
     def write_outcomes(self, outcomes: Mapping[str, Any]) -> None:
         """What a method leaves besides, by file name, JSON or a dataclass of it; no folder where that is nothing."""
@@ -332,8 +343,8 @@ class RunFolder:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def _unwritable(self, error: OSError) -> CheckpointError:
-        what = f"the run folder cannot be written ({error.strerror})"
+    def _unwritable(self, error: Exception) -> CheckpointError:
+        what = f"the run folder cannot be written ({getattr(error, 'strerror', None) or error})"
         return CheckpointError(what, where=str(self.path), fix="Make room, mend its rights or change run.folder.")
 
 

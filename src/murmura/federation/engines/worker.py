@@ -78,7 +78,7 @@ class Worker:
         except Exception as error:
             _tell(error)
             failed = type(error).__name__
-        memory = self._peak_memory(self._host.workbench.bank.device) if self._host else 0
+        memory = self._peak_memory(self._host.workbench.device) if self._host else 0
         done = {"number": head["number"], "failed": failed, "seconds": phases.seconds, "memory": memory}
         yield frame({"done": done})
 

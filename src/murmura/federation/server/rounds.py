@@ -346,7 +346,7 @@ class Server:
             "bytes_measuring": now.measuring - before.measuring,
             "seconds": self._phases.seconds,
             "wall": time.perf_counter() - self._start,
-            "peak_memory": peak_memory(self.workbench.bank.device) + self._fleet.engine.memory,
+            "peak_memory": peak_memory(self.workbench.device) + self._fleet.engine.memory,
             "counts": self._counted,
             "epsilon": self._privacy.get("epsilon"),
             "privacy": self._privacy,
@@ -371,7 +371,7 @@ class Server:
 
     def _publication(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         """What anybody may see of a round whose cohort is secret: what was measured, which follows from the noisy model
-        and public records, and what is to be expected of its traffic. Neither time nor memory, which grow with the
+        and public records, and the expected traffic. Neither time nor memory, which grow with the
         cohort, nor events, which name who was asked."""
         before, now = self._told, self._fleet.told.traffic()
         return {
