@@ -7,17 +7,21 @@ import shutil
 
 import pytest
 
+from murmura.audit.extraction import least_tries
 from murmura.audit.membership import MIN_K
 from murmura.audit.run import Options, audit
 from murmura.errors import CheckpointError, ConfigError, DataError
 from murmura.experiment import config
 from murmura.experiment.run import run
+from murmura.generation.sampling import Sampling
 from murmura.report.page import render
 from murmura.runs import read
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import AUDIT, AUDIT_SCORES, SITE_JOURNAL
 from tests.audit.conftest import SIZES
 from tests.experiment import small
+
+QUICK = Options(texts=0)
 
 
 @pytest.fixture
@@ -39,7 +43,7 @@ def make(tmp_path, llama_folder):
 
 
 def test_a_run_that_has_learnt_its_records_is_found_out(copied):
-    found = audit(copied, Options())
+    found = audit(copied, QUICK)
     [model] = found.models
     assert (model.target, model.members, model.others) == ("model", 21, 18)  # one in four decided which is strongest
     each = {one.attack: one for one in model.attacks}
@@ -50,8 +54,19 @@ def test_a_run_that_has_learnt_its_records_is_found_out(copied):
     assert len(model.histogram.edges) == len(model.histogram.others) + 1
 
 
+def test_it_is_tried_to_get_records_out(copied):
+    found = audit(copied, Options(texts=4, sampling=Sampling(temperature=0.5), probability=0.5))
+    [tries], [answers, texts] = found.extraction, found.written
+    assert (tries.members, tries.others, tries.temperature, tries.p) == (28, 24, 0.5, 0.5)
+    lines = [json.loads(line) for line in (copied / AUDIT_SCORES).read_text().splitlines()]
+    needed = [least_tries(line["log_probability"], 0.5) for line in lines if "site" in line]
+    assert tries.found == tuple(sum(one <= n for one in needed) / 28 for n in tries.tries)
+    assert (answers.prompt, answers.members, answers.others) == ("record", 4, 4)
+    assert (texts.prompt, texts.members) == ("template", 4)
+
+
 def test_figures_are_kept_in_the_run_and_single_scores_apart(copied):
-    found = audit(copied, Options())
+    found = audit(copied, QUICK)
     assert read(copied).audit == found
     path = copied / AUDIT_SCORES
     assert path.stat().st_mode & 0o077 == 0
@@ -65,45 +80,56 @@ def test_figures_are_kept_in_the_run_and_single_scores_apart(copied):
 
 
 def test_the_same_audit_finds_the_same(copied):
-    one, other = (audit(copied, Options()).models for _ in range(2))
+    one, other = (audit(copied, QUICK).models for _ in range(2))
     assert one == other
 
 
 def test_no_more_records_than_asked_for_are_scored(copied):
-    [model] = audit(copied, Options(records=10)).models
+    [model] = audit(copied, Options(records=10, texts=0)).models
     assert model.members == pytest.approx(7.5, abs=0.6) and model.others == pytest.approx(7.5, abs=0.6)
-    with pytest.raises(ConfigError, match="an audit of 0 records"):
-        audit(copied, Options(records=0))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"records": 0}, "an audit of 0 records"),
+        ({"texts": -1}, "-1 texts"),
+        ({"probability": 1.0}, "1 is no probability to succeed with"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, reason):
+    with pytest.raises(ConfigError, match=reason):
+        Options(**options)
 
 
 def test_a_page_shows_it(copied):
-    audit(copied, Options())
+    audit(copied, QUICK)
     page = render([read(copied)])
     assert "<h2>Audit</h2>" in page and "The model: 21 of the sites’ records against 18 others, too few" in page
     assert f"Scores by {read(copied).audit.models[0].strongest}, the model" in page
 
 
 def test_a_run_that_goes_on_forgets_it(copied):
-    audit(copied, Options())
+    audit(copied, QUICK)
     RunFolder(copied).reopen()
     assert not (copied / AUDIT).exists() and not (copied / AUDIT_SCORES).exists()
 
 
 def test_an_audit_that_is_stopped_leaves_the_one_before(copied, monkeypatch):
-    found = audit(copied, Options())
+    found = audit(copied, QUICK)
 
     def stop(*arguments):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("murmura.audit.run.measured", stop)
     with pytest.raises(KeyboardInterrupt):
-        audit(copied, Options(records=5))
+        audit(copied, Options(records=5, texts=0))
     assert read(copied).audit == found
 
 
 def test_adapters_that_stay_at_the_sites_are_attacked_each_by_its_own_records(make):
     folder = make({"algorithm": "local"}, training={"lr": 5e-2, "epochs": 4})
-    [model] = audit(folder, Options()).models
+    [model] = audit(folder, QUICK).models
     assert model.target == "adapters"
     assert sum(model.histogram.others) == 2 * model.others  # each of them by both adapters
 
@@ -111,15 +137,44 @@ def test_adapters_that_stay_at_the_sites_are_attacked_each_by_its_own_records(ma
 def test_a_site_that_has_left_no_adapter_is_told(make):
     folder = make({"algorithm": "local"})
     shutil.rmtree(folder / "sites" / "skin")
-    found = audit(folder, Options())
+    found = audit(folder, QUICK)
     assert found.missing[0] == "Of these sites there is no adapter: skin."
 
 
 def test_canaries_are_no_members(make):
     folder = make(audit={"canaries": 5, "candidates": 2})
-    audit(folder, Options())
+    audit(folder, QUICK)
     lines = [json.loads(line) for line in (folder / AUDIT_SCORES).read_text().splitlines()]
     assert sum("site" in line for line in lines) == sum(small.SIZES.values())
+
+
+def test_labels_are_attacked_by_their_losses(tmp_path, llama_folder):
+    words = {"bad": ["bad"], "good": ["good"]}
+    labels = [("good", "bad")[k % 2] for k in range(8)]
+    for name in ("sites/heart", "sites/skin", "heldout"):
+        rows = [{"text": f"{name} {k}", "label": label} for k, label in enumerate(labels)]
+        small.write_lines(tmp_path / f"{name}.jsonl", rows)
+    method = {
+        "name": "lpfl", "rounds": 1, "annotate": False, "several_tokens": "average", "verbaliser": words,
+        "patterns": ["{text} it was {blank}"],
+    }  # fmt: skip
+    table = small.experiment(tmp_path, llama_folder, method, evaluation={"attacks": False, "sample": 16})
+    found = audit(run(table).folder, Options(texts=3))
+    [model] = found.models
+    assert [one.attack for one in model.attacks] == ["loss difference", "plain loss"]
+    assert model.strongest == "loss difference" and (model.members, model.others) == (16, 8)  # nothing to choose
+    assert not found.extraction and not found.written and not found.missing
+
+
+def test_documents_are_attacked_and_short_ones_cannot_be_extracted(tmp_path, llama_folder):
+    for name in ("sites/heart", "sites/skin", "heldout"):
+        small.write_lines(tmp_path / f"{name}.jsonl", [{"text": f"a note about {name} {k}"} for k in range(4)])
+    table = small.experiment(tmp_path, llama_folder, {"rounds": 1}, data={"kind": "document"},
+                             evaluation={"attacks": False, "sample": 16})  # fmt: skip
+    found = audit(run(table).folder, Options(texts=3))
+    assert MIN_K in {one.attack for one in found.models[0].attacks}
+    assert found.missing == ("No document has 100 tokens, so it was not tried to get one word for word.",)
+    assert not found.written
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------------
@@ -127,28 +182,28 @@ def test_canaries_are_no_members(make):
 
 def test_what_is_no_run_is_refused_and_left_alone(tmp_path):
     with pytest.raises(CheckpointError, match="there is no such run folder"):
-        audit(tmp_path / "nowhere", Options())
+        audit(tmp_path / "nowhere", QUICK)
     with pytest.raises(CheckpointError, match="not a run folder"):
-        audit(tmp_path, Options())
+        audit(tmp_path, QUICK)
     assert not list(tmp_path.iterdir())
 
 
 def test_an_unfinished_run_is_refused(copied):
     (copied / "summary.json").unlink()
     with pytest.raises(CheckpointError, match="the run is not finished"):
-        audit(copied, Options())
+        audit(copied, QUICK)
 
 
 def test_a_real_deployment_is_refused(copied, monkeypatch):
     monkeypatch.setattr(config, "SIMULATIONS", ())
     with pytest.raises(ConfigError, match="their records are not here"):
-        audit(copied, Options())
+        audit(copied, QUICK)
 
 
 def test_a_run_without_a_model_is_refused(copied):
     shutil.rmtree(copied / "model")
     with pytest.raises(ConfigError, match="the run has left no model"):
-        audit(copied, Options())
+        audit(copied, QUICK)
 
 
 def test_other_records_than_the_runs_are_refused(make, tmp_path):
@@ -156,16 +211,16 @@ def test_other_records_than_the_runs_are_refused(make, tmp_path):
     rows = [small.record("heart", number) for number in range(small.SIZES["heart"])]
     small.write_lines(tmp_path / "sites" / "heart.jsonl", [{**rows[0], "output": "another answer"}, *rows[1:]])
     with pytest.raises(DataError, match="site heart: the records are not those that the run was trained on"):
-        audit(folder, Options())
+        audit(folder, QUICK)
     assert not (folder / AUDIT).exists()
 
 
 def test_a_published_copy_is_refused(copied):
     (copied / "private" / "skin" / SITE_JOURNAL).unlink()
     with pytest.raises(CheckpointError, match="nobody knows whether these are they"):
-        audit(copied, Options())
+        audit(copied, QUICK)
 
 
 def test_another_process_in_the_folder_is_waited_for(copied):
     with RunFolder(copied).locked(), pytest.raises(CheckpointError, match="another process is running"):
-        audit(copied, Options())
+        audit(copied, QUICK)

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from murmura.audit import run as making
 from murmura.cli import INTERRUPTED, MISTAKE, app
+from murmura.generation.sampling import Sampling
 from murmura.runs import RunFolder
 from murmura.runs.schema import AUDIT, AUDIT_SCORES, Audit
 from tests.report.runs import write_run
@@ -31,21 +32,27 @@ def test_it_prints_what_it_finds_and_where_it_is(invoke, folder, monkeypatch):
     asked = []
 
     def audit(path, options):
-        asked.append((path, options.records))
+        asked.append((path, options))
         RunFolder(path).write_audit(Audit("0.1", "2026-01-01T00:00:00+00:00", (MODEL,)), [])
 
     monkeypatch.setattr(making, "audit", audit)
-    result = invoke(folder, "--records", 12)
+    result = invoke(folder, "--records", 12, "--texts", 3, "--temperature", 0.5, "--top-k", 0, "--probability", 0.1)
     assert result.exit_code == 0, result.output
-    assert asked == [(folder, 12)]
+    assert asked == [(folder, making.Options(12, 3, Sampling(0.5), 0.1))]
+    assert invoke(folder).exit_code == 0 and asked[1] == (folder, making.Options())
     assert "error zone" in result.stdout and "strongest" in result.stdout
     assert f"Figures: {folder / AUDIT}" in result.stdout
     assert f"for the run's owner alone: {folder / AUDIT_SCORES}" in result.stdout
 
 
 def test_bad_input_is_told_in_words(invoke, tmp_path):
-    result = invoke(tmp_path)
-    assert result.exit_code == MISTAKE and "not a run folder" in result.stderr
+    for words, reason in (
+        ((tmp_path,), "not a run folder"),
+        ((tmp_path, "--probability", 2), "2 is no probability"),
+        ((tmp_path, "--temperature", 0), "a temperature of 0.0 cannot be sampled at"),
+    ):
+        result = invoke(*words)
+        assert result.exit_code == MISTAKE and reason in result.stderr
     assert "Invalid value for '--records'" in invoke(tmp_path, "--records", 0).stderr
 
 

@@ -13,7 +13,7 @@ from murmura.report.page import render
 from murmura.report.pictures import held_against
 from murmura.report.table import table
 from murmura.runs import RunFolder, read, read_all
-from murmura.runs.schema import Audit, AuditedModel, Histogram, Separation
+from murmura.runs.schema import Audit, AuditedModel, Extraction, Histogram, Separation, Written
 from tests.report.runs import NOISED, metrics, write_run
 
 MODEL = AuditedModel(
@@ -64,6 +64,18 @@ def test_terminal_and_page_say_the_same(audited):
             assert word in told, word
         assert "too few" not in told and "ε covers none" not in told
     assert "Scores by error zone, the model" in words[1]
+
+
+def test_extraction_and_what_was_written(audited):
+    run = audited()
+    tries = Extraction("model", 1.0, 40, 0.9, 28, 24, (1, 1000), (0.0, 0.25), (0.0, 0.13), (0.12, 0.43), (0.0, 0.0))
+    texts = Written("model", "template", 100, 100, 0.31, 0.29, 0.02, -0.01, 0.05)
+    answers = Written("model", "record", 50, 40, 0.5, 0.25, 0.25, 0.2, 0.3)
+    run = replace(run, audit=replace(run.audit, extraction=(tries,), written=(answers, texts)))
+    for told in (printed(run), render([run])):
+        for word in ("with a probability of 0.9 or more", "(temperature 1, top-k 40)", "1,000", "0.130 to 0.430",
+                     "continued greedily", "n = 50 and 40", "100 texts", "+0.250", "−0.010 to +0.050"):  # fmt: skip
+            assert word in told, word
 
 
 def test_few_records_say_little_and_what_was_not_measured_is_a_dash(audited):

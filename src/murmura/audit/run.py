@@ -8,16 +8,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from murmura import __version__
-from murmura.audit.membership import Sample, Scorer, measured, scored
+from murmura.audit.extraction import GIVEN, WRITTEN, extracted, log_probabilities
+from murmura.audit.membership import Readings, Sample, Scorer, measured, scored
 from murmura.audit.subject import Subject, subject
 from murmura.audit.versus import Versus
+from murmura.audit.writing import begun, completed
 from murmura.errors import ConfigError
 from murmura.generation.sampling import Sampling
 from murmura.runs import read
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import Audit, AuditedModel
+from murmura.runs.schema import Audit, AuditedModel, Extraction, Written
+from murmura.tasks import Task
 from murmura.training.adapter import State
+
+Line = dict[str, Any]
+"""Of one record, JSON."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +34,29 @@ class Options:
 
     Args:
         records: at most so many members, all sites together, and so many others are scored.
-        sampling: how an attacker who tries to extract records lets the model write.
+        texts: so many texts are written for each way of getting records out of a model; 0 for none.
+        sampling: how an attacker who tries to get records lets the model write; by default as Hayes et al. (2024) do.
+        probability: with which an attacker is to get a record.
+
+    Raises:
+        ConfigError: a number is out of range.
     """
 
     records: int = 1000
+    texts: int = 100
     sampling: Sampling = field(default_factory=lambda: Sampling(top_k=40))
+    probability: float = 0.9
+
+    def __post_init__(self) -> None:
+        if self.records < 1:
+            raise ConfigError(f"an audit of {self.records} records finds nothing", where="--records", fix="Give more.")
+        if self.texts < 0:
+            raise ConfigError(f"{self.texts} texts", where="--texts", fix="Give a number of texts, or 0 for none.")
+        if not 0 < self.probability < 1:
+            raise ConfigError(
+                f"{self.probability:g} is no probability to succeed with", where="--probability",
+                fix="Give one above 0 and below 1.",
+            )  # fmt: skip
 
 
 def audit(path: Path, options: Options) -> Audit:
@@ -43,8 +69,6 @@ def audit(path: Path, options: Options) -> Audit:
     Raises:
         MurmuraError: as ``subject``; or another process works in the folder.
     """
-    if options.records < 1:
-        raise ConfigError(f"an audit of {options.records} records finds nothing", where="--records", fix="Give more.")
     read(path)  # what is no run gets no lock
     folder = RunFolder(path)
     with folder.locked():
@@ -53,19 +77,32 @@ def audit(path: Path, options: Options) -> Audit:
     return found
 
 
-def _audited(what: Subject, options: Options) -> tuple[Audit, list[dict[str, Any]]]:
+def _audited(what: Subject, options: Options) -> tuple[Audit, list[Line]]:
     task, stream = what.experiment.task, what.stream / "audit"
     members, missing = _reachable(what)
     sample = Sample.drawn(members, what.others, options.records, stream)
     scorer = Scorer(task, what.workbench, sample, options.sampling)
     models: list[AuditedModel] = []
-    lines: list[dict[str, Any]] = []
+    extraction: list[Extraction] = []
+    written: list[Written] = []
+    lines: list[Line] = []
     for target, adapters in _targets(what, sample):
-        found = scored(task, scorer.read(adapters, f"audit of {target}"))
+        readings = scorer.read(adapters, f"audit of {target}")
+        found = scored(task, readings)
         models.append(measured(target, found, stream))
-        lines += _records(target, sample, found)
+        lines += _records(task, target, sample, readings, found)
+        if task.is_text:
+            tries = extracted(target, task, readings, options.sampling, options.probability)
+            extraction += [tries] if tries else []
+        if task.writes and options.texts:
+            bench, own = what.workbench, stream / "writing" / target
+            written.append(completed(target, adapters, sample, bench, options.texts, own))
+            texts = begun(target, adapters, sample, bench, options.texts, options.sampling, own)
+            written += [texts] if texts else []
+    if task.is_text and not extraction:
+        missing.append(f"No document has {GIVEN + WRITTEN} tokens, so it was not tried to get one word for word.")
     made = datetime.now().astimezone().isoformat(timespec="seconds")
-    return Audit(__version__, made, tuple(models), tuple(missing)), lines
+    return Audit(__version__, made, tuple(models), tuple(missing), tuple(extraction), tuple(written)), lines
 
 
 def _reachable(what: Subject) -> tuple[Mapping[str, Any], list[str]]:
@@ -86,12 +123,18 @@ def _targets(what: Subject, sample: Sample) -> Iterator[tuple[str, dict[str, Sta
         yield "adapters", {site: what.models.own[site] for site in sample.members}
 
 
-def _records(target: str, sample: Sample, found: Mapping[str, Versus]) -> Iterator[dict[str, Any]]:
-    """Every record's scores."""
-    names = [(site, place) for site, places in sample.places.items() for place in places]
-    for row, (site, place) in enumerate(names):
-        yield {"target": target, "site": site, "record": place, **{n: float(v.members[row]) for n, v in found.items()}}
-    for column in range(len(sample.others)):
-        for row in range(next(iter(found.values())).others.shape[0]):
-            each = {name: float(one.others[row, column]) for name, one in found.items()}
-            yield {"target": target, "nonmember": column, "model": row, **each}
+def _records(task: Task, target: str, sample: Sample, readings: Readings, found: Mapping[str, Versus]) -> list[Line]:
+    """Every record's scores; of a text also the log-probability with which one try gives it."""
+    lines: list[Line] = []
+    row = 0
+    for site, places in sample.places.items():
+        chances = log_probabilities(task, readings.members[site]) if task.is_text else [None] * len(places)
+        for place, chance in zip(places, chances, strict=True):
+            told = {} if chance is None else {"log_probability": chance}
+            scores = {name: float(one.members[row]) for name, one in found.items()}
+            lines.append({"target": target, "site": site, "record": place, **scores, **told})
+            row += 1
+    for model, column in np.ndindex(next(iter(found.values())).others.shape):
+        scores = {name: float(one.others[model, column]) for name, one in found.items()}
+        lines.append({"target": target, "nonmember": column, "model": model, **scores})
+    return lines

@@ -14,7 +14,7 @@ import numpy as np
 from murmura.measure.roc import ENOUGH, FALSE_POSITIVES
 
 DRAWS = 2000
-_ENDS = (0.025, 0.975)
+ENDS = (0.025, 0.975)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Versus:
             return (end, 1.0) if self.auc else (0.0, 1 - end)
         members, others = draws
         found = np.einsum("bn,bn->b", members @ self.wins, others) / self.wins.size
-        low, high = np.quantile(found, _ENDS)
+        low, high = np.quantile(found, ENDS)
         return float(low), float(high)
 
     def tpr_interval(self, draws: tuple[np.ndarray, np.ndarray]) -> tuple[float, float]:
@@ -78,7 +78,7 @@ class Versus:
         count, number = self.wins.shape
         found = ((self.wins < 1) @ others.T / number <= FALSE_POSITIVES).T
         shares = np.einsum("bm,bm->b", members, found) / count
-        low, high = (float(end) for end in np.quantile(shares, _ENDS))
+        low, high = (float(end) for end in np.quantile(shares, ENDS))
         if low == high:
             end = 0.025 ** (1 / count)
             return (0.0, 1 - end) if not low else (end, 1.0) if low == 1 else (low, high)

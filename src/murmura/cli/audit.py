@@ -13,6 +13,19 @@ def audit(
     records: Annotated[
         int, typer.Option("--records", min=1, help="Score at most so many of the sites' records, and of others.")
     ] = 1000,
+    texts: Annotated[
+        int,
+        typer.Option("--texts", min=0, help="Let the model write so many texts in each way of extraction; 0 for none."),
+    ] = 100,
+    temperature: Annotated[
+        float, typer.Option("--temperature", help="At which an attacker lets the model write.")
+    ] = 1.0,
+    top_k: Annotated[
+        int, typer.Option("--top-k", min=0, help="Among how many likeliest tokens, for that; 0 for all.")
+    ] = 40,
+    probability: Annotated[
+        float, typer.Option("--probability", help="With which an attacker is to get a record: p of (n, p)-extraction.")
+    ] = 0.9,
 ) -> None:
     """Attack the model of a finished run with all that is known, and say how far it gives its sites' records away.
 
@@ -23,10 +36,11 @@ def audit(
     from murmura import report as reports
     from murmura.audit.run import Options
     from murmura.audit.run import audit as make
+    from murmura.generation.sampling import Sampling
     from murmura.runs import read
     from murmura.runs.schema import AUDIT, AUDIT_SCORES
 
-    make(run, Options(records=records))
+    make(run, Options(records, texts, Sampling(temperature, top_k=top_k), probability))
     reports.show_audit(read(run))
     typer.echo(f"Figures: {run / AUDIT}; `murmura report {run}` puts them on the page.")
     typer.echo(f"Scores of single records, for the run's owner alone: {run / AUDIT_SCORES}")

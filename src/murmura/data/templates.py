@@ -43,6 +43,11 @@ class Template(ABC):
     def prompt(self, record: Instruction) -> str:
         """Everything before the response, the response header and its separator included; ``output`` is not read."""
 
+    @property
+    def opening(self) -> str:
+        """What stands before the instruction, whatever that is."""
+        return self.prompt(Instruction(_PROBE)).partition(_PROBE)[0]
+
     def full(self, record: Instruction) -> str:
         """Prompt and response, without the end-of-sequence token."""
         return self.prompt(record) + record.output

@@ -17,6 +17,15 @@ from murmura.workbench import Workbench
 
 
 @dataclass(frozen=True)
+class Continuation:
+    """How an adapter continues one prompt; see ``Continuations``."""
+
+    rouge: float
+    exact: bool
+    prefix: int
+
+
+@dataclass(frozen=True)
 class Continuations:
     """How an adapter continues given prompts, each up to the length of its reference: means over the records.
 
@@ -36,9 +45,17 @@ class Continuations:
 def continuations(
     workbench: Workbench, adapters: Sequence[State], records: Sequence[Sequence[Instruction]], description: str
 ) -> list[Continuations]:
+    """Of each adapter what ``continued`` gives, on average over its records."""
+    return [_means(own) for own in continued(workbench, adapters, records, description)]
+
+
+def continued(
+    workbench: Workbench, adapters: Sequence[State], records: Sequence[Sequence[Instruction]], description: str
+) -> list[list[Continuation]]:
     """For each adapter: prompt it with its records as in training and compare what it writes with their outputs.
 
-    Greedy, up to the reference's own number of tokens (Carlini et al. 2023, Nasr et al. 2023).
+    Greedy, up to the reference's own number of tokens (Carlini et al. 2023, Nasr et al. 2023). Records that do not fit
+    are left out.
     """
     pairs = [(k, record) for k, shard in enumerate(records) for record in shard]
     found = workbench.reading.tokenise([record for _, record in pairs])
@@ -51,15 +68,15 @@ def continuations(
         [len(reference) for reference in references],
         description=description,
     )
-    rows: list[list[tuple[float, bool, int]]] = [[] for _ in records]
+    rows: list[list[Continuation]] = [[] for _ in records]
     for (k, record), reference, text in zip(flat, references, written, strict=True):
         same = common_prefix(text.ids, reference)
-        rows[k].append((rouge_l(text.text, record.output), same == len(reference), same))
-    return [_means(shard) for shard in rows]
+        rows[k].append(Continuation(rouge_l(text.text, record.output), same == len(reference), same))
+    return rows
 
 
-def _means(rows: Sequence[tuple[float, bool, int]]) -> Continuations:
-    columns = zip(*rows, strict=True) if rows else [()] * 3
+def _means(rows: Sequence[Continuation]) -> Continuations:
+    columns = zip(*((one.rouge, one.exact, one.prefix) for one in rows), strict=True) if rows else [()] * 3
     rouge, exact, prefix = (sum(column) / max(len(rows), 1) for column in columns)
     return Continuations(rouge, exact, prefix, len(rows))
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from murmura.measure.figure import FEW
 from murmura.report.drawing import MUTED, Picture, series, svg
 from murmura.runs.record import RunRecord
-from murmura.runs.schema import TARGETS, AuditedModel, Separation
-from murmura.units import DASH, count, decimal
+from murmura.runs.schema import PROMPTS, TARGETS, Audit, AuditedModel, Extraction, Separation, Written
+from murmura.units import DASH, count, decimal, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.console import Console
 
-HEADINGS = ("Attack", "AUC", "95 %", "Found at 1 %", "95 %")
 MEANING = (
     "AUC is the chance that a record that the model was trained on looks more like it, to an attack, than one that it "
     "never saw: 0.5 is guessing. “Found at 1 %” is the share of such records that are found where 1 % of the others "
@@ -24,36 +23,46 @@ MEANING = (
     "of all. Attacks that find nothing are no proof: others may find more."
 )
 OUTSIDE = "The run’s ε covers none of this: an audit looks at private records, and its figures come without noise."
+_HEADINGS = ("Attack", "AUC", "95 %", "Found at 1 %", "95 %")
+_STRONGEST = "strongest"
 
 
 @dataclass(frozen=True, slots=True)
-class Attacked:
-    """One model under attack.
+class Sheet:
+    """A table.
 
     Attributes:
-        title: Which model, and how many records.
-        lines: A line an attack: the cells under ``HEADINGS``, and a remark.
-        picture: How the scores of the strongest attack lie.
+        title: What is in it.
+        headings: Of its columns.
+        lines: The cells of each line, and a remark on it.
     """
 
     title: str
-    lines: list[tuple[tuple[str, ...], str]]
-    picture: Picture
+    headings: tuple[str, ...]
+    lines: Sequence[tuple[tuple[str, ...], str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """One run's audit."""
+    """One run's audit.
+
+    Attributes:
+        run: Its name.
+        sheets: All figures.
+        pictures: How scores lie.
+        sentences: What else there is to say.
+    """
 
     run: str
-    models: list[Attacked]
+    sheets: list[Sheet]
+    pictures: list[Picture]
     sentences: list[str]
 
 
 def audits(records: Sequence[RunRecord]) -> list[Audited]:
     """Of those runs that were audited."""
     return [
-        Audited(run.name, [_attacked(one) for one in run.audit.models], _sentences(run))
+        Audited(run.name, _sheets(run.audit), [_scores(one) for one in run.audit.models], _sentences(run))
         for run in records
         if run.audit is not None
     ]
@@ -68,34 +77,34 @@ def show_audit(run: RunRecord, console: Console | None = None) -> None:
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = max(120, console.width)
-    for audit in audits([run]):
-        for model in audit.models:
-            table = Table(box=box.SIMPLE_HEAD, show_edge=False, title=model.title, title_justify="left", title_style="")
-            for place, heading in enumerate((*HEADINGS, "")):
-                table.add_column(heading, justify="right" if 0 < place < len(HEADINGS) else "left")
-            for cells, remark in model.lines:
-                table.add_row(*cells, remark, style="bold" if remark == _STRONGEST else None)
-            console.print(table)
-        for sentence in audit.sentences:
-            console.print(sentence)
+    for sheet in _sheets(run.audit) if run.audit else []:
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+        for place, heading in enumerate((*sheet.headings, "")):
+            table.add_column(heading, justify="right" if 0 < place < len(sheet.headings) else "left")
+        for cells, remark in sheet.lines:
+            table.add_row(*cells, remark, style="bold" if remark == _STRONGEST else None)
+        console.print(sheet.title)
+        console.print(table)
+    for sentence in _sentences(run):
+        console.print(sentence)
 
 
-_STRONGEST = "strongest"
+def _sheets(audit: Audit) -> list[Sheet]:
+    attacked = [_attacked(one) for one in audit.models]
+    extracted = [_extracted(one) for one in audit.extraction]
+    return [*attacked, *extracted, *([_written(audit.written)] if audit.written else [])]
 
 
-def _attacked(found: AuditedModel) -> Attacked:
+def _attacked(found: AuditedModel) -> Sheet:
     few = ", too few to say much" if min(found.members, found.others) < FEW else ""
     numbers = f"{count(found.members)} of the sites’ records against {count(found.others)} others{few}"
     lines = [(_cells(one), _remark(one, found)) for one in found.attacks]
-    return Attacked(f"{TARGETS[found.target].capitalize()}: {numbers}", lines, _scores(found))
+    return Sheet(f"{_capital(TARGETS[found.target])}: {numbers}", _HEADINGS, lines)
 
 
 def _cells(one: Separation) -> tuple[str, ...]:
-    def ends(low: float | None, high: float | None) -> str:
-        return DASH if low is None or high is None else f"{decimal(low)} to {decimal(high)}"
-
     found = DASH if one.tpr is None else decimal(one.tpr)
-    return one.attack, decimal(one.auc), ends(one.low, one.high), found, ends(one.tpr_low, one.tpr_high)
+    return one.attack, decimal(one.auc), _ends(one.low, one.high), found, _ends(one.tpr_low, one.tpr_high)
 
 
 def _remark(one: Separation, found: AuditedModel) -> str:
@@ -104,9 +113,46 @@ def _remark(one: Separation, found: AuditedModel) -> str:
     return "for comparison, needs no base model" if one.control else ""
 
 
+def _extracted(found: Extraction) -> Sheet:
+    """Tries, and which share of records they give."""
+    among = f"top-k {found.top_k}" if found.top_k else "all tokens"
+    title = (
+        f"{_capital(TARGETS[found.target])}: records that an attacker gets word for word with a probability of "
+        f"{found.p:g} or more (temperature {found.temperature:g}, {among}); of {count(found.members)} of the sites’ "
+        f"records and {count(found.others)} others"
+    )
+    columns = zip(found.tries, found.found, found.low, found.high, found.others_found, strict=True)
+    lines = [
+        ((count(tries), decimal(share), _ends(low, high), decimal(others)), "")
+        for tries, share, low, high, others in columns
+    ]
+    return Sheet(title, ("Tries", "The sites’", "95 %", "Others"), lines)
+
+
+def _written(found: Sequence[Written]) -> Sheet:
+    """ROUGE-L of what models write."""
+    title = "What models write: ROUGE-L with the sites’ records (of a text: with the nearest one) and with others"
+    lines = []
+    for one in found:
+        given = f"{TARGETS[one.target]}, {PROMPTS[one.prompt]}"
+        figures = (decimal(one.rouge), decimal(one.others_rouge), signed(one.difference))
+        number = f"n = {count(one.members)} and {count(one.others)}" if one.prompt == "record" else ""
+        cells = (given, *figures, f"{signed(one.low)} to {signed(one.high)}")
+        lines.append((cells, number or f"{count(one.members)} texts"))
+    return Sheet(title, ("Given", "The sites’", "Others’", "Difference", "95 %"), lines)
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    return DASH if low is None or high is None else f"{decimal(low)} to {decimal(high)}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _sentences(run: RunRecord) -> list[str]:
-    assert run.audit is not None
-    return [*run.audit.missing, *([OUTSIDE] if run.last.privacy.get("epsilon") is not None else [])]
+    told = list(run.audit.missing) if run.audit else []
+    return [*told, *([OUTSIDE] if run.last.privacy.get("epsilon") is not None else [])]
 
 
 def _scores(found: AuditedModel) -> Picture:

@@ -85,7 +85,6 @@ def render(records: Sequence[RunRecord]) -> str:
         meanings=[(one.label, one.words) for one in promised],
         guaranteed=[*pictures.guaranteed(promised), *pictures.held_against(rows)],
         audits=audited.audits(records),
-        audit_headings=audited.HEADINGS,
         audit_meaning=audited.MEANING,
         sites=_distinct(records, _sites),
         runs=[_run(run) for run in records],

@@ -346,6 +346,65 @@ class AuditedModel:
 
 
 @dataclass(frozen=True, slots=True)
+class Extraction:
+    """Which share of records an attacker who lets one of ``TARGETS`` write gets word for word.
+
+    Attributes:
+        target: Which.
+        temperature: At which the attacker lets it write.
+        top_k: Among how many likeliest tokens; 0: among all.
+        p: With which probability at least.
+        members: Of how many members, and how many ``others``, the shares are.
+        tries: How often the attacker lets it write.
+        found: Of each number of tries, the share of members; ``low`` to ``high`` is its 95 % interval (Wilson's).
+        others_found: The share of others.
+    """
+
+    target: str
+    temperature: float
+    top_k: int
+    p: float
+    members: int
+    others: int
+    tries: tuple[int, ...]
+    found: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    others_found: tuple[float, ...]
+
+
+PROMPTS = {
+    "record": "each record’s own prompt, continued greedily",
+    "template": "nothing but what stands before every instruction",
+}
+"""What a model is given to write on, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How close what one of ``TARGETS`` writes comes to members, by ROUGE-L.
+
+    Attributes:
+        target: Which.
+        prompt: One of ``PROMPTS``.
+        members: How many members' prompts, or texts; ``others`` likewise.
+        rouge: Mean ROUGE-L with members; of a text, with the closest of them.
+        others_rouge: The same with others.
+        difference: By how much the first is the larger; ``low`` to ``high`` is its 95 % interval (bootstrap).
+    """
+
+    target: str
+    prompt: str
+    members: int
+    others: int
+    rouge: float
+    others_rouge: float
+    difference: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
 class Audit:
     """``audit.json``.
 
@@ -354,9 +413,13 @@ class Audit:
         made: When, in ISO 8601 with the time zone.
         models: Membership inference, on each model.
         missing: What was not done, and why, in sentences.
+        extraction: How many tries it takes to get records, on each model.
+        written: What models write, on each model.
     """
 
     murmura: str | None
     made: str
     models: tuple[AuditedModel, ...]
     missing: tuple[str, ...] = ()
+    extraction: tuple[Extraction, ...] = ()
+    written: tuple[Written, ...] = ()

@@ -1,0 +1,117 @@
+"""Letting models write: do they repeat their sites' records, when asked a record's question or nothing in particular?
+
+A better model also comes closer to records that it never saw. So what counts is how much closer it comes to the sites'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from murmura.audit.membership import Sample
+from murmura.audit.versus import DRAWS, ENDS
+from murmura.generation.sampling import Sampling
+from murmura.measure.heldout import continued
+from murmura.measure.text import References
+from murmura.runs.schema import Written
+from murmura.streams import Stream
+from murmura.training.adapter import State
+from murmura.workbench import Workbench
+
+
+def completed(
+    target: str, models: Mapping[str, State], sample: Sample, bench: Workbench, most: int, stream: Stream
+) -> Written:
+    """Records' own prompts, continued greedily (Carlini et al. 2023): ROUGE-L with the true response.
+
+    Args:
+        target: whose models these are, a key of ``runs.schema.TARGETS``.
+        models: of each site; others are shared out over them.
+        sample: instructions.
+        bench: with the run's model.
+        most: at most so many members, and so many others.
+        stream: decides which.
+    """
+    every = [(site, record) for site, own in sample.members.items() for record in own]
+    members = stream.python().sample(every, min(most, len(every)))
+    sites = list(models)
+    others = [(sites[k % len(sites)], record) for k, record in enumerate(sample.others[:most])]
+    pairs = [*members, *others]
+    found = continued(bench, [models[site] for site, _ in pairs], [[record] for _, record in pairs], "completing")
+    scores = [own[0].rouge for own in found]
+    own, other = np.array(scores[: len(members)]), np.array(scores[len(members) :])
+    draw = (stream / "bootstrap").numpy()
+    spread = _resampled(own, draw) - _resampled(other, draw)
+    return _written(target, "record", own, other, spread)
+
+
+def begun(
+    target: str, models: Mapping[str, State], sample: Sample, bench: Workbench, texts: int, sampling: Sampling,
+    stream: Stream,
+) -> Written | None:  # fmt: skip
+    """Template extraction (Wang et al. 2024, arXiv 2409.20135): texts behind nothing but what stands before every
+    instruction, and how close each comes to the nearest of the sites' own, by ROUGE-L.
+
+    Each is compared with as many others, drawn at random, so that nearness to the sites' own is not just that of many.
+
+    Args:
+        target: whose models these are.
+        models: of each site, which write by turns; each text is compared with that site's records, or with those of all
+            where they have one model.
+        sample: instructions.
+        bench: with the run's model.
+        texts: how many to write.
+        sampling: how.
+        stream: decides about texts and others.
+
+    Returns:
+        None where the template has nothing before an instruction.
+    """
+    prompt = bench.prompt_ids(bench.template.opening)
+    if not prompt:
+        return None
+    distinct = {id(model): model for model in models.values()}
+    writers = [(model, [s for s in models if models[s] is model]) for model in distinct.values()]
+    turns = [writers[k % len(writers)] for k in range(texts)]
+    found = bench.write(
+        [model for model, _ in turns], [prompt] * texts, [bench.max_length - len(prompt)] * texts, sampling=sampling,
+        streams=[stream / "texts" / k for k in range(texts)], stop=_stops(bench), description="writing",
+    )  # fmt: skip
+    known = {
+        id(model): _references([record for site in sites for record in sample.members[site]], sample.others, stream)
+        for model, sites in writers
+    }
+    near = np.array(
+        [[one.best(text.text) for one in known[id(model)]] for (model, _), text in zip(turns, found, strict=True)]
+    )
+    spread = _resampled(near[:, 0] - near[:, 1], (stream / "bootstrap").numpy())
+    return _written(target, "template", near[:, 0], near[:, 1], spread)
+
+
+def _references(own: Sequence[Any], others: Sequence[Any], stream: Stream) -> tuple[References, References]:
+    """As many of both."""
+    count, rng = min(len(own), len(others)), (stream / "references").python()
+    both = (rng.sample(list(some), count) for some in (own, others))
+    first, second = (References(record.question for record in some) for some in both)
+    return first, second
+
+
+def _stops(bench: Workbench) -> list[str]:
+    """What ends an instruction: the header of its response."""
+    header = bench.template.response_prefix.strip()
+    return [header] if header else []
+
+
+def _resampled(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Means of bootstrap samples, [DRAWS]."""
+    return values[generator.integers(len(values), size=(DRAWS, len(values)))].mean(axis=1)
+
+
+def _written(target: str, prompt: str, own: np.ndarray, other: np.ndarray, spread: np.ndarray) -> Written:
+    low, high = (float(end) for end in np.quantile(spread, ENDS))
+    return Written(
+        target, prompt, len(own), len(other), float(own.mean()), float(other.mean()), float(own.mean() - other.mean()),
+        low, high,
+    )  # fmt: skip
