@@ -182,13 +182,13 @@ def test_adapters_on_the_head_count(request, tokenizer, fixture, targets):
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2"])
-def test_free_energy(in_chunks_of_three, request, name):
+def test_measures_are_handed_the_models_own_logits(in_chunks_of_three, request, name):
     model = built(gemma2) if name == "gemma2" else request.getfixturevalue(name)
-    chosen = items(3)
-    ids, labels = collate(chosen, CPU)
-    energies, rows = Head(model).free_energy(ids, labels, temperature=2.0)
-    logits = model(input_ids=ids).logits[:, :-1][labels[:, 1:] >= 0]
-    torch.testing.assert_close(energies, -2 * (logits / 2).exp().sum(-1).log(), atol=1e-5, rtol=1e-5)
+    ids, labels = collate(items(3), CPU)
+    (sums, targets), rows = Head(model).measured(ids, labels, [lambda z, _: z.logsumexp(-1), lambda _, target: target])
+    wanted = labels[:, 1:] >= 0
+    torch.testing.assert_close(sums, model(input_ids=ids).logits[:, :-1][wanted].logsumexp(-1), atol=1e-5, rtol=1e-5)
+    assert targets.tolist() == labels[:, 1:][wanted].tolist()
     assert rows.tolist() == Head(model).token_nll(ids, labels)[1].tolist()
 
 

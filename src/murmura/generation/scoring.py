@@ -98,6 +98,12 @@ def _nll(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits.float(), targets, reduction="none")
 
 
+def _free_energy(logits: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Free energy ``−T·log Σ_v exp(z_v / T)`` (Liu et al. 2020). Lower means that the input looks more familiar to the
+    model; the token that really followed does not matter."""
+    return -temperature * (logits.float() / temperature).logsumexp(-1)
+
+
 def _is_first(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return logits.argmax(-1) == targets
 
@@ -140,7 +146,6 @@ def _per_token(
     return [results[i] for i in range(len(items))]
 
 
-@torch.no_grad()
 def score(
     bank: Bank, items: Sequence[Sequenced], slots: Sequence[int], *, tokens_per_pass: int, description: str = "score"
 ) -> list[Score]:
@@ -151,19 +156,8 @@ def score(
         slots: the bank slot that reads each record.
         tokens_per_pass: padded tokens that go through the model at once.
     """
-    results: list[Score | None] = [None] * len(items)
-    route = torch.tensor(slots, dtype=torch.long)
-    with bar(description, len(items)) as progress:
-        for group in micro_batches(items, tokens_per_pass):
-            ids, labels = collate([items[i] for i in group], bank.device)
-            bank.route(route[group])
-            nll, row = bank.head.token_nll(ids, labels)
-            sums = torch.zeros(len(group), dtype=torch.float64, device=bank.device).index_add_(0, row, nll.double())
-            counts = torch.bincount(row, minlength=len(group))
-            for i, total, count in zip(group, sums.tolist(), counts.tolist(), strict=True):
-                results[i] = Score(total, count)
-            progress.advance(len(group))
-    return [result for result in results if result is not None]
+    found = _per_token(bank, items, slots, [_nll], tokens_per_pass, description)
+    return [Score(float(nll.sum(dtype=np.float64)), len(nll)) for (nll,) in found]
 
 
 def energies(
@@ -175,7 +169,7 @@ def energies(
     tokens_per_pass: int,
     description: str = "energies",
 ) -> list[float]:
-    """Mean free energy of each record's labelled positions under its slot's adapter; see ``Head.free_energy``.
+    """Mean free energy of each record's labelled positions under its slot's adapter; see ``_free_energy``.
 
     Args:
         items: tokenised records; labels say which positions count, at least one each.
@@ -183,16 +177,7 @@ def energies(
         temperature: T of the free energy.
         tokens_per_pass: padded tokens that go through the model at once.
     """
-    results = [0.0] * len(items)
-    route = torch.tensor(slots, dtype=torch.long)
-    with bar(description, len(items)) as progress:
-        for group in micro_batches(items, tokens_per_pass):
-            ids, labels = collate([items[i] for i in group], bank.device)
-            bank.route(route[group])
-            energy, row = bank.head.free_energy(ids, labels, temperature)
-            sums = torch.zeros(len(group), dtype=torch.float64, device=bank.device).index_add_(0, row, energy.double())
-            means = sums / torch.bincount(row, minlength=len(group))
-            for i, mean in zip(group, means.tolist(), strict=True):
-                results[i] = mean
-            progress.advance(len(group))
-    return results
+    found = _per_token(
+        bank, items, slots, [partial(_free_energy, temperature=temperature)], tokens_per_pass, description
+    )
+    return [float(energy.mean(dtype=np.float64)) for (energy,) in found]

@@ -96,32 +96,6 @@ class Head:
         return _cross_entropy(self.project(picked), chosen, each), rows  # type: ignore[misc]
 
     @torch.no_grad()
-    def free_energy(
-        self, ids: torch.Tensor, labels: torch.Tensor, temperature: float = 1.0
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Free energy ``−T·log Σ_v exp(z_v / T)`` of the logits behind every labelled token (Liu et al. 2020).
-
-        Lower means that the input looks more familiar to the model; the token that really followed does not matter.
-
-        Args:
-            ids: as in ``token_nll``.
-            labels: as in ``token_nll``.
-            temperature: T.
-
-        Returns:
-            float32 [n] energies, and int64 [n] row of each.
-        """
-        mask, wanted, _ = self._places(labels)
-        rows = wanted.nonzero()[:, 0]
-        picked = self._picked(ids, mask, wanted)
-        energies = torch.empty(picked.shape[0], device=ids.device)
-        for start in range(0, picked.shape[0], _CHUNK):
-            part = slice(start, start + _CHUNK)
-            logits = self.project(picked[part]) if self.is_direct else picked[part]  # type: ignore[misc]
-            energies[part] = -temperature * (logits.float() / temperature).logsumexp(-1)
-        return energies, rows
-
-    @torch.no_grad()
     def measured(
         self, ids: torch.Tensor, labels: torch.Tensor, measures: Sequence[Measure]
     ) -> tuple[list[torch.Tensor], torch.Tensor]:
