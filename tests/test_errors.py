@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from murmura.errors import ConfigError, MurmuraError, nearest
+import errno
+
+import pytest
+
+from murmura.errors import ConfigError, MurmuraError, nearest, remedy
 
 
 def test_where_what_and_what_to_do():
@@ -32,3 +36,16 @@ def test_a_name_from_elsewhere_is_proposed_if_it_is_closer():
     assert nearest("r", ["run", "data"], elsewhere).startswith("Did you mean 'run'") is False
     twice = {"'a.rounds'": "rounds", "'b.rounds'": "rounds"}
     assert nearest("rounds", [], twice) == "Did you mean 'a.rounds' or 'b.rounds'?"
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (errno.ENOSPC, "Free some space"),
+        (errno.EROFS, "Fix the permissions"),
+        (errno.EMFILE, "Raise the limit of open files"),
+        (errno.EIO, "Free some space or fix the permissions"),
+    ],
+)
+def test_what_to_do_follows_from_why_a_file_cannot_be_written(number, told):
+    assert remedy(OSError(number, "...")).startswith(told)

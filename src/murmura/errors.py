@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 
@@ -94,3 +95,15 @@ def nearest(name: str, valid: Iterable[str], elsewhere: Mapping[str, str] | None
 def _likeness(one: str, other: str) -> float:
     """1 for the same letters in the same order, 0 for none in common; capitals count as small letters."""
     return SequenceMatcher(None, one.casefold(), other.casefold()).ratio()
+
+
+_REMEDIES: dict[int | None, str] = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Free some space"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Fix the permissions"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "Raise the limit of open files (ulimit -n)"),
+}
+
+
+def remedy(error: Exception) -> str:
+    """What to do where a file cannot be written: the beginning of a sentence."""
+    return _REMEDIES.get(getattr(error, "errno", None), "Free some space or fix the permissions")

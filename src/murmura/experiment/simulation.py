@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from murmura.experiment.config import Experiment
@@ -64,10 +65,20 @@ def simulate(
 
 
 def start(count: int, patience: float | None) -> ProcessesEngine:
-    """Worker processes that have no sites yet, and share the processor's cores."""
+    """Worker processes that have no sites yet, and share the processor's cores.
+
+    Raises:
+        RunError: one could not be started; none is left.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = max(cores // count, 1)
-    return ProcessesEngine([WorkerProcess(f"worker {k}", threads) for k in range(count)], patience)
+    with ExitStack() as started:
+        workers = []
+        for k in range(count):
+            workers.append(WorkerProcess(f"worker {k}", threads))
+            started.callback(workers[-1].end)
+        started.pop_all()
+    return ProcessesEngine(workers, patience)
 
 
 def gpus_for(device: str) -> int:

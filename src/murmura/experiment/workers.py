@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from murmura.errors import RunError
 from murmura.progress import say
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ class WorkerProcess:
     Args:
         name: what messages call it.
         threads: CPU threads that it computes with.
+
+    Raises:
+        RunError: it could not be started.
     """
 
     def __init__(self, name: str, threads: int) -> None:
@@ -42,10 +46,17 @@ class WorkerProcess:
         environment = {**os.environ, **dict.fromkeys(_THREADS, str(threads))}
         with theirs:
             handle = theirs.fileno()
-            self._process = subprocess.Popen(
-                [sys.executable, *PROGRAM, str(handle)], pass_fds=[handle], env=environment,
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, *PROGRAM, str(handle)], pass_fds=[handle], env=environment,
+                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                ours.close()
+                raise RunError(
+                    f"{name} could not be started ({error.strerror})",
+                    fix="Lower run.workers, close other programs, or raise the limits of open files and processes.",
+                ) from error
         self._pipe, self.connection = ours, Connection(os.dup(ours.fileno()))
         self._printing = threading.Thread(target=self._show, daemon=True)
         self._printing.start()

@@ -127,7 +127,7 @@ class Averaging(Method):
         if self.rule.config.is_linear and not self.needs_replies and not server.listens:
             sums = server.sum(verb, cohort, each, weights={"adapter": weight} if weight else {}, **asked)
             if sums.sites:
-                self.note(server, sums.sites, sums.fields)
+                self.note(server, sums.sites, {**sums.fields, "loss": sums.mean("loss")})
             self._step(server, optimizer, fleet.round, _mean(sums, weight))
         else:
             sums = Sum()
@@ -136,9 +136,8 @@ class Averaging(Method):
         self.local.settle(server, sums.fields, len(fleet.sites))
 
     def note(self, server: Server, sites: Sequence[str], told: Payload) -> None:
-        """Note what sites say besides their uploads: one site's reply, or the sum of several."""
-        if told.get("loss") is not None:
-            server.note_loss(told["loss"] / len(sites))
+        """Note what sites say besides their uploads: one site's reply, or the sum of several with their mean loss."""
+        server.note_loss(told.get("loss"))
         server.count(told.get("counts", {}))
 
     def optimizer(self) -> ServerOptimizer | None:

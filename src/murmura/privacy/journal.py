@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from murmura import atomic
-from murmura.errors import CheckpointError, PrivacyError
+from murmura.errors import CheckpointError, PrivacyError, remedy
 
 Anchor = Mapping[str, Any]
 """How far a journal had come, kept in another place than the journal: ``lines`` (how many) and ``head`` (digest)."""
@@ -89,7 +89,7 @@ class Journal:
             except OSError as error:
                 raise CheckpointError(
                     f"the {self.what} cannot be written ({error.strerror})", where=str(self.path),
-                    fix="Free some space or fix the permissions, then start again with --resume.",
+                    fix=f"{remedy(error)}, then start again with --resume.",
                 ) from error  # fmt: skip
         self.lines.append(json.loads(text))
         self._digests.append(digest)

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from murmura import atomic
-from murmura.errors import CheckpointError
+from murmura.errors import CheckpointError, remedy
 from murmura.progress import say
 from murmura.runs.locks import alone
 from murmura.runs.schema import CHECKPOINTS, PRIVATE, WRITTEN
@@ -168,5 +168,5 @@ def _move(source: Path, target: Path) -> None:
 def _unmovable(place: Path, error: OSError) -> CheckpointError:
     return CheckpointError(
         f"the files of an earlier run cannot be moved ({error.strerror})", where=str(place),
-        fix="Mend the rights of the folder, or take another run.folder.",
+        fix=f"{remedy(error)}, or take another run.folder.",
     )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from murmura import atomic
-from murmura.errors import CheckpointError
+from murmura.errors import CheckpointError, remedy
 from murmura.runs import jsontext, schema
 from murmura.runs.before import Before, remove
 from murmura.runs.locks import LOCK
@@ -345,7 +345,7 @@ class RunFolder:
 
     def _unwritable(self, error: Exception) -> CheckpointError:
         what = f"the run folder cannot be written ({getattr(error, 'strerror', None) or error})"
-        return CheckpointError(what, where=str(self.path), fix="Make room, mend its rights or change run.folder.")
+        return CheckpointError(what, where=str(self.path), fix=f"{remedy(error)}, or change run.folder.")
 
 
 def _plain(value: Any) -> Any:

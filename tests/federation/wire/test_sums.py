@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from murmura.errors import RunError
 from murmura.federation.wire.sums import Sum
 
 
@@ -15,3 +17,13 @@ def test_a_sum_is_of_tensors_weighed_and_of_numbers():
         found.add(site, fields, {"adapter": "examples"})
     assert found["adapter"]["w"].tolist() == [1 * 1 + 3 * 3] * 2
     assert (found["examples"], found["votes"].tolist(), found.sites) == (4, [2, 4], ["a", "b"])
+
+
+def test_a_field_that_is_none_adds_nothing_and_its_mean_is_of_those_that_are_there():
+    found = Sum()
+    for site, loss in {"a": 2.0, "b": None, "c": 4.0}.items():
+        found.add(site, {"loss": loss, "nothing": None})
+    assert (found["loss"], found.mean("loss"), found.mean("nothing")) == (6.0, 3.0, None)
+    assert found.fields.keys() == {"loss"}
+    with pytest.raises(RunError, match="'text' cannot be added up"):
+        found.add("d", {"text": "a rash"})

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from murmura import atomic
-from murmura.errors import CheckpointError, RunError
+from murmura.errors import CheckpointError, RunError, remedy
 from murmura.federation.wire.messages import Payload, decode, encode
 from murmura.runs import jsontext
 
@@ -60,7 +60,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     except OSError as error:
         raise CheckpointError(
             f"the checkpoint could not be written ({error.strerror})", where=str(folder),
-            fix="Free some space or fix the permissions, then use --resume; the checkpoint before is intact.",
+            fix=f"{remedy(error)}, then use --resume; the checkpoint before is intact.",
         ) from error  # fmt: skip
     for _, old in _found(folder)[_KEPT:]:
         shutil.rmtree(old, ignore_errors=True)

@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock
 
 from murmura import atomic
-from murmura.errors import CheckpointError, RunError
+from murmura.errors import CheckpointError, RunError, remedy
 from murmura.federation.wire.messages import Payload, decode, encode
 from murmura.privacy.journal import Anchor, Journal
 from murmura.progress import say
@@ -243,7 +243,7 @@ class SiteStore:
 def _unwritable(site: str, folder: Path, error: OSError) -> CheckpointError:
     return CheckpointError(
         f"what site {site} keeps could not be written ({error.strerror})", where=str(folder),
-        fix="Free some space or fix the permissions, then use --resume; what it kept before is intact.",
+        fix=f"{remedy(error)}, then use --resume; what it kept before is intact.",
     )  # fmt: skip
 
 

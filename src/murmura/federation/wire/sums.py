@@ -20,11 +20,14 @@ class Sum:
 
     Args:
         sites: those that were added up.
-        fields: of each field the sum: float64 tensors, numbers, or tables of numbers.
+        fields: of each field the sum: float64 tensors, numbers, or tables of numbers. A field that is None in a reply
+            adds nothing.
+        heard: of how many replies each of these is the sum.
     """
 
     sites: list[str] = dataclasses.field(default_factory=list)
     fields: Payload = dataclasses.field(default_factory=dict)
+    heard: dict[str, int] = dataclasses.field(default_factory=dict)
     _states: dict[str, StateSum] = dataclasses.field(default_factory=dict)
 
     @property
@@ -34,6 +37,10 @@ class Sum:
 
     def __getitem__(self, name: str) -> Any:
         return self.fields[name]
+
+    def mean(self, name: str) -> float | None:
+        """Of a field of numbers, over the replies that have one; None where none has."""
+        return float(self.fields[name]) / self.heard[name] if name in self.heard else None
 
     def add(self, site: str, fields: Payload, weights: Mapping[str, str] | None = None) -> None:
         """Add one site's reply.
@@ -47,6 +54,9 @@ class Sum:
         """
         self.sites.append(site)
         for name, value in fields.items():
+            if value is None:
+                continue
+            self.heard[name] = self.heard.get(name, 0) + 1
             factor = float(fields[weights[name]]) if weights and name in weights else 1.0
             alone = isinstance(value, torch.Tensor)
             if alone or _is_state(value):

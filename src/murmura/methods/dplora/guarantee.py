@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Site
 
-_KEPT = "privacy"  # in a site's store how far its ledger had come
 _UNCLIPPED = torch.finfo(torch.float32).max  # C = ∞: no gradient is longer
 
 
@@ -125,7 +124,7 @@ class Guard:
         self._noise = Observation()  # on the weights, in units of their own
         try:
             self.plan = plan(config, training, site.size)
-            self.ledger = PrivacyLedger(self.plan, site.journal, site.store.get(_KEPT))
+            self.ledger = PrivacyLedger(self.plan, site.journal)
         except PrivacyError as error:
             raise PrivacyError(error.what, where=error.where or f"site {site.name}", fix=error.fix) from None
 
@@ -161,7 +160,6 @@ class Guard:
                 f"Round {round}: {bad} {what} were not finite numbers, so they counted as zero, and the server was not "
                 "told. Look at this site's records, or ask for a lower training.lr."
             )
-        self.site.store[_KEPT] = self.ledger.anchor
 
     def _on_gradient(self, entry: Spent, lr: float) -> Spent:
         """A step of SGD whose result was noised, as one with noise on its clipped sum."""
