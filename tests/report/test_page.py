@@ -15,7 +15,7 @@ from murmura.runs import RunFolder, read, read_all
 from murmura.runs.schema import SiteReport
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
-from tests.privacy.plans import RECORDS
+from tests.privacy.plans import RECORDS, of_records
 from tests.report.runs import NOISE, NOISED, PLAIN, metrics, write_run
 
 COUNTED = {"counts": {"drafts.kept": 32, "drafts.too_short": 3}, "events": ["site 'b' did not answer"]}
@@ -400,6 +400,21 @@ def test_the_page_says_what_a_guarantee_allows_an_attack_and_draws_its_curve(tmp
         assert sentence in page
     assert "ε at every δ" in page and 'aria-label="log₁₀ δ"' in page
     assert "A person has" not in page
+
+
+def test_the_page_says_what_a_target_allows_though_the_run_tells_no_plan(tmp_path):
+    """From the plan would follow how many records a site has; of those that kept ledgers the weakest counts."""
+    weaker, stronger = (of_records(sampler=PoissonSampling(1.0), noise=GaussianNoise(std)) for std in (2.0, 4.0))
+    told = {
+        "unit": "record", "adjacency": weaker.adjacency, "delta": 1e-5, "plan": "noise for ε = 50 over the run",
+        "refused": None, "epsilon": 50.0, "accountant": "exact", "claimed_per_step": None,
+    }  # fmt: skip
+    folder = write_run(tmp_path / "a", rows=[metrics(0), metrics(2, epsilon=50.0, privacy=told)])
+    leave_ledgers(folder, {"a": "x", "b": "y"}, {"a": stronger, "b": weaker})
+    page = page_of(tmp_path, folder)
+    for sentence in Curve.of(weaker.event(), weaker.adjacency).words():
+        assert sentence in page
+    assert "ε at every δ" in page
 
 
 def test_the_page_says_what_a_person_with_several_records_has(tmp_path):

@@ -53,19 +53,20 @@ def promises_of(rows: Sequence[Row]) -> list[Promise]:
 
 
 def _release(run: RunRecord) -> Release | None:
-    """What the run's own ledger says of the unit that is protected least."""
+    """What the run's own ledgers say of the unit that is protected least."""
     told = run.last.privacy
     if told.get("epsilon") is None:
         return None
     try:
         left = odometer.read(run.folder)
         ledgers = [left.whole] if told["unit"] == "site" else list(left.sites.values())
-        # Its plan is the one that the run tells of.
-        alike = [ledger for ledger in ledgers if ledger is not None and ledger.plan.describe() == told["plan"]]
-        releases = [Release.of(ledger, told["unit"]) for ledger in alike]
+        known = [ledger for ledger in ledgers if ledger is not None]
+        # The plan that the run tells of is the weakest site's; where noise is made for a target, it tells of none.
+        alike = [ledger for ledger in known if ledger.plan.describe() == told["plan"]]
+        weakest = max(alike or known, key=lambda ledger: ledger.epsilon().value, default=None)
+        return None if weakest is None else Release.of(weakest, told["unit"])
     except (CheckpointError, PrivacyError, OSError):
         return None
-    return max(releases, key=lambda one: one.steps + len(one.repeated), default=None)
 
 
 def _of_a_person(run: RunRecord, release: Release) -> str:
