@@ -16,6 +16,7 @@ from tests.privacy.plans import RECORDS, SITES
 
 ELEVEN = ("--steps", "11", "--delta", "3e-6")
 FIFTY = ("--steps", "50", "--delta", "1e-5", "--sampling-rate", "0.04")
+TREES = ("epsilon", "--noise-multiplier", "1", *ELEVEN, "--restart-every", "4")
 
 
 @pytest.fixture
@@ -113,6 +114,12 @@ def test_next_to_no_noise_is_an_infinite_epsilon_too(invoke, noise):
         (("epsilon", "--noise-multiplier", "1", *FIFTY, "--batch", "4", "--of", "9"), "two kinds of samples. Give"),
         (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--once"), "--once without trees. Give --restart-every"),
         (("epsilon", "--noise-multiplier", "1", *FIFTY, "--restart-every", "5"), "no accounting of tree noise"),
+        ((*TREES, "--clipping", "batch"), "trees of sums that are clipped otherwise. With --restart-every"),
+        ((*TREES, "--tensor-groups", "2"), "trees of sums that are clipped otherwise"),
+        ((*TREES, "--once", "--sampling-rate", "0.1"), "--once with samples. Each unit is in at most one step"),
+        ((*TREES, "--once", "--batch", "4", "--of", "9"), "--once with samples"),
+        ((*TREES, "--shape", "0"), "--shape without a choice. Give --chosen-among"),
+        (("spent", "runs", "--shape", "0"), "--shape without a choice"),
         (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--group", "0"), "a group of 0. A group has"),
         (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--sampling-rate", "0"), "sampling rate = 0.0. A sampling"),
     ],

@@ -152,6 +152,7 @@ def spent(
     """
     from murmura.privacy import odometer
 
+    _require_choice(chosen_among, shape)
     chosen = None if chosen_among is None else odometer.Selection(chosen_among, shape)
     read = [odometer.read(folder) for folder in dict.fromkeys(runs)]
     totals = odometer.totals(read, delta, chosen)
@@ -214,6 +215,7 @@ def _sampler(rate: float, batch: int | None, of: int | None, restart_every: int 
     _require(not once or restart_every is not None, "--once without trees", "Give --restart-every.")
     _require(batch is None or rate == 1, "two kinds of samples", "Give --sampling-rate, or --batch and --of.")
     if once:
+        _require(rate == 1 and batch is None, "--once with samples", "Each unit is in at most one step of a tree.")
         return OncePerTree(1)
     if batch is not None and of is not None:
         return FixedSizeSampling(batch, of)
@@ -234,6 +236,8 @@ def _plan(
     from murmura.privacy import BatchClipping, ExampleClipping, GaussianNoise, PrivacyPlan, SiteClipping, TreeNoise
 
     if restart_every is not None:
+        plain = clipping == "example" and groups == 1
+        _require(plain, "trees of sums that are clipped otherwise", "With --restart-every whole updates are clipped.")
         tree = TreeNoise(noise_multiplier, restart_every)
         return PrivacyPlan("site", adjacency, sampler, SiteClipping(1.0), tree, steps, delta)
     clipped = BatchClipping(1.0, groups) if clipping == "batch" else ExampleClipping(1.0, groups)
@@ -244,6 +248,10 @@ def _require(holds: bool, what: str, fix: str) -> None:
     from murmura.privacy.parts import check
 
     check(holds, what, fix)
+
+
+def _require_choice(chosen_among: float | None, shape: float) -> None:
+    _require(chosen_among is not None or shape == 1, "--shape without a choice", "Give --chosen-among too.")
 
 
 def _bounds(of: Callable[[str], Found]) -> dict[str, Found]:
@@ -266,6 +274,7 @@ def _more(plan: PrivacyPlan, group: int, chosen_among: float | None, shape: floa
     """What else is asked of a plan: ε of a group, and of one result of several."""
     from murmura.privacy import groups, odometer
 
+    _require_choice(chosen_among, shape)
     found = {} if group == 1 else {f"any {group} units together": groups.epsilon(plan, group)}
     if chosen_among is not None:
         chosen, release = odometer.Selection(chosen_among, shape), odometer.Release(plan, plan.steps)
