@@ -5,6 +5,7 @@ It is registered as any new method is: a folder, here made of two modules in mem
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from types import ModuleType
@@ -12,11 +13,13 @@ from typing import Literal
 
 import pytest
 import torch
+from rich.console import Console
 
 from murmura import methods, models
 from murmura.config import Section
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run import dry_run
+from murmura.experiment.dry_run_view import show
 from murmura.experiment.run import run
 from murmura.federation.method import Method
 from murmura.federation.wire.releases import Votes, verb
@@ -122,3 +125,9 @@ def test_the_dry_run_tells_what_leaves(voting):
     for round in found.rounds:
         assert (round.sites, round.steps, round.tokens) == (len(SIZES), 0, 0)
         assert (round.bytes_down, round.bytes_up) == (0, 0)
+
+
+def test_the_dry_run_says_of_nothing_that_it_trains(voting):
+    console = Console(file=io.StringIO(), width=120)
+    show(dry_run(voting), console)
+    assert "adapters, up" in console.file.getvalue() and "trainable" not in console.file.getvalue()

@@ -88,6 +88,7 @@ class DryRun:
         tokens_measuring: most tokens that are written to measure a round.
         scored: most records that are scored to attack what a round has made.
         model: sizes of the base and of what is trained.
+        trains: whether anything is: not where the run begins without an adapter.
         resources: other models that the method uses, and on which side.
         memory: an estimate of the peak.
         disk: bytes of checkpoints and final adapters.
@@ -111,6 +112,7 @@ class DryRun:
     tokens_measuring: int | None
     scored: int | None
     model: Outline | None
+    trains: bool
     resources: list[Supply]
     memory: footprint.Memory | None
     disk: int | None
@@ -174,6 +176,7 @@ def dry_run(experiment: Experiment) -> DryRun:
         tokens_measuring=_tokens_measuring(experiment, method, people, model),
         scored=_scored(experiment, method, people, widest),
         model=model,
+        trains=method.trains,
         resources=resources,
         memory=footprint.memory(experiment, model, widest, resources) if model and widest else None,
         disk=footprint.disk(method, experiment.training, len(names), adapter, residual) if model and names else None,

@@ -105,7 +105,8 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
     )
     if dry_run.scored:
         yield "attacks", f"at most {count(dry_run.scored)} records scored for each round that is measured"
-    yield "trainable", _trainable(dry_run)
+    if dry_run.trains:
+        yield "trainable", _trainable(dry_run)
     yield "adapters, down", _bytes(dry_run.rounds, "bytes_down")
     yield "adapters, up", _bytes(dry_run.rounds, "bytes_up")
     yield "guaranteed", dry_run.guarantee or DASH
