@@ -90,6 +90,35 @@ def test_others_counted_several_times_over_change_nothing():
     assert (thrice.auc, *thrice.interval) == pytest.approx((once.auc, *once.interval))
 
 
+def added_up(*pairs):
+    """Tallies of several models, each between cut points of its own, as a monitor adds them up."""
+    each = [(cut_points(np.asarray(others, float)), members, others) for members, others in pairs]
+    return Roc(
+        sum(tally(np.asarray(members, float), cuts) for cuts, members, _ in each),
+        sum(tally(np.asarray(others, float), cuts) for cuts, _, others in each),
+        len(each[0][2]),
+    )
+
+
+@pytest.mark.parametrize("others", [18, 48, 200])
+def test_tallies_of_models_whose_scores_are_equal_more_or_less_often_add_up(others):
+    """The AUC is that of a member's rank among the others at its own model, though at one of them most of these have
+    the same score."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        coarse = [np.minimum(1.0, rng.normal(mean, 0.2, n).round(1)) for mean, n in ((1.0, 40), (0.9, others))]
+        fine = scores(seed, members=40, others=others)
+        expected = np.mean([roc_auc_score(*truth(*one)) for one in (coarse, fine)])
+        assert added_up(coarse, fine).auc == pytest.approx(expected, abs=0.025)
+
+
+def test_what_is_told_apart_at_each_model_is_so_in_the_sum():
+    coarse = np.ones(30), np.repeat([0.0, 0.5, 0.75], [10, 20, 18])
+    fine = np.full(30, 9.0), np.random.default_rng(0).normal(size=48)
+    assert added_up(coarse, fine).auc == 1.0
+    assert added_up((-coarse[0], coarse[1]), (-fine[0], fine[1])).auc == 0.0
+
+
 def test_there_are_as_many_cells_whatever_the_scores():
     rng = np.random.default_rng(0)
     sizes = {len(cut_points(rng.normal(size=n).round(digits))) for n in (1, 2, 20, 21, 150, 2000) for digits in (0, 8)}

@@ -1,8 +1,8 @@
 """How well scores tell members from others, from counts alone.
 
 Scores are counted in cells between cut points that depend on the others' scores only. So whoever has members' scores
-can hand over how many fall into each cell, and no score. With as many cells as the others have different scores nothing
-is lost; with fewer, scores in one cell count as equal.
+can hand over how many fall into each cell, and no score. Scores in one cell count as equal; of as few others as there
+are cells nothing is lost.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-CELLS = 20  # most groups that the others' scores are put into, but for the largest ones
-_TOP = 0.02  # share of the others, with the largest scores, that have a cell of their own for each score
+CELLS = 20  # most places in the order of the others' scores, but for the largest ones
+_TOP, _ALONE = 0.02, 5  # share of the others, with the largest scores, that have a place each, and how many at most
 _Z = 1.959964  # of a 95 % interval
-_MOST = 2 * (CELLS + 5) + 1
+_MOST = 2 * (CELLS + _ALONE) + 1
 
 FALSE_POSITIVES = 0.01
 ENOUGH = 100
@@ -26,19 +26,33 @@ ENOUGH = 100
 def cut_points(others: np.ndarray) -> np.ndarray:
     """Cut points between the others' scores, float64, as many whatever the scores: what is left over is infinite.
 
-    Neighbouring scores are grouped, equally many different ones a group, and there is a cell for each group and one
-    between every two. The largest scores are groups of their own, so that a low rate of false positives can be read.
+    Cells are places in the order of the others, so that tallies of several models, each with cut points of its own, can
+    be added up: neighbouring ranks are one place, equally many of them, and there is a cell for each place and one
+    before each. Equal scores are all where the one in their middle is, and a place that they leave empty is above or
+    below them. The largest scores have places of their own, so that a low rate of false positives can be read.
 
     Args:
         others: float64 [n], at least one, all finite.
     """
-    distinct = np.unique(others)
-    alone = min(len(distinct) - 1, math.ceil(_TOP * len(others)), 5) if len(distinct) > CELLS else 0
-    low, high = distinct[: len(distinct) - alone], distinct[len(distinct) - alone :]
-    groups = [part for part in np.array_split(low, min(CELLS, len(low)))] + [high[k : k + 1] for k in range(alone)]
+    ranked = np.sort(others)
+    alone = min(math.ceil(_TOP * len(ranked)), _ALONE) if len(ranked) > CELLS else 0
+    low = len(ranked) - alone
+    parts = [*np.array_split(np.arange(low), min(CELLS, low)), *np.arange(low, len(ranked))[:, None]]
+    place = np.concatenate([np.full(len(part), k) for k, part in enumerate(parts)])
+    first, last = (np.searchsorted(ranked, ranked, side=side) for side in ("left", "right"))
+    home = place[(first + last - 1) // 2]
     cuts = np.full(_MOST - 1, np.inf)
-    ends = [end for group in groups for end in (group[0], np.nextafter(group[-1], np.inf))]
-    cuts[: len(ends)] = ends
+    for k, part in enumerate(parts):
+        own = ranked[home == k]
+        bottom, top = ranked[part[0]], ranked[part[-1]]
+        if len(own):
+            ends = own[0], np.nextafter(own[-1], np.inf)
+        else:  # its scores are equal to ones that are elsewhere
+            ends = (
+                np.nextafter(bottom, np.inf) if home[part[0]] < k else bottom,
+                top if home[part[-1]] > k else np.nextafter(top, np.inf),
+            )
+        cuts[2 * k : 2 * k + 2] = ends
     return cuts
 
 
