@@ -13,6 +13,7 @@ from murmura.audit.run import Options, audit
 from murmura.errors import CheckpointError, ConfigError, DataError
 from murmura.experiment import config
 from murmura.experiment.run import run
+from murmura.federation.server.kept import kept
 from murmura.generation.sampling import Sampling
 from murmura.report.page import render
 from murmura.runs import read
@@ -76,7 +77,7 @@ def test_figures_are_kept_in_the_run_and_single_scores_apart(copied):
     assert {(line["site"], line["record"]) for line in own} == {(s, k) for s, n in SIZES.items() for k in range(n)}
     assert len(lines) - len(own) == 24
     told = (copied / AUDIT).read_text()
-    assert not any(json.dumps(line["loss difference"]) in told for line in lines)  # no score of one record
+    assert not any(json.dumps(line["loss difference"]) in told for line in own)  # no score of one record
 
 
 def test_the_same_audit_finds_the_same(copied):
@@ -148,6 +149,41 @@ def test_canaries_are_no_members(make):
     assert sum("site" in line for line in lines) == sum(small.SIZES.values())
 
 
+def test_a_run_that_kept_nothing_says_what_was_not_tried(copied):
+    [told] = audit(copied, QUICK).missing
+    assert told.startswith("Loss trajectory, RMIA and FedMIA were not tried") and "audit.keep" in told
+
+
+def test_what_a_curious_server_kept_is_attacked_too(tmp_path, llama_folder):
+    """Of each site its last upload, though not every site is asked in every round."""
+    small.write_data(tmp_path, {"heart": 6, "skin": 3, "liver": 5, "lung": 4})
+    table = small.experiment(
+        tmp_path, llama_folder, {"rounds": 2, "sites_per_round": 3}, audit={"keep": True}, run={"slots": 3},
+        training={"lr": 5e-2, "epochs": 6}, evaluation={"attacks": False, "sample": 1},
+    )  # fmt: skip
+    folder = run(table).folder
+    rounds = kept(RunFolder(folder).rounds)
+    assert [len(one.sites) for one in rounds] == [3, 3]
+    found = audit(folder, QUICK)
+    model, uploads = found.models
+    assert {"loss trajectory", "RMIA"} <= {one.attack for one in model.attacks}
+    each = {one.attack for one in uploads.attacks}
+    assert {"RMIA", "FedMIA", "error zone"} <= each and "loss trajectory" not in each
+    assert not found.missing
+    lines = [json.loads(line) for line in (folder / AUDIT_SCORES).read_text().splitlines()]
+    own = {line["site"] for line in lines if line.get("target") == "uploads" and "site" in line}
+    assert own == {site for one in rounds for site in one.sites}
+    last = {line["target"]: line for line in lines if "nonmember" in line}
+    assert [len(last["model"][name]) for name in ("error zone", "RMIA")] == [1, 4]
+    assert [len(last["uploads"][name]) for name in ("error zone", "RMIA")] == [len(own)] * 2
+
+
+def test_two_sites_are_too_few_for_an_attack_by_the_others(make):
+    found = audit(make(audit={"keep": True}), QUICK)
+    assert [one.target for one in found.models] == ["model", "uploads"]
+    assert found.missing == ("FedMIA was not tried: it takes uploads of three sites in one round.",)
+
+
 def test_labels_are_attacked_by_their_losses(tmp_path, llama_folder):
     words = {"bad": ["bad"], "good": ["good"]}
     labels = [("good", "bad")[k % 2] for k in range(8)]
@@ -163,7 +199,7 @@ def test_labels_are_attacked_by_their_losses(tmp_path, llama_folder):
     [model] = found.models
     assert [one.attack for one in model.attacks] == ["loss difference", "plain loss"]
     assert model.strongest == "loss difference" and (model.members, model.others) == (16, 8)  # nothing to choose
-    assert not found.extraction and not found.written and not found.missing
+    assert not found.extraction and not found.written
 
 
 def test_documents_are_attacked_and_short_ones_cannot_be_extracted(tmp_path, llama_folder):
@@ -173,7 +209,7 @@ def test_documents_are_attacked_and_short_ones_cannot_be_extracted(tmp_path, lla
                              evaluation={"attacks": False, "sample": 16})  # fmt: skip
     found = audit(run(table).folder, Options(texts=3))
     assert MIN_K in {one.attack for one in found.models[0].attacks}
-    assert found.missing == ("No document has 100 tokens, so it was not tried to get one word for word.",)
+    assert found.missing[-1] == "No document has 100 tokens, so it was not tried to get one word for word."
     assert not found.written
 
 

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from murmura import __version__
 from murmura.audit.extraction import GIVEN, WRITTEN, extracted, log_probabilities
 from murmura.audit.membership import Readings, Sample, Scorer, measured, scored
 from murmura.audit.subject import Subject, subject
+from murmura.audit.targets import reachable, targets
 from murmura.audit.versus import Versus
 from murmura.audit.writing import begun, completed
 from murmura.errors import ConfigError
 from murmura.generation.sampling import Sampling
 from murmura.runs import read
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import Audit, AuditedModel, Extraction, Written
+from murmura.runs.schema import TARGETS, Audit, AuditedModel, Extraction, Written
 from murmura.tasks import Task
-from murmura.training.adapter import State
 
 Line = dict[str, Any]
 """Of one record, JSON."""
@@ -79,16 +77,17 @@ def audit(path: Path, options: Options) -> Audit:
 
 def _audited(what: Subject, options: Options) -> tuple[Audit, list[Line]]:
     task, stream = what.experiment.task, what.stream / "audit"
-    members, missing = _reachable(what)
+    members, missing = reachable(what)
     sample = Sample.drawn(members, what.others, options.records, stream)
     scorer = Scorer(task, what.workbench, sample, options.sampling)
     models: list[AuditedModel] = []
     extraction: list[Extraction] = []
     written: list[Written] = []
     lines: list[Line] = []
-    for target, adapters in _targets(what, sample):
-        readings = scorer.read(adapters, f"audit of {target}")
-        found = scored(task, readings)
+    for one in targets(what, sample, missing):
+        target, adapters = one.name, one.models
+        readings = scorer.read(adapters, f"audit of {TARGETS[target]}")
+        found = {**scored(task, readings), **one.more}
         models.append(measured(target, found, stream))
         lines += _records(task, target, sample, readings, found)
         if task.is_text:
@@ -105,36 +104,18 @@ def _audited(what: Subject, options: Options) -> tuple[Audit, list[Line]]:
     return Audit(__version__, made, tuple(models), tuple(missing), tuple(extraction), tuple(written)), lines
 
 
-def _reachable(what: Subject) -> tuple[Mapping[str, Any], list[str]]:
-    """The sites whose records can be attacked, and what to say of the others."""
-    if what.models.whole is not None:
-        return what.members, []
-    own = {site: records for site, records in what.members.items() if site in what.models.own}
-    gone = [site for site in what.members if site not in own]
-    return own, [f"Of these sites there is no adapter: {', '.join(gone)}."] if gone else []
-
-
-def _targets(what: Subject, sample: Sample) -> Iterator[tuple[str, dict[str, State]]]:
-    """What is attacked: each time, a model for each site."""
-    whole = what.models.whole
-    if whole is not None:
-        yield "model", dict.fromkeys(sample.members, whole)
-    else:
-        yield "adapters", {site: what.models.own[site] for site in sample.members}
-
-
 def _records(task: Task, target: str, sample: Sample, readings: Readings, found: Mapping[str, Versus]) -> list[Line]:
     """Every record's scores; of a text also the log-probability with which one try gives it."""
     lines: list[Line] = []
     row = 0
-    for site, places in sample.places.items():
-        chances = log_probabilities(task, readings.members[site]) if task.is_text else [None] * len(places)
-        for place, chance in zip(places, chances, strict=True):
+    for site, passes in readings.members.items():
+        chances = log_probabilities(task, passes) if task.is_text else [None] * len(passes)
+        for place, chance in zip(sample.places[site], chances, strict=True):
             told = {} if chance is None else {"log_probability": chance}
             scores = {name: float(one.members[row]) for name, one in found.items()}
             lines.append({"target": target, "site": site, "record": place, **scores, **told})
             row += 1
-    for model, column in np.ndindex(next(iter(found.values())).others.shape):
-        scores = {name: float(one.others[model, column]) for name, one in found.items()}
-        lines.append({"target": target, "nonmember": column, "model": model, **scores})
+    for place in range(len(sample.others)):  # of several models, or asked about several sites, a score each
+        each = {name: [float(score) for score in one.others[:, place]] for name, one in found.items()}
+        lines.append({"target": target, "nonmember": place, **each})
     return lines

@@ -20,6 +20,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.reading import reading, yardstick
 from murmura.experiment.sites import populate
 from murmura.federation.joining import digest
+from murmura.federation.server.kept import KeptRound, kept
 from murmura.federation.site.cohort import Site
 from murmura.privacy.journal import Journal
 from murmura.runs import read
@@ -39,6 +40,7 @@ class Subject:
         models: what the run has left.
         members: each site's own records that can be attacked, without canaries.
         others: records that no site trained on, at least one.
+        rounds: what a curious server has kept, where the run was told to keep it.
         stream: the run's randomness.
         promises: whether the run promised an ε, which covers nothing of an audit.
     """
@@ -48,6 +50,7 @@ class Subject:
     models: Released
     members: Mapping[str, Sequence[Any]]
     others: Sequence[Any]
+    rounds: Sequence[KeptRound]
     stream: Stream
     promises: bool
 
@@ -97,20 +100,20 @@ def subject(path: Path) -> Subject:
     )  # fmt: skip
     own = {site.name: method.members(site, stream) for site in people.sites}  # canaries are none
     members = {site: [record for record in records if record.is_complete] for site, records in own.items()}
-    return Subject(experiment, bench, released, members, others, stream, method.promises)
+    return Subject(experiment, bench, released, members, others, kept(folder.rounds), stream, method.promises)
 
 
 def _hold_to_digests(folder: RunFolder, sites: Sequence[Site]) -> None:
     """Refuse records that are not those that the run was trained on."""
     for site in sites:
-        kept = _digest(folder.private_of(site.name) / SITE_JOURNAL, site.name)
-        if kept is None:
+        noted = _digest(folder.private_of(site.name) / SITE_JOURNAL, site.name)
+        if noted is None:
             raise CheckpointError(
                 f"what site {site.name} noted of its records is not here, so nobody knows whether these are they",
                 where=str(folder.private), fix="Audit the run in the folder where it was made, not in a copy of its "
                 "published files.",
             )  # fmt: skip
-        if kept != digest(site.records):
+        if noted != digest(site.records):
             raise DataError(
                 "the records are not those that the run was trained on", where=f"site {site.name}",
                 fix="Bring the files of the [data] section back as they were, or audit another run.",

@@ -126,6 +126,15 @@ class Experiment(Section):
         return self
 
     @model_validator(mode="after")
+    def _only_simulations_are_kept(self) -> Self:
+        if self.audit.keep and self.run.engine not in SIMULATIONS:
+            raise ValueError(
+                f"audit.keep would have a real server keep what real sites send (run.engine = '{self.run.engine}'); "
+                f"only simulations may: {' or '.join(SIMULATIONS)}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _options_that_do_nothing(self) -> Self:
         self.task.refuse_idle(self.data, self.evaluation)
         return self

@@ -22,6 +22,7 @@ from murmura.experiment import footprint
 from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run_notes import notes
+from murmura.experiment.keeping import require_keepable
 from murmura.experiment.outline import Outline, OutOfReachError, outline
 from murmura.experiment.questions import ask
 from murmura.experiment.reading import reading, yardstick
@@ -140,6 +141,7 @@ def dry_run(experiment: Experiment) -> DryRun:
     owned = _owned(gathered, people)
     sizes = {name: len(records) for name, records in owned.items()} if owned else None
     promised = method.privacy(list(sizes.values()), experiment.training) if sizes else None
+    require_keepable(experiment, method, promised[0] if promised else None)
     secret = bool(promised and promised[0].has_secret_cohort)
     evaluation = experiment.evaluation.settled(promises=method.promises, secret_cohorts=secret)
     experiment = experiment.model_copy(update={"evaluation": evaluation})
@@ -179,7 +181,7 @@ def dry_run(experiment: Experiment) -> DryRun:
         trains=method.trains,
         resources=resources,
         memory=footprint.memory(experiment, model, widest, resources) if model and widest else None,
-        disk=footprint.disk(method, experiment.training, len(names), adapter, residual) if model and names else None,
+        disk=footprint.disk(experiment, method, len(names), adapter, residual) if model and names else None,
         guarantee=_guarantee(promised) if sizes else None,
         disclosure=_disclosure(experiment, method, sum(sizes.values()) if sizes else 1),
         example=_example(experiment, what, heldout[0]) if heldout else None,

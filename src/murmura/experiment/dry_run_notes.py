@@ -88,6 +88,11 @@ def _of_run(experiment: Experiment, method: Method, gathered: Gathered | None, p
             f"{experiment.audit.canaries} canaries (random secrets) would stand among the sites' records and are "
             "counted with them. The model would not be for release."
         )
+    if experiment.audit.keep:
+        found.append(
+            "The global model and all uploads of every round would be kept in private/@run/rounds, as a curious server "
+            "keeps them, for `murmura audit`: for the run's owner alone."
+        )
     if RunFolder(folder).holds_run:
         found.append(f"{folder} already holds a run: --resume continues it, --overwrite starts over.")
     return found

@@ -17,7 +17,6 @@ from murmura.federation.forecast import Part
 from murmura.federation.method import Method
 from murmura.resources import Side
 from murmura.training.adapter import State
-from murmura.training.config import LocalTraining
 
 _LIBRARIES = 500_000_000  # bytes that Python, torch and transformers take before any model, on a CPU
 _LOST = 1.4  # times what tensors take between them is taken by a CPU's allocator, measured with SmolLM2-135M
@@ -138,8 +137,8 @@ def residual(rule: Rule, adapter: State, rank: int) -> int:
     return _FLOAT32 * sum(min(rank, rule.config.residual_rank or rank, *shape) * sum(shape) for shape in shapes)
 
 
-def disk(method: Method, training: LocalTraining, sites: int, adapter: int, residual: int = 0) -> int:
-    """Bytes for checkpoints and final adapters.
+def disk(experiment: Experiment, method: Method, sites: int, adapter: int, residual: int = 0) -> int:
+    """Bytes for checkpoints, final adapters, and what a curious server would keep of all rounds (``audit.keep``).
 
     There are three checkpoints for a moment: of the two that are kept the older goes when a newer one is whole.
 
@@ -147,7 +146,10 @@ def disk(method: Method, training: LocalTraining, sites: int, adapter: int, resi
         adapter: bytes of one.
         residual: bytes of what the global one has beside it at the end.
     """
-    kept = method.forecast(Part((), 1, True, training, adapter=adapter))
+    kept = method.forecast(Part((), 1, True, experiment.training, adapter=adapter))
     final = sites if method.keeps_adapters else 1
     checkpoint = adapter + kept.server_keeps + sites * kept.site_keeps
-    return 3 * checkpoint + final * adapter + residual * (3 + 1)
+    settings: Any = experiment.method
+    cohort = min(sites, getattr(settings, "sites_per_round", None) or sites)
+    rounds = int(settings.rounds) * (1 + cohort) * (adapter + residual) if experiment.audit.keep else 0
+    return 3 * checkpoint + final * adapter + residual * (3 + 1) + rounds

@@ -14,6 +14,7 @@ from murmura.errors import Interrupted, MurmuraError, RunError
 from murmura.experiment.canaries import NOT_FOR_RELEASE, plant
 from murmura.experiment.config import Experiment
 from murmura.experiment.footprint import disk, residual
+from murmura.experiment.keeping import require_keepable
 from murmura.experiment.questions import ask
 from murmura.experiment.reading import yardstick
 from murmura.experiment.resume import Past, past, restored, settle, tables
@@ -88,11 +89,12 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
     sizes = [site.size for site in people.sites]
     promised = method.privacy(sizes, experiment.training)  # refused now, if at all
     plan = promised[0] if promised else None
+    require_keepable(experiment, method, plan)
     public = yardstick(experiment, people, stream / "data" / "validation", asked.questions)
     slot = place.resident.state
     growth = _residual_growth(experiment, method, len(people.sites))
     beside = residual(method.rule, slot, growth) if growth else 0
-    needed = disk(method, experiment.training, len(people.sites), nbytes(slot), beside)
+    needed = disk(experiment, method, len(people.sites), nbytes(slot), beside)
     run = before.checkpoint.run["run"] if before and before.checkpoint else uuid4().hex
     records = {site.name: site.records for site in people.sites}
     begun = False

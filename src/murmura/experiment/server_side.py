@@ -11,6 +11,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.workplace import Workplace, verbs_of
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import Engine, Fleet
+from murmura.federation.server.kept import Keeper
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.rounds import Server
 from murmura.federation.wire.messages import VERSION
@@ -99,6 +100,9 @@ def assemble(
     evaluation = experiment.evaluation.settled(promises=promised is not None, secret_cohorts=secret)
     planted = Canaries(canaries, promised) if canaries else None
     monitor = Monitor(workbench, yardstick, evaluation, stream, canaries=planted)
+    curious = Keeper(folder.rounds) if experiment.audit.keep else None
     sampled = bool(promised and promised.has_secret_samples)
-    server = Server(workbench, fleet, monitor, folder, stream, adapter, method.rule, hides_times=sampled)
+    server = Server(
+        workbench, fleet, monitor, folder, stream, adapter, method.rule, hides_times=sampled, curious=curious
+    )
     return ServerSide(method, server, fleet, monitor)

@@ -70,14 +70,18 @@ class EvaluationConfig(Section):
 
 
 class AuditConfig(Section):
-    """Canaries: random secrets written into simulated sites' records, to see how far a model gives them away, and which
-    ε that rules out. A fair coin decides which of two secrets is written. They change what is trained on: a model that
-    was trained with them is not for release."""
+    """What is done for an audit, in simulations alone. Canaries are random secrets written into the sites' records, to
+    see how far a model gives them away, and which ε that rules out; a fair coin decides which of two secrets is
+    written. They change what is trained on: a model that was trained with them is not for release."""
 
     canaries: int = Field(0, ge=0, le=10_000)
     """How many records with a secret, all sites together; 0 for none."""
     candidates: int = Field(64, ge=2, le=1024)
     """How many secrets each could have had: exposure is by rank among them, and so log2 of this at most, in bits."""
+
+    keep: bool = False
+    """Keep what a curious server would, the global model and all uploads of every round, in private/@run/rounds, for
+    `murmura audit`. Each takes the bytes of an adapter."""
 
     @model_validator(mode="after")
     def _candidates_of_canaries(self) -> AuditConfig:

@@ -31,6 +31,7 @@ class RunFolder:
         checkpoint: a folder for each saved round, and the server's privacy ledger.
         private: a folder for what each site keeps to itself.
         ledger: the server's privacy ledger (``privacy.journal.Journal``).
+        rounds: what a curious server would have kept, where the run was told to keep it.
         said: what sites have said of what they have spent (``privacy.said.Said``).
         drawn: the secret cohort of a round that has released nothing yet (``privacy.drawn.Drawn``).
     """
@@ -45,6 +46,7 @@ class RunFolder:
         self.ledger = self.checkpoint / schema.PRIVACY_LEDGER
         self.said, self.drawn = self.checkpoint / schema.SAID, self.checkpoint / schema.DRAWN
         self._sent = self.checkpoint / schema.SENT
+        self.rounds = path / schema.ROUNDS
         self._before = Before(path)
 
     def adapter_of(self, site: str) -> Path:

@@ -37,6 +37,8 @@ AUDIT = "audit.json"
 """What ``murmura audit`` has found, in figures over many records."""
 AUDIT_SCORES = f"{PRIVATE}/{OWNER}/audit.jsonl"
 """The same record by record."""
+ROUNDS = f"{PRIVATE}/{OWNER}/rounds"
+"""With ``audit.keep``, what a curious server would have kept of each round (``federation.server.kept``)."""
 NOT_FOR_PUBLICATION = (
     "For the owner of this run alone. Do not publish this file: what it tells of the sites is not covered by the ε of "
     "the run's report, which would no longer hold."

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from murmura.aggregation.rules import Mean, Rule
 from murmura.federation.server.checkpoint import Checkpoint, save
 from murmura.federation.server.fleet import Fleet
+from murmura.federation.server.kept import Keeper
 from murmura.federation.wire.messages import Payload, Reply
 from murmura.federation.wire.sums import Sum
 from murmura.privacy.drawn import Drawn
@@ -77,6 +78,7 @@ class Server:
         caveat: what to say beside the guarantee of every round, if anything.
         hides_times: how long a round took, and how much memory, is for the run's owner alone: it follows from the sizes
             of samples that ε counts on being secret.
+        curious: keeps what a curious server would; None: nothing is kept.
     """
 
     def __init__(
@@ -89,13 +91,14 @@ class Server:
         adapter: State | None,
         rule: Rule | None = None,
         hides_times: bool = False,
+        curious: Keeper | None = None,
     ) -> None:
         self.workbench, self.stream, self._adapter = workbench, stream, adapter
         self.store: Payload = {}
         self.rows: list[dict[str, Any]] = []
         self.journal, self.said, self.drawn = Journal(folder.ledger), Said(folder.said), Drawn(folder.drawn)
         self.about: dict[str, Any] = {}
-        self.hides_times = hides_times
+        self.hides_times, self.curious = hides_times, curious
         self.caveat: str | None = None
         self._fleet, self._monitor, self._folder = fleet, monitor, folder
         self._rule = rule or Mean()
@@ -217,8 +220,9 @@ class Server:
 
     @property
     def listens(self) -> bool:
-        """Whether single uploads are measured, so that they have to be told apart."""
-        return self._monitor.listens and not self._rule.personal and not self.keeps_secrets
+        """Whether single uploads are measured or kept, so that they have to be told apart."""
+        wanted = self._monitor.listens or self.curious is not None
+        return wanted and not self._rule.personal and not self.keeps_secrets
 
     def _sending(
         self, sites: Sequence[str], each: Mapping[str, Payload] | None, shared: Payload
@@ -241,10 +245,14 @@ class Server:
         self.adapter = self._rule.step(self.adapter, contributions, scale=scale, round=round, stream=stream)
 
     def hear(self, site: str, upload: State) -> None:
-        """Let the monitor attack an upload: whole, as the server knows it. Replies with a field ``adapter`` are heard
-        by themselves; what travels in another form is told here."""
-        if not self._rule.personal and not self.keeps_secrets:
-            self._monitor.hear(site, self._rule.complete(upload, self.adapter))
+        """Let the monitor attack an upload, and a curious server keep it: whole, as the server knows it. Replies with a
+        field ``adapter`` are heard by themselves; what travels in another form is told here."""
+        if self._rule.personal or self.keeps_secrets:
+            return
+        whole = self._rule.complete(upload, self.adapter)
+        self._monitor.hear(site, whole)
+        if self.curious is not None:
+            self.curious.hear(site, whole)
 
     def _listen(self, reply: Reply) -> None:
         if "adapter" in reply.fields:
@@ -318,6 +326,8 @@ class Server:
     def _begin(self, round: int) -> None:
         self._fleet.begin(round)
         self._monitor.begin(round)
+        if self.curious is not None and round:  # before training there is nothing but the base model
+            self.curious.begin(round)
         self._counted: dict[str, int] = {}
         self._losses: list[float] = []
         self._noted: dict[str, float] = {}
@@ -335,6 +345,8 @@ class Server:
         last = round == self._count
         figures = self._monitor.measure(self.adapter, self._fleet, personal, common, last=last) if due else {}
         self._hold_against(figures.get("audit_epsilon"))
+        if self.curious is not None and round:
+            self.curious.close(self.adapter)
         before, now = self._traffic, ledger.traffic()
         row = {
             "round": round,

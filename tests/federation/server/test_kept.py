@@ -1,0 +1,73 @@
+"""What a curious server keeps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from murmura.errors import CheckpointError
+from murmura.federation.server.kept import Keeper, kept
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "@run" / "rounds"
+
+
+def state(value):
+    return {"x.lora_A.weight": torch.full((2, 3), float(value))}
+
+
+def test_what_is_kept_is_read_back_and_nobody_else_may(folder):
+    keeper = Keeper(folder)
+    for number in (1, 2):
+        keeper.begin(number)
+        keeper.hear("north/east", state(number))
+        keeper.close(state(10 * number))
+    one, two = kept(folder)
+    assert (one.number, two.number, two.sites) == (1, 2, ["north/east"])
+    assert torch.equal(two.upload("north/east")["x.lora_A.weight"], state(2)["x.lora_A.weight"])
+    assert torch.equal(one.model()["x.lora_A.weight"], state(10)["x.lora_A.weight"])
+    for path in [folder.parent, *folder.parent.rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_a_round_that_was_never_finished_does_not_count_and_is_replaced(folder):
+    keeper = Keeper(folder)
+    keeper.begin(1)
+    keeper.hear("a", state(1))
+    keeper.hear("b", state(1))
+    assert kept(folder) == []
+    keeper.begin(1)
+    keeper.hear("b", state(2))
+    keeper.close(state(3))
+    [one] = kept(folder)
+    assert one.sites == ["b"] and one.upload("b")["x.lora_A.weight"][0, 0] == 2
+
+
+def test_where_nothing_was_kept_there_is_nothing(folder):
+    assert kept(folder) == []
+
+
+def test_damage_is_told(folder):
+    keeper = Keeper(folder)
+    keeper.begin(1)
+    keeper.close(state(1))
+    [one] = kept(folder)
+    path = folder / "round-0001" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: what was kept of a round cannot be read"):
+        one.model()
+    with pytest.raises(CheckpointError, match="No such file"):
+        one.upload("a")
+
+
+def test_a_full_disk_is_told(folder, monkeypatch):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("murmura.atomic.replacing", full)
+    keeper = Keeper(folder)
+    keeper.begin(1)
+    with pytest.raises(CheckpointError, match=r"could not be kept \(No space left on device"):
+        keeper.close(state(1))
