@@ -37,6 +37,13 @@ def test_the_interval_is_student_s_within_what_is_possible():
     assert _interval([6.0, 5.9, 6.0], 6.0)[1] == 6.0 and _interval([2.0], 6.0) == (0.0, 6.0)
 
 
+def test_canaries_that_all_say_the_same_leave_some_doubt():
+    """Were 37 % of all like them not given away at all, eight would all be with a probability of 2.5 %."""
+    assert _interval([6.0] * 8, 6.0) == (pytest.approx(6 * 0.025 ** (1 / 8)), 6.0)
+    low, high = _interval([1.5] * 8, 6.0)
+    assert 0 < low < 1.5 < high < 6
+
+
 @dataclass(frozen=True)
 class Bench:
     """Losses of a candidate by model: those that a model prefers are three nats likelier."""

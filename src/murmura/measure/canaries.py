@@ -130,11 +130,18 @@ def exposure(gains: np.ndarray, place: int) -> float:
 
 
 def _interval(values: Sequence[float], most: float) -> tuple[float, float]:
-    """The 95 % interval of a mean (Student's), within 0 and what is possible; all that is possible for a single one."""
+    """The 95 % interval of a mean (Student's), within 0 and what is possible; all that is possible for a single one.
+
+    Where all values are the same their spread says nothing: the ends are then those of as many trials that all came out
+    alike, 0.025^(1/n) of the way from either end of what is possible.
+    """
     from scipy.stats import t
 
-    if len(values) < 2:
+    count, middle = len(values), float(np.mean(values))
+    if count < 2:
         return 0.0, most
-    reach = float(t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
-    middle = float(np.mean(values))
+    if max(values) == min(values):
+        sure = 0.025 ** (1 / count)
+        return middle * sure, most - (most - middle) * sure
+    reach = float(t.ppf(0.975, count - 1) * np.std(values, ddof=1) / math.sqrt(count))
     return max(0.0, middle - reach), min(most, middle + reach)
