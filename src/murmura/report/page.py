@@ -16,7 +16,7 @@ from murmura.report.confusion import confusions
 from murmura.report.disclosure import released
 from murmura.report.promise import promises_of
 from murmura.report.style import Style, style
-from murmura.report.table import OUTSIDE, Cell, Row, columns, kinds, promises_privacy, secrets, table
+from murmura.report.table import OUTSIDE, Cell, Row, alone, columns, kinds, promises_privacy, secrets, table
 from murmura.report.unsaved import unsaved
 from murmura.report.writing import replacing
 from murmura.runs.record import RunRecord
@@ -79,6 +79,7 @@ def render(records: Sequence[RunRecord]) -> str:
         releases=releases,
         without_dp=_positions(one.rows for one in releases if one.entries is not None and not one.differential),
         with_dp=_positions(one.rows for one in releases if one.differential),
+        alone=alone(rows),
         secrets=secrets(rows),
         outside=[one.title for one in columns(rows) if any(OUTSIDE in row.cells[one.key].remarks for row in rows)],
         guarantees=_distinct((run for run in records if run.last.privacy), _guarantee),

@@ -26,6 +26,10 @@ _OF_ALL = (
     "Runs over the same records are seen together: below the ε of one run (the largest) stands that of all on which "
     "the row rests."
 )
+_ALONE = (
+    "Each ε is of its own row alone: whoever also sees what the other rows made of the same records, with an ε or "
+    "without, has seen more than it bounds. `murmura privacy spent RUN...` adds up what runs have spent."
+)
 _SECRET = (
     "ε counts on nobody knowing which sites a round asked, nor how many. So bytes and messages are expected "
     "values (the expected number of sites times what one sends), and time, memory and events are "
@@ -213,7 +217,12 @@ def promises(rows: Sequence[Row]) -> list[str]:
         sentences = [f"ε of {listing(labels)} {sentence}." for sentence, labels in found.items()]
     several = any(cell.together for row in rows for cell in row.cells.values())
     more = unsaved(run for row in rows for run in row.runs)
-    return [*sentences, *([_OF_ALL] if several else []), *secrets(rows), *more]
+    return [*sentences, *([_OF_ALL] if several else []), *alone(rows), *secrets(rows), *more]
+
+
+def alone(rows: Sequence[Row]) -> list[str]:
+    """That no ε of the table is for all of its rows, in a sentence; none where there is one row, or no ε."""
+    return [_ALONE] if len(rows) > 1 and any(row.cells["epsilon"].n for row in rows) else []
 
 
 def secrets(rows: Sequence[Row]) -> list[str]:
