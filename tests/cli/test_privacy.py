@@ -9,7 +9,16 @@ import pytest
 from typer.testing import CliRunner
 
 from murmura.cli import MISTAKE, app
-from murmura.privacy import BatchClipping, FixedSizeSampling, GaussianNoise, OncePerTree, TreeNoise
+from murmura.privacy import (
+    BandedNoise,
+    BatchClipping,
+    FixedSizeSampling,
+    GaussianNoise,
+    MinSeparation,
+    OncePerTree,
+    TreeNoise,
+    groups,
+)
 from murmura.units import bound
 from tests.privacy.folders import run_folder
 from tests.privacy.plans import RECORDS, SITES
@@ -114,8 +123,8 @@ def test_next_to_no_noise_is_an_infinite_epsilon_too(invoke, noise):
         (("epsilon", "--noise-multiplier", "1", *FIFTY, "--batch", "4", "--of", "9"), "two kinds of samples. Give"),
         (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--once"), "--once without trees. Give --restart-every"),
         (("epsilon", "--noise-multiplier", "1", *FIFTY, "--restart-every", "5"), "no accounting of tree noise"),
-        ((*TREES, "--clipping", "batch"), "trees of sums that are clipped otherwise. With --restart-every"),
-        ((*TREES, "--tensor-groups", "2"), "trees of sums that are clipped otherwise"),
+        ((*TREES, "--clipping", "batch"), "trees or bands of sums that are clipped otherwise. With --restart-every"),
+        ((*TREES, "--tensor-groups", "2"), "trees or bands of sums that are clipped otherwise"),
         ((*TREES, "--once", "--sampling-rate", "0.1"), "--once with samples. Each unit is in at most one step"),
         ((*TREES, "--once", "--batch", "4", "--of", "9"), "--once with samples"),
         ((*TREES, "--shape", "0"), "--shape without a choice. Give --chosen-among"),
@@ -235,6 +244,26 @@ def test_a_run_that_was_chosen_among_others(invoke, twice):
     plain = json.loads(invoke("spent", twice[0], "--json").stdout)["totals"][0]["epsilon"]
     chosen = json.loads(invoke("spent", twice[0], "--json", "--chosen-among", "20").stdout)["totals"][0]["epsilon"]
     assert chosen > 1.5 * plain
+
+
+def test_banded_noise(invoke):
+    plan = replace(SITES, sampler=MinSeparation(1, 5), noise=BandedNoise(6.0, 4), steps=20, delta=1e-5)
+    words = ("--steps", "20", "--delta", "1e-5", "--bands", "4")
+    done = invoke("epsilon", "--noise-multiplier", "6", *words, "--apart", "5").stdout
+    assert "each again after 5 steps at the soonest" in done and "banded noise 6 norms, 4 bands" in done
+    assert f"exact  ε {bound(plan.epsilon().value, 4)}" in done
+    needed = invoke("noise", "--epsilon", "2", *words, "--apart", "5").stdout
+    assert f"exact  noise multiplier {bound(plan.calibrated(2.0).noise.std)}" in needed
+    soonest = invoke("epsilon", "--noise-multiplier", "6", *words).stdout  # as soon as the bands allow
+    assert f"ε {bound(replace(plan, sampler=MinSeparation(1, 4)).epsilon().value, 4)}" in soonest
+
+
+def test_what_was_spent_of_several_together(invoke, tmp_path):
+    run = str(run_folder(tmp_path / "4", {"cardiology": "x"}, whole=SITES))
+    three = bound(groups.epsilon(SITES, 3).value, 4)
+    assert f"  any 3 sites together: ε {three}, δ = 3e-06" in invoke("spent", run, "--group", "3").stdout
+    told = json.loads(invoke("spent", run, "--group", "3", "--json").stdout)
+    assert told["group"] == 3 and bound(told["totals"][0]["epsilon"], 4) == three
 
 
 def test_a_ledger_without_noise_has_no_bound_and_is_valid_json(invoke, tmp_path):

@@ -45,7 +45,9 @@ def test_no_file_for_others_has_the_numbers(make, private):
     seen = published(folder := run(make(method=private)).folder)
     none = dict.fromkeys(("records", "used", "truncated", "dropped")) | {"canaries": 0}
     assert json.loads(seen["sites.json"]) == [{"site": "heart", **none}, {"site": "skin", **none}]
-    assert json.loads(seen["data.json"]) == {"bad": None, "twins": None, "heldout": 0, "nonmembers": 0}
+    assert json.loads(seen["data.json"]) == {
+        "bad": None, "twins": None, "heldout": 0, "nonmembers": 0, "person_at": None,
+    }  # fmt: skip
     assert json.loads(seen["left_out.json"]) == []
     assert "heart and skin. How many records they have is not told" in seen["report.html"]
     head, sites, left_out = map(json.loads, (folder / "private/@run/records.jsonl").read_text().splitlines())

@@ -357,6 +357,17 @@ def test_pooled_records_of_a_person_are_bounded_together(tmp_path):
     assert max(Counter(one.user for one in found.groups["pooled"]).values()) == 2
 
 
+def test_it_is_told_at_how_many_sites_a_person_has_records_that_are_used(tmp_path, tokenizer):
+    (tmp_path / "persons").mkdir()
+    options = persons(tmp_path, ["one", "two", "three"]) | {"records_per_user": 2}
+    own = [record("three", n) | {"patient": f"of three {n}"} for n in range(5)]
+    write_lines(tmp_path / "persons" / "three.jsonl", own)
+    reads = InstructionReading(template("alpaca"), tokenizer, 256)
+    for chosen, expected in ((options, 2), ({"train": "sites"}, None)):
+        data = DataConfig.parse({"heldout": "heldout.jsonl", "max_length": 256} | chosen, "test")
+        assert fit(placed(**chosen), data, reads).left_out.person_at == expected
+
+
 def test_which_records_of_a_person_stay_is_drawn_at_random(tmp_path):
     (tmp_path / "persons").mkdir()
     drawn = {

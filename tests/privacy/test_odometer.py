@@ -18,9 +18,10 @@ from murmura.privacy import (
     PoissonSampling,
     accounting,
 )
+from murmura.privacy.composition import Release, Selection, at_most, composed
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
-from murmura.privacy.odometer import Release, Selection, anywhere, at_most, composed, read, together, totals
+from murmura.privacy.odometer import anywhere, read, together, totals
 from tests.privacy.folders import ledger_of, run_folder
 from tests.privacy.plans import RECORDS, SITES, followed
 

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from math import log
 
 import pytest
 
@@ -11,6 +12,8 @@ from murmura import report
 from murmura.errors import MurmuraError
 from murmura.privacy import GaussianNoise, PoissonSampling, groups
 from murmura.privacy.curve import Curve
+from murmura.report import pictures, table
+from murmura.report.promise import promises_of
 from murmura.runs import RunFolder, read, read_all
 from murmura.runs.schema import SiteReport
 from murmura.units import bound
@@ -424,10 +427,54 @@ def test_the_page_says_what_a_person_with_several_records_has(tmp_path):
         "epsilon": everybody.epsilon().value, "accountant": "exact", "claimed_per_step": None,
     }  # fmt: skip
     folder = write_run(tmp_path / "a", rows=[metrics(0), metrics(2, epsilon=told["epsilon"], privacy=told)])
-    leave_ledgers(folder, {"a": "x"}, {"a": everybody})
+    leave_ledgers(folder, {"a": "x", "b": "y"}, {"a": everybody, "b": everybody})
     with (folder / "config.toml").open("a") as config:  # its last table is [data]
         config.write('user = "patient"\nrecords_per_user = 2\n')
     two = bound(groups.epsilon(everybody, 2).value)
     page = page_of(tmp_path, folder)
     assert "A person has at most 2 records at a site (data.records_per_user)" in page
     assert f"for all of them together, at one site, ε is {two} at the same δ" in page
+    assert "at several sites" not in page
+    counts = json.loads((folder / "data.json").read_text())
+    (folder / "data.json").write_text(json.dumps(counts | {"person_at": 2}))
+    four = bound(groups.epsilon(replace(everybody, steps=2 * everybody.steps), 2).value)  # two, at two sites
+    assert f"2 at most: for all of theirs, at all of these sites, it is {four}." in page_of(tmp_path, folder)
+
+
+def test_what_is_drawn_and_said_holds_for_every_site(tmp_path):
+    """Of two sites one is protected least at the run's δ, the other elsewhere."""
+    often = replace(RECORDS, sampler=PoissonSampling(1.0), noise=GaussianNoise(9.0), steps=1)
+    seldom = replace(RECORDS, noise=GaussianNoise(1.2), steps=1)
+    curves = [Curve.of(plan.event(), plan.adjacency) for plan in (often, seldom)]
+    both = Curve.worst(curves)
+    assert all(both.table != one.table for one in curves)
+    assert [bound for _, bound in both.table] == [
+        max(one, other) for (_, one), (_, other) in zip(*(curve.table for curve in curves), strict=True)
+    ]
+    told = {
+        "unit": "record", "adjacency": "zero-out", "delta": 1e-5, "plan": often.describe(), "refused": None,
+        "epsilon": 2.0, "accountant": "pld", "claimed_per_step": None,
+    }  # fmt: skip
+    folder = write_run(tmp_path / "a", rows=[metrics(0), metrics(2, epsilon=2.0, privacy=told)])
+    leave_ledgers(folder, {"a": "x", "b": "y"}, {"a": often, "b": seldom})
+    page = page_of(tmp_path, folder)
+    assert all(sentence in page for sentence in both.words())
+
+
+def test_a_curve_of_noise_for_a_target_does_not_tell_how_many_records_a_site_has(tmp_path):
+    pages = []
+    for name, records in (("few", 100), ("more", 110)):
+        plan = replace(RECORDS, sampler=PoissonSampling(4 / records), steps=20).calibrated(2.0, "rdp")
+        told = {
+            "unit": "record", "adjacency": "zero-out", "delta": 1e-5, "plan": "4 of a site's records", "refused": None,
+            "epsilon": 2.0, "accountant": "pld", "claimed_per_step": None,
+        }  # fmt: skip
+        folder = write_run(tmp_path / name, rows=[metrics(0), metrics(2, epsilon=2.0, privacy=told)])
+        text = (folder / "config.toml").read_text()
+        (folder / "config.toml").write_text(text.replace("[method]", "[method]\nepsilon = 2.0"))
+        leave_ledgers(folder, {"a": "x"}, {"a": plan})
+        [promise] = promises_of(table(read_all([folder])))
+        pages.append(pictures.guaranteed([promise])[0].svg)
+        powers = [log(one / 2.0, 1.25) for _, one in promise.curve.table if one]
+        assert len(powers) > 5 and powers == pytest.approx([round(power) for power in powers])
+    assert pages[0] == pages[1]

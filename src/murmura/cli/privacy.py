@@ -49,7 +49,14 @@ Clipping = Annotated[
 ]
 Groups = Annotated[int, typer.Option("--tensor-groups", help="Groups of tensors, each clipped to the norm by itself.")]
 Restart = Annotated[int | None, typer.Option("--restart-every", help="Tree noise, with trees over so many steps.")]
+Bands = Annotated[int | None, typer.Option("--bands", help="Banded noise, correlated over so many steps.")]
+Apart = Annotated[
+    int | None, typer.Option("--apart", help="With --bands: steps after which a unit may be back. Default: as many.")
+]
 Once = Annotated[bool, typer.Option("--once", help="With trees: no unit is in more than one step of a tree.")]
+Group = Annotated[
+    int, typer.Option("--group", metavar="K", help="For any K units together, as the records of one person.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, with all digits.")]
 
 
@@ -68,9 +75,9 @@ def epsilon(
     tensor_groups: Groups = 1,
     restart_every: Restart = None,
     once: Once = False,
-    group: Annotated[
-        int, typer.Option("--group", metavar="K", help="Also for any K units together, as the records of one person.")
-    ] = 1,
+    bands: Bands = None,
+    apart: Apart = None,
+    group: Group = 1,
     curve: Annotated[bool, typer.Option("--curve", help="Also print ε at many δ.")] = False,
     chosen_among: ChosenAmong = None,
     shape: Shape = 1.0,
@@ -80,8 +87,8 @@ def epsilon(
     from murmura.privacy.curve import RATES, Curve
     from murmura.units import bound
 
-    sampler = _sampler(sampling_rate, batch, of, restart_every, once)
-    plan = _plan(noise_multiplier, steps, delta, sampler, adjacency, clipping, tensor_groups, restart_every)
+    sampler = _sampler(sampling_rate, batch, of, restart_every, once, bands, apart)
+    plan = _plan(noise_multiplier, steps, delta, sampler, adjacency, clipping, tensor_groups, restart_every, bands)
     found = _bounds(lambda name: plan.epsilon(accountant=name))
     whole = Curve.of(plan.event(), plan.adjacency)
     more = _more(plan, group, chosen_among, shape)
@@ -118,13 +125,15 @@ def noise(
     tensor_groups: Groups = 1,
     restart_every: Restart = None,
     once: Once = False,
+    bands: Bands = None,
+    apart: Apart = None,
     as_json: Json = False,
 ) -> None:
     """Print the least noise / clipping norm that keeps within ε, by every accountant that has a bound."""
     from murmura.units import bound
 
-    sampler = _sampler(sampling_rate, batch, of, restart_every, once)
-    plan = _plan(0.0, steps, delta, sampler, adjacency, "example", tensor_groups, restart_every)
+    sampler = _sampler(sampling_rate, batch, of, restart_every, once, bands, apart)
+    plan = _plan(0.0, steps, delta, sampler, adjacency, "example", tensor_groups, restart_every, bands)
     found = _bounds(lambda name: plan.calibrated(epsilon, name))
     notes = _notes({name: one.epsilon(accountant=name) for name, one in found.items()})
     if as_json:
@@ -141,40 +150,44 @@ def spent(
     delta: Annotated[
         float | None, typer.Option("--delta", help="δ of every ε. Default: the smallest of the runs' own.")
     ] = None,
+    group: Group = 1,
     chosen_among: ChosenAmong = None,
     shape: Shape = 1.0,
     as_json: Json = False,
 ) -> None:
     """Print what runs have spent together of the records they share: ε of their ledgers, composed.
 
-    Sites have the same records if they joined with the same digest, whatever they are called. Without --chosen-among,
-    hyperparameters that were chosen by trying are accounted for by giving all the runs that tried.
+    With --group it is that of any K records of one site together, or of any K sites. Sites have the same records if
+    they joined with the same digest, whatever they are called. Without --chosen-among, hyperparameters that were chosen
+    by trying are accounted for by giving all the runs that tried.
     """
-    from murmura.privacy import odometer
+    from murmura.privacy import composition, odometer
 
     _require_choice(chosen_among, shape)
-    chosen = None if chosen_among is None else odometer.Selection(chosen_among, shape)
+    chosen = None if chosen_among is None else composition.Selection(chosen_among, shape)
     read = [odometer.read(folder) for folder in dict.fromkeys(runs)]
-    totals = odometer.totals(read, delta, chosen)
+    totals = odometer.totals(read, delta, chosen, group)
     units = sorted({one.unit for one in totals if one.runs < len(read)})
-    anywhere = {unit: odometer.anywhere(read, unit, delta) for unit in units}
+    anywhere = {unit: odometer.anywhere(read, unit, delta, group) for unit in units}
     if as_json:
         bounds = {unit: found and _bound(found) for unit, found in anywhere.items()}
-        _print_json({"totals": [_total(one) for one in totals], "anywhere": bounds})
+        _print_json({"group": group, "totals": [_total(one) for one in totals], "anywhere": bounds})
         return
     from murmura.units import bound
 
     for one in totals:
         typer.echo(_held(one.members))
+        unit = one.unit if group == 1 else f"any {group} {one.unit}s together"
         if one.epsilon is None:
-            typer.echo(f"  {one.unit}: no ε; {one.refused}")
+            typer.echo(f"  {unit}: no ε; {one.refused}")
         else:
             runs_of = "1 run" if one.runs == 1 else f"{one.runs} runs together"
-            typer.echo(f"  {one.unit}: ε {bound(one.epsilon.value, 4)}, {_about(one.epsilon)}; {runs_of}")
+            typer.echo(f"  {unit}: ε {bound(one.epsilon.value, 4)}, {_about(one.epsilon)}; {runs_of}")
         for remark in one.remarks:
             typer.echo(f"  {remark}")
     for unit, wherever in anywhere.items():
-        held = "A record that was at one site of every run" if unit == "record" else "A site that was in every run"
+        some = f"A {unit} that was" if group == 1 else f"Any {group} {unit}s that were"
+        held = f"{some} at one site of every run" if unit == "record" else f"{some} in every run"
         known = f"at most {bound(wherever.value, 4)}, {_about(wherever)}" if wherever else "none, since a run has none"
         typer.echo(f"Different records by their digests may overlap. {held}: ε {known}")
 
@@ -208,12 +221,25 @@ def _bound(found: Epsilon) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _sampler(rate: float, batch: int | None, of: int | None, restart_every: int | None, once: bool) -> Sampler:
-    from murmura.privacy import FixedSizeSampling, FullParticipation, OncePerTree, PoissonSampling
+def _sampler(
+    rate: float,
+    batch: int | None,
+    of: int | None,
+    restart_every: int | None,
+    once: bool,
+    bands: int | None,
+    apart: int | None,
+) -> Sampler:
+    from murmura.privacy import FixedSizeSampling, FullParticipation, MinSeparation, OncePerTree, PoissonSampling
 
     _require((batch is None) == (of is None), "a batch of fixed size", "Give both --batch and --of.")
     _require(not once or restart_every is not None, "--once without trees", "Give --restart-every.")
     _require(batch is None or rate == 1, "two kinds of samples", "Give --sampling-rate, or --batch and --of.")
+    _require(apart is None or bands is not None, "--apart without banded noise", "Give --bands.")
+    alone = rate == 1 and batch is None and restart_every is None
+    _require(bands is None or alone, "banded noise with samples or trees", "Give --bands and --apart alone.")
+    if bands is not None:
+        return MinSeparation(1, apart or bands)
     if once:
         _require(rate == 1 and batch is None, "--once with samples", "Each unit is in at most one step of a tree.")
         return OncePerTree(1)
@@ -231,15 +257,29 @@ def _plan(
     clipping: Clipping,
     groups: int,
     restart_every: int | None,
+    bands: int | None,
 ) -> PrivacyPlan:
-    """The plan that the options say; a tree's is one of whole sites, like those that are trained with trees."""
-    from murmura.privacy import BatchClipping, ExampleClipping, GaussianNoise, PrivacyPlan, SiteClipping, TreeNoise
+    """The plan that the options say; with trees or bands it is one of whole sites, like those that are trained so."""
+    from murmura.privacy import (
+        BandedNoise,
+        BatchClipping,
+        ExampleClipping,
+        GaussianNoise,
+        PrivacyPlan,
+        SiteClipping,
+        TreeNoise,
+    )
 
-    if restart_every is not None:
+    if restart_every is not None or bands is not None:
         plain = clipping == "example" and groups == 1
-        _require(plain, "trees of sums that are clipped otherwise", "With --restart-every whole updates are clipped.")
+        fix = "With --restart-every and --bands whole updates are clipped."
+        _require(plain, "trees or bands of sums that are clipped otherwise", fix)
+    if restart_every is not None:
         tree = TreeNoise(noise_multiplier, restart_every)
         return PrivacyPlan("site", adjacency, sampler, SiteClipping(1.0), tree, steps, delta)
+    if bands is not None:
+        banded = BandedNoise(noise_multiplier, bands)
+        return PrivacyPlan("site", adjacency, sampler, SiteClipping(1.0), banded, steps, delta)
     clipped = BatchClipping(1.0, groups) if clipping == "batch" else ExampleClipping(1.0, groups)
     return PrivacyPlan("record", adjacency, sampler, clipped, GaussianNoise(noise_multiplier), steps, delta)
 
@@ -272,14 +312,14 @@ def _bounds(of: Callable[[str], Found]) -> dict[str, Found]:
 
 def _more(plan: PrivacyPlan, group: int, chosen_among: float | None, shape: float) -> dict[str, Epsilon]:
     """What else is asked of a plan: ε of a group, and of one result of several."""
-    from murmura.privacy import groups, odometer
+    from murmura.privacy import composition, groups
 
     _require_choice(chosen_among, shape)
     found = {} if group == 1 else {f"any {group} units together": groups.epsilon(plan, group)}
     if chosen_among is not None:
-        chosen, release = odometer.Selection(chosen_among, shape), odometer.Release(plan, plan.steps)
+        chosen, release = composition.Selection(chosen_among, shape), composition.Release(plan, plan.steps)
         words = f"chosen among {chosen_among:g} runs on average"
-        found[words] = odometer.composed([release], plan.delta, plan.adjacency, chosen)
+        found[words] = composition.composed([release], plan.delta, plan.adjacency, chosen)
     return found
 
 
@@ -294,8 +334,9 @@ def _finite(value: float) -> float | None:
 def _print(plan: PrivacyPlan, lines: Mapping[str, tuple[str, float]], notes: Mapping[str, str]) -> None:
     least = min(value for _, value in lines.values())
     clipping = "" if plan.clipping.kind == "example" and plan.clipping.groups == 1 else f"{plan.clipping.describe()}; "
-    tree = f"{plan.noise.describe()}; " if plan.noise.kind == "tree" and plan.noise.std else ""
-    typer.echo(f"{plan.adjacency}; {plan.sampler.describe()}; {clipping}{tree}steps: {plan.steps}; δ = {plan.delta:g}")
+    correlated = plan.noise.kind in ("tree", "banded") and plan.noise.std
+    noise = f"{plan.noise.describe()}; " if correlated else ""
+    typer.echo(f"{plan.adjacency}; {plan.sampler.describe()}; {clipping}{noise}steps: {plan.steps}; δ = {plan.delta:g}")
     for name, (line, value) in lines.items():
         label = name if name == "exact" else name.upper()
         remarks = ["the least"] * (value == least and len(lines) > 1 and isfinite(value)) + (

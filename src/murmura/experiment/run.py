@@ -41,6 +41,10 @@ _CANARIES = (
     "canaries: {} random secrets stand among the sites' records, to be looked for in what the run trains; its model is "
     "not for release"
 )
+_SEVERAL = (
+    "some persons (data.user) have records at {} sites: no site sees that, and data.records_per_user bounds what they "
+    "have at each; the report tells the ε of all of theirs together"
+)
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,8 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
         before.require_same_promise(experiment, people)
     for site in people.sites:
         method.check(site.name, site.records)
+    if method.promises and (people.left_out.person_at or 0) > 1:
+        say(_SEVERAL.format(people.left_out.person_at))
     sizes = [site.size for site in people.sites]
     promised = method.privacy(sizes, experiment.training)  # refused now, if at all
     plan = promised[0] if promised else None

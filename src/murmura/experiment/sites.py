@@ -159,8 +159,19 @@ def fit(gathered: Gathered, data: DataConfig, reading: Reading) -> Population:
             fix="Raise data.max_length or data.nonmember_records, or leave the latter out.",
         )  # fmt: skip
     causes = Counter(one.cause for one in unused)
-    left_out = LeftOut(causes["bad"], causes["twin"], public.dropped, outside.dropped)
+    users = [{records[i].user for i in fitted.kept} for records, fitted in zip(parts, found, strict=True)]
+    left_out = LeftOut(causes["bad"], causes["twin"], public.dropped, outside.dropped, _most_sites(users[: len(names)]))
     return Population(sites, reports, heldout, nonmembers, left_out, unused)
+
+
+def _most_sites(users: Sequence[set[str | None]]) -> int | None:
+    """At how many sites the person is who is at most of them; None where nobody is told apart.
+
+    Args:
+        users: of each site.
+    """
+    persons = Counter(user for own in users for user in own if user is not None)
+    return max(persons.values(), default=None)
 
 
 def _not_kept(records: Sequence[Placed], found: Fitted) -> list[Placed]:

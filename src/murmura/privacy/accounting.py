@@ -256,6 +256,16 @@ def _gaussian(event: Any) -> float | None:
     return None
 
 
+def has_mixtures(event: DpEvent) -> bool:
+    """Whether a part of the event is a mixture of Gaussians, which privacy loss distributions alone account for."""
+    import dp_accounting as dp
+
+    def bare(part: Any) -> DpEvent:
+        return dp.NoOpDpEvent() if isinstance(part, dp.dp_event.MixtureOfGaussiansDpEvent) else part
+
+    return _changed(event, bare) != event
+
+
 def _without(samplings: tuple[Any, ...], event: DpEvent) -> DpEvent:
     def change(part: Any) -> DpEvent:
         return part.event if isinstance(part, samplings) else part

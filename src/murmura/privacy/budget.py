@@ -17,10 +17,10 @@ from pydantic import Field, model_validator
 from murmura import atomic
 from murmura.config import Section
 from murmura.errors import BudgetError, CheckpointError
-from murmura.privacy import odometer
+from murmura.privacy import composition
 from murmura.privacy.accounting import Epsilon
+from murmura.privacy.composition import Release
 from murmura.privacy.journal import Journal
-from murmura.privacy.odometer import Release
 from murmura.privacy.plan import PrivacyPlan
 from murmura.units import bound
 
@@ -147,7 +147,7 @@ class Budget:
     def _epsilon(self, releases: dict[tuple[str, PrivacyPlan], int]) -> Epsilon:
         plans = [plan for _, plan in releases]
         found = [Release(plan, steps, by_record=True) for (_, plan), steps in releases.items()]
-        return odometer.composed(found, self.delta, odometer.adjacency(plans))
+        return composition.composed(found, self.delta, composition.adjacency(plans))
 
     @contextmanager
     def _open(self) -> Iterator[Journal]:

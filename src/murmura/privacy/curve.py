@@ -51,6 +51,13 @@ class Curve:
         bounds, found = accounting.profile(event, adjacency, deltas, _EPSILONS)
         return cls(adjacency, tuple(zip(_EPSILONS, found, strict=True)), tuple(zip(deltas, bounds, strict=True)))
 
+    @classmethod
+    def worst(cls, curves: Sequence[Curve]) -> Curve:
+        """At each ε and each δ the largest of several: it holds for whoever any of them is about."""
+        points = [(at[0][0], max(delta for _, delta in at)) for at in zip(*(one.points for one in curves), strict=True)]
+        table = [(at[0][0], max(bound for _, bound in at)) for at in zip(*(one.table for one in curves), strict=True)]
+        return cls(curves[0].adjacency, tuple(points), tuple(table))
+
     def true_positives(self, false_positives: float) -> float:
         """The best rate of true positives that any attack has with such a rate of false ones, in [0, 1]."""
         found = [1.0]

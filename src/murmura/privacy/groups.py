@@ -31,11 +31,19 @@ def epsilon(plan: PrivacyPlan, size: int, steps: int | None = None, repeated: Se
         raise PrivacyError(f"a group of {size}", fix="A group has at least 1 member.")
     if size == 1:
         return plan.epsilon(steps, repeated=repeated)
-    direct = accounting.epsilon(
-        event(plan, size, steps, repeated), plan.delta, plan.adjacency, "pld" if _mixes(plan) else "best"
-    )
-    generic = _generic(plan, size, steps, repeated)
-    return min(direct, generic, key=lambda one: one.value)
+    return least(plan.event(steps, repeated), event(plan, size, steps, repeated), size, plan.delta, plan.adjacency)
+
+
+def least(one: DpEvent, all_of_them: DpEvent, size: int, delta: float, adjacency: str) -> Epsilon:
+    """The least valid ε for a group of ``size`` units.
+
+    Args:
+        one: the release as it looks to one unit.
+        all_of_them: the same as it looks to the group (``event``), or several of these composed.
+    """
+    mixed = accounting.has_mixtures(all_of_them)
+    direct = accounting.epsilon(all_of_them, delta, adjacency, "pld" if mixed else "best")
+    return min(direct, generic(one, size, delta, adjacency), key=lambda found: found.value)
 
 
 def event(plan: PrivacyPlan, size: int, steps: int | None = None, repeated: Sequence[int] = ()) -> DpEvent:
@@ -78,13 +86,11 @@ def _further(one: DpEvent, size: int) -> DpEvent:
     return one
 
 
-def _generic(plan: PrivacyPlan, size: int, steps: int | None, repeated: Sequence[int]) -> Epsilon:
+def generic(one: DpEvent, size: int, delta: float, adjacency: str) -> Epsilon:
     """Any (ε, δ) for one is (kε, δ (e^(kε) − 1) / (e^ε − 1)) for k (Dwork and Roth 2014, Theorem 2.2, with its δ)."""
-    curve = Curve.of(plan.event(steps, repeated), plan.adjacency, ())
     found = math.inf
-    for one, delta in curve.points[1:]:
-        if size * one < found and size * one < 700 and delta * math.expm1(size * one) / math.expm1(one) <= plan.delta:
-            found = size * one
-    return Epsilon(
-        found, "group", plan.delta, plan.adjacency, f"k times the ε of one, at a δ so much smaller, k = {size}"
-    )
+    for epsilon, own in Curve.of(one, adjacency, ()).points[1:]:
+        far = size * epsilon
+        if far < min(found, 700) and own * math.expm1(far) / math.expm1(epsilon) <= delta:
+            found = far
+    return Epsilon(found, "group", delta, adjacency, f"k times the ε of one, at a δ so much smaller, k = {size}")

@@ -7,21 +7,17 @@ the composition of everything that their ledgers hold. That is less than the sum
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from murmura.errors import CheckpointError, PrivacyError
-from murmura.privacy import accounting
 from murmura.privacy.accounting import Epsilon
+from murmura.privacy.composition import Release, Selection, adjacency, at_most, composed
 from murmura.privacy.journal import Anchor, Journal
 from murmura.privacy.ledger import PrivacyLedger
-from murmura.privacy.parts import FixedSizeSampling, FullParticipation, PoissonSampling
-from murmura.privacy.plan import Adjacency, PrivacyPlan, Unit
+from murmura.privacy.plan import Unit
 from murmura.runs.schema import (
     ANCHOR,
     CHECKPOINTS,
@@ -34,122 +30,6 @@ from murmura.runs.schema import (
     SITE_RECORDS,
     site_of,
 )
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
-
-_MOST_COMBINATIONS = 200
-
-
-@dataclass(frozen=True)
-class Release:
-    """What one ledger says was released: so many steps of a plan, some of them again.
-
-    Args:
-        plan: as it was followed.
-        steps: of the plan, as far as the run came.
-        repeated: steps that were repeated (``PrivacyLedger.repeated``).
-        by_record: whether it is looked at as what protects a record, though the plan may protect whole sites. A record
-            that changes may change its site's update into any other within the norm: that is a site replaced. No
-            sampling is counted then, so that the bound holds under either adjacency of records.
-    """
-
-    plan: PrivacyPlan
-    steps: int
-    repeated: tuple[int, ...] = ()
-    by_record: bool = False
-
-    @classmethod
-    def of(cls, ledger: PrivacyLedger, unit: Unit) -> Release:
-        """
-        Raises:
-            PrivacyError: the run departed from its plan, so that nothing is known of what it released.
-        """
-        ledger.require_followed()
-        return cls(ledger.plan, ledger.steps - len(ledger.repeated), ledger.repeated, unit == "record")
-
-    def event(self, adjacency: Adjacency) -> DpEvent:
-        """The same release, looked at under an adjacency of records or of sites, which need not be the plan's own."""
-        plan = replace(self.plan, adjacency=adjacency)
-        if self.by_record and plan.unit == "site":
-            sampled = isinstance(plan.sampler, PoissonSampling | FixedSizeSampling)
-            plan = replace(plan, adjacency="replace-one", sampler=FullParticipation() if sampled else plan.sampler)
-        return plan.event(self.steps, self.repeated)
-
-
-@dataclass(frozen=True)
-class Selection:
-    """One result was chosen among several runs, of which only it was released.
-
-    The number of runs must have been drawn at random, and not be known: then the chosen one has little more ε than each
-    of them (Papernot and Steinke 2022, Theorems 2 and 6). For a number that was fixed beforehand this is not true; the
-    ledgers of all those runs compose then like any other.
-
-    Args:
-        mean: of the number of runs, at least 1.
-        shape: of its distribution: 1 geometric, 0 logarithmic, inf Poisson, others truncated negative binomial.
-    """
-
-    mean: float
-    shape: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not self.mean >= 1 or not self.shape >= 0:
-            raise PrivacyError(
-                f"a result chosen among {self.mean:g} runs, shape {self.shape:g}",
-                fix="The mean number of runs is at least 1, the shape at least 0 (1 for a geometric distribution).",
-            )
-
-    def event(self, event: DpEvent) -> DpEvent:
-        import dp_accounting as dp
-
-        return dp.dp_event.RepeatAndSelectDpEvent(event, self.mean, self.shape)
-
-
-def composed(
-    releases: Iterable[Release], delta: float, adjacency: Adjacency, chosen: Selection | None = None
-) -> Epsilon:
-    """ε of all these releases together, about the same units; each may have been made in the light of those before.
-
-    Args:
-        chosen: how they, as one, were chosen among others like them.
-
-    Raises:
-        PrivacyError: δ is not in (0, 1).
-    """
-    return _composed(tuple(sorted(releases, key=repr)), delta, adjacency, chosen)
-
-
-@lru_cache(maxsize=256)
-def _composed(releases: tuple[Release, ...], delta: float, adjacency: Adjacency, chosen: Selection | None) -> Epsilon:
-    import dp_accounting as dp
-
-    events = [release.event(adjacency) for release in releases]
-    event = events[0] if len(events) == 1 else dp.ComposedDpEvent(events)
-    if chosen is not None:
-        return accounting.epsilon(chosen.event(event), delta, adjacency, "rdp")
-    return accounting.epsilon(event, delta, adjacency)
-
-
-def at_most(runs: Sequence[Sequence[Release]], delta: float, adjacency: Adjacency) -> Epsilon:
-    """ε of whoever is in one release of each run, and it is unknown in which: the largest of all combinations.
-
-    Where there are too many combinations, the largest ε of each run at its share of δ are added up.
-    """
-    kinds = [list(dict.fromkeys(run)) for run in runs if run]
-    combinations = 1
-    for kind in kinds:
-        combinations *= len(kind)
-    if combinations <= _MOST_COMBINATIONS:
-        found = (composed(one, delta, adjacency) for one in itertools.product(*kinds))
-        return max(found, key=lambda one: one.value)
-    share = delta / len(kinds)
-    parts = [max(composed([one], share, adjacency).value for one in kind) for kind in kinds]
-    note = "the ε of the runs are added up: there are too many combinations of sites"
-    return Epsilon(sum(parts), "sum", delta, adjacency, note)
-
-
-# ---- run folders -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -250,7 +130,9 @@ class Total:
         return len({run for run, _ in self.members})
 
 
-def totals(runs: Sequence[RunLedgers], delta: float | None = None, chosen: Selection | None = None) -> list[Total]:
+def totals(
+    runs: Sequence[RunLedgers], delta: float | None = None, chosen: Selection | None = None, size: int = 1
+) -> list[Total]:
     """What the runs have spent, for each set of records that sites joined with; the same digest is the same records.
 
     Records of different digests may still overlap: ``anywhere`` bounds what that costs.
@@ -258,9 +140,10 @@ def totals(runs: Sequence[RunLedgers], delta: float | None = None, chosen: Selec
     Args:
         delta: δ of every ε; the smallest of the runs' own if None.
         chosen: how these runs, as one, were chosen among others like them whose ledgers are not given.
+        size: of so many units together: records of one site, or sites.
 
     Raises:
-        PrivacyError: none of the runs has a ledger, or δ is not in (0, 1).
+        PrivacyError: none of the runs has a ledger, δ is not in (0, 1), or a group has no member.
     """
     ledgers = [ledger for run in runs for ledger in (*run.sites.values(), run.whole) if ledger is not None]
     if not ledgers and not any(run.damaged for run in runs):
@@ -276,14 +159,17 @@ def totals(runs: Sequence[RunLedgers], delta: float | None = None, chosen: Selec
     for members in held.values():
         units: list[Unit] = ["record"] if any(run.sites or run.damaged for run, _ in members) else []
         units += ["site"] if any(run.whole for run, _ in members) else []
-        found += [_total(unit, members, delta, chosen) for unit in units or ["record"]]
+        found += [_total(unit, members, delta, chosen, size) for unit in units or ["record"]]
     return _merged(found)
 
 
-def anywhere(runs: Sequence[RunLedgers], unit: Unit, delta: float | None = None) -> Epsilon | None:
+def anywhere(runs: Sequence[RunLedgers], unit: Unit, delta: float | None = None, size: int = 1) -> Epsilon | None:
     """ε of a record that may have been at any one site of each run, or of any one site of each: where sites' records
     differ from run to run, as they do when a partition follows a seed or a site has more records than before. None
     where a run has no bound for such a unit.
+
+    Args:
+        delta, size: as of ``totals``.
 
     Raises:
         PrivacyError: δ is not in (0, 1).
@@ -301,7 +187,7 @@ def anywhere(runs: Sequence[RunLedgers], unit: Unit, delta: float | None = None)
     plans = [release.plan for own in releases for release in own]
     if delta is None:
         delta = min(plan.delta for plan in plans)
-    return at_most(releases, delta, adjacency([plan for plan in plans if plan.unit == unit]))
+    return at_most(releases, delta, adjacency([plan for plan in plans if plan.unit == unit]), size)
 
 
 def together(runs: Sequence[RunLedgers], unit: Unit, delta: float | None = None) -> Epsilon:
@@ -329,7 +215,9 @@ def _like(site: str, runs: Sequence[RunLedgers]) -> str:
     return next((digest for digest in known if digest), f"unknown records of site {site}")
 
 
-def _total(unit: Unit, members: list[tuple[RunLedgers, str]], delta: float, chosen: Selection | None) -> Total:
+def _total(
+    unit: Unit, members: list[tuple[RunLedgers, str]], delta: float, chosen: Selection | None, size: int
+) -> Total:
     remarks, releases = [], []
     who = tuple((run.name, site) for run, site in members)
     counted: set[str] = set()
@@ -350,7 +238,7 @@ def _total(unit: Unit, members: list[tuple[RunLedgers, str]], delta: float, chos
     if any(release.plan.unit != unit for release in releases):
         remarks.append("runs that protect whole sites are counted without their sampling")
     shared_by = adjacency([release.plan for release in releases if release.plan.unit == unit])
-    return Total(unit, who, composed(releases, delta, shared_by, chosen), remarks=tuple(remarks))
+    return Total(unit, who, composed(releases, delta, shared_by, chosen, size), remarks=tuple(remarks))
 
 
 def _require_unused(unit: Unit, run: RunLedgers, site: str) -> None:
@@ -364,12 +252,6 @@ def _require_unused(unit: Unit, run: RunLedgers, site: str) -> None:
     if not run.sites:
         raise PrivacyError(f"{run.name} used these records, and promised no privacy")
     raise PrivacyError(f"{run.name} has no ledger of site {site}")
-
-
-def adjacency(plans: Sequence[PrivacyPlan]) -> Adjacency:
-    """The one of all of them; replacing where they differ, which is never the weaker promise."""
-    kinds = {plan.adjacency for plan in plans}
-    return kinds.pop() if len(kinds) == 1 else "replace-one"
 
 
 def _merged(found: list[Total]) -> list[Total]:

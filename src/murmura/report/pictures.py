@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite, log10
+from math import floor, isfinite, log10
 from typing import TYPE_CHECKING
 
 from murmura.measure.catalogue import CATALOGUE, figure
 from murmura.measure.figure import Drawn, Figure, interval
+from murmura.privacy.curve import DELTAS
 from murmura.report.drawing import INK, MUTED, PAPER, Picture, series, svg
 from murmura.report.promise import Promise
 from murmura.report.style import style
@@ -51,9 +52,13 @@ def guaranteed(promises: Sequence[Promise]) -> list[Picture]:
         for one, points in ((one, points) for one, points in lines if points):
             look = style(one.position)
             epsilons, powers = zip(*points, strict=True)
-            axes.plot(epsilons, powers, color=series(look.colour), marker=look.marker, linewidth=1.6, zorder=3)
+            [line] = axes.plot(epsilons, powers, color=series(look.colour), marker=look.marker, linewidth=1.6, zorder=3)
+            line.set_clip_on(False)  # a mark on the axis is drawn whole
             axes.axhline(log10(one.delta), color=MUTED, linewidth=0.9, zorder=1)
         axes.set_xlabel("ε")
+        # Fixed ranges: what an axis is fitted to would tell of it to all digits.
+        axes.set_xlim(0, _round_above(max(bound for _, points in lines for bound, _ in points)))
+        axes.set_ylim(log10(min(DELTAS)) - 0.5, log10(max(DELTAS)) + 0.5)
 
     caption = (
         "A guarantee is a whole curve: for every δ another ε. The grey line is the δ of the ε in the table. For one "
@@ -106,6 +111,12 @@ def _bounds(run: RunRecord) -> dict[str, float]:
         "shown": run.last.values.get("audit_epsilon"),
     }  # fmt: skip
     return {name: float(value) for name, value in every.items() if value is not None and isfinite(value)}
+
+
+def _round_above(value: float) -> float:
+    """The next larger of 1, 2, 5, 10, 20, 50 …"""
+    power = 10.0 ** floor(log10(max(value, 1e-3)))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
 
 
 def curves(rows: Sequence[Row]) -> list[Picture]:

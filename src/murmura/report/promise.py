@@ -1,20 +1,23 @@
-"""What a guarantee means beyond its one ε: the whole curve of the run's ledger, and what it allows any attack."""
+"""What a guarantee means beyond its one ε: the whole curve of the run's ledgers, and what it allows any attack."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from murmura.errors import CheckpointError, PrivacyError
-from murmura.privacy import groups, odometer
-from murmura.privacy.accounting import Epsilon
+from murmura.privacy import odometer
+from murmura.privacy.composition import Release, at_most, undominated
 from murmura.privacy.curve import Curve
-from murmura.privacy.odometer import Release
+from murmura.privacy.standing import told
 from murmura.report.table import Row
 from murmura.runs.record import RunRecord
 from murmura.units import bound
+
+_MOST = 32  # sites with other plans, of which each takes a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class Promise:
     Attributes:
         position: Of the row.
         label: Of the row.
-        curve: Of the unit that is protected least.
+        curve: That holds for all units.
         delta: δ of the run's ε.
         person: What it is worth for a person, where the run bounds how many records of one a site has.
     """
@@ -43,48 +46,61 @@ class Promise:
 
 def promises_of(rows: Sequence[Row]) -> list[Promise]:
     """Of each row with an ε whose first run has its ledgers here; a folder that was published has none."""
-    found = []
-    for position, row in enumerate(rows):
-        release = _release(row.runs[0])
-        if release is not None:
-            person = _of_a_person(row.runs[0], release)
-            found.append(Promise(position, row.label, _curve(release), release.plan.delta, person))
-    return found
+    found = (_promise(position, row.label, row.runs[0]) for position, row in enumerate(rows))
+    return [one for one in found if one is not None]
 
 
-def _release(run: RunRecord) -> Release | None:
-    """What the run's own ledgers say of the unit that is protected least."""
-    told = run.last.privacy
-    if told.get("epsilon") is None:
+def _promise(position: int, label: str, run: RunRecord) -> Promise | None:
+    """What holds for every unit: at one δ, or for a group, another site may be protected least than at the run's δ."""
+    releases = _releases(run)
+    if not 0 < len(releases) <= _MOST:
         return None
+    plan, config = releases[0].plan, tomllib.loads(run.config)
+    target = config.get("method", {}).get("epsilon") if plan.unit == "record" else None
+    curve = Curve.worst([_curve(release) for release in releases])
+    if target:  # exact ones would tell how many records a site has
+        curve = replace(curve, table=tuple((delta, told(one, float(target))) for delta, one in curve.table))
+    return Promise(position, label, curve, plan.delta, _of_a_person(run, config.get("data", {}), releases, target))
+
+
+def _releases(run: RunRecord) -> list[Release]:
+    """What the run's own ledgers say, of all who are protected."""
+    promised = run.last.privacy
+    if promised.get("epsilon") is None:
+        return []
     try:
         left = odometer.read(run.folder)
-        ledgers = [left.whole] if told["unit"] == "site" else list(left.sites.values())
-        known = [ledger for ledger in ledgers if ledger is not None]
-        # The plan that the run tells of is the weakest site's; where noise is made for a target, it tells of none.
-        alike = [ledger for ledger in known if ledger.plan.describe() == told["plan"]]
-        weakest = max(alike or known, key=lambda ledger: ledger.epsilon().value, default=None)
-        return None if weakest is None else Release.of(weakest, told["unit"])
+        ledgers = [left.whole] if promised["unit"] == "site" else list(left.sites.values())
+        return undominated(Release.of(ledger, promised["unit"]) for ledger in ledgers if ledger is not None)
     except (CheckpointError, PrivacyError, OSError):
-        return None
+        return []
 
 
-def _of_a_person(run: RunRecord, release: Release) -> str:
-    """The guarantee for all records of a person at one site."""
-    most = tomllib.loads(run.config).get("data", {}).get("records_per_user")
-    if release.plan.unit != "record" or not isinstance(most, int):
+def _of_a_person(run: RunRecord, data: dict[str, Any], releases: Sequence[Release], target: float | None) -> str:
+    """The guarantee for all records of a person."""
+    most = data.get("records_per_user")
+    if releases[0].plan.unit != "record" or not isinstance(most, int):
         return ""
-    found = _group(release, most)
     of = "1 record" if most == 1 else f"{most} records"
-    return (
+    words = (
         f"A person has at most {of} at a site (data.records_per_user): for all of them together, at one site, ε is "
-        f"{bound(found.value)} at the same δ."
+        f"{_together(tuple(releases), most, 1, target)} at the same δ."
     )
+    at = run.left_out.person_at if run.left_out else None
+    if at is not None and at > 1:
+        words += (
+            f" Some persons have records at several sites, {at} at most: for all of theirs, at all of these sites, it "
+            f"is {_together(tuple(releases), most, at, target)}."
+        )
+    return words
 
 
 @lru_cache(maxsize=64)
-def _group(release: Release, size: int) -> Epsilon:
-    return groups.epsilon(release.plan, size, release.steps, release.repeated)
+def _together(releases: tuple[Release, ...], most: int, sites: int, target: float | None) -> str:
+    """ε of so many records at each of so many sites, which may be any of them."""
+    plan = releases[0].plan
+    found = at_most([releases] * sites, plan.delta, plan.adjacency, most).value
+    return bound(told(found, float(target)) if target else found)
 
 
 @lru_cache(maxsize=64)

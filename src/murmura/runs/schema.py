@@ -158,12 +158,14 @@ class LeftOut:
         twins: public ones that a site has too; only with ``data.skip_bad``. Not told where an ε is promised.
         heldout: held-out ones that do not fit the model.
         nonmembers: non-members that do not fit it.
+        person_at: at how many sites one person has records, at most; only where persons are told apart (``data.user``).
     """
 
     bad: int | None
     twins: int | None
     heldout: int
     nonmembers: int
+    person_at: int | None = None
 
 
 @dataclass(slots=True)

@@ -1,0 +1,173 @@
+"""What several releases cost together: of one run or of several, about one unit or about a group."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from murmura.errors import PrivacyError
+from murmura.privacy import accounting, groups
+from murmura.privacy.accounting import Epsilon
+from murmura.privacy.ledger import PrivacyLedger
+from murmura.privacy.parts import FixedSizeSampling, FullParticipation, PoissonSampling, check
+from murmura.privacy.plan import Adjacency, PrivacyPlan, Unit
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+_MOST_COMBINATIONS = 200
+
+
+@dataclass(frozen=True)
+class Release:
+    """What one ledger says was released: so many steps of a plan, some of them again.
+
+    Args:
+        plan: as it was followed.
+        steps: of the plan, as far as the run came.
+        repeated: steps that were repeated (``PrivacyLedger.repeated``).
+        by_record: whether it is looked at as what protects a record, though the plan may protect whole sites. A record
+            that changes may change its site's update into any other within the norm: that is a site replaced. No
+            sampling is counted then, so that the bound holds under either adjacency of records.
+    """
+
+    plan: PrivacyPlan
+    steps: int
+    repeated: tuple[int, ...] = ()
+    by_record: bool = False
+
+    @classmethod
+    def of(cls, ledger: PrivacyLedger, unit: Unit) -> Release:
+        """
+        Raises:
+            PrivacyError: the run departed from its plan, so that nothing is known of what it released.
+        """
+        ledger.require_followed()
+        return cls(ledger.plan, ledger.steps - len(ledger.repeated), ledger.repeated, unit == "record")
+
+    def event(self, adjacency: Adjacency, size: int = 1) -> DpEvent:
+        """The same release, looked at under an adjacency of records or of sites, which need not be the plan's own.
+
+        Args:
+            size: as it looks to so many units together; to records of one site, if it protects whole sites, as to one.
+        """
+        plan = replace(self.plan, adjacency=adjacency)
+        if self.by_record and plan.unit == "site":
+            sampled = isinstance(plan.sampler, PoissonSampling | FixedSizeSampling)
+            plan = replace(plan, adjacency="replace-one", sampler=FullParticipation() if sampled else plan.sampler)
+            size = 1
+        if size == 1:
+            return plan.event(self.steps, self.repeated)
+        return groups.event(plan, size, self.steps, self.repeated)
+
+
+def undominated(releases: Iterable[Release]) -> list[Release]:
+    """Of releases that differ in their sampling rates alone those with the largest, whose ε is the largest at every δ;
+    each once."""
+    found: dict[object, Release] = {}
+    for release in releases:
+        plan, rate = release.plan, 1.0
+        if isinstance(plan.sampler, PoissonSampling):
+            rate, plan = plan.sampler.rate, replace(plan, sampler=PoissonSampling(1.0))
+        key = (plan, release.steps, release.repeated, release.by_record)
+        before = found.get(key)
+        if before is None or rate > getattr(before.plan.sampler, "rate", 1.0):
+            found[key] = release
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class Selection:
+    """One result was chosen among several runs, of which only it was released.
+
+    The number of runs must have been drawn at random, and not be known: then the chosen one has little more ε than each
+    of them (Papernot and Steinke 2022, Theorems 2 and 6). For a number that was fixed beforehand this is not true; the
+    ledgers of all those runs compose then like any other.
+
+    Args:
+        mean: of the number of runs, at least 1.
+        shape: of its distribution: 1 geometric, 0 logarithmic, inf Poisson, others truncated negative binomial.
+    """
+
+    mean: float
+    shape: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.mean >= 1 or not self.shape >= 0:
+            raise PrivacyError(
+                f"a result chosen among {self.mean:g} runs, shape {self.shape:g}",
+                fix="The mean number of runs is at least 1, the shape at least 0 (1 for a geometric distribution).",
+            )
+
+    def event(self, event: DpEvent) -> DpEvent:
+        import dp_accounting as dp
+
+        return dp.dp_event.RepeatAndSelectDpEvent(event, self.mean, self.shape)
+
+
+def composed(
+    releases: Iterable[Release], delta: float, adjacency: Adjacency, chosen: Selection | None = None, size: int = 1
+) -> Epsilon:
+    """ε of all these releases together, about the same units; each may have been made in the light of those before.
+
+    Args:
+        chosen: how they, as one, were chosen among others like them.
+        size: of so many units together (``privacy.groups``).
+
+    Raises:
+        PrivacyError: δ is not in (0, 1), or a group has no member.
+    """
+    check(size >= 1, f"a group of {size}", "A group has at least 1 member.")
+    return _composed(tuple(sorted(releases, key=repr)), delta, adjacency, chosen, size)
+
+
+@lru_cache(maxsize=256)
+def _composed(
+    releases: tuple[Release, ...], delta: float, adjacency: Adjacency, chosen: Selection | None, size: int
+) -> Epsilon:
+    import dp_accounting as dp
+
+    def event(size: int) -> DpEvent:
+        events = [release.event(adjacency, size) for release in releases]
+        return events[0] if len(events) == 1 else dp.ComposedDpEvent(events)
+
+    if chosen is not None:
+        one = chosen.event(event(1))
+        return (
+            accounting.epsilon(one, delta, adjacency, "rdp")
+            if size == 1
+            else groups.generic(one, size, delta, adjacency)
+        )
+    if size > 1:
+        return groups.least(event(1), event(size), size, delta, adjacency)
+    return accounting.epsilon(event(1), delta, adjacency)
+
+
+def at_most(runs: Sequence[Sequence[Release]], delta: float, adjacency: Adjacency, size: int = 1) -> Epsilon:
+    """ε of whoever is in one release of each run, and it is unknown in which: the largest of all combinations.
+
+    Where there are too many combinations, the largest ε of each run at its share of δ are added up.
+
+    Args:
+        size: as of ``composed``.
+    """
+    kinds = [undominated(run) for run in runs if run]
+    combinations = 1
+    for kind in kinds:
+        combinations *= len(kind)
+    if combinations <= _MOST_COMBINATIONS:
+        found = (composed(one, delta, adjacency, size=size) for one in itertools.product(*kinds))
+        return max(found, key=lambda one: one.value)
+    share = delta / len(kinds)
+    parts = [max(composed([one], share, adjacency, size=size).value for one in kind) for kind in kinds]
+    note = "the ε of the runs are added up: there are too many combinations of sites"
+    return Epsilon(sum(parts), "sum", delta, adjacency, note)
+
+
+def adjacency(plans: Sequence[PrivacyPlan]) -> Adjacency:
+    """The one of all of them; replacing where they differ, which is never the weaker promise."""
+    kinds = {plan.adjacency for plan in plans}
+    return kinds.pop() if len(kinds) == 1 else "replace-one"

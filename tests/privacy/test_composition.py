@@ -1,0 +1,39 @@
+"""Releases about one unit and about a group; of several runs, tests/privacy/test_odometer.py."""
+
+from __future__ import annotations
+
+import dp_accounting as dp
+import pytest
+
+from murmura.errors import PrivacyError
+from murmura.privacy import FullParticipation, GaussianNoise, PoissonSampling, groups
+from murmura.privacy.composition import Release, composed, undominated
+from tests.privacy.plans import of_records, of_sites
+
+
+def test_a_group_over_several_releases():
+    """Unsampled Gaussians are as far apart as the group is large; sampled ones are one release after the other."""
+    plain = of_records(sampler=FullParticipation(), steps=1)
+    found = composed([Release(plain, 1)] * 3, 1e-5, "zero-out", size=4)
+    assert found.value == pytest.approx(dp.get_epsilon_gaussian(2.0 / (4 * 3**0.5), 1e-5))
+    sampled = Release(of_records(steps=2), 2)
+    pair = composed([sampled, sampled], 1e-5, "zero-out", size=2).value
+    assert pair == pytest.approx(groups.epsilon(of_records(steps=4), 2).value, rel=1e-3)
+    assert composed([sampled, sampled], 1e-5, "zero-out").value < pair
+
+
+def test_records_of_one_site_are_one_site_where_whole_sites_are_protected():
+    release = Release(of_sites(), 11, by_record=True)
+    assert composed([release], 1e-5, "zero-out", size=5).value == composed([release], 1e-5, "replace-one").value
+
+
+def test_a_group_of_nobody_is_refused():
+    with pytest.raises(PrivacyError, match="a group of 0"):
+        composed([Release(of_records(), 1)], 1e-5, "zero-out", size=0)
+
+
+def test_of_rates_alone_the_largest_counts():
+    plans = [of_records(sampler=PoissonSampling(rate)) for rate in (0.02, 0.04, 0.03)]
+    milder = of_records(noise=GaussianNoise(9.0))
+    kept = undominated([*(Release(plan, 5) for plan in plans), Release(milder, 5), Release(plans[0], 6)])
+    assert kept == [Release(plans[1], 5), Release(milder, 5), Release(plans[0], 6)]
