@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from murmura.experiment.config import Experiment
+from murmura.experiment.dry_run_budget import of_budgets
 from murmura.experiment.sites import Gathered, Population
 from murmura.federation.method import Method
 from murmura.measure.figure import FEW
@@ -29,6 +30,7 @@ def notes(
         *_of_run(experiment, method, gathered, people),
         *_few(experiment, people),
         *_caveats(experiment, method, sizes),
+        *of_budgets(experiment, method, sizes),
     ]
 
 

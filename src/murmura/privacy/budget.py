@@ -7,9 +7,13 @@ begins, so that no crash, no resumed run and no run at the same time can spend i
 from __future__ import annotations
 
 import json
+import math
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 from pydantic import Field, model_validator
@@ -22,6 +26,7 @@ from murmura.privacy.accounting import Epsilon
 from murmura.privacy.composition import Release
 from murmura.privacy.journal import Journal
 from murmura.privacy.plan import PrivacyPlan
+from murmura.runs.schema import site_folder
 from murmura.units import bound
 
 ACCOUNT = "account.journal"
@@ -120,14 +125,14 @@ class Budget:
         """
         with self._open() as account:
             self._require_known(account)
-            return self._epsilon(_releases(account))
+            return _epsilon(_releases(account), self.delta)
 
     def _require(self, account: Journal, run: str, plan: PrivacyPlan, steps: int) -> None:
         self._require_known(account)
         before = _releases(account)
-        after = self._epsilon(_with(before, run, plan, steps))
+        after = _epsilon(_with(before, run, plan, steps), self.delta)
         if self.epsilon is not None and after.value > self.epsilon:
-            told = bound(self._epsilon(before).value) if before else "0"
+            told = bound(_epsilon(before, self.delta).value) if before else "0"
             more = f"another {steps} step{'s' * (steps != 1)}"
             raise BudgetError(
                 f"{more} would exceed the owner's budget: {told} of ε = {self.epsilon:g} is spent, over "
@@ -137,17 +142,12 @@ class Budget:
             )
 
     def _require_known(self, account: Journal) -> None:
-        lost = next((line for line in account.lines if "lost" in line), None)
+        lost = _lost(account)
         if lost is not None:
             raise BudgetError(
                 f"no ε covers what run {lost['run']} did ({lost['lost']}), so that no budget holds for these records",
                 where=f"site {self.site}", fix=f"Look at {self.folder / ACCOUNT}.",
             )  # fmt: skip
-
-    def _epsilon(self, releases: dict[tuple[str, PrivacyPlan], int]) -> Epsilon:
-        plans = [plan for _, plan in releases]
-        found = [Release(plan, steps, by_record=True) for (_, plan), steps in releases.items()]
-        return composition.composed(found, self.delta, composition.adjacency(plans))
 
     @contextmanager
     def _open(self) -> Iterator[Journal]:
@@ -164,6 +164,61 @@ class Budget:
                 f"the account of site {self.site} cannot be written ({error.strerror})", where=str(self.folder),
                 fix="Mend the rights, or give another budget.folder.",
             ) from error  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """What a run would do to a site's account.
+
+    Attributes:
+        before: ε that is on it; infinite where an earlier run did what no ε covers.
+        after: ε that would be on it, were all rounds answered.
+        answered: how many of them the site would answer.
+    """
+
+    before: float
+    after: float
+    answered: int
+
+
+def foresee(chosen: BudgetConfig, site: str, plan: PrivacyPlan, steps: int, rounds: int) -> Foreseen:
+    """What a new run would do to a site's account, which is left as it is; there may be none yet.
+
+    Args:
+        chosen: with a folder.
+        plan: that the run follows at this site.
+        steps: of the plan in a round.
+
+    Raises:
+        PrivacyError: the account is damaged or was edited.
+        OSError: it cannot be read.
+    """
+    assert chosen.folder is not None, "without a folder there is no account"
+    path = Path(chosen.folder) / site_folder(site) / ACCOUNT
+    what = f"account of site {site}"
+    account = Journal.peek(path, what) if path.exists() else Journal(None, what)
+    if _lost(account) is not None:
+        return Foreseen(math.inf, math.inf, 0 if chosen.epsilon is not None else rounds)
+    before = _releases(account)
+
+    def after(count: int) -> float:
+        found = _with(before, "", plan, count * steps) if count else before
+        return _epsilon(found, chosen.delta).value if found else 0.0
+
+    limit = math.inf if chosen.epsilon is None else chosen.epsilon
+    answered = bisect_right(range(1, rounds + 1), limit, key=after)
+    return Foreseen(after(0), after(rounds), answered)
+
+
+def _epsilon(releases: dict[tuple[str, PrivacyPlan], int], delta: float) -> Epsilon:
+    plans = [plan for _, plan in releases]
+    found = [Release(plan, steps, by_record=True) for (_, plan), steps in releases.items()]
+    return composition.composed(found, delta, composition.adjacency(plans))
+
+
+def _lost(account: Journal) -> dict[str, Any] | None:
+    """The line that tells of a run that did what no ε covers."""
+    return next((line for line in account.lines if "lost" in line), None)
 
 
 def _releases(account: Journal) -> dict[tuple[str, PrivacyPlan], int]:

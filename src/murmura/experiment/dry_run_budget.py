@@ -1,0 +1,63 @@
+"""What a run would do to the accounts of sites whose owners have set a budget (``[budget]``), in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from murmura.errors import PrivacyError
+from murmura.experiment.config import Experiment
+from murmura.federation.method import Method
+from murmura.privacy.budget import foresee
+from murmura.units import bound
+
+
+def of_budgets(experiment: Experiment, method: Method, sizes: Mapping[str, int] | None) -> list[str]:
+    """What each site would spend, and whether it would refuse, as sentences; sites that fare alike share one.
+
+    Args:
+        sizes: records of each site.
+    """
+    chosen = experiment.budget
+    if chosen.folder is None or not sizes:
+        return []
+    uncovered = _uncovered(experiment, method, sizes)
+    if uncovered:
+        refuses = "do not answer it" if chosen.epsilon is not None else "keep no budget for these records from then on"
+        return [f"No ε at the sites covers {uncovered}: sites {refuses} (budget.folder = {chosen.folder})."]
+    alike: dict[str, list[str]] = {}
+    for site, records in sizes.items():
+        alike.setdefault(_words(experiment, method, site, records), []).append(site)
+    return [f"Budget of {', '.join(sites)}: {words}" for words, sites in alike.items()]
+
+
+def _uncovered(experiment: Experiment, method: Method, sizes: Mapping[str, int]) -> str:
+    """What the run would ask of sites that no ε covers; empty where there is nothing."""
+    asked = [
+        f"what verb {verb} releases"
+        for verb in method.verbs()
+        if any(method.spends(verb, records, experiment.training) is None for records in sizes.values())
+    ]
+    evaluation = experiment.evaluation
+    asked += ["attacks on their records"] * bool(evaluation.attacks or evaluation.memorisation)
+    return " and ".join(asked)
+
+
+def _words(experiment: Experiment, method: Method, site: str, records: int) -> str:
+    """How one site's account would fare."""
+    chosen, settings = experiment.budget, cast(Any, experiment.method)
+    spends = [method.spends(verb, records, experiment.training) for verb in method.verbs()]
+    try:
+        found = [foresee(chosen, site, *one, settings.rounds) for one in spends if one is not None]
+    except (PrivacyError, OSError) as error:
+        return f"the account cannot be read ({error}), so that the run would not start."
+    worst = min(found, key=lambda one: one.answered)
+    allowed = "" if chosen.epsilon is None else f" of {chosen.epsilon:g}"
+    told = (
+        f"ε = {bound(worst.before)}{allowed} is spent at δ = {chosen.delta:g}, and it would be {bound(worst.after)} "
+        "after this run."
+    )
+    if worst.answered == settings.rounds:
+        return told
+    answered = f"{worst.answered} of its {settings.rounds} rounds" if worst.answered else "none of its rounds"
+    return f"{told} That is too much: {answered} would be answered."

@@ -1,0 +1,81 @@
+"""What a dry run foretells of the sites' accounts, against what a run then does to them."""
+
+from __future__ import annotations
+
+import pytest
+
+from murmura.errors import BudgetError
+from murmura.experiment.dry_run import dry_run
+from murmura.experiment.run import run
+from murmura.privacy.budget import Budget
+from murmura.units import bound
+
+STEPS = {"max_steps": 1, "batch_size": 2, "lr": 5e-3}
+
+
+def budgeted(make, tmp_path, epsilon, method=None, **evaluation):
+    budget = {"folder": str(tmp_path / "accounts")} | ({} if epsilon is None else {"epsilon": epsilon})
+    method = {"name": "dplora", "noise_multiplier": 4.0, "accountant": "rdp", "rounds": 3} | (method or {})
+    return make(method=method, training=STEPS, budget=budget, evaluation=evaluation)
+
+
+def told(experiment):
+    return [note for note in dry_run(experiment).notes if "udget" in note]
+
+
+def spent(tmp_path, site):
+    return Budget(tmp_path / "accounts" / site, site, None, 1e-5).spent().value
+
+
+def test_what_is_foretold_is_what_happens(make, tmp_path):
+    foretold = told(budgeted(make, tmp_path, None))
+    assert not (tmp_path / "accounts").exists()  # nothing is written
+    run(budgeted(make, tmp_path, None))
+    for site in ("heart", "skin"):
+        after = bound(spent(tmp_path, site))
+        words = f"Budget of {site}: ε = 0.000 is spent at δ = 1e-05, and it would be {after} after this run."
+        assert words in foretold
+
+
+def test_a_site_that_would_refuse_is_named_with_the_rounds_that_it_answers(make, tmp_path):
+    whole = budgeted(make, tmp_path, 1e9, {"rounds": 1})
+    run(whole.model_copy(update={"run": whole.run.model_copy(update={"folder": str(tmp_path / "first")})}))
+    one = {site: spent(tmp_path, site) for site in ("heart", "skin")}
+    assert one["skin"] > one["heart"]  # it has fewer records
+    tight = budgeted(make, tmp_path, one["skin"] * 1.01)
+    notes = told(tight)
+    [skin] = [note for note in notes if note.startswith("Budget of skin")]
+    allowed = f"{tight.budget.epsilon:g}"
+    assert f"ε = {bound(one['skin'])} of {allowed} is spent" in skin
+    assert skin.endswith("That is too much: none of its rounds would be answered.")
+    with pytest.raises(BudgetError):
+        run(tight)
+    [heart] = [note for note in notes if note.startswith("Budget of heart")]
+    assert " of its 3 rounds would be answered" in heart or "too much" not in heart
+
+
+@pytest.mark.parametrize(
+    ("method", "evaluation", "why"),
+    [
+        ({"algorithm": "fedavg", "noise_multiplier": None, "accountant": "best"}, {}, "what verb train releases"),
+        ({}, {"attacks": True}, "attacks on their records"),
+    ],
+)
+def test_what_no_epsilon_covers_is_told(make, tmp_path, method, evaluation, why):
+    [note] = told(budgeted(make, tmp_path, 8.0, method, **evaluation))
+    assert f"No ε at the sites covers {why}" in note and "sites do not answer it" in note
+    [note] = told(budgeted(make, tmp_path, None, method, **evaluation))
+    assert "keep no budget for these records from then on" in note
+
+
+def test_an_account_that_was_edited_is_told(make, tmp_path):
+    folder = tmp_path / "accounts" / "heart"
+    folder.mkdir(parents=True)
+    (folder / "account.journal").write_text("nonsense\n")
+    assert any(
+        note.startswith("Budget of heart: the account cannot be read") for note in told(budgeted(make, tmp_path, 8))
+    )
+
+
+def test_without_a_budget_nothing_is_said(make):
+    assert not told(make(method={"name": "dplora", "noise_multiplier": 4.0}, training=STEPS))
