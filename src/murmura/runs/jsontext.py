@@ -11,10 +11,12 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _ALIKE = re.compile(r"\\*(NaN|-?Infinity)")
+_ALIKE_IN_TEXT = re.compile(rf'"{_ALIKE.pattern}"')
 
 
 def dumps(value: Any, indent: int | None = None) -> str:
@@ -23,6 +25,11 @@ def dumps(value: Any, indent: int | None = None) -> str:
     Raises:
         TypeError: it holds something that JSON has no form for.
     """
+    # Nearly always there is nothing to put in other words, and all rounds so far are written after each one.
+    with suppress(ValueError, TypeError):
+        text = json.dumps(value, indent=indent, allow_nan=False)
+        if not _ALIKE_IN_TEXT.search(text):
+            return text
     return json.dumps(_written(value), indent=indent, allow_nan=False)
 
 
