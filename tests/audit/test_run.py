@@ -10,6 +10,7 @@ import pytest
 from murmura.audit.extraction import least_tries
 from murmura.audit.membership import MIN_K
 from murmura.audit.run import Options, audit
+from murmura.audit.subject import subject
 from murmura.errors import CheckpointError, ConfigError, DataError
 from murmura.experiment import config
 from murmura.experiment.run import run
@@ -19,6 +20,7 @@ from murmura.report.page import render
 from murmura.runs import read
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import AUDIT, AUDIT_SCORES, SITE_JOURNAL
+from murmura.training.adapter import fold, is_same
 from tests.audit.conftest import SIZES
 from tests.experiment import small
 
@@ -178,13 +180,33 @@ def test_what_a_curious_server_kept_is_attacked_too(tmp_path, llama_folder):
     assert [len(last["uploads"][name]) for name in ("error zone", "RMIA")] == [len(own)] * 2
 
 
+@pytest.mark.parametrize(
+    ("aggregation", "targets"),
+    [
+        ({"rule": "fedex"}, ["model", "uploads"]),  # what is kept has residuals, of more rank in each round
+        ({"rule": "flexlora", "ranks": [2, 1]}, ["model", "uploads"]),
+        ({"rule": "fedsa"}, ["adapters"]),
+    ],
+)
+def test_adapters_of_any_rank_and_with_residuals(make, aggregation, targets):
+    keep = targets != ["adapters"]
+    folder = make({"rounds": 2}, aggregation=aggregation, audit={"keep": keep})
+    found = audit(folder, QUICK)
+    assert [one.target for one in found.models] == targets
+    if keep:  # the last round's model, as it was kept, is the one that the run has left
+        what = subject(folder)
+        last = fold(kept(RunFolder(folder).rounds)[-1].model(), what.experiment.lora)[0]
+        assert is_same(last, what.models.whole)
+
+
 def test_two_sites_are_too_few_for_an_attack_by_the_others(make):
     found = audit(make(audit={"keep": True}), QUICK)
     assert [one.target for one in found.models] == ["model", "uploads"]
     assert found.missing == ("FedMIA was not tried: it takes uploads of three sites in one round.",)
 
 
-def test_labels_are_attacked_by_their_losses(tmp_path, llama_folder):
+@pytest.mark.parametrize("keep", [False, True])
+def test_labels_are_attacked_by_their_losses(tmp_path, llama_folder, keep):
     words = {"bad": ["bad"], "good": ["good"]}
     labels = [("good", "bad")[k % 2] for k in range(8)]
     for name in ("sites/heart", "sites/skin", "heldout"):
@@ -194,11 +216,18 @@ def test_labels_are_attacked_by_their_losses(tmp_path, llama_folder):
         "name": "lpfl", "rounds": 1, "annotate": False, "several_tokens": "average", "verbaliser": words,
         "patterns": ["{text} it was {blank}"],
     }  # fmt: skip
-    table = small.experiment(tmp_path, llama_folder, method, evaluation={"attacks": False, "sample": 16})
+    table = small.experiment(
+        tmp_path, llama_folder, method, audit={"keep": keep}, evaluation={"attacks": False, "sample": 16}
+    )
     found = audit(run(table).folder, Options(texts=3))
-    [model] = found.models
-    assert [one.attack for one in model.attacks] == ["loss difference", "plain loss"]
-    assert model.strongest == "loss difference" and (model.members, model.others) == (16, 8)  # nothing to choose
+    model, *uploads = found.models
+    attacks = ["loss difference", "plain loss"]
+    if keep:
+        assert [one.attack for one in model.attacks] == [*attacks, "loss trajectory", "RMIA"]
+        assert [one.attack for one in uploads[0].attacks] == [*attacks, "RMIA"]
+    else:  # there is nothing to choose among
+        assert [one.attack for one in model.attacks] == attacks and not uploads
+        assert model.strongest == "loss difference" and (model.members, model.others) == (16, 8)
     assert not found.extraction and not found.written
 
 

@@ -76,6 +76,9 @@ def test_extraction_and_what_was_written(audited):
         for word in ("with a probability of 0.9 or more", "(temperature 1, top-k 40)", "1,000", "0.130 to 0.430",
                      "continued greedily", "n = 50 and 40", "100 texts", "+0.250", "−0.010 to +0.050"):  # fmt: skip
             assert word in told, word
+    same = replace(tries, found=(0.25, 0.25), others_found=(0.0, 0.0))
+    told = printed(replace(run, audit=replace(run.audit, extraction=(same,))))
+    assert sum(line.strip().startswith(("1 ", "1,000 ")) for line in told.splitlines()) == 1  # the plateau's end alone
 
 
 def test_few_records_say_little_and_what_was_not_measured_is_a_dash(audited):

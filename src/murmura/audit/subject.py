@@ -42,7 +42,6 @@ class Subject:
         others: records that no site trained on, at least one.
         rounds: what a curious server has kept, where the run was told to keep it.
         stream: the run's randomness.
-        promises: whether the run promised an ε, which covers nothing of an audit.
     """
 
     experiment: Experiment
@@ -52,7 +51,6 @@ class Subject:
     others: Sequence[Any]
     rounds: Sequence[KeptRound]
     stream: Stream
-    promises: bool
 
 
 def subject(path: Path) -> Subject:
@@ -100,7 +98,7 @@ def subject(path: Path) -> Subject:
     )  # fmt: skip
     own = {site.name: method.members(site, stream) for site in people.sites}  # canaries are none
     members = {site: [record for record in records if record.is_complete] for site, records in own.items()}
-    return Subject(experiment, bench, released, members, others, kept(folder.rounds), stream, method.promises)
+    return Subject(experiment, bench, released, members, others, kept(folder.rounds), stream)
 
 
 def _hold_to_digests(folder: RunFolder, sites: Sequence[Site]) -> None:

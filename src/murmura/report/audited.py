@@ -114,17 +114,18 @@ def _remark(one: Separation, found: AuditedModel) -> str:
 
 
 def _extracted(found: Extraction) -> Sheet:
-    """Tries, and which share of records they give."""
+    """Tries, and which share of records they give; of numbers of tries that give the same, the largest alone."""
     among = f"top-k {found.top_k}" if found.top_k else "all tokens"
     title = (
         f"{_capital(TARGETS[found.target])}: records that an attacker gets word for word with a probability of "
         f"{found.p:g} or more (temperature {found.temperature:g}, {among}); of {count(found.members)} of the sites’ "
         f"records and {count(found.others)} others"
     )
-    columns = zip(found.tries, found.found, found.low, found.high, found.others_found, strict=True)
+    columns = list(zip(found.tries, found.found, found.low, found.high, found.others_found, strict=True))
     lines = [
         ((count(tries), decimal(share), _ends(low, high), decimal(others)), "")
-        for tries, share, low, high, others in columns
+        for (tries, share, low, high, others), after in zip(columns, [*columns[1:], None], strict=True)
+        if after is None or (share, others) != (after[1], after[4])
     ]
     return Sheet(title, ("Tries", "The sites’", "95 %", "Others"), lines)
 
