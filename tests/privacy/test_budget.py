@@ -83,3 +83,5 @@ def test_a_budget_needs_a_place_for_its_account():
     with pytest.raises(ValidationError, match=r"needs budget\.folder"):
         BudgetConfig(epsilon=8.0)
     assert BudgetConfig(folder="accounts").epsilon is None
+    with pytest.raises(ValidationError, match=r"'delta' does nothing without budget\.epsilon"):
+        BudgetConfig(folder="accounts", delta=1e-6)

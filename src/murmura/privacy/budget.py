@@ -50,6 +50,8 @@ class BudgetConfig(Section):
     def _has_an_account(self) -> BudgetConfig:
         if self.epsilon is not None and self.folder is None:
             raise ValueError("a budget counts over all runs, so budget.epsilon needs budget.folder to keep them")
+        if self.epsilon is None:
+            self.refuse_idle(["delta"], "without budget.epsilon")
         return self
 
 
