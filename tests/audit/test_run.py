@@ -242,6 +242,22 @@ def test_documents_are_attacked_and_short_ones_cannot_be_extracted(tmp_path, lla
     assert not found.written
 
 
+def test_of_a_private_run_the_file_itself_says_that_no_epsilon_covers_it(copied):
+    assert audit(copied, QUICK).caveat is None
+    rows = [json.loads(line) for line in (copied / "metrics.jsonl").read_text().splitlines()]
+    rows[-1]["privacy"] = {"epsilon": 8.0, "delta": 1e-5}
+    RunFolder(copied).write_metrics(rows)
+    audit(copied, QUICK)
+    assert "covers none of this" in json.loads((copied / AUDIT).read_text())["caveat"]
+
+
+def test_records_that_were_pooled_are_members_of_the_pool(make):
+    folder = make({"algorithm": "centralised"})
+    audit(folder, QUICK)
+    lines = [json.loads(line) for line in (folder / AUDIT_SCORES).read_text().splitlines()]
+    assert sum(line.get("site") == "pooled" for line in lines) == sum(small.SIZES.values())
+
+
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
 

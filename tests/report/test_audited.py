@@ -14,7 +14,7 @@ from murmura.report.pictures import held_against
 from murmura.report.table import table
 from murmura.runs import RunFolder, read, read_all
 from murmura.runs.schema import Audit, AuditedModel, Extraction, Histogram, Separation, Written
-from tests.report.runs import NOISED, metrics, write_run
+from tests.report.runs import metrics, write_run
 
 MODEL = AuditedModel(
     "model", 150, 120, "error zone",
@@ -62,7 +62,7 @@ def test_terminal_and_page_say_the_same(audited):
                      "0.110 to 0.330", "strongest", "for comparison, needs no base model",
                      "This was not done."):  # fmt: skip
             assert word in told, word
-        assert "too few" not in told and "ε covers none" not in told
+        assert "too few" not in told
     assert "Scores by error zone, the model" in words[1]
 
 
@@ -86,9 +86,12 @@ def test_few_records_say_little_and_what_was_not_measured_is_a_dash(audited):
     assert "against 19 others, too few to say much" in told and "–" in told
 
 
-def test_of_a_private_run_it_says_that_no_epsilon_covers_it(audited):
-    run = audited(rows=private(4.2), disclosure=NOISED)
-    assert "The run’s ε covers none of this" in printed(run) and "The run’s ε covers none of this" in render([run])
+def test_its_caveat_is_told_and_that_nothing_was_attacked_is_not(audited):
+    run = audited(rows=[metrics(0, attack_auc=None, upload_auc=None)])
+    run = replace(run, audit=replace(run.audit, caveat="No ε covers this."))
+    assert "No ε covers this." in printed(run) and "No ε covers this." in render([run])
+    assert "Leakage was not measured" not in render([run])
+    assert "Leakage was not measured" in render([replace(run, audit=None)])
 
 
 def test_each_of_several_runs_has_its_own(audited, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,11 @@ from murmura.runs import read
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import TARGETS, Audit, AuditedModel, Extraction, Written
 from murmura.tasks import Task
+
+_OUTSIDE = (
+    "The run’s ε covers none of this: an audit looks at private records, and its figures come without noise. Whoever "
+    "publishes them publishes more than the ε allows."
+)
 
 Line = dict[str, Any]
 """Of one record, JSON."""
@@ -67,10 +72,11 @@ def audit(path: Path, options: Options) -> Audit:
     Raises:
         MurmuraError: as ``subject``; or another process works in the folder.
     """
-    read(path)  # what is no run gets no lock
+    promises = bool(read(path).last.privacy)  # what is no run gets no lock
     folder = RunFolder(path)
     with folder.locked():
         found, lines = _audited(subject(path), options)
+        found = replace(found, caveat=_OUTSIDE) if promises else found
         folder.write_audit(found, lines)
     return found
 

@@ -22,7 +22,6 @@ MEANING = (
     "are taken for them. Intervals are 95 % (bootstrap). The strongest attack was chosen on other records, a quarter "
     "of all. Attacks that find nothing are no proof: others may find more."
 )
-OUTSIDE = "The run’s ε covers none of this: an audit looks at private records, and its figures come without noise."
 _HEADINGS = ("Attack", "AUC", "95 %", "Found at 1 %", "95 %")
 _STRONGEST = "strongest"
 
@@ -152,8 +151,8 @@ def _capital(text: str) -> str:
 
 
 def _sentences(run: RunRecord) -> list[str]:
-    told = list(run.audit.missing) if run.audit else []
-    return [*told, *([OUTSIDE] if run.last.privacy.get("epsilon") is not None else [])]
+    found = run.audit
+    return [*found.missing, *([found.caveat] if found.caveat else [])] if found else []
 
 
 def _scores(found: AuditedModel) -> Picture:

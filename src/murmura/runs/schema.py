@@ -419,6 +419,7 @@ class Audit:
         missing: What was not done, and why, in sentences.
         extraction: How many tries it takes to get records, on each model.
         written: What models write, on each model.
+        caveat: Of a run that promises an ε: that it covers none of this.
     """
 
     murmura: str | None
@@ -427,3 +428,4 @@ class Audit:
     missing: tuple[str, ...] = ()
     extraction: tuple[Extraction, ...] = ()
     written: tuple[Written, ...] = ()
+    caveat: str | None = None
