@@ -276,10 +276,22 @@ def test_the_server_keeps_no_more_than_it_says(tokenizer, tmp_path, rounds):
     assert sum(name.startswith("tree.block.") for name in world.server.store) == bin((rounds - 1) % 8 + 1).count("1")
 
 
-def test_a_round_that_was_measured_and_then_lost_counts(tokenizer, tmp_path):
+def test_with_banded_noise_it_keeps_that_of_the_last_rounds(tokenizer, tmp_path):
+    method = dpftrl(**VARIANTS["banded"] | {"rounds": 5, "bands": 3})
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0)
+    method.lead(world.server, world.fleet)
+    kept = [value for value in world.server.store.values() if isinstance(value, dict)]
+    sets = [value for value in kept if world.server.adapter.keys() <= value.keys()]
+    assert len(sets) == method.kept() == 3 + 2  # θ_0, v, the released sum, and the noise of two rounds
+
+
+@pytest.mark.parametrize("variant", ["every round", "banded"])
+def test_a_round_that_was_measured_and_then_lost_counts(tokenizer, tmp_path, variant):
     """Its model has been sent to the sites when the process ends, and it is done again with other noise."""
+    options = {"rounds": 3, "noise_multiplier": 8.0, "restart_every": 4}
+    options |= VARIANTS["banded"] if variant == "banded" else {}
     for last in (False, False, True):
-        world = make_world(tokenizer, method := dpftrl(rounds=3, noise_multiplier=8.0), tmp_path, training=TRAINING)
+        world = make_world(tokenizer, method := dpftrl(**options), tmp_path, training=TRAINING)
         if saved := latest(tmp_path / "checkpoint"):
             world.server.restore(saved)
         if last:
