@@ -133,6 +133,21 @@ def test_why_a_run_stops_is_for_the_owner_alone(ran, tmp_path, monkeypatch, caps
     assert log.startswith(NOT_FOR_PUBLICATION) and "only 0 of 2 sites answered" in log and "basalt" in log
 
 
+@pytest.mark.slow
+def test_what_workers_say_of_a_cohort_is_for_the_owner_too(tmp_path, llama_folder, capfd):
+    """Their last words come after the run has stopped. Here sites refuse, since no ε of theirs covers the method."""
+    write_data(tmp_path, SITES)
+    options = {"engine": "processes", "workers": 2}
+    budget = {"folder": str(tmp_path / "accounts"), "epsilon": 5.0}
+    all_but_one = METHODS["poisson"] | {"sites_per_round": 5}
+    with pytest.raises(RunError):
+        run(experiment(tmp_path, llama_folder, all_but_one, run=options, budget=budget))
+    said = "".join(capfd.readouterr())
+    assert "before training" in said and not any(site in said for site in SITES)
+    lines = (tmp_path / "run" / "private" / "@run" / "log.txt").read_text(encoding="utf-8").splitlines()
+    assert lines[-1].startswith("round 1: only 0 of ") and any(": site " in line for line in lines[:-1])
+
+
 def test_single_uploads_of_secret_cohorts_are_not_attacked(ran):
     result, _ = ran("run", METHODS["poisson"], MANY, attacks=True)
     assert result.rows[-1]["attack_auc"] is not None and "upload_auc" not in result.rows[-1]

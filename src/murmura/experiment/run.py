@@ -165,6 +165,7 @@ def _published(server: Server, folder: RunFolder, engine: Engine) -> Iterator[No
         try:
             yield
         except MurmuraError as error:
+            engine.close()  # so that this is the last line
             folder.log(str(error))
             raise RunError(
                 "the run stopped; the reason may tell which sites were asked, which its ε counts on being secret",
