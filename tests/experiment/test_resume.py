@@ -223,6 +223,8 @@ def test_what_had_left_when_a_run_was_killed_has_left(quick, monkeypatch, saved)
     with monkeypatch.context() as patch, pytest.raises(MemoryError):
         patch.setattr(RunFolder, "write_sent", killed)
         run(quick(**options), resume=saved)
+    if saved:  # a report of what there is now has it too
+        assert messages(quick().run.path)["train", "adapter"] == 2 + 1
     assert messages(run(quick(**options), resume=True).folder)["train", "adapter"] == 2 * 2 + 1
 
 

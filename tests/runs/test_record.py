@@ -68,6 +68,20 @@ def test_an_unfinished_run_is_read_from_its_rounds(tmp_path):
     assert run.totals == {"bytes_up": 1_500_000, "bytes_down": 3_000_000, "wall": 60.0, "peak_memory": 1_650_000_000}
 
 
+def test_what_left_in_a_round_that_is_not_saved_has_left_too(tmp_path):
+    folder = RunFolder(write_run(tmp_path / "a", rows=[metrics(0), metrics(1)], finished=False))
+    folder.checkpoint.mkdir()
+    more = [PLAIN[0] | {"messages": 99}, PLAIN[0] | {"verb": "asked", "messages": 0}]
+    for secret in ({}, {"ledger": {"rows": [PLAIN[0] | {"messages": 100}]}, "told": {"rows": more}}):
+        folder.write_sent({"ledger": {"rows": more}} | secret)
+        assert read(folder.path).disclosure == (Disclosure(**more[0]),)
+    for stale in ([PLAIN[0] | {"messages": 1}], [{"verb": "train"}], []):  # as after a failure of power
+        folder.write_sent({"ledger": {"rows": stale}})
+        assert list(read(folder.path).disclosure) == [Disclosure(**row) for row in PLAIN]
+    (folder.checkpoint / "sent.json").write_bytes(b"")
+    assert list(read(folder.path).disclosure) == [Disclosure(**row) for row in PLAIN]
+
+
 def test_a_run_that_trained_all_parameters_is_called_so(tmp_path):
     folder = write_run(tmp_path / "a")
     text = (folder / "config.toml").read_text()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from murmura.errors import CheckpointError
-from murmura.runs import files, schema
+from murmura.runs import files, jsontext, schema
 from murmura.runs.before import FOLDER
 from murmura.runs.schema import (
     Attack,
@@ -46,7 +46,7 @@ class RunRecord:
         totals: ``bytes_up``, ``bytes_down`` (bytes of the whole run), ``wall`` (s), ``peak_memory`` (bytes).
         sites: What became of each site's records.
         left_out: How many records nobody uses.
-        disclosure: What left the sites.
+        disclosure: What left the sites, on the machine of the run in rounds too that it has not saved.
         environment: What the run was started on.
         config: The resolved experiment as TOML text.
         resumed: What was different each time that the run was resumed, where anything was.
@@ -118,12 +118,23 @@ def read(folder: str | Path) -> RunRecord:
         totals=_totals(rounds, summary),
         sites=files.rows(folder / schema.SITES, SiteReport),
         left_out=files.value(folder / schema.LEFT_OUT_COUNTS, LeftOut),
-        disclosure=files.rows(folder / schema.DISCLOSURE, Disclosure),
+        disclosure=_disclosed(folder),
         environment=files.value(folder / schema.ENVIRONMENT, Environment),
         config=config,
         resumed=files.rows(folder / schema.RESUMED, Resumption) or (),
         audit=files.value(folder / schema.AUDIT, Audit),
     )
+
+
+def _disclosed(folder: Path) -> tuple[Disclosure, ...] | None:
+    """What left the sites. A run that stopped may have sent more than it saved: then what its owner's files say."""
+    saved = files.rows(folder / schema.DISCLOSURE, Disclosure)
+    try:
+        sent = jsontext.loads((folder / schema.CHECKPOINTS / schema.SENT).read_text(encoding="utf-8"))
+        rows = tuple(Disclosure(**row) for row in sent.get("told", sent["ledger"])["rows"] if row["messages"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # not here, or torn by a failure of power
+        return saved
+    return max(saved or (), rows, key=lambda table: sum(row.messages for row in table))
 
 
 def read_all(folders: Sequence[str | Path]) -> list[RunRecord]:
