@@ -403,6 +403,9 @@ def test_the_page_says_what_a_guarantee_allows_an_attack_and_draws_its_curve(tmp
         assert sentence in page
     assert "ε at every δ" in page and 'aria-label="log₁₀ δ"' in page
     assert "A person has" not in page
+    ledger = folder / "private" / "a" / "privacy.journal"
+    ledger.write_bytes(ledger.read_bytes().replace(b"4.0", b"2.0"))
+    assert "finds at most" not in page_of(tmp_path, folder)  # of a ledger that was edited nothing is known
 
 
 def test_the_page_says_what_a_target_allows_though_the_run_tells_no_plan(tmp_path):

@@ -70,6 +70,8 @@ def _releases(run: RunRecord) -> list[Release]:
         return []
     try:
         left = odometer.read(run.folder)
+        if left.damaged:
+            return []  # of whoever is missing, nothing is known
         ledgers = [left.whole] if promised["unit"] == "site" else list(left.sites.values())
         return undominated(Release.of(ledger, promised["unit"]) for ledger in ledgers if ledger is not None)
     except (CheckpointError, PrivacyError, OSError):

@@ -190,6 +190,20 @@ def test_with_banded_noise_turns_come_round_in_one_order(tokenizer, tmp_path):
     assert [entry.observed.apart for entry in seen] == [3]
 
 
+def test_with_banded_noise_all_sites_have_turns_however_many_there_are(tokenizer, tmp_path):
+    """Five sites, two a round: each is back after two rounds or three."""
+    method = dpftrl(**VARIANTS["banded"] | {"rounds": 5, "sites_per_round": 2})
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0)
+    world.fleet.engine.sites = list("abcde")
+    method.lead(world.server, world.fleet)
+    asked = [sites for ask, sites in world.fleet.engine.asked if ask.verb == "train_clipped"]
+    assert all(len(sites) == 2 for sites in asked)
+    for site in "abcde":
+        first, second = (round for round, sites in enumerate(asked) if site in sites)
+        assert second - first in (2, 3)
+    assert world.server.rows[-1]["privacy"]["refused"] is None
+
+
 def test_a_site_that_is_asked_too_soon_has_no_epsilon(tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr("murmura.methods.dpftrl.method.disjoint_batches", lambda *_: [[0], [1], [0]])
     method = dpftrl(**VARIANTS["banded"])

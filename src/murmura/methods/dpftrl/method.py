@@ -112,13 +112,12 @@ class DPFTRL(SiteLevel):
         sampler, noise, norm = followed.sampler, followed.noise, followed.clipping.norm
         span = noise.restart_every if isinstance(noise, TreeNoise) else None
         bands = noise.bands if isinstance(noise, BandedNoise) else None
-        turns = sampler.separation if isinstance(sampler, MinSeparation) else span or 1  # until they come round again
         expected = sampler.expected(len(fleet.sites))  # m
         for round in server.rounds(self.config.rounds):
             entropy = self.entropy(server, round)
             if round == 1 or (span and (round - 1) % span == 0):
-                self._restart(server, fleet, turns, entropy)
-            cohort = server.store[_TURNS][(round - 1) % turns] if self.config.sites_per_round else fleet.sites
+                self._restart(server, fleet, span, entropy)
+            cohort = self._turn(server, fleet, span, round)
             total, _, seen = self.gather(server, cohort, norm, round)
             prefix, fresh = _prefix(server, total, noise, norm, entropy)
             self._step(server, prefix, expected)
@@ -126,13 +125,26 @@ class DPFTRL(SiteLevel):
             seen += fresh + drawn + _back(server, cohort, round)
             account.record(round, Spent(1, sampler, norm, noise.std, restart_every=span, bands=bands, observed=seen))
 
-    def _restart(self, server: Server, fleet: Fleet, rounds: int, entropy: Entropy) -> None:
-        """Begin to sum up anew at the present model: θ_0 ← θ, v ← 0, and new turns for so many rounds."""
+    def _restart(self, server: Server, fleet: Fleet, span: int | None, entropy: Entropy) -> None:
+        """Begin to sum up anew at the present model: θ_0 ← θ, v ← 0, and new turns: for each round of a tree who is in
+        it, or the order in which all sites come round."""
         server.store.pop(_VELOCITY, None)
         server.store[_ANCHOR] = server.adapter
-        if self.config.sites_per_round:
-            turns = disjoint_batches(len(fleet.sites), self.config.sites_per_round, rounds, entropy)
+        if each := self.config.sites_per_round:
+            count = len(fleet.sites)
+            turns = disjoint_batches(count, each, span, entropy) if span else disjoint_batches(count, 1, count, entropy)
             server.store[_TURNS] = [[fleet.sites[index] for index in turn] for turn in turns]
+
+    def _turn(self, server: Server, fleet: Fleet, span: int | None, round: int) -> list[str]:
+        """Who is asked in a round. In one order of n sites, m of them a round, each is back after ⌊n/m⌋ rounds or one
+        more."""
+        each, turns = self.config.sites_per_round, server.store.get(_TURNS, [])
+        if each is None:
+            return fleet.sites
+        if span:
+            return list(turns[(round - 1) % span])
+        chosen = {turns[place % len(turns)][0] for place in range((round - 1) * each, round * each)}
+        return [site for site in fleet.sites if site in chosen]
 
     def _step(self, server: Server, prefix: State, expected: float) -> None:
         """FTRL-M: v ← βv + (the private mean of all updates since the restart), θ ← θ_0 + ηv."""
