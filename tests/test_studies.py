@@ -7,10 +7,16 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
+from sklearn.metrics import roc_auc_score
 
 from murmura import Experiment, report
+from murmura.experiment.run import run as start
+from murmura.measure.attacks import ATTACKS
 from murmura.runs import read_all
+from tests.experiment import small
 from tests.report.runs import write_run
 
 STUDIES = Path(__file__).parent.parent / "studies"
@@ -22,9 +28,12 @@ def study(monkeypatch):
 
     def load(name):
         # A benchmark may have the same name, and neither is to find the other.
-        sys.modules.pop(name, None)
+        own = {file.stem for file in STUDIES.glob("*.py")}
+        for one in own:
+            sys.modules.pop(one, None)
         module = importlib.import_module(name)
-        del sys.modules[name]
+        for one in own:
+            sys.modules.pop(one, None)
         return module
 
     return load
@@ -145,6 +154,136 @@ def test_lpfl(study, data, tmp_path, name, scale):
         for sites in (1, 5)
     ]
     assert len({Experiment.of(table).dump() for table in tables}) == 6
+
+
+@pytest.fixture
+def leakage(study, data, tmp_path):
+    """A set of the leakage study, ready to run."""
+
+    def load(name, scale="SMALL"):
+        module = study("leakage_runs")
+        medical, texts = data / "medical_icliniq.jsonl", data / "sentiment_movie_rt.jsonl"
+        files = {"clinic": module.CLINIC, "medical": medical, "texts": texts}
+        sizes, out = getattr(module, scale), tmp_path / "out"
+        task = module.prepare(name, files[name], out, sizes)
+        return study("leakage"), module.Study(name, out, sizes, "smollm2-135m", task)
+
+    return load
+
+
+@pytest.mark.parametrize("scale", ["SMALL", "FULL"])
+@pytest.mark.parametrize("name", ["clinic", "medical", "texts"])
+def test_leakage(leakage, tmp_path, name, scale):
+    _, study = leakage(name, scale)
+    for attacked in (False, True):
+        found = [Experiment.of(study.experiment(tmp_path / arm, arm, 0, 1e-3, attacked=attacked)) for arm in study.arms]
+        assert len({one.dump() for one in found}) == len(found) >= 2
+        assert all(one.evaluation.attacks is attacked for one in found)
+        assert all(bool(one.audit.canaries) == (attacked and name != "texts") for one in found)
+
+
+def test_labels_that_nobody_has_words_for_are_refused(study, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"text": "a film", "label": "awful"}) + "\n")
+    module = study("leakage_runs")
+    with pytest.raises(SystemExit, match="no words for the labels awful"):
+        module.prepare("texts", file, tmp_path / "out", module.SMALL)
+
+
+def test_the_pilot_chooses_the_rate_with_the_least_loss_of_those_that_came_to_an_end(leakage):
+    module, study = leakage("clinic")
+    folders = study.piloted("fedavg")
+    with pytest.raises(SystemExit, match="clinic: no rate of the arm 'fedavg' came to an end"):
+        study.rate("fedavg")
+    for folder, loss, finished in zip(folders.values(), (2.0, 1.5, 1.9, 1.0), (True, True, True, False), strict=True):
+        write_run(folder, finished=finished, rows=[{"round": 0}, {"round": 3, "heldout_loss": loss}])
+    assert study.rate("fedavg") == study.rate("beta-1") == list(folders)[1]
+    assert study.rate("control") < 1e-6
+    assert "| fedavg | 0.001: 2.000, 0.003: 1.500, 0.01: 1.900 | 0.003 |" in module.rates_table(study)
+
+
+def test_a_job_that_fails_ends_the_study_and_the_jobs_behind_it_do_not_begin(study):
+    begun = []
+
+    def job(name, error=None):
+        def work():
+            begun.append(name)
+            if error:
+                raise error
+
+        return work
+
+    with pytest.raises(OSError, match="full"):
+        study("leakage").together([job("a"), job("b", OSError("full")), *map(job, "cdefgh")], 1)
+    assert begun == ["a", "b"]
+
+
+def scored_run(folder, arm, seed, scores, aucs):
+    """A finished run with the AUC of its model and of its uploads after each round, and the scores of its records."""
+    rows = [{"round": 0}]
+    for round, (model, uploads) in enumerate(aucs, 1):
+        each = {target: {"attack": "error zone", "members": 3, "others": 2, "each": {"error zone": [value, 0, 1]}}
+                for target, value in (("attack", model), ("upload", uploads))}  # fmt: skip
+        rows.append({"round": round, "attacks": each, "attack_auc": model, "upload_auc": uploads})
+    write_run(folder, method=arm, seed=seed, rows=rows)
+    parts = {part: {name: {"error zone": score} for name, score in own.items()} for part, own in scores.items()}
+    (folder.parent / f"{folder.name}.scores.json").write_text(json.dumps(parts))
+
+
+def test_the_tables_of_leakage_answer_by_pairs_of_records_and_of_runs(leakage, tmp_path, capsys):
+    module, study = leakage("clinic")
+    others = {f"other {k}": 0.5 + 0.001 * k for k in range(40)}
+    for seed in (0, 1):
+        for arm, members, aucs in (("fedavg", 0.9, [(0.6, 0.7), (0.9, 0.95)]), ("beta-0", 0.1, [(0.5, 0.5)] * 2)):
+            scores = {"members": {f"member {k}": members + 0.001 * k for k in range(40)}, "others": others}
+            scored_run(study.folder(arm, seed), arm, seed, scores, aucs)
+    (tmp_path / "tables").mkdir()
+    module.tables([study], [0, 1], tmp_path / "tables")
+    text = (tmp_path / "tables" / "leakage-clinic.table.md").read_text()
+    assert "| fedavg − beta-0 | leakage falls with β | +1.000 (+1.000 to +1.000) | yes |" in text
+    assert "| fedavg | 1.000 (1.000–1.000) | 2 |" in text
+    runs = (tmp_path / "tables" / "leakage-runs.table.md").read_text()
+    # uploads: +0.05, +0.05, 0, 0; last round above the first: +0.3, +0.3, 0, 0
+    assert "| fedavg | uploads leak more than the aggregate | 2 of 2 | +0.050 (+0.050 to +0.050) | yes |" in runs
+    assert "| all arms | uploads leak more than the aggregate | 2 of 4 | +0.025 (−0.021 to +0.071) | no |" in runs
+    assert "| all arms | leakage rises with rounds | 2 of 4 | +0.150 (−0.126 to +0.426) | no |" in runs
+
+
+def test_paired_differences_are_on_the_same_records(study):
+    paired, rng = study("paired"), np.random.default_rng(0)
+    names = [f"record {k}" for k in range(80)]
+    hard = dict(zip(names, rng.normal(size=80), strict=True))  # what both runs find hard
+
+    def run(gain):
+        scores = {name: score + (gain if k < 40 else 0.0) for k, (name, score) in enumerate(hard.items())}
+        return paired.Scored(*({name: scores[name] for name in part} for part in (names[:40], names[40:])))
+
+    one, other = run(0.6), run(0.3)
+    truth = [roc_auc_score([1] * 40 + [0] * 40, [*run.members.values(), *run.others.values()]) for run in (one, other)]
+    alone, found = [paired.auc([run]) for run in (one, other)], paired.difference([(one, other)])
+    assert [run.value for run in alone] == pytest.approx(truth)
+    assert found.value == pytest.approx(truth[0] - truth[1])
+    assert found.shows and found.low > 0
+    assert found.high - found.low < 0.5 * (alone[0].high - alone[0].low)
+    same = paired.difference([(one, one), (other, other)])
+    assert (same.value, same.low, same.high) == (0, 0, 0) and not same.shows
+
+
+def test_an_interval_over_runs_is_students(study):
+    found = study("paired").over_runs([0.1, 0.2, 0.3, 0.4])
+    expected = stats.t.interval(0.95, 3, 0.25, stats.sem([0.1, 0.2, 0.3, 0.4]))
+    assert (found.low, found.high) == pytest.approx(expected)
+
+
+def test_records_are_scored_one_by_one_and_canaries_are_none(study, llama_folder, tmp_path):
+    small.write_data(tmp_path)
+    training = {"lr": 3e-2, "epochs": 4}
+    options = {"method": {"rounds": 1}, "audit": {"canaries": 2, "candidates": 2}, "training": training}
+    folder = start(small.experiment(tmp_path, llama_folder, **options)).folder
+    [(_, found)] = study("paired").score([folder])
+    assert (len(found["members"]), len(found["others"])) == (sum(small.SIZES.values()), small.HELDOUT)
+    assert all(one.keys() == ATTACKS.keys() for part in found.values() for one in part.values())
+    assert min(one["loss difference"] for one in found["members"].values()) > 0
 
 
 @pytest.fixture
