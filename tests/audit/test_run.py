@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -284,6 +285,12 @@ def test_a_real_deployment_is_refused(copied, monkeypatch):
 def test_a_run_without_a_model_is_refused(copied):
     shutil.rmtree(copied / "model")
     with pytest.raises(ConfigError, match="the run has left no model"):
+        audit(copied, QUICK)
+
+
+def test_a_run_without_a_record_to_attack_is_refused(copied, monkeypatch):
+    monkeypatch.setattr("murmura.audit.run.subject", lambda path: replace(subject(path), members={"heart": []}))
+    with pytest.raises(DataError, match="no site has a record that can be attacked"):
         audit(copied, QUICK)
 
 

@@ -172,7 +172,7 @@ def measured(target: str, found: Mapping[str, Versus], stream: Stream) -> Audite
              (("members", len(first.members)), ("others", first.others.shape[1]))]  # fmt: skip
     rest = [~one for one in apart]
     rivals = [name for name in found if name != CONTROL]
-    enough = all(one.any() for one in apart) and len(rivals) > 1
+    enough = all(one.any() and not one.all() for one in apart) and len(rivals) > 1
     if not enough:
         rest = [np.ones_like(one) for one in rest]
     best = max(rivals, key=lambda name: found[name].part(apart[0], apart[1]).auc if enough else 0.0)

@@ -15,7 +15,7 @@ from murmura.audit.subject import Subject, subject
 from murmura.audit.targets import reachable, targets
 from murmura.audit.versus import Versus
 from murmura.audit.writing import begun, completed
-from murmura.errors import ConfigError
+from murmura.errors import ConfigError, DataError
 from murmura.generation.sampling import Sampling
 from murmura.runs import read
 from murmura.runs.folder import RunFolder
@@ -85,6 +85,11 @@ def _audited(what: Subject, options: Options) -> tuple[Audit, list[Line]]:
     task, stream = what.experiment.task, what.stream / "audit"
     members, missing = reachable(what)
     sample = Sample.drawn(members, what.others, options.records, stream)
+    if not sample.count:
+        raise DataError(
+            "no site has a record that can be attacked", where=" ".join(missing) or None,
+            fix="Audit a run whose sites have labelled records, or have left their adapters.",
+        )  # fmt: skip
     scorer = Scorer(task, what.workbench, sample, options.sampling)
     models: list[AuditedModel] = []
     extraction: list[Extraction] = []
