@@ -203,3 +203,15 @@ def test_pld_is_asked_a_few_times_only(monkeypatch):
     monkeypatch.setattr(accounting, "_pld", lambda *words: asked.append(1) or pld(*words))
     calibrate(lambda std: sampled(0.04, std, 50).event(), 2.0, 1e-5, "zero-out")
     assert 0 < len(asked) <= 12
+
+
+def test_a_curve_asks_few_orders_where_each_takes_long(monkeypatch):
+    assert len(accounting._FEW_ORDERS) < 150
+    for name in ("_ORDERS", "_FEW_ORDERS"):  # large ones take longest, and are not the best here
+        monkeypatch.setattr(accounting, name, [order for order in getattr(accounting, name) if order < 20])
+    asked, spent = [], accounting._spent
+    monkeypatch.setattr(accounting, "_spent", lambda one, *rest: asked.append(len(one._orders)) or spent(one, *rest))
+    event = dp.SelfComposedDpEvent(dp.SampledWithoutReplacementDpEvent(100, 10, dp.GaussianDpEvent(1.0)), 30)
+    [found], _ = accounting._profile("rdp", event, "replace-one", [1e-5], [])
+    assert asked == [len(accounting._FEW_ORDERS)] and asked[0] < len(accounting._ORDERS) / 4
+    assert found == pytest.approx(epsilon(event, 1e-5, "replace-one", "rdp").value, rel=1e-3)

@@ -127,7 +127,9 @@ def test_a_worker_that_is_busy_has_lost_nothing_and_keeps_the_round_afterwards(t
     engine = connect(IMPATIENT, sites, Working(None), make_workbench(tokenizer), Stream(0))
     list(engine.ask(Ask("train", 1, {"adapter": {"w": torch.zeros(2)}, "lr": 1.0}), ["site-0"]))
     assert list(engine.ask(Ask("wait", 1, seconds=0.05), ["site-0"])) == [Failure("site-0", "time is up")]
-    assert engine.commit(1) == {"site-0": "worker 0 is still busy, and lets them keep it afterwards"}
+    assert engine.commit(1) == {
+        "site-0": "worker 0 is still busy, and lets them keep it afterwards, if the run goes on so long"
+    }
     GATE.set()
     engine.rewind(1)  # it waits until all that was asked before is done
     assert sites[0].store == {"seen": [1]}

@@ -123,7 +123,7 @@ class ProcessesEngine:
                 raise _broken(line, f"could not keep round {round}", why)
             if line.end is None:
                 line.late[self._number] = round
-            busy = f"{line.name} is still busy, and lets them keep it afterwards"
+            busy = f"{line.name} is still busy, and lets them keep it afterwards, if the run goes on so long"
             missing |= dict.fromkeys(line.sites, busy if line.end is None else why)
         return missing
 
