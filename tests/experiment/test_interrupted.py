@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import contextmanager
 
 import pytest
 
@@ -14,6 +15,7 @@ from murmura.federation.server.rounds import Server
 from murmura.privacy import odometer
 from murmura.runs import read, read_all
 from murmura.units import bound
+from tests.experiment import small
 
 METHODS = {
     "sites": {"name": "dpfedavg", "noise_multiplier": 1.0},
@@ -22,32 +24,38 @@ METHODS = {
 }
 
 
-@pytest.fixture(params=METHODS)
+@pytest.fixture(scope="module", params=METHODS)
 def method(request):
     return METHODS[request.param] | {"rounds": 3}
 
 
-@pytest.fixture
-def stopping(monkeypatch):
+@contextmanager
+def stopping(place, error):
     """Lets a run stop in round 2, before or after its privacy is spent."""
+    name = {"before": "_sending", "after": "_close"}[place]
+    whole = getattr(Server, name)
 
-    def stop_at(place, error):
-        def stop(*_, **__):
+    def where(self, *arguments, **options):
+        if self._fleet.round == 2:
             raise error
+        return whole(self, *arguments, **options)
 
-        def where(self, *arguments, **options):
-            if self._fleet.round == 2:
-                raise error
-            return whole(self, *arguments, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Server, name, where)
+        yield
 
-        if place == "before":
-            whole = Server._sending
-            monkeypatch.setattr(Server, "_sending", where)
-        else:
-            whole = Server._close
-            monkeypatch.setattr(Server, "_close", where)
 
-    return stop_at
+@pytest.fixture(scope="module")
+def interrupted(method, tmp_path_factory, llama_folder):
+    """Runs that Ctrl-C has stopped before and after its privacy was spent: their folders, and what was said."""
+    found = {}
+    for place in ("before", "after"):
+        small.write_data(folder := tmp_path_factory.mktemp(place))
+        experiment = small.experiment(folder, llama_folder, method)
+        with stopping(place, KeyboardInterrupt()), pytest.raises(Interrupted) as stopped:
+            run(experiment)
+        found[place] = experiment.run.path, stopped.value.cost
+    return found
 
 
 def spent(folder):
@@ -55,53 +63,42 @@ def spent(folder):
     return max(ledger.epsilon().value for ledger in (*found.sites.values(), *filter(None, [found.whole])))
 
 
-def test_ctrl_c_tells_what_the_round_has_cost(make, method, stopping):
-    stopping("after", KeyboardInterrupt())
-    with pytest.raises(Interrupted) as stopped:
-        run(make(method=method))
-    folder = make().run.path
-    assert "counts: ε = " in stopped.value.cost and "counts again" in stopped.value.cost
+def test_ctrl_c_tells_what_the_round_has_cost(interrupted, method):
+    folder, cost = interrupted["after"]
+    assert "counts: ε = " in cost and "counts again" in cost
     if method["name"] != "dplora":  # for records the ε of a target is rounded up
-        assert f"ε = {bound(spent(folder))} by" in stopped.value.cost
+        assert f"ε = {bound(spent(folder))} by" in cost
     before = read(folder).last.values["epsilon"]
     assert spent(folder) > before
 
 
-def test_ctrl_c_before_anything_was_sent_costs_nothing(make, method, stopping):
-    stopping("before", KeyboardInterrupt())
-    with pytest.raises(Interrupted) as stopped:
+def test_ctrl_c_before_anything_was_sent_costs_nothing(interrupted):
+    _, cost = interrupted["before"]
+    assert "has spent no privacy: ε = " in cost and "as when the run was last saved" in cost
+
+
+def test_an_error_that_advises_to_resume_tells_it_too(make, method):
+    error = RunError("too few sites", fix="Start again with --resume.")
+    said = r"--resume\..* What was sent in the interrupted round counts: ε = "
+    with stopping("after", error), pytest.raises(RunError, match=said):
         run(make(method=method))
-    assert "has spent no privacy: ε = " in stopped.value.cost and "as when the run was last saved" in stopped.value.cost
 
 
-def test_an_error_that_advises_to_resume_tells_it_too(make, method, stopping):
-    stopping("after", RunError("too few sites", fix="Start again with --resume."))
-    with pytest.raises(RunError, match=r"--resume\..* What was sent in the interrupted round counts: ε = "):
-        run(make(method=method))
-
-
-def test_a_run_that_promises_nothing_says_nothing_of_privacy(make, stopping):
-    stopping("after", KeyboardInterrupt())
-    with pytest.raises(Interrupted) as stopped:
+def test_a_run_that_promises_nothing_says_nothing_of_privacy(make):
+    with stopping("after", KeyboardInterrupt()), pytest.raises(Interrupted) as stopped:
         run(make(method={"rounds": 3}))
     assert stopped.value.cost == ""
 
 
-def test_a_report_of_an_abandoned_run_reads_its_ledgers(make, method, stopping):
-    stopping("after", KeyboardInterrupt())
-    with pytest.raises(Interrupted):
-        run(make(method=method))
-    folder = make().run.path
+def test_a_report_of_an_abandoned_run_reads_its_ledgers(interrupted):
+    folder, _ = interrupted["after"]
     sentence = "stopped after it had sent more than it saved: its figures are those of round 1, but ε = "
     assert sentence in report.markdown(report.table(read_all([folder])))
     assert sentence in report.write(read_all([folder]), folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_report_of_a_run_that_stopped_with_its_round_saved_says_nothing_of_it(make, method, stopping):
-    stopping("before", KeyboardInterrupt())
-    with pytest.raises(Interrupted):
-        run(make(method=method))
-    folder = make().run.path
+def test_a_report_of_a_run_that_stopped_with_its_round_saved_says_nothing_of_it(interrupted):
+    folder, _ = interrupted["before"]
     assert "sent more than it saved" not in report.markdown(report.table(read_all([folder])))
 
 
