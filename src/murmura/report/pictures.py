@@ -86,11 +86,14 @@ def held_against(rows: Sequence[Row]) -> list[Picture]:
                 marker, word = marks[name]
                 axes.plot(value, height, color=colour, marker=marker, markersize=8, markerfacecolor=face, zorder=4)
                 level = {"claimed": -0.3, "guaranteed": 0.16, "shown": 0.16}[name]
-                axes.text(value, height + level, word, ha="center", va="bottom", color=MUTED, fontsize=9)
+                # Away from one another, so that words stand apart where figures do not.
+                first = value == min(known["guaranteed"], known.get("shown", value))
+                side = "center" if name == "claimed" or "shown" not in known else "right" if first else "left"
+                axes.text(value, height + level, word, ha=side, va="bottom", color=MUTED, fontsize=9)
             if len(rows) > 1:
                 axes.text(0, height + 0.38, label, ha="left", va="bottom", color=INK)
         axes.set_ylim(0.6 - len(told), 0.7)
-        axes.set_xlim(0, 1.12 * max(value for *_, known in told for value in known.values()))
+        axes.set_xlim(0, 1.25 * max(value for *_, known in told for value in known.values()))
         axes.yaxis.set_visible(False)
         axes.set_xlabel("ε")
 
