@@ -9,7 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from murmura.errors import PrivacyError
-from murmura.privacy import ExampleClipping, FixedSizeSampling, FullParticipation, PoissonSampling, accounting
+from murmura.privacy import (
+    BatchClipping,
+    ExampleClipping,
+    FixedSizeSampling,
+    FullParticipation,
+    PoissonSampling,
+    accounting,
+)
 from murmura.privacy.accounting import calibrate, epsilon
 from tests.privacy.plans import of_records
 
@@ -95,7 +102,7 @@ def test_replacing_everybody_in_a_full_batch_is_gaussian_with_twice_the_distance
         (PoissonSampling(0.04), "zero-out", "pld", True),
         (PoissonSampling(0.04), "replace-one", "rdp", False),
         (PoissonSampling(0.04), "replace-one", "pld", True),
-        (FixedSizeSampling(8, 200), "zero-out", "rdp", False),
+        (FixedSizeSampling(8, 200), "zero-out", "rdp", True),
         (FixedSizeSampling(8, 200), "zero-out", "pld", False),
         (FixedSizeSampling(8, 200), "replace-one", "rdp", True),
         (FixedSizeSampling(8, 200), "replace-one", "pld", False),
@@ -123,6 +130,18 @@ def test_best_is_the_tightest_that_is_known():
     quiet = fixed.with_noise(0.3).epsilon()
     assert quiet.accountant == "exact" and "closed form does not support it" in quiet.note
     assert quiet.value < fixed.with_noise(0.3).epsilon(accountant="rdp").value
+
+
+@pytest.mark.parametrize("clipping", [ExampleClipping(1.5), BatchClipping(1.5, groups=2)])
+@pytest.mark.parametrize("sampler", [FullParticipation(), PoissonSampling(0.04), FixedSizeSampling(8, 200)])
+def test_a_blanked_record_is_never_less_protected_than_a_replaced_one(sampler, clipping):
+    """Blanking is to replace by a record that contributes nothing."""
+    name = "exact" if sampler == FullParticipation() else "rdp"
+    blanked, replaced = (
+        of_records(sampler=sampler, clipping=clipping, adjacency=adjacency).epsilon(accountant=name).value
+        for adjacency in ("zero-out", "replace-one")
+    )
+    assert blanked <= replaced
 
 
 @pytest.mark.parametrize(("delta", "std"), [(1e-15, 2.0), (1e-5, 0.6)])

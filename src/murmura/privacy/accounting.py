@@ -75,7 +75,7 @@ def epsilon(event: DpEvent, delta: float, adjacency: str, accountant: str = "bes
         return _best(event, delta, adjacency)
     if accountant not in ACCOUNTANTS:
         raise PrivacyError(f"accountant '{accountant}' is unknown", fix=nearest(accountant, (*ACCOUNTANTS, "best")))
-    kept = _without(_unknown_samplings(accountant, adjacency), event)
+    kept = _without(_unknown_samplings(accountant, adjacency, event), event)
     note = "" if kept == event else _NOTE.format(accountant.upper(), adjacency)
     try:
         with _quiet():
@@ -99,7 +99,7 @@ def profile(
     """
     found = []
     for name in ACCOUNTANTS:
-        kept = _without(_unknown_samplings(name, adjacency), event)
+        kept = _without(_unknown_samplings(name, adjacency, event), event)
         try:
             with _quiet():
                 found.append(_profile(name, kept, adjacency, deltas, epsilons))
@@ -199,16 +199,20 @@ def _knowing(event: DpEvent, adjacency: str) -> list[str]:
     """Accountants that know how this event samples, or how parts of it do; none where it does not, since then the
     closed form is the least."""
     bare = unsampled(event)
-    return [name for name in ("pld", "rdp") if _without(_unknown_samplings(name, adjacency), event) != bare]
+    return [name for name in ("pld", "rdp") if _without(_unknown_samplings(name, adjacency, event), event) != bare]
 
 
-def _unknown_samplings(accountant: str, adjacency: str) -> tuple[Any, ...]:
-    """Events of sampling that an accountant has no bound for under an adjacency."""
-    import dp_accounting as dp
+def _unknown_samplings(accountant: str, adjacency: str, event: DpEvent) -> tuple[Any, ...]:
+    """Kinds of sampling in an event that an accountant has no bound for under an adjacency.
 
-    poisson, fixed = dp.PoissonSampledDpEvent, dp.SampledWithoutReplacementDpEvent
+    A unit that is blanked is replaced by one that contributes nothing. So of batches of fixed size the bound for a
+    replaced unit counts under either adjacency; but no accountant composes those with Poisson samples.
+    """
+    poisson, fixed = _samplings()
+    if accountant == "rdp" and adjacency == "replace-one":
+        return (poisson,)
     if accountant == "rdp":
-        return (poisson,) if adjacency == "replace-one" else (fixed,)
+        return (fixed,) if _without((poisson,), event) != event else ()
     return (fixed,) if accountant == "pld" else ()
 
 

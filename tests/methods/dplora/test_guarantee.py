@@ -13,6 +13,7 @@ from murmura.federation.site.cohort import Site
 from murmura.federation.site.store import SiteStore
 from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.methods.dplora.guarantee import Guard, claimed_per_step, note, plan, weakest
+from murmura.privacy import accounting
 from murmura.privacy.entropy import OSEntropy
 from murmura.privacy.parts import BatchClipping, ExampleClipping, FixedSizeSampling, PoissonSampling
 from murmura.privacy.said import Said
@@ -52,7 +53,9 @@ def test_the_paper_s_plan():
     assert made.sampler == FixedSizeSampling(8, 200)
     assert made.clipping == BatchClipping(10.0, groups=2) and made.noise.std == 2
     assert made.sensitivity == pytest.approx(2 * math.sqrt(2))  # not 1, as the paper has it
-    assert made.epsilon(accountant="rdp").value > 90
+    replaced = replace(made, adjacency="replace-one")
+    assert made.epsilon().value == replaced.epsilon().value == pytest.approx(7.69, abs=0.01)
+    assert accounting.epsilon(accounting.unsampled(made.event()), 1e-5, made.adjacency).value > 90
 
 
 @pytest.mark.parametrize(("sigma", "total"), [(2.42, 17.2), (2.0, 22.0), (1.21, 43.6)])
