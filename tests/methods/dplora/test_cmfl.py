@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.mean import weighted_mean
 from murmura.aggregation.relevance import relevance, threshold
+from murmura.aggregation.rules import rule
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask
@@ -13,6 +15,7 @@ from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.methods.dplora.method import DPLoRA
 from murmura.training.adapter import subtract
 from tests.federation.world import failing, lead, make_world
+from tests.methods.harness import furthest
 from tests.training.helpers import assert_close, assert_same
 
 
@@ -85,3 +88,14 @@ def test_no_byte_more_goes_down_than_with_plain_averaging(tokenizer, tmp_path):
     ours = lead(tokenizer, cmfl(2), tmp_path / "cmfl")
     plain = lead(tokenizer, DPLoRA(DPLoRAConfig(algorithm="fedavg", rounds=2)), tmp_path / "fedavg")
     assert [r["bytes_down"] for r in ours.server.rows] == [r["bytes_down"] for r in plain.server.rows]
+
+
+def test_the_server_s_step_and_the_local_rule_are_those_of_averaging(tokenizer, tmp_path):
+    """Where every update is relevant it is plain averaging, by whatever step and rule."""
+    parts = rule(AggregationConfig(server="fedavgm", local="fedprox", mu=2.0))
+    ours = lead(tokenizer, DPLoRA(cmfl(2, 1e-6).config, parts), tmp_path / "cmfl")
+    plain = lead(tokenizer, DPLoRA(DPLoRAConfig(algorithm="fedavg", rounds=2), parts), tmp_path / "fedavg")
+    without = lead(tokenizer, cmfl(2, 1e-6), tmp_path / "without")
+    assert ours.server.rows[2]["counts"] == {"updates.sent": 3, "updates.kept_back": 0}
+    assert_close(ours.server.adapter, plain.server.adapter, atol=1e-6)
+    assert furthest(ours.server.adapter, without.server.adapter) > 1e-5

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.mean import weighted_mean
+from murmura.aggregation.rules import rule
 from murmura.federation.forecast import Part
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask
@@ -88,6 +90,17 @@ def test_the_mean_by_skill_or_by_records(bench, tmp_path, monkeypatch):
     assert same(server.adapter, weighted_mean([(second[0]["adapter"], 0.5), (second[2]["adapter"], 1.5)]))
     by_size = weighted_mean((reply["adapter"], reply["examples"]) for reply in first)
     assert furthest(by_size, server.adapter) > 1e-5
+
+
+def test_a_step_of_the_server_starts_from_the_mean_that_counts(bench, tmp_path, monkeypatch):
+    """FedAvgM's first step takes the mean as it is, and its second goes on in the direction of the first."""
+    answering(bench, monkeypatch, write=lambda prompt: "rest and drink", own=lambda prompt: "")
+    parts = rule(AggregationConfig(server="fedavgm"))
+    stepping, _ = perform(FewFedWeight(method().config, parts), bench, tmp_path / "fedavgm")
+    plain, _ = perform(method(), bench, tmp_path / "plain")
+    assert stepping.rows[1]["heldout_loss"] == pytest.approx(plain.rows[1]["heldout_loss"], abs=1e-5)
+    assert furthest(stepping.adapter, plain.adapter) > 1e-4
+    assert stepping.rows[2]["counts"]["mean.by_size"] == 1
 
 
 def test_error_is_measured_by_rouge_l_on_own_records(bench, monkeypatch):
