@@ -297,7 +297,7 @@ def test_a_bad_record_is_named_or_skipped_and_counted(quick, tmp_path):
     sites = json.loads((tmp_path / "run" / "sites.json").read_text())
     assert [site["records"] for site in sites] == [6, 3]
     assert json.loads((tmp_path / "run" / "data.json").read_text()) == {
-        "bad": 1, "twins": 1, "heldout": 0, "nonmembers": 0,
+        "bad": 1, "twins": 1, "heldout": 0, "nonmembers": 0, "person_at": None,
     }  # fmt: skip
     reasons = json.loads((tmp_path / "run" / "left_out.json").read_text())
     skin, heldout = tmp_path / "sites" / "skin.jsonl", tmp_path / "heldout.jsonl"
