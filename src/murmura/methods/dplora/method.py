@@ -232,7 +232,7 @@ class DPLoRA(Averaging):
 def _last_global_update(site: Site, adapter: State) -> State | None:
     """The last change of the global model, which a site keeps track of; None before there was any.
 
-    A round in which no site sent anything changes nothing, so the update before it remains the last one.
+    A round that leaves it as it was, such as one in which no site sends anything, leaves the update before as the last.
     """
     before = site.store.get("adapter_before")
     if before is not None and any(not adapter[name].equal(before[name]) for name in adapter):
