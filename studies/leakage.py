@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from threading import Event
 
 import paired
@@ -34,9 +35,10 @@ from runs import finished, pipes, show
 COMPARED = {
     "leakage falls with β": [("fedavg", "beta-0.5"), ("beta-0.5", "beta-0"), ("fedavg", "beta-0")],
     "attacks weaken with noise": [("dplora-inf", "dplora-8")],
-    "annotating changes leakage": [("lpfl", "labelled")],
+    "annotating lowers leakage": [("labelled", "lpfl")],
 }
 SAME = "beta-1"  # the runs of FedAvg again, which count once
+FEWEST = 3  # runs that an interval over runs is given for
 ATTACK = {"clinic": "error zone", "medical": "error zone", "texts": "loss difference"}
 """By which arms, rounds and uploads are compared: one attack for all, fixed beforehand."""
 
@@ -52,6 +54,7 @@ def main() -> None:
     parser.add_argument("--arms", choices=[*ARMS, *TEXT_ARMS], nargs="+", default=[*ARMS, *TEXT_ARMS])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--pilot", action="store_true", help="only choose rates")
+    parser.add_argument("--show", action="store_true", help="run nothing, print the tables of what is there")
     parser.add_argument("--at-once", type=int, default=1, help="runs side by side")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--table", type=Path, help="also write the tables as Markdown, in this folder")
@@ -62,6 +65,9 @@ def main() -> None:
         Study(name, options.out, scale, options.model, prepare(name, files[name], options.out, scale))
         for name in options.sets
     ]
+    if options.show:
+        tables(studies, options.seeds, options.table)
+        return
     wanted = {study.name: [arm for arm in study.arms if arm in options.arms] for study in studies}
     together([job for study in studies for job in study.pilot(wanted[study.name])], options.at_once)
     for study in studies:
@@ -217,11 +223,11 @@ def over_runs(studies: Sequence[Study], seeds: Sequence[int]) -> str:
     for place, question in ((1, "uploads leak more than the aggregate"), (2, "leakage rises with rounds")):
         for name in [*arms, "all arms"]:
             values = [value for one in every if name in (one[0], "all arms") and (value := one[place]) is not None]
-            if len(values) > 1:
-                above = f"{sum(value > 0 for value in values)} of {len(values)}"
+            above = f"{sum(value > 0 for value in values)} of {len(values)}"
+            if len(values) >= FEWEST:
                 lines.append([name, question, above, *words(paired.over_runs(values))])
             elif values:
-                lines.append([name, question, DASH, signed(values[0]), DASH])
+                lines.append([name, question, above, signed(fmean(values)), DASH])
     return pipes(lines)
 
 

@@ -244,7 +244,7 @@ def test_the_tables_of_leakage_answer_by_pairs_of_records_and_of_runs(leakage, t
     assert "| fedavg | 1.000 (1.000–1.000) | 2 |" in text
     runs = (tmp_path / "tables" / "leakage-runs.table.md").read_text()
     # uploads: +0.05, +0.05, 0, 0; last round above the first: +0.3, +0.3, 0, 0
-    assert "| fedavg | uploads leak more than the aggregate | 2 of 2 | +0.050 (+0.050 to +0.050) | yes |" in runs
+    assert "| fedavg | uploads leak more than the aggregate | 2 of 2 | +0.050 | – |" in runs
     assert "| all arms | uploads leak more than the aggregate | 2 of 4 | +0.025 (−0.021 to +0.071) | no |" in runs
     assert "| all arms | leakage rises with rounds | 2 of 4 | +0.150 (−0.126 to +0.426) | no |" in runs
 
