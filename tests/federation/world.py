@@ -153,7 +153,7 @@ class Scripted:
 
     memory = 0
 
-    def commit(self, round):
+    def commit(self, round, last=False):
         """Nothing to keep."""
         return {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from functools import partial
 from multiprocessing import Pipe
 
@@ -154,6 +155,33 @@ def test_a_round_that_a_late_worker_could_not_keep_after_all_is_told_once(tokeni
     assert engine.unkept() == {"site-0": {1: why}} and engine.unkept() == {}
     engine._patience = None
     assert engine.commit(2).keys() == ({"site-0"} if dies else set())
+    engine.close()
+
+
+@pytest.mark.parametrize("catches_up", [False, True])
+def test_after_the_last_round_a_late_worker_is_waited_for_and_what_it_has_not_kept_by_then_is_told(
+    tokenizer, tmp_path, monkeypatch, catches_up
+):
+    GATE.clear()
+    sites = make_sites(1, folder=tmp_path)
+    engine = connect(IMPATIENT, sites, Working(None), make_workbench(tokenizer), Stream(0))
+    list(engine.ask(Ask("wait", 1, seconds=0.05), ["site-0"]))
+    engine.commit(1)
+    if catches_up:
+        engine._patience = 5
+        [line] = engine._lines
+        rest = line.rest
+
+        def once_more(number, until):
+            if until - time.monotonic() > engine._patience:  # as long as after any other round, and more
+                GATE.set()
+            return rest(number, until)
+
+        monkeypatch.setattr(line, "rest", once_more)
+    why = "worker 0 is still busy, and nobody waits for it any longer"
+    assert engine.commit(2, last=True) == ({} if catches_up else {"site-0": why})
+    assert engine.unkept() == ({} if catches_up else {"site-0": {1: why}})
+    GATE.set()
     engine.close()
 
 

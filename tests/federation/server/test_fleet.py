@@ -145,7 +145,7 @@ def test_a_round_that_too_few_of_its_sites_have_kept_is_not_saved():
     fleet = make_fleet(healthy, min_replies=2)
     fleet.begin(4)
     list(fleet.ask("train", ["a", "b"]))
-    fleet.engine.commit = lambda round: {"b": "worker 0 was killed", "c": "worker 1 is late"}  # c took no part
+    fleet.engine.commit = lambda round, last: {"b": "worker 0 was killed", "c": "worker 1 is late"}  # c took no part
     told = "these sites have not kept their part of the round: b (worker 0 was killed)"
     with pytest.raises(RunError, match=re.escape(told)) as error:
         fleet.commit()

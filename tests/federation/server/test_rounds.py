@@ -135,7 +135,7 @@ def losing(*lost):
     """An engine behind which sites' processes die at the end of a round, after they have replied: (site, round)."""
 
     class Losing(LocalEngine):
-        def commit(self, round):
+        def commit(self, round, last=False):
             dead = {site: "worker 1 was killed" for site, when in lost if round >= when}
             for name, site in self.host.sites.items():
                 if name not in dead:
@@ -143,6 +143,18 @@ def losing(*lost):
             return dead
 
     return Losing
+
+
+def test_a_run_tells_the_engine_which_round_is_its_last(tokenizer, tmp_path):
+    told = []
+
+    class Told(LocalEngine):
+        def commit(self, round, last=False):
+            told.append((round, last))
+            return super().commit(round, last)
+
+    lead(tokenizer, Counting(rounds=2), tmp_path, engine=Told)
+    assert told == [(0, False), (1, False), (2, True)]
 
 
 def local(rounds=3):

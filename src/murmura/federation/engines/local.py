@@ -32,7 +32,7 @@ class LocalEngine:
                 raise answer.error
             yield answer
 
-    def commit(self, round: int) -> dict[str, str]:
+    def commit(self, round: int, last: bool = False) -> dict[str, str]:
         """Let every site keep its store as it is after a round; returns why, of sites that have not: there are none.
 
         Raises:

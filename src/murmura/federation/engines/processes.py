@@ -18,6 +18,8 @@ from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply
 from murmura.progress import add_phases, bar, forget, say, show
 
 _NAMED = 5  # sites named in a message
+_AFTERWARDS = "lets them keep it afterwards, if the run goes on so long"
+_GIVEN_UP = "nobody waits for it any longer"
 
 
 class Process(Protocol):
@@ -106,9 +108,13 @@ class ProcessesEngine:
             line.rest(number, until)
         self._add_phases(asked)
 
-    def commit(self, round: int) -> dict[str, str]:
+    def commit(self, round: int, last: bool = False) -> dict[str, str]:
         """Let every site keep its store as it is after a round. A worker that is still busy with what it was asked
         before does so afterwards.
+
+        Args:
+            last: whether no round follows, in which a busy worker could catch up: it gets as long again, and what its
+                sites have not kept by then counts as unkept.
 
         Returns:
             By site why it has not kept it, in words: its worker died, or is still busy.
@@ -116,15 +122,18 @@ class ProcessesEngine:
         Raises:
             RunError: one could not.
         """
-        until = None if self._patience is None else time.monotonic() + self._patience
+        until = None if self._patience is None else time.monotonic() + self._patience * (2 if last else 1)
         missing: dict[str, str] = {}
         for line, why in self._tell([{"do": "commit", "round": round}] * len(self._lines), until):
             if line.end is None and why != LATE:
                 raise _broken(line, f"could not keep round {round}", why)
             if line.end is None:
-                line.late[self._number] = round
-            busy = f"{line.name} is still busy, and lets them keep it afterwards, if the run goes on so long"
-            missing |= dict.fromkeys(line.sites, busy if line.end is None else why)
+                why = f"{line.name} is still busy, and {_GIVEN_UP if last else _AFTERWARDS}"
+                if last:
+                    line.give_up(why)
+                else:
+                    line.late[self._number] = round
+            missing |= dict.fromkeys(line.sites, why)
         return missing
 
     def unkept(self) -> dict[str, dict[int, str]]:
@@ -231,8 +240,7 @@ class _Line:
                 return LATE
             if message is None:
                 self.end = self.process.end()
-                self.unkept |= dict.fromkeys(self.late.values(), f"{self.name} {self.end}")
-                self.late.clear()
+                self.give_up(f"{self.name} {self.end}")
                 forget(self.name)
                 say(f"{self.name} {self.end}; its sites do not answer any more: {self.named}")
                 continue
@@ -251,6 +259,11 @@ class _Line:
             if isinstance(answer, str) and number not in self._failed:
                 return answer
         return self._failed[number]
+
+    def give_up(self, why: str) -> None:
+        """Count the late rounds as unkept."""
+        self.unkept |= dict.fromkeys(self.late.values(), why)
+        self.late.clear()
 
     def _finish(self, done: Payload) -> None:
         self._outstanding.popleft()

@@ -26,9 +26,9 @@ class Engine(Protocol):
         """Peak memory in bytes of the processes in which sites are simulated, besides this one."""
         ...
 
-    def commit(self, round: int) -> Mapping[str, str]:
+    def commit(self, round: int, last: bool = False) -> Mapping[str, str]:
         """Let every site keep its store as it is after a round, in a place of its own; returns why, in words, of sites
-        that have not, or not yet."""
+        that have not, or not yet: after the last round of a run, for good."""
         ...
 
     def unkept(self) -> Mapping[str, Mapping[int, str]]:
@@ -148,15 +148,18 @@ class Fleet:
                 self.listener(reply)
             yield reply
 
-    def commit(self) -> list[str]:
+    def commit(self, last: bool = False) -> list[str]:
         """Let every site keep what it has from this round; returns those that have not. Of earlier rounds that a site
         was late to keep, and then could not, is told too.
+
+        Args:
+            last: whether the run ends with it, so that what is still late is lost.
 
         Raises:
             RunError: too few sites have of those whose replies the round is made of: it would not be the same round
                 when the run is resumed.
         """
-        missing = self.engine.commit(self.round)
+        missing = self.engine.commit(self.round, last)
         for site, rounds in self.engine.unkept().items():
             self.events += [f"site {site} has not kept round {one} after all ({why})" for one, why in rounds.items()]
         concerned: dict[str, list[str]] = {}

@@ -368,7 +368,7 @@ class Server:
         if self.keeps_secrets:
             self._published.append(self._publication(figures))
         # Sites first: they keep two generations, and can go back should the checkpoint not be written.
-        self._keep(self._fleet.commit())
+        self._keep(self._fleet.commit(last))
         server = {f"{_STORE}{name}": value for name, value in self.store.items()}
         if self.has_adapter:
             server["adapter"] = self.adapter
