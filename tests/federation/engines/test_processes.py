@@ -212,11 +212,15 @@ def test_how_far_sites_are_is_told_where_they_tell_how_many_records_they_have(to
         assert unframe(ours.recv_bytes())[0]["told"]["phase"] == "train"
 
 
-def test_phases_and_memory_of_workers_are_told(engine):
+@pytest.mark.parametrize("counts", [True, False])
+def test_memory_is_told_and_phases_are_where_sites_tell_how_many_records_they_have(tokenizer, counts):
+    verbs = [Working(None), Joining("instruction", counts=counts)]
+    engine = Wired(Host(make_sites(1, 2), verbs, make_workbench(tokenizer), Stream(0)))
     phases = collect_phases()
     list(engine.ask(Ask("train", 1, {"adapter": {"w": torch.zeros(2)}, "lr": 1.0}), engine.sites))
-    assert phases.seconds["train"] > 0
+    assert (phases.seconds.get("train", 0) > 0) == counts and bool(phases.seconds) == counts
     assert engine.memory == 2000
+    engine.close()
 
 
 def test_stores_stay_with_the_workers_and_go_back_there(tokenizer, tmp_path):

@@ -52,7 +52,7 @@ class Worker:
 
     def handle(self, message: bytes, since: float | None = None) -> Iterator[bytes]:
         """Answers to one message. The last one is ``done``: with the number of the message, what went wrong, if
-        anything did, by its class alone, seconds of each phase, and peak memory.
+        anything did, by its class alone, seconds of each phase where sites tell their progress, and peak memory.
 
         Args:
             since: when it arrived; see ``Host.answer``.
@@ -79,12 +79,13 @@ class Worker:
             _tell(error)
             failed = type(error).__name__
         memory = self._peak_memory(self._host.workbench.device) if self._host else 0
-        done = {"number": head["number"], "failed": failed, "seconds": phases.seconds, "memory": memory}
+        seconds = phases.seconds if self.tells_progress else {}
+        done = {"number": head["number"], "failed": failed, "seconds": seconds, "memory": memory}
         yield frame({"done": done})
 
     @property
     def tells_progress(self) -> bool:
-        """Whether whoever asks may learn how far the sites are (``Host.tells_progress``)."""
+        """Whether whoever asks may learn how far the sites are, and how long they took (``Host.tells_progress``)."""
         return self._host is not None and self._host.tells_progress
 
     @property

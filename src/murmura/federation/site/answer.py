@@ -47,8 +47,8 @@ class Host:
 
     @property
     def tells_progress(self) -> bool:
-        """Whether whoever asks may learn how far the sites are with an answer: from that follows roughly how many
-        records they have, so only where these are told (``Joining``)."""
+        """Whether whoever asks may learn how far the sites are with an answer, and how long each phase of it took: from
+        that follows roughly how many records they have, so only where these are told (``Joining``)."""
         return any("records" in one.releases("join") for one in self.verbs if "join" in one.verb_names())
 
     def commit(self, round: int) -> None:
