@@ -58,6 +58,7 @@ def test_what_follows_the_plan_contradicts_nothing(plan):
         (FIXED, {"chances": 1990}, "80 records of 1990"),
         (SITES, {"drawn": 1999}, "1999 sites of 2000 were seen"),
         (TREE, {"drawn": 31}, "31 sites of 2000 were seen to take part, over all steps, where 30 are"),
+        (TREE, {"apart": 1}, "a site was seen to be back after 1 step, in a tree that it may be in once"),
         (RECORDS, {"after": 1.001}, "a clipped contribution of 1.001 norms was seen, where 1 is the most"),
         (RECORDS, {"after": math.nan}, "a clipped contribution of inf norms"),
         (RECORDS, {"squares": 0.0}, "noise of 0 times the standard deviation that was planned was seen"),

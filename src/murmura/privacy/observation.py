@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from murmura.privacy.parts import FixedSizeSampling, FullParticipation, MinSeparation, PoissonSampling
+from murmura.privacy.parts import FixedSizeSampling, FullParticipation, MinSeparation, OncePerTree, PoissonSampling
 
 if TYPE_CHECKING:
     import torch
@@ -43,8 +43,8 @@ class Observation:
         not_finite: contributions that were not finite, and counted as zero.
         is_secret: samples and noise came from sources that nobody else knows.
         clipped: what was clipped: kind and groups of tensors.
-        apart: fewest steps between two in which one unit took part; None where none was seen to come back, or nobody
-            looked.
+        apart: fewest steps between two in which one unit took part, with tree noise two of one tree; None where none
+            was seen to come back, or nobody looked.
     """
 
     steps: int = 0
@@ -134,9 +134,12 @@ def _of_draws(plan: PrivacyPlan, seen: Observation) -> list[str]:
     else:
         expected = float(seen.chances if isinstance(sampler, FullParticipation) else sampler.batch * seen.steps)
         fits = seen.drawn == expected
-    if isinstance(sampler, MinSeparation) and seen.apart is not None and seen.apart < sampler.separation:
-        back = f"{seen.apart} step{'s' * (seen.apart != 1)}"
-        return [f"a {plan.unit} was seen to be back after {back}, where {sampler.separation} are the fewest"]
+    if seen.apart is not None:
+        back = f"a {plan.unit} was seen to be back after {seen.apart} step{'s' * (seen.apart != 1)}"
+        if isinstance(sampler, MinSeparation) and seen.apart < sampler.separation:
+            return [f"{back}, where {sampler.separation} are the fewest"]
+        if isinstance(sampler, OncePerTree):
+            return [f"{back}, in a tree that it may be in once"]
     if fits:
         return []
     what = f"{plan.unit}s of {seen.chances} were seen to take part, over all steps"

@@ -213,6 +213,18 @@ def test_a_site_that_is_asked_too_soon_has_no_epsilon(tokenizer, tmp_path, monke
     assert told[2] is None and "seen to be back after 2 steps, where 3 are the fewest" in told[3]
 
 
+def test_a_site_that_is_asked_twice_in_a_tree_has_no_epsilon(tokenizer, tmp_path, monkeypatch):
+    """As many sites are asked as planned, so that nothing else tells; and a tree does not remember the one before."""
+    turns = iter([[[0], [1], [2]], [[2], [1], [2]]])
+    monkeypatch.setattr("murmura.methods.dpftrl.method.disjoint_batches", lambda *_: next(turns))
+    method = dpftrl(rounds=6, sites_per_round=1, restart_every=3)
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0)
+    method.lead(world.server, world.fleet)
+    told = [row["privacy"].get("refused") for row in world.server.rows]
+    assert told[1:6] == [None] * 5
+    assert "a site was seen to be back after 2 steps, in a tree that it may be in once" in told[6]
+
+
 def test_a_missing_site_leaves_a_gap(tokenizer, tmp_path):
     """Divided by m all the same, and nobody takes its place."""
     options = {"rounds": 1, "noise_multiplier": 0.0, "clip_norm": HUGE}
@@ -252,6 +264,29 @@ def test_a_run_that_was_killed_goes_on_with_the_same_tree(tokenizer, tmp_path, v
     assert_same(again.server.adapter, whole.server.adapter)
     assert [row["privacy"] for row in again.server.rows] == [row["privacy"] for row in whole.server.rows]
     assert again.server.store.keys() == whole.server.store.keys()
+
+
+def test_a_round_of_a_tree_that_is_done_again_is_counted_again_and_is_no_second_turn(tokenizer, tmp_path):
+    """It is in the ledger and not in the checkpoint: the same site has the same turn, with fresh noise."""
+    options = {"rounds": 3, "sites_per_round": 1, "restart_every": 3}
+    whole = run(tokenizer, tmp_path / "whole", dpftrl(**options)).server.rows[-1]["privacy"]
+    world = make_world(tokenizer, method := dpftrl(**options), tmp_path / "cut", training=TRAINING)
+    close = world.server._close
+
+    def lost():
+        if world.fleet.round == 2:
+            raise KeyboardInterrupt
+        close()
+
+    world.server._close = lost
+    with pytest.raises(KeyboardInterrupt):
+        method.lead(world.server, world.fleet)
+    again = make_world(tokenizer, method := dpftrl(**options), tmp_path / "cut", training=TRAINING)
+    again.server.restore(latest(tmp_path / "cut" / "checkpoint"))
+    method.lead(again.server, again.fleet)
+    told = again.server.rows[-1]["privacy"]
+    assert PrivacyLedger.of(again.server.journal).rounds == [1, 2, 2, 3]
+    assert told["refused"] is None and told["epsilon"] > whole["epsilon"]
 
 
 def test_without_noise_one_seed_gives_one_result(tokenizer, tmp_path):

@@ -127,8 +127,9 @@ class DPFTRL(SiteLevel):
 
     def _restart(self, server: Server, fleet: Fleet, span: int | None, entropy: Entropy) -> None:
         """Begin to sum up anew at the present model: θ_0 ← θ, v ← 0, and new turns: for each round of a tree who is in
-        it, or the order in which all sites come round."""
-        server.store.pop(_VELOCITY, None)
+        it, or the order in which all sites come round. Who was in the tree before may be in this one."""
+        for name in (_VELOCITY, _LAST):
+            server.store.pop(name, None)
         server.store[_ANCHOR] = server.adapter
         if each := self.config.sites_per_round:
             count = len(fleet.sites)
@@ -177,7 +178,8 @@ def _prefix(server: Server, total: State, noise: Noise, norm: float, entropy: En
 
 
 def _back(server: Server, cohort: Sequence[str], round: int) -> Observation:
-    """After how many rounds the first of these sites is back, as far as any has taken part before."""
+    """After how many rounds the first of these sites is back, as far as any has taken part before: with trees, in this
+    one. A round that was lost is not in the store, so to repeat it is no return; the ledger counts it on its own."""
     last: dict[str, int] = server.store.get(_LAST, {})
     server.store[_LAST] = {**last, **dict.fromkeys(cohort, round)}
     return Observation(apart=min((round - last[site] for site in cohort if site in last), default=None))
