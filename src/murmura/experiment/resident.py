@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from murmura import models
 from murmura.experiment.config import Experiment
-from murmura.experiment.outline import outline
+from murmura.experiment.outline import OutOfReachError, outline
 from murmura.training.adapter import State
 from murmura.training.bank import Bank
 
@@ -65,15 +65,21 @@ def loaded(experiment: Experiment, device: str | None = None) -> Resident:
 
 
 def announced(experiment: Experiment, device: str | None = None) -> Resident:
-    """The same for a run that may have no use for its weights: they are loaded when something asks for the bank.
+    """The same for a run that may have no use for its weights: they are fetched and loaded when something asks for the
+    bank, or fetched now where config and tokenizer cannot be had without them.
 
     Raises:
         ModelError: as of ``loaded``; what is wrong with weights alone is told when they are loaded.
     """
     model = experiment.model
-    found, seen = models.locate(model.name), outline(model, experiment.lora, experiment.model_task)
+    try:
+        seen = outline(model, experiment.lora, experiment.model_task)
+    except OutOfReachError:
+        models.resolve(model.name)
+        seen = outline(model, experiment.lora, experiment.model_task)
+    source, base = models.origin(model.name)
     return Resident(
-        models.padded(seen.tokenizer, model.name), seen.config, seen.masked, found.source, found.base,
+        models.padded(seen.tokenizer, model.name), seen.config, seen.masked, source, base,
         models.device_of(device or model.device), seen.parameters, seen.state,
         bank=cache(lambda: _load(experiment, device)[1]),
     )  # fmt: skip

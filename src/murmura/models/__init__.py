@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from murmura.models.aliases import ALIASES, Alias
 from murmura.models.loading import Loaded, device_of, load, padded
-from murmura.models.locate import Found, cached, fetch, locate, resolve
+from murmura.models.locate import Found, cached, fetch, locate, origin, resolve
 from murmura.models.wheel import Wheel, holds_model
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "holds_model",
     "load",
     "locate",
+    "origin",
     "padded",
     "resolve",
 ]

