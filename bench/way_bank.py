@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from work import ALPHA, EPS, RANK, TARGETS, Work, base_model, finish, gpu_peak, initial, learnt
 
-from murmura.aggregation.mean import weighted_mean
+from murmura.aggregation.mean import WeightedMean
 from murmura.streams import Stream
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining, LoraSpec
@@ -46,7 +46,10 @@ def main(work: Work, out: str) -> None:
         shards = [shard(work, site, round) for site in range(work.sites)]
         streams = [stream(site, round) for site in range(work.sites)]
         trained = train(bank, shards, [adapter] * work.sites, training, work.lr, streams)
-        adapter = weighted_mean((result.state, result.examples) for result in trained)
+        mean = WeightedMean()
+        for result in trained:
+            mean.add(result.state, result.examples)
+        adapter = mean.result()
         seconds.append(time.perf_counter() - begun)
     finish(out, learnt(adapter), seconds, gpu_peak(work))
 

@@ -12,8 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmura.aggregation.mean import StateSum, WeightedMean, weighted_mean
+from murmura.aggregation.mean import StateSum, WeightedMean
 from murmura.errors import RunError
+from tests.aggregation.means import weighted_mean
 
 State = dict[str, torch.Tensor]
 

@@ -5,7 +5,6 @@ However many sites reply, only one float64 accumulator is held: a reply can be d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
 import torch
@@ -102,18 +101,6 @@ class WeightedMean:
         if not self._sum.count:
             raise RunError("there is nothing to average", fix="At least one site must reply in each round.")
         return {name: (total / self._weight).to(dtype) for name, total in self._sum.tensors.items()}
-
-
-def weighted_mean(pairs: Iterable[tuple[State, float]]) -> State:
-    """The weighted mean of (state, weight) pairs, float32; the pairs are read once, one at a time.
-
-    Raises:
-        RunError: As `WeightedMean.add` and `WeightedMean.result`.
-    """
-    mean = WeightedMean()
-    for state, weight in pairs:
-        mean.add(state, weight)
-    return mean.result()
 
 
 def _shapes(state: State) -> dict[str, torch.Size]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from murmura.aggregation.config import AggregationConfig
-from murmura.aggregation.mean import weighted_mean
 from murmura.aggregation.relevance import relevance, threshold
 from murmura.aggregation.rules import rule
 from murmura.federation.engines.local import LocalEngine
@@ -14,6 +13,7 @@ from murmura.federation.wire.messages import Ask
 from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.methods.dplora.method import DPLoRA
 from murmura.training.adapter import subtract
+from tests.aggregation.means import weighted_mean
 from tests.federation.world import failing, lead, make_world
 from tests.methods.harness import furthest
 from tests.training.helpers import assert_close, assert_same

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from murmura.aggregation.config import AggregationConfig
-from murmura.aggregation.mean import weighted_mean
 from murmura.aggregation.rules import RULES, rule
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.federation.engines.local import LocalEngine
@@ -22,6 +21,7 @@ from murmura.privacy.standing import told
 from murmura.runs.folder import RunFolder
 from murmura.training.config import LocalTraining
 from murmura.training.loop import train
+from tests.aggregation.means import weighted_mean
 from tests.federation.engines.wired import Wired
 from tests.federation.world import failing, lead, make_world
 from tests.privacy.plans import Rehearsed

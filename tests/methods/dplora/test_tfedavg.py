@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from murmura.aggregation.mean import weighted_mean
 from murmura.aggregation.ternary import dequantise, quantise, requantise, ternary
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.site.cohort import Cohort
@@ -15,6 +14,7 @@ from murmura.methods.dplora.method import DPLoRA
 from murmura.methods.dplora.tfedavg import shapes, ternary_pass
 from murmura.training.bank import Bank
 from murmura.training.loop import train
+from tests.aggregation.means import weighted_mean
 from tests.conftest import make_llama
 from tests.federation.world import SPEC, TRAINING, failing, lead, make_world
 from tests.training.helpers import assert_close, assert_same, random_state

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from murmura.aggregation.mean import weighted_mean
 from murmura.errors import RunError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.server.checkpoint import latest
@@ -16,6 +15,7 @@ from murmura.methods.fedit.config import FedITConfig
 from murmura.methods.fedit.method import FedIT
 from murmura.training.adapter import subtract, zeros_like
 from murmura.training.config import LocalTraining
+from tests.aggregation.means import weighted_mean
 from tests.federation.engines.wired import Wired
 from tests.federation.world import TRAINING, Scripted, failing, lead, make_world
 from tests.methods.fedit.test_config import ALGORITHMS

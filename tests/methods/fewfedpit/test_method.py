@@ -5,7 +5,6 @@ from dataclasses import asdict
 
 import pytest
 
-from murmura.aggregation.mean import weighted_mean
 from murmura.data.records import Instruction
 from murmura.errors import ConfigError, DataError
 from murmura.federation.forecast import Part
@@ -20,6 +19,7 @@ from murmura.methods.fewfedpit.substitute import Substitute
 from murmura.streams import Stream
 from murmura.training.adapter import mix
 from murmura.training.config import LocalTraining
+from tests.aggregation.means import weighted_mean
 from tests.federation.engines.wired import Wired
 from tests.federation.world import stores
 from tests.methods.fewfedpit.conftest import written

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from murmura.aggregation.config import AggregationConfig
-from murmura.aggregation.mean import weighted_mean
 from murmura.aggregation.rules import rule
 from murmura.federation.forecast import Part
 from murmura.federation.site.cohort import Cohort
@@ -16,6 +15,7 @@ from murmura.methods.fewfedweight.weights import energy_weights
 from murmura.methods.loops import goes_round
 from murmura.streams import Stream
 from murmura.training.config import LocalTraining
+from tests.aggregation.means import weighted_mean
 from tests.federation.engines.wired import Wired
 from tests.methods.harness import furthest, perform, same, sites, workbench
 
