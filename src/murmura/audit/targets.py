@@ -17,6 +17,10 @@ _NOTHING_KEPT = (
     f"{TRAJECTORY.capitalize()}, {RMIA} and {FEDMIA} were not tried, and no single upload was attacked: the run kept "
     "no rounds (audit.keep = true)."
 )
+_SEEN_BEFORE = (
+    f"{RMIA} takes the other sites’ first uploads for models that have not seen a record. Some sites were first heard "
+    "after round 1, so that theirs began with a model that may have: it may find less than it could."
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ def targets(what: Subject, sample: Sample, missing: list[str]) -> Iterator[Targe
     lora = what.workbench.bank.lora and what.experiment.lora
     seen = losses(what.experiment.task, what.workbench, what.rounds, sample, lora)
     yield Target("model", models, {TRAJECTORY: trajectory(seen), RMIA: rmia(seen, seen.models[-1:])})
+    if {site for one in what.rounds for site in one.sites} > set(what.rounds[0].sites):
+        missing.append(_SEEN_BEFORE)
     if seen.heard:
         yield _uploads(what, seen.part(seen.heard), missing)
 
