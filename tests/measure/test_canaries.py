@@ -11,6 +11,7 @@ import pytest
 
 from murmura.generation.scoring import Score
 from murmura.measure.canaries import Canaries, Canary, _interval, exposure
+from murmura.measure.catalogue import exposure_by_chance
 from tests.privacy.plans import RECORDS, SITES
 
 BASE, MODEL, UPLOAD = {"base": 0}, {"model": 0}, {"upload": 0}
@@ -24,9 +25,11 @@ def test_exposure_is_by_rank():
     assert exposure(np.zeros(7), 2) == pytest.approx(math.log2(7 / 4))  # in the middle of equal ones
 
 
-def test_chance_exposes_what_the_page_says():
-    """Of 64 candidates 1.4 bits on average."""
-    assert np.mean([exposure(np.arange(64.0), place) for place in range(64)]) == pytest.approx(1.375, abs=0.001)
+@pytest.mark.parametrize("candidates", [2, 7, 64])
+def test_chance_exposes_what_the_page_says(candidates):
+    """The mean over all ranks."""
+    found = np.mean([exposure(np.arange(float(candidates)), place) for place in range(candidates)])
+    assert exposure_by_chance(candidates) == pytest.approx(found)
 
 
 def test_the_interval_is_student_s_within_what_is_possible():

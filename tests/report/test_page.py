@@ -13,6 +13,7 @@ from murmura.errors import MurmuraError
 from murmura.privacy import GaussianNoise, PoissonSampling, groups
 from murmura.privacy.curve import Curve
 from murmura.report import pictures, table
+from murmura.report.page import render
 from murmura.report.promise import promises_of
 from murmura.runs import RunFolder, read, read_all
 from murmura.runs.schema import SiteReport
@@ -291,6 +292,17 @@ def test_a_refused_epsilon_is_told_with_its_reason(tmp_path):
     privacy = {"unit": "record", "adjacency": "zero-out", "delta": 1e-5, "plan": "p", "refused": "a step too many"}
     page = page_of(tmp_path, write_run(tmp_path / "a", rows=[metrics(0), metrics(1, privacy=privacy)]))
     assert "a step too many" in page
+
+
+@pytest.mark.parametrize(
+    ("candidates", "told"),
+    [(64, "each one of 64 that it could be: by chance, exposure is 1.38 of 6.00 bits"), (2, "is 0.50 of 1.00 bits")],
+)
+def test_what_chance_exposes_is_told_for_the_run_s_own_number_of_candidates(tmp_path, candidates, told):
+    path = write_run(tmp_path / "a", sites=[SiteReport("a", 3, 3, 0, 0, canaries=1)])
+    run = read(path)
+    page = render([replace(run, config=f"{run.config}[audit]\ncandidates = {candidates}\n")])
+    assert told in page and "1.4 on average" not in page
 
 
 def test_sites_add_up(tmp_path):

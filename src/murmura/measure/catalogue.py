@@ -5,6 +5,7 @@ The server's line, the table, the page with its pictures, Markdown and studies r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from murmura.measure.figure import (
@@ -229,8 +230,8 @@ CATALOGUE: tuple[Figure, ...] = (
         meaning="Canaries are random secrets that were written into the sites’ records for this measurement alone. "
         "Exposure (Carlini et al. 2019) tells how far up the true secret stands when all that it could have been are "
         "sorted by how much likelier the model finds them than the base model does: a bit more for each halving of its "
-        "rank, mean over the canaries. With 64 candidates, a model that has learnt nothing of "
-        "them has 1.4 on average, by chance. The small print gives a 95 % interval (Student’s).",
+        "rank, mean over the canaries. A model that has learnt nothing of them has more than 0 on average; how much, "
+        "is told with the number of canaries. The small print gives a 95 % interval (Student’s).",
         better="lower",
         of_members=True,
         column="measured",
@@ -310,6 +311,13 @@ CATALOGUE: tuple[Figure, ...] = (
     ),
     Figure(key="nonmember_prefix", title="Tokens right from the start, non-members", unit=TOKENS, kind="instruction"),
 )  # fmt: skip
+
+
+def exposure_by_chance(candidates: int) -> float:
+    """The mean exposure, in bits, of a secret that stands anywhere among so many with equal chances:
+    log2 N − (log2 N!) / N."""
+    return math.log2(candidates) - math.lgamma(candidates + 1) / math.log(2) / candidates
+
 
 _BY_KEY = {figure.key: figure for figure in CATALOGUE}
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from murmura.measure.catalogue import measured
+from murmura.measure.catalogue import exposure_by_chance, measured
 from murmura.measure.figure import Figure
 from murmura.report import audited, pictures
 from murmura.report.confusion import confusions
@@ -22,7 +23,7 @@ from murmura.report.writing import replacing
 from murmura.runs.record import RunRecord
 from murmura.runs.schema import OtherModel
 from murmura.tasks import TASKS
-from murmura.units import DASH, at_least, bound, count, duration, listing, size
+from murmura.units import DASH, at_least, bound, count, decimal, duration, listing, size
 
 T = TypeVar("T")
 _COUNTED = ("Records", "Used", "Shortened", "Dropped")  # of each site
@@ -126,9 +127,17 @@ def _head(rows: Sequence[Row], records: Sequence[RunRecord]) -> dict[str, Any]:
 
 
 def _canaries(run: RunRecord) -> str | None:
-    """How many random secrets an audit wrote into the sites' records; None where it wrote none."""
+    """How many random secrets an audit wrote into the sites' records, and what chance gives; None where it wrote
+    none."""
     found = sum(one.canaries for one in run.sites or ())
-    return f"{count(found)} random secrets among the sites’ records" if found else None
+    if not found:
+        return None
+    told = f"{count(found)} random secrets among the sites’ records"
+    candidates = tomllib.loads(run.config).get("audit", {}).get("candidates")
+    if not candidates:
+        return told
+    chance = f"{decimal(exposure_by_chance(candidates), 2)} of {decimal(math.log2(candidates), 2)} bits"
+    return f"{told}, each one of {count(candidates)} that it could be: by chance, exposure is {chance}"
 
 
 def _row(row: Row, look: Style, shown: Sequence[Figure]) -> dict[str, Any]:
