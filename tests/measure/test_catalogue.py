@@ -55,6 +55,11 @@ def test_which_way_is_better_is_told_with_the_meaning():
     assert loss.meant(["instruction", "labelled"]).count("Lower is better.") == 2
 
 
+def test_an_interval_of_an_attack_says_what_it_leaves_out():
+    assert "nothing of what another seed" in figure("attack_auc").meaning
+    assert "how much one upload differs from another" in figure("upload_auc").meaning
+
+
 def test_all_keys_that_murmura_notes_are_in_it():
     """What methods note by name is described here too."""
     for key in ("annotated", "left_unlabelled", "pseudo_accuracy", "validation_accuracy", "train_loss"):

@@ -143,8 +143,9 @@ CATALOGUE: tuple[Figure, ...] = (
         "that it was trained on (members) from records that it never saw (non-members), by how likely it finds them. "
         "AUC is how often a member looks more like one than a non-member does: 0.5 is guessing, 1 is always. "
         "The small print gives a 95 % interval (DeLong’s); if it holds 0.5, nothing was found by this attack, but "
-        "another one may find something. Then comes the strongest of the attacks tried, chosen on records set apart, "
-        "and how many members and non-members it was measured on.",
+        "another one may find something. The interval is about this run’s model: it says nothing of what another seed "
+        "would give. Then comes the strongest of the attacks tried, chosen on records set apart, and how many members "
+        "and non-members it was measured on.",
         better="lower",
         of_members=True,
         column="always",
@@ -175,7 +176,8 @@ CATALOGUE: tuple[Figure, ...] = (
         short="leakage of\nuploads (AUC)",
         unit=AUC,
         meaning="The same on what one site sends, before the server mixes it with the others: what a curious server, "
-        "or whoever breaks into it, would see. A dash where nothing is sent or the attack was switched off.",
+        "or whoever breaks into it, would see. Its interval leaves out, besides, how much one upload differs from "
+        "another. A dash where nothing is sent or the attack was switched off.",
         better="lower",
         of_members=True,
         column="always",
