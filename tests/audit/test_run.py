@@ -244,13 +244,28 @@ def test_documents_are_attacked_and_short_ones_cannot_be_extracted(tmp_path, lla
     assert not found.written
 
 
-def test_of_a_private_run_the_file_itself_says_that_no_epsilon_covers_it(copied):
-    assert audit(copied, QUICK).caveat is None
+@pytest.mark.parametrize(
+    "told", [{"epsilon": 8.0, "delta": 1e-5}, {"epsilon": None, "refused": "because", "delta": 1e-5}]
+)
+def test_of_a_private_run_the_file_itself_says_that_no_epsilon_covers_it_and_not_how_many_records(copied, told):
+    """Kept or refused."""
+    plain = audit(copied, Options(texts=3))
+    assert plain.caveat is None and plain.models[0].members == 21
     rows = [json.loads(line) for line in (copied / "metrics.jsonl").read_text().splitlines()]
-    rows[-1]["privacy"] = {"epsilon": 8.0, "delta": 1e-5}
+    rows[-1]["privacy"] = told
     RunFolder(copied).write_metrics(rows)
-    audit(copied, QUICK)
-    assert "covers none of this" in json.loads((copied / AUDIT).read_text())["caveat"]
+    private = audit(copied, Options(texts=3))
+    text = json.loads((copied / AUDIT).read_text())
+    assert "covers none of this" in text["caveat"]
+    [model], records = text["models"], [one for one in text["written"] if one["prompt"] == "record"]
+    assert [one["members"] for one in (model, *text["extraction"], *records)] == [None] * (
+        1 + len(text["extraction"]) + 1
+    )
+    assert abs(sum(model["histogram"]["members"]) - 100) <= 12  # per cent, rounded
+    for one, exact in zip(private.models[0].attacks, plain.models[0].attacks, strict=True):
+        assert (one.auc, one.low, one.high) == tuple(round(end, 3) for end in (exact.auc, exact.low, exact.high))
+    lines = [json.loads(line) for line in (copied / AUDIT_SCORES).read_text().splitlines()]
+    assert sum("site" in line for line in lines) == sum(SIZES.values())  # the owner can count them
 
 
 def test_records_that_were_pooled_are_members_of_the_pool(make):

@@ -86,6 +86,16 @@ def test_few_records_say_little_and_what_was_not_measured_is_a_dash(audited):
     assert "against 19 others, too few to say much" in told and "–" in told
 
 
+def test_how_many_records_a_private_run_has_is_not_told(audited):
+    run = audited(model=replace(MODEL, members=None))
+    tries = Extraction("model", 1.0, 40, 0.9, None, 24, (1,), (0.25,), (0.12,), (0.43,), (0.0,))
+    answers = Written("model", "record", None, 40, 0.5, 0.25, 0.25, 0.2, 0.3)
+    run = replace(run, audit=replace(run.audit, extraction=(tries,), written=(answers,)))
+    for told in (printed(run), render([run])):
+        assert "The model: some of the sites’ records against 120 others" in told and "too few" not in told
+        assert "of some of the sites’ records and 24 others" in told and "n = 40 others" in told
+
+
 def test_its_caveat_is_told_and_that_nothing_was_attacked_is_not(audited):
     run = audited(rows=[metrics(0, attack_auc=None, upload_auc=None)])
     run = replace(run, audit=replace(run.audit, caveat="No ε covers this."))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,21 +11,18 @@ from typing import Any
 from murmura import __version__
 from murmura.audit.extraction import GIVEN, WRITTEN, extracted, log_probabilities
 from murmura.audit.membership import Readings, Sample, Scorer, measured, scored
+from murmura.audit.published import published
 from murmura.audit.subject import Subject, subject
 from murmura.audit.targets import reachable, targets
 from murmura.audit.versus import Versus
 from murmura.audit.writing import begun, completed
 from murmura.errors import ConfigError, DataError
 from murmura.generation.sampling import Sampling
+from murmura.report.table import promises_privacy
 from murmura.runs import read
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import TARGETS, Audit, AuditedModel, Extraction, Written
 from murmura.tasks import Task
-
-_OUTSIDE = (
-    "The run’s ε covers none of this: an audit looks at private records, and its figures come without noise. Whoever "
-    "publishes them publishes more than the ε allows."
-)
 
 Line = dict[str, Any]
 """Of one record, JSON."""
@@ -72,11 +69,11 @@ def audit(path: Path, options: Options) -> Audit:
     Raises:
         MurmuraError: as ``subject``; or another process works in the folder.
     """
-    promises = bool(read(path).last.privacy)  # what is no run gets no lock
+    promises = promises_privacy([read(path)])  # what is no run gets no lock
     folder = RunFolder(path)
     with folder.locked():
         found, lines = _audited(subject(path), options)
-        found = replace(found, caveat=_OUTSIDE) if promises else found
+        found = published(found) if promises else found
         folder.write_audit(found, lines)
     return found
 

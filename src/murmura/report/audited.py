@@ -96,8 +96,8 @@ def _sheets(audit: Audit) -> list[Sheet]:
 
 
 def _attacked(found: AuditedModel) -> Sheet:
-    few = ", too few to say much" if min(found.members, found.others) < FEW else ""
-    numbers = f"{count(found.members)} of the sites’ records against {count(found.others)} others{few}"
+    few = ", too few to say much" if min(found.members or FEW, found.others) < FEW else ""
+    numbers = f"{_members(found.members)} against {count(found.others)} others{few}"
     lines = [(_cells(one), _remark(one, found)) for one in found.attacks]
     return Sheet(f"{_capital(TARGETS[found.target])}: {numbers}", _HEADINGS, lines)
 
@@ -118,8 +118,8 @@ def _extracted(found: Extraction) -> Sheet:
     among = f"top-k {found.top_k}" if found.top_k else "all tokens"
     title = (
         f"{_capital(TARGETS[found.target])}: records that an attacker gets word for word with a probability of "
-        f"{found.p:g} or more (temperature {found.temperature:g}, {among}); of {count(found.members)} of the sites’ "
-        f"records and {count(found.others)} others"
+        f"{found.p:g} or more (temperature {found.temperature:g}, {among}); of "
+        f"{_members(found.members)} and {count(found.others)} others"
     )
     columns = list(zip(found.tries, found.found, found.low, found.high, found.others_found, strict=True))
     lines = [
@@ -137,10 +137,16 @@ def _written(found: Sequence[Written]) -> Sheet:
     for one in found:
         given = f"{TARGETS[one.target]}, {PROMPTS[one.prompt]}"
         figures = (decimal(one.rouge), decimal(one.others_rouge), signed(one.difference))
-        number = f"n = {count(one.members)} and {count(one.others)}" if one.prompt == "record" else ""
-        cells = (given, *figures, f"{signed(one.low)} to {signed(one.high)}")
-        lines.append((cells, number or f"{count(one.members)} texts"))
+        known = [count(number) for number in (one.members, one.others) if number is not None]
+        number = f"{known[0]} texts" if one.prompt != "record" else f"n = {' and '.join(known)}"
+        number += " others" if one.members is None else ""
+        lines.append(((given, *figures, f"{signed(one.low)} to {signed(one.high)}"), number))
     return Sheet(title, ("Given", "The sites’", "Others’", "Difference", "95 %"), lines)
+
+
+def _members(number: int | None) -> str:
+    """How many, where that is told."""
+    return "some of the sites’ records" if number is None else f"{count(number)} of the sites’ records"
 
 
 def _ends(low: float | None, high: float | None) -> str:

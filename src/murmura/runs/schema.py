@@ -318,7 +318,8 @@ class Separation:
 @dataclass(frozen=True, slots=True)
 class Histogram:
     """How many scores of members and of others lie in each bin, between ``edges`` that are one more; what lies beyond
-    is in the first and the last. Of several models the others are counted once for each."""
+    is in the first and the last. Of several models the others are counted once for each. Members are in per cent of all
+    where the run promises an ε."""
 
     edges: tuple[float, ...]
     members: tuple[int, ...]
@@ -335,14 +336,14 @@ class AuditedModel:
 
     Attributes:
         target: Which.
-        members: On how many members, and ``others``, the figures rest.
+        members: On how many members, and ``others``, the figures rest; None where the run promises an ε.
         strongest: The strongest attack, as chosen on other records.
         attacks: All of them.
         histogram: Of the scores of the strongest.
     """
 
     target: str
-    members: int
+    members: int | None
     others: int
     strongest: str
     attacks: tuple[Separation, ...]
@@ -358,7 +359,7 @@ class Extraction:
         temperature: At which the attacker lets it write.
         top_k: Among how many likeliest tokens; 0: among all.
         p: With which probability at least.
-        members: Of how many members, and how many ``others``, the shares are.
+        members: Of how many members, None where the run promises an ε, and how many ``others``, the shares are.
         tries: How often the attacker lets it write.
         found: Of each number of tries, the share of members; ``low`` to ``high`` is its 95 % interval (Wilson's).
         others_found: The share of others.
@@ -368,7 +369,7 @@ class Extraction:
     temperature: float
     top_k: int
     p: float
-    members: int
+    members: int | None
     others: int
     tries: tuple[int, ...]
     found: tuple[float, ...]
@@ -391,7 +392,7 @@ class Written:
     Attributes:
         target: Which.
         prompt: One of ``PROMPTS``.
-        members: How many members' prompts, or texts; ``others`` likewise.
+        members: How many members' prompts, None where the run promises an ε, or texts; ``others`` likewise.
         rouge: Mean ROUGE-L with members; of a text, with the closest of them.
         others_rouge: The same with others.
         difference: By how much the first is the larger; ``low`` to ``high`` is its 95 % interval (bootstrap).
@@ -399,7 +400,7 @@ class Written:
 
     target: str
     prompt: str
-    members: int
+    members: int | None
     others: int
     rouge: float
     others_rouge: float

@@ -1,0 +1,61 @@
+"""What of an audit may be told of a run that promises an ε, beside its figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from murmura.measure.figure import FEW
+from murmura.runs.schema import Audit, AuditedModel, Extraction, Histogram, Separation, Written
+
+T = TypeVar("T", Separation, Extraction, Written)
+_DIGITS = 3
+_CAVEAT = (
+    "The run’s ε covers none of this: an audit looks at private records, and its figures come without noise. Whoever "
+    "publishes them publishes more than the ε allows. How many records were scored is for the run’s owner alone."
+)
+_SAYS_LITTLE = f"Fewer than {FEW} of the sites’ records were scored, too few to say much."
+
+
+def published(found: Audit) -> Audit:
+    """The same with its caveat, and without how many of the sites' records were scored: the run tells that nowhere.
+
+    Shares of these records are rounded to three digits, and bins hold them in per cent: exact ones are fractions whose
+    denominator is that number. Intervals stay, though their width gives an idea of it.
+    """
+    few = any(one.members is not None and one.members < FEW for one in found.models)
+    return replace(
+        found,
+        models=tuple(_model(one) for one in found.models),
+        missing=(*found.missing, _SAYS_LITTLE) if few else found.missing,
+        extraction=tuple(
+            replace(_rounded(one, "found", "low", "high"), members=None) for one in found.extraction
+        ),
+        written=tuple(_written(one) for one in found.written),
+        caveat=_CAVEAT,
+    )  # fmt: skip
+
+
+def _model(found: AuditedModel) -> AuditedModel:
+    drawn = found.histogram
+    every = max(1, sum(drawn.members))
+    shares = tuple(round(100 * number / every) for number in drawn.members)
+    attacks = tuple(_rounded(one, "auc", "low", "high", "tpr", "tpr_low", "tpr_high") for one in found.attacks)
+    return replace(found, members=None, attacks=attacks, histogram=Histogram(drawn.edges, shares, drawn.others))
+
+
+def _written(found: Written) -> Written:
+    """Texts that nobody was asked for are no records, and their number is an option's."""
+    told = _rounded(found, "rouge", "others_rouge", "difference", "low", "high")
+    return replace(told, members=None) if found.prompt == "record" else told
+
+
+def _rounded(one: T, *names: str) -> T:
+    return replace(one, **{name: _round(getattr(one, name)) for name in names})
+
+
+def _round(value: Any) -> Any:
+    """A number, several, or none."""
+    if isinstance(value, tuple):
+        return tuple(_round(part) for part in value)
+    return None if value is None else round(value, _DIGITS)
