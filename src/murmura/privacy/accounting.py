@@ -1,4 +1,4 @@
-"""From an accounting event to ε, and from ε to noise.
+"""From an accounting event to ε.
 
 Three accountants, each of which gives a valid upper bound on ε, so the least of them is one too, and counts:
 
@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import PrivacyError, nearest
@@ -36,7 +35,6 @@ _FEW_ORDERS = [*(1 + tenth / 10 for tenth in range(1, 21)), *range(4, 65), *rang
 _GRID = 1e-4  # of a PLD, for an ε of about 2; the (upward) error is then some 1e-5 of ε
 Ask = Callable[[Any], Any]
 """What is to be asked of an accountant of ``dp_accounting`` that has composed an event."""
-_LOWEST, _HIGHEST = 1e-2, 1e8  # the range of noise that is searched, in clipping norms
 
 
 @dataclass(frozen=True)
@@ -132,59 +130,13 @@ def _profile(
     return found
 
 
-def calibrate(
-    event: Callable[[float], DpEvent], target: float, delta: float, adjacency: str, accountant: str = "best"
-) -> float:
-    """The least noise whose event has ε ≤ ``target``: within 1e-6 of it, with ``pld`` within 1e-4 (relative).
-
-    Args:
-        event: the event at a given standard deviation, in clipping norms.
-        target: ε > 0; infinite means no noise.
-
-    Raises:
-        PrivacyError: ε ≤ 0, or no noise reaches it.
-    """
-    if not target > 0:
-        raise PrivacyError(f"ε = {target}", fix="Ask for a positive ε; inf trains without noise.")
-    if target == math.inf:
-        return 0.0
-    if accountant != "best":
-        return math.exp(_root(_excess(event, target, delta, adjacency, accountant), 0.0, step=1.0, tolerance=1e-6))
-    return _least(event, target, delta, adjacency)
-
-
-_Excess = Callable[[float], float]
-"""How far above a target ε is, of the logarithm of the noise: falling."""
-
-
-def _excess(event: Callable[[float], DpEvent], target: float, delta: float, adjacency: str, accountant: str) -> _Excess:
-    return cache(lambda log_std: epsilon(event(math.exp(log_std)), delta, adjacency, accountant).value - target)
-
-
-def _least(event: Callable[[float], DpEvent], target: float, delta: float, adjacency: str) -> float:
-    """The least noise with which any accountant stays within the target."""
-
-    least = _root(
-        _excess(lambda std: unsampled(event(std)), target, delta, adjacency, "exact"), 0.0, step=1.0, tolerance=1e-6
-    )
-    names = _knowing(event(1.0), adjacency)
-    if not names:
-        return math.exp(least)
-    rough = _root(lambda log: _rough(event(math.exp(log)), delta) - target, least, step=0.5, tolerance=1e-2)
-    for name in names:
-        excess = _excess(event, target, delta, adjacency, name)
-        if excess(least) <= 0:  # else it needs more noise than another one
-            least = _root(excess, min(rough, least), step=0.1, tolerance=1e-4)
-    return math.exp(least)
-
-
 def _best(event: DpEvent, delta: float, adjacency: str) -> Epsilon:
     """The least bound. The closed form is for Gaussian releases, of which it is the least, or for sampling ignored."""
     kept = unsampled(event)
     best = epsilon(kept, delta, adjacency, "exact")
     if kept != event:
         best = replace(best, note=_NOTE.format("the closed form", adjacency))
-    for name in _knowing(event, adjacency):
+    for name in knowing(event, adjacency):
         best = min(best, epsilon(event, delta, adjacency, name), key=lambda one: one.value)
     return best
 
@@ -195,7 +147,7 @@ def _samplings() -> tuple[Any, ...]:
     return dp.PoissonSampledDpEvent, dp.SampledWithoutReplacementDpEvent
 
 
-def _knowing(event: DpEvent, adjacency: str) -> list[str]:
+def knowing(event: DpEvent, adjacency: str) -> list[str]:
     """Accountants that know how this event samples, or how parts of it do; none where it does not, since then the
     closed form is the least."""
     bare = unsampled(event)
@@ -214,29 +166,6 @@ def _unknown_samplings(accountant: str, adjacency: str, event: DpEvent) -> tuple
     if accountant == "rdp":
         return (fixed,) if _without((poisson,), event) != event else ()
     return (fixed,) if accountant == "pld" else ()
-
-
-def _root(excess: Callable[[float], float], start: float, step: float, tolerance: float) -> float:
-    """Where a falling function crosses 0, from its right side, searched outwards from ``start``."""
-    from scipy.optimize import brentq
-
-    lowest, highest = math.log(_LOWEST), math.log(_HIGHEST)
-    known = cache(excess)
-    low = high = start
-    while known(high) > 0:
-        low, high = high, high + step
-        if high > highest:
-            raise PrivacyError("no amount of noise reaches this ε", fix="Raise ε or δ, or take fewer steps.")
-        step *= 2
-    while known(low) <= 0:
-        if low <= lowest:
-            return low
-        low, high = max(low - step, lowest), low
-        step *= 2
-    root = brentq(known, low, high, xtol=tolerance)
-    while known(root) > 0:
-        root += tolerance
-    return root
 
 
 def _gaussian(event: Any) -> float | None:
@@ -357,7 +286,7 @@ def _least_over_orders(event: DpEvent, delta: float, relation: Any) -> float:
     return least
 
 
-def _rough(event: DpEvent, delta: float) -> float:
+def rough_epsilon(event: DpEvent, delta: float) -> float:
     """About what ε is by Rényi divergences, quickly, under any adjacency. No bound."""
     import dp_accounting as dp
 
@@ -382,7 +311,7 @@ def _pld(event: DpEvent, delta: float, adjacency: str, ask: Ask | None = None) -
     import dp_accounting as dp
     from dp_accounting import pld
 
-    inverse, rough = _gaussian(event), _rough(event, delta)
+    inverse, rough = _gaussian(event), rough_epsilon(event, delta)
     if inverse == math.inf and ask is None:
         return math.inf
     if math.inf in (inverse, rough):

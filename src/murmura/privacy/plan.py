@@ -201,14 +201,14 @@ class PrivacyPlan:
         Raises:
             PrivacyError: ε ≤ 0, or the clipping is one for which no target is accepted.
         """
-        from murmura.privacy import accounting
+        from murmura.privacy import calibration
 
         if isinstance(self.clipping, BatchClipping):
             fix = "Clip each example, or give the noise and read off its actual ε."
             raise PrivacyError(
                 "a target ε with clipped batch gradients would promise what clipping does not give", fix=fix
             )
-        std = accounting.calibrate(
+        std = calibration.calibrate(
             lambda std: self.with_noise(std).event(), epsilon, self.delta, self.adjacency, accountant
         )
         return self.with_noise(std)

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from murmura.privacy import FixedSizeSampling, FullParticipation, PoissonSampling, accounting
+from murmura.privacy.calibration import calibrate
+from tests.privacy.plans import of_records
+
+pytestmark = pytest.mark.slow
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.05, 50), st.integers(1, 500), st.sampled_from([1e-7, 1e-5, 1e-3]), st.sampled_from(["rdp", "exact"]))
+def test_calibration_inverts(target, steps, delta, accountant):
+    plan = of_records(sampler=FullParticipation(), steps=steps, delta=delta).calibrated(target, accountant)
+    assert target * (1 - 1e-4) <= plan.epsilon(accountant=accountant).value <= target
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("sampler", [FullParticipation(), PoissonSampling(0.04), FixedSizeSampling(8, 200)])
+def test_calibration_finds_the_noise_of_the_best_accountant(sampler, adjacency):
+    plan = of_records(sampler=sampler, adjacency=adjacency, delta=1e-9)
+    found = plan.calibrated(3.0)
+    assert found.epsilon().value <= 3.0 < found.with_noise(found.noise.std * (1 - 5e-4)).epsilon().value
+
+
+def test_pld_is_asked_a_few_times_only(monkeypatch):
+    asked = []
+    pld = accounting._pld
+    monkeypatch.setattr(accounting, "_pld", lambda *words: asked.append(1) or pld(*words))
+    plan = of_records(sampler=PoissonSampling(0.04), steps=50)
+    calibrate(lambda std: plan.with_noise(std).event(), 2.0, 1e-5, "zero-out")
+    assert 0 < len(asked) <= 12
