@@ -17,8 +17,11 @@ from murmura.privacy import (
     MinSeparation,
     OncePerTree,
     TreeNoise,
+    accounting,
     groups,
 )
+from murmura.privacy.curve import Curve
+from murmura.privacy.parts import table
 from murmura.units import bound
 from tests.privacy.folders import run_folder
 from tests.privacy.plans import RECORDS, SITES
@@ -161,8 +164,11 @@ def told(invoke, *words):
     return json.loads(invoke("epsilon", *words, "--json").stdout)
 
 
-def test_every_kind_of_plan_is_the_one_that_training_follows(invoke):
-    """Each option against the plan that a run would have."""
+def test_every_kind_of_plan_is_the_one_that_training_follows(invoke, monkeypatch):
+    """Each option against the plan that a run would have. An accountant or two will do, and no curve."""
+    plain = Curve.of(SITES.event(), SITES.adjacency)
+    monkeypatch.setattr(Curve, "of", lambda *_: plain)
+    monkeypatch.setattr(accounting, "ACCOUNTANTS", ("rdp", "exact"))
     noise = ("--noise-multiplier", "2", "--steps", "50", "--delta", "1e-5")
     fixed = replace(RECORDS, sampler=FixedSizeSampling(4, 100))
     batch = replace(RECORDS, clipping=BatchClipping(1.5, 2))
@@ -172,8 +178,10 @@ def test_every_kind_of_plan_is_the_one_that_training_follows(invoke):
         ("--sampling-rate", "0.04", "--clipping", "batch", "--tensor-groups", "2"): batch,
     }
     for words, plan in cases.items():
-        found = told(invoke, *noise, *words)["epsilon"]
-        assert min(found.values()) == pytest.approx(plan.epsilon().value, rel=1e-6)
+        found = told(invoke, *noise, *words)
+        assert found["epsilon"] == {"rdp": pytest.approx(plan.epsilon(accountant="rdp").value, rel=1e-6)}
+        assert (found["adjacency"], found["sampler"]) == (plan.adjacency, table(plan.sampler))
+        assert found["clipping"] == {**table(plan.clipping), "norm": 1.0}
     tree = replace(SITES, noise=TreeNoise(2.0, 10), steps=50, delta=1e-5)
     assert told(invoke, *noise, "--restart-every", "10")["epsilon"]["exact"] == tree.epsilon().value
     once = replace(tree, sampler=OncePerTree(1))

@@ -34,7 +34,7 @@ def make(tmp_path, llama_folder):
     "method",
     [
         {"noise_multiplier": 1.0, "accountant": "rdp"},
-        {"preset": "paper", "accountant": "rdp"},
+        pytest.param({"preset": "paper", "accountant": "rdp"}, marks=pytest.mark.slow),
         {"noise_multiplier": 0.0},
     ],
     ids=["sound", "paper", "none"],
