@@ -89,6 +89,7 @@ def test_epsilon_for_machines(invoke):
     assert 0.0021 < caught["0.001"] < 0.0031
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "names"), [(ELEVEN, ["rdp", "pld", "exact"]), (FIFTY, ["rdp", "pld"])])
 def test_noise_for_machines_is_that_of_the_epsilon_that_was_asked_for(invoke, words, names):
     told = json.loads(invoke("noise", "--epsilon", "2", *words, "--json").stdout)

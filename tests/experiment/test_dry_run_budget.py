@@ -37,6 +37,7 @@ def test_what_is_foretold_is_what_happens(make, tmp_path):
         assert words in foretold
 
 
+@pytest.mark.slow
 def test_a_site_that_would_refuse_is_named_with_the_rounds_that_it_answers(make, tmp_path):
     whole = budgeted(make, tmp_path, 1e9, {"rounds": 1})
     run(whole.model_copy(update={"run": whole.run.model_copy(update={"folder": str(tmp_path / "first")})}))

@@ -19,6 +19,7 @@ def made(path, epsilon=None, delta=1e-5):
     return Budget(path / "accounts" / "a", "a", epsilon, delta)
 
 
+@pytest.mark.slow
 def test_rounds_of_all_runs_add_up_as_one_composition(tmp_path):
     for run in ("first", "first", "second"):
         made(tmp_path).reserve(run, RECORDS, 10)
@@ -28,6 +29,7 @@ def test_rounds_of_all_runs_add_up_as_one_composition(tmp_path):
     assert made(tmp_path).spent().value > RECORDS.epsilon(30).value
 
 
+@pytest.mark.slow
 def test_what_would_exceed_the_budget_is_refused_and_not_entered(tmp_path):
     allowed = RECORDS.epsilon(25).value
     budget = made(tmp_path, allowed)

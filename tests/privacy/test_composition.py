@@ -12,10 +12,14 @@ from tests.privacy.plans import of_records, of_sites
 
 
 def test_a_group_over_several_releases():
-    """Unsampled Gaussians are as far apart as the group is large; sampled ones are one release after the other."""
+    """Unsampled Gaussians are as far apart as the group is large."""
     plain = of_records(sampler=FullParticipation(), steps=1)
     found = composed([Release(plain, 1)] * 3, 1e-5, "zero-out", size=4)
     assert found.value == pytest.approx(dp.get_epsilon_gaussian(2.0 / (4 * 3**0.5), 1e-5))
+
+
+@pytest.mark.slow
+def test_sampled_releases_about_a_group_are_one_after_the_other():
     sampled = Release(of_records(steps=2), 2)
     pair = composed([sampled, sampled], 1e-5, "zero-out", size=2).value
     assert pair == pytest.approx(groups.epsilon(of_records(steps=4), 2).value, rel=1e-3)

@@ -115,6 +115,7 @@ def with_budget(chosen, tmp_path, epsilon, folder="run"):
     )
 
 
+@pytest.mark.slow
 def test_sites_stop_answering_where_their_budget_ends_in_whatever_run(make, tmp_path):
     """A second run is begun with a budget that the first has used up."""
     chosen = make(noise_multiplier=4.0, rounds=2)
