@@ -70,7 +70,7 @@ def _require(place: Path) -> None:
 
 
 def _widest(specs: Sequence[LoraSpec], where: Path) -> LoraSpec:
-    """The spec of largest rank: adapters of smaller ones fit into its bank, since all have the run's scale."""
+    """The shape of largest rank, into whose bank adapters of smaller ones fit, since all have the run's scale."""
     widest = max(specs, key=lambda one: one.rank)
     if any(abs(one.scale - widest.scale) > 1e-9 * widest.scale for one in specs):
         raise ModelError("the sites' adapters have different scales, so they are not of one run", where=str(where))
