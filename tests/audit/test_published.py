@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from murmura.audit.published import published
-from murmura.runs.schema import Audit, AuditedModel, Extraction, Histogram, Separation, Written
+from murmura.runs.audit import Audit, AuditedModel, Extraction, Histogram, Separation, Written
 
 
 def found(members):

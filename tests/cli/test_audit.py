@@ -10,7 +10,8 @@ from murmura.audit import run as making
 from murmura.cli import INTERRUPTED, MISTAKE, app
 from murmura.generation.sampling import Sampling
 from murmura.runs import RunFolder
-from murmura.runs.schema import AUDIT, AUDIT_SCORES, Audit
+from murmura.runs.audit import Audit
+from murmura.runs.schema import AUDIT, AUDIT_SCORES
 from tests.report.runs import write_run
 from tests.report.test_audited import MODEL
 

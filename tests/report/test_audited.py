@@ -13,7 +13,7 @@ from murmura.report.page import render
 from murmura.report.pictures import held_against
 from murmura.report.table import table
 from murmura.runs import RunFolder, read, read_all
-from murmura.runs.schema import Audit, AuditedModel, Extraction, Histogram, Separation, Written
+from murmura.runs.audit import Audit, AuditedModel, Extraction, Histogram, Separation, Written
 from tests.report.runs import metrics, write_run
 
 MODEL = AuditedModel(

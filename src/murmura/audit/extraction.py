@@ -17,7 +17,7 @@ from murmura.generation.sampling import Sampling
 from murmura.generation.scoring import CloseScores
 from murmura.measure.attacks import Passes
 from murmura.measure.figure import interval
-from murmura.runs.schema import Extraction
+from murmura.runs.audit import Extraction
 from murmura.tasks import Task
 
 GIVEN, WRITTEN = 50, 50
@@ -60,7 +60,7 @@ def extracted(target: str, task: Task, readings: Readings, sampling: Sampling, p
     """How many records an attacker gets with probability ``p`` in so many tries; None where none is long enough.
 
     Args:
-        target: whose records were read, a key of ``runs.schema.TARGETS``.
+        target: whose records were read, a key of ``runs.audit.TARGETS``.
         task: their kind, a text.
         readings: read with ``sampling``.
         sampling: how the attacker lets the model write.

@@ -15,7 +15,7 @@ from murmura.generation.scoring import CloseScores, TokenScores
 from murmura.measure.attacks import ATTACKS, CONTROL, Passes
 from murmura.measure.reader import Read, Reader
 from murmura.progress import bar
-from murmura.runs.schema import AuditedModel, Histogram, Separation
+from murmura.runs.audit import AuditedModel, Histogram, Separation
 from murmura.streams import Stream
 from murmura.tasks import Task
 from murmura.training.adapter import State
@@ -163,7 +163,7 @@ def measured(target: str, found: Mapping[str, Versus], stream: Stream) -> Audite
     others say how strong each one is, so that the choice flatters nobody.
 
     Args:
-        target: what was attacked, a key of ``runs.schema.TARGETS``.
+        target: what was attacked, a key of ``runs.audit.TARGETS``.
         found: scores by attack, all of the same records.
         stream: decides what is set apart and which samples the bootstrap draws.
     """

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from murmura.measure.figure import FEW
-from murmura.runs.schema import Audit, AuditedModel, Extraction, Histogram, Separation, Written
+from murmura.runs.audit import Audit, AuditedModel, Extraction, Histogram, Separation, Written
 
 T = TypeVar("T", Separation, Extraction, Written)
 _DIGITS = 3
@@ -21,7 +21,7 @@ def published(found: Audit) -> Audit:
     """The same with its caveat, and without how many of the sites' records were scored: the run tells that nowhere.
 
     Shares of these records are rounded to three digits, and bins hold them in per cent: exact ones are fractions whose
-    denominator is that number. Intervals stay, though their width gives an idea of it.
+    denominator is that number. Intervals stay, though from their widths it follows nearly.
     """
     few = any(one.members is not None and one.members < FEW for one in found.models)
     return replace(

@@ -20,8 +20,8 @@ from murmura.errors import ConfigError, DataError
 from murmura.generation.sampling import Sampling
 from murmura.report.table import promises_privacy
 from murmura.runs import read
+from murmura.runs.audit import TARGETS, Audit, AuditedModel, Extraction, Written
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import TARGETS, Audit, AuditedModel, Extraction, Written
 from murmura.tasks import Task
 
 Line = dict[str, Any]

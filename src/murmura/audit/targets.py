@@ -28,7 +28,7 @@ class Target:
     """Something that is attacked.
 
     Attributes:
-        name: a key of ``runs.schema.TARGETS``.
+        name: a key of ``runs.audit.TARGETS``.
         models: of each site whose records are members, a model; the same object for several sites is one model.
         more: what attacks that take other models besides have found, by name.
     """

@@ -15,7 +15,7 @@ from murmura.audit.versus import DRAWS, ENDS
 from murmura.generation.sampling import Sampling
 from murmura.measure.heldout import continued
 from murmura.measure.text import References
-from murmura.runs.schema import Written
+from murmura.runs.audit import Written
 from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.workbench import Workbench
@@ -27,7 +27,7 @@ def completed(
     """Records' own prompts, continued greedily (Carlini et al. 2023): ROUGE-L with the true response.
 
     Args:
-        target: whose models these are, a key of ``runs.schema.TARGETS``.
+        target: whose models these are, a key of ``runs.audit.TARGETS``.
         models: of each site; others are shared out over them.
         sample: instructions.
         bench: with the run's model.

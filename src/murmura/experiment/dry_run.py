@@ -16,8 +16,9 @@ import numpy as np
 from murmura import methods
 from murmura.aggregation.rules import Rule
 from murmura.data.hub import is_hub_id
-from murmura.data.records import Choice, Instruction
+from murmura.data.records import Choice
 from murmura.errors import DataError
+from murmura.experiment import dry_run_measuring as measuring
 from murmura.experiment import footprint
 from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
@@ -175,8 +176,8 @@ def dry_run(experiment: Experiment) -> DryRun:
         twins=skipped["twin"] if skipped is not None else None,
         rounds=rounds,
         tokens=max((round.tokens or 0 for round in rounds), default=0) if sizes and cohorts else None,
-        tokens_measuring=_tokens_measuring(experiment, method, people, model),
-        scored=_scored(experiment, method, people, widest),
+        tokens_measuring=measuring.tokens_written(experiment, method, people, model),
+        scored=measuring.records_scored(experiment, method, people, widest),
         model=model,
         trains=method.trains,
         resources=resources,
@@ -332,53 +333,10 @@ def _travels(rule: Rule, model: Outline, rank: int | None, round: int, residual:
     return {"adapter": model.trainable * _FLOAT32, "down": down, "up": up}
 
 
-def _tokens_measuring(
-    experiment: Experiment, method: Method, people: Population | None, model: Outline | None
-) -> int | None:
-    """Most tokens written to measure one round: every answer as long as its reference, of members the longest."""
-    if people is None or model is None:
-        return None
-    if not experiment.task.writes:
-        return 0
-    config = experiment.evaluation
-    writers = len(people.sites) if method.keeps_adapters else 1
-    tokens = writers * sum(_lengths(people.heldout[: config.sample], model.tokenizer))
-    if not config.memorisation:
-        return tokens
-    private = sorted(_lengths([r for site in people.sites for r in site.records], model.tokenizer), reverse=True)
-    nonmembers = sum(_lengths(people.nonmembers[: config.sample], model.tokenizer))
-    return tokens + writers * nonmembers + sum(private[: config.sample])
-
-
 def _counts(experiment: Experiment, method: Method, name: str) -> bool:
     """Whether a field of what an attack counts would be sent."""
-    needed = {"upload_tally": _attacks_uploads(experiment, method), "others": method.keeps_adapters}
+    needed = {"upload_tally": measuring.attacks_uploads(experiment, method), "others": method.keeps_adapters}
     return needed.get(name, True)
-
-
-def _scored(experiment: Experiment, method: Method, people: Population | None, cohort: int | None) -> int | None:
-    """Most records that are scored to attack what one round has made."""
-    if people is None or cohort is None:
-        return None
-    config = experiment.evaluation
-    if not config.attacks:
-        return 0
-    members = sum(len(site.records) for site in people.sites)
-    others = min(config.attack_records, len(people.nonmembers or people.heldout))
-    uploads = min(config.uploads, cohort) if _attacks_uploads(experiment, method) else 0
-    models = len(people.sites) if method.keeps_adapters else 1 + uploads
-    return models * others + (2 if uploads else 1) * min(config.attack_records, members)
-
-
-def _attacks_uploads(experiment: Experiment, method: Method) -> bool:
-    return bool(experiment.evaluation.uploads) and not method.keeps_adapters and method.uploads_are_heard
-
-
-def _lengths(records: Sequence[Instruction], tokenizer: Any) -> list[int]:
-    if not records:
-        return []
-    texts = [record.output for record in records]
-    return [len(ids) for ids in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]]
 
 
 def _disclosure(experiment: Experiment, method: Method, records: int) -> list[Disclosure]:

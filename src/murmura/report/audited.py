@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from murmura.measure.figure import FEW
 from murmura.report.drawing import MUTED, Picture, series, svg
+from murmura.runs.audit import PROMPTS, TARGETS, Audit, AuditedModel, Extraction, Separation, Written
 from murmura.runs.record import RunRecord
-from murmura.runs.schema import PROMPTS, TARGETS, Audit, AuditedModel, Extraction, Separation, Written
 from murmura.units import DASH, count, decimal, signed
 
 if TYPE_CHECKING:

@@ -6,13 +6,12 @@ import math
 import tomllib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from murmura.measure.catalogue import exposure_by_chance, measured
 from murmura.measure.figure import Figure
-from murmura.report import audited, pictures
+from murmura.report import about, audited, pictures
 from murmura.report.confusion import confusions
 from murmura.report.disclosure import released
 from murmura.report.promise import promises_of
@@ -21,9 +20,8 @@ from murmura.report.table import OUTSIDE, Cell, Row, alone, columns, kinds, prom
 from murmura.report.unsaved import unsaved
 from murmura.report.writing import replacing
 from murmura.runs.record import RunRecord
-from murmura.runs.schema import OtherModel
 from murmura.tasks import TASKS
-from murmura.units import DASH, at_least, bound, count, decimal, duration, listing, size
+from murmura.units import DASH, at_least, bound, count, decimal, duration, listing
 
 T = TypeVar("T")
 _COUNTED = ("Records", "Used", "Shortened", "Dropped")  # of each site
@@ -89,11 +87,11 @@ def render(records: Sequence[RunRecord]) -> str:
         audits=audited.audits(records),
         audit_meaning=audited.MEANING,
         sites=_distinct(records, _sites),
-        runs=[_run(run) for run in records],
+        runs=[about.overview(run) for run in records],
         events=[(run.name, when, event) for run in records for when, event in _events(run)],
         many_events=_MANY_EVENTS,
         configs=_distinct(records, lambda run: run.config),
-        environments=_distinct(records, _environment),
+        environments=_distinct(records, about.environment),
     )
 
 
@@ -104,17 +102,17 @@ def _head(rows: Sequence[Row], records: Sequence[RunRecord]) -> dict[str, Any]:
     facts = [
         ("Methods", listing(labels) if len(labels) > 4 else ""),
         ("Model", _unique(run.model for run in records)),
-        ("Other models", "; ".join(dict.fromkeys(filter(None, map(_resources, records))))),
+        ("Other models", "; ".join(dict.fromkeys(filter(None, map(about.resources, records))))),
         ("Sites", _unique((None if run.sites is None else count(len(run.sites)) for run in records), ", ")),
         ("Records left out", _unique(_left_out(run) for run in records)),
         ("Canaries", _unique(_canaries(run) for run in records) if any(map(_canaries, records)) else ""),
         ("Rounds", _unique((count(run.last.number) for run in records), ", ")),
         ("Options changed", "; ".join(text for run in records for text in _changes(run, len(records) > 1))),
         ("Seed" if len(seeds) < 2 else "Seeds", _unique(seeds, ", ")),
-        ("Started", _started(records)),
-        ("Trained", _unique(_trained(run) for run in records)),
-        ("Machine", _unique(_machine(run) for run in records)),
-        ("Software", _unique(_software(run) for run in records)),
+        ("Started", about.started(records)),
+        ("Trained", _unique(about.trained(run) for run in records)),
+        ("Machine", _unique(about.machine(run) for run in records)),
+        ("Software", _unique(about.software(run) for run in records)),
     ]
     facts = [fact for fact in facts if fact[1]]
     return {
@@ -299,94 +297,6 @@ def _changes(run: RunRecord, several: bool) -> list[str]:
 
 def _option(value: Any) -> str:
     return "none" if value is None else str(value)
-
-
-def _run(run: RunRecord) -> dict[str, str]:
-    of = "" if run.planned is None or run.finished else f" of {run.planned}"
-    return {
-        "name": run.name,
-        "label": run.label,
-        "seed": DASH if run.seed is None else str(run.seed),
-        "model": run.model or DASH,
-        "rounds": f"{run.last.number}{of}",
-        "state": "finished" if run.finished else "unfinished",
-    }
-
-
-def _environment(run: RunRecord) -> list[tuple[str, str]] | None:
-    if run.environment is None:
-        return None
-    lines: list[tuple[str, str]] = []
-    for key, value in asdict(run.environment).items():
-        if key == "resources":
-            lines.extend((f"method.{one['option']}", str(one["source"])) for one in value)
-        elif isinstance(value, Mapping):
-            lines.extend((str(name), str(inner)) for name, inner in value.items())
-        else:
-            lines.append((str(key).replace("_", " "), DASH if value is None else str(value)))
-    return [line for line in lines if line[0] != "started"]  # differs between runs that are otherwise alike
-
-
-def _resources(run: RunRecord) -> str:
-    """Models that the method used besides the base, and where."""
-    told = run.environment.resources if run.environment else ()
-    return listing([_resource(one) for one in told]) if told else ""
-
-
-def _resource(told: OtherModel) -> str:
-    size = f"{count(told.parameters)} parameters, " if told.parameters else ""
-    return f"{told.name} ({told.kind}, {size}{told.place})"
-
-
-def _machine(run: RunRecord) -> str | None:
-    if run.environment is None:
-        return None
-    cores = run.environment.cpu_count
-    parts = [
-        run.environment.device,
-        f"{cores} CPU core{'' if cores == 1 else 's'}" if cores else "",
-        run.environment.platform,
-    ]
-    return ", ".join(part for part in parts if part)
-
-
-def _trained(run: RunRecord) -> str | None:
-    """How much of the model trains, and what that saves in bytes sent."""
-    if run.environment is None:
-        return None
-    whole, part = run.environment.parameters, run.environment.trained
-    if not part:
-        return f"none of {count(whole)} parameters"
-    if part >= whole:
-        return f"all {count(whole)} parameters, {size(4 * whole)} a message"
-    share = 100 * part / whole
-    return (
-        f"{count(part)} of {count(whole)} parameters ({share:.3g} %), {size(4 * part)} a message, not {size(4 * whole)}"
-    )
-
-
-def _software(run: RunRecord) -> str | None:
-    if run.environment is None:
-        return None
-    own, torch = run.environment.murmura, run.environment.torch
-    return ", ".join(([f"Murmura {own}"] if own else []) + [f"PyTorch {torch}", f"Python {run.environment.python}"])
-
-
-def _started(records: Sequence[RunRecord]) -> str:
-    times = sorted(run.environment.started for run in records if run.environment)
-    if not times:
-        return DASH
-    first, last = _moment(times[0]), _moment(times[-1])
-    return first if first == last else f"{first} to {last}"
-
-
-def _moment(text: str) -> str:
-    """``2025-11-21T09:17:03+00:00`` -> ``21 November 2025, 09:17 UTC``; other texts as they are."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    return f"{moment.day} {moment:%B %Y, %H:%M} {moment.tzname() or ''}".strip()
 
 
 def _positions(groups: Iterable[tuple[int, ...]]) -> list[int]:

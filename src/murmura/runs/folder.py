@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 from murmura import atomic
 from murmura.errors import CheckpointError, remedy
 from murmura.runs import jsontext, schema
+from murmura.runs.audit import Audit
 from murmura.runs.before import Before, remove
 from murmura.runs.locks import LOCK
 
@@ -312,7 +313,7 @@ class RunFolder:
     def write_summary(self, summary: schema.Summary) -> None:
         self._write_json(schema.SUMMARY, summary)
 
-    def write_audit(self, audit: schema.Audit, records: Sequence[Mapping[str, Any]]) -> None:
+    def write_audit(self, audit: Audit, records: Sequence[Mapping[str, Any]]) -> None:
         """What an audit has found.
 
         Args:

@@ -11,10 +11,10 @@ from typing import Any
 
 from murmura.errors import CheckpointError
 from murmura.runs import files, jsontext, schema
+from murmura.runs.audit import Audit
 from murmura.runs.before import FOLDER
 from murmura.runs.schema import (
     Attack,
-    Audit,
     Disclosure,
     Environment,
     LeftOut,

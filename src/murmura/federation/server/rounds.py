@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from murmura.aggregation.rules import Mean, Rule
 from murmura.federation.server.checkpoint import Checkpoint, save
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.kept import Keeper
+from murmura.federation.server.monitor import Monitor
 from murmura.federation.wire.messages import Payload, Reply
 from murmura.federation.wire.sums import Sum
 from murmura.privacy.drawn import Drawn
@@ -27,39 +28,6 @@ from murmura.workbench import Workbench
 _STORE = "store."
 _TIMES = ("seconds", "wall", "peak_memory")  # of a row: they grow with what a round works on
 _STARTED = "started"  # in the store: the sites that have adapters of their own
-
-
-class Monitor(Protocol):
-    """What measures a run from outside its method.
-
-    Attributes:
-        yardstick: the server's public records; what they are is the monitor's affair, and a method's that needs them.
-    """
-
-    yardstick: Any
-
-    @property
-    def listens(self) -> bool: ...
-
-    def begin(self, round: int) -> None: ...
-
-    def hear(self, site: str, upload: State) -> None: ...
-
-    def due(self, round: int, last: int) -> bool: ...
-
-    def measure(
-        self,
-        adapter: State,
-        fleet: Fleet,
-        personal: Sequence[str],
-        common: Mapping[str, State] | None,
-        *,
-        last: bool,
-    ) -> dict[str, Any]: ...
-
-    def words(self, row: Mapping[str, Any]) -> str:
-        """The figures of a row, for the line that ends its round."""
-        ...
 
 
 class Server:

@@ -1,0 +1,104 @@
+"""What a run was made with and how far it is, in words: model, machine, versions, times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+
+from murmura.runs.record import RunRecord
+from murmura.runs.schema import OtherModel
+from murmura.units import DASH, count, listing, size
+
+
+def overview(run: RunRecord) -> dict[str, str]:
+    """What a run is called, and how far it is."""
+    of = "" if run.planned is None or run.finished else f" of {run.planned}"
+    return {
+        "name": run.name,
+        "label": run.label,
+        "seed": DASH if run.seed is None else str(run.seed),
+        "model": run.model or DASH,
+        "rounds": f"{run.last.number}{of}",
+        "state": "finished" if run.finished else "unfinished",
+    }
+
+
+def environment(run: RunRecord) -> list[tuple[str, str]] | None:
+    """All of it, by name; None where it was not written."""
+    if run.environment is None:
+        return None
+    lines: list[tuple[str, str]] = []
+    for key, value in asdict(run.environment).items():
+        if key == "resources":
+            lines.extend((f"method.{one['option']}", str(one["source"])) for one in value)
+        elif isinstance(value, Mapping):
+            lines.extend((str(name), str(inner)) for name, inner in value.items())
+        else:
+            lines.append((str(key).replace("_", " "), DASH if value is None else str(value)))
+    return [line for line in lines if line[0] != "started"]  # differs between runs that are otherwise alike
+
+
+def resources(run: RunRecord) -> str:
+    """Models that the method used besides the base, and where."""
+    told = run.environment.resources if run.environment else ()
+    return listing([_resource(one) for one in told]) if told else ""
+
+
+def _resource(told: OtherModel) -> str:
+    size = f"{count(told.parameters)} parameters, " if told.parameters else ""
+    return f"{told.name} ({told.kind}, {size}{told.place})"
+
+
+def machine(run: RunRecord) -> str | None:
+    """Device, cores and system."""
+    if run.environment is None:
+        return None
+    cores = run.environment.cpu_count
+    parts = [
+        run.environment.device,
+        f"{cores} CPU core{'' if cores == 1 else 's'}" if cores else "",
+        run.environment.platform,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def trained(run: RunRecord) -> str | None:
+    """How much of the model trains, and what that saves in bytes sent."""
+    if run.environment is None:
+        return None
+    whole, part = run.environment.parameters, run.environment.trained
+    if not part:
+        return f"none of {count(whole)} parameters"
+    if part >= whole:
+        return f"all {count(whole)} parameters, {size(4 * whole)} a message"
+    share = 100 * part / whole
+    return (
+        f"{count(part)} of {count(whole)} parameters ({share:.3g} %), {size(4 * part)} a message, not {size(4 * whole)}"
+    )
+
+
+def software(run: RunRecord) -> str | None:
+    """Versions of Murmura, PyTorch and Python."""
+    if run.environment is None:
+        return None
+    own, torch = run.environment.murmura, run.environment.torch
+    return ", ".join(([f"Murmura {own}"] if own else []) + [f"PyTorch {torch}", f"Python {run.environment.python}"])
+
+
+def started(records: Sequence[RunRecord]) -> str:
+    """When, from the first of the runs to the last."""
+    times = sorted(run.environment.started for run in records if run.environment)
+    if not times:
+        return DASH
+    first, last = _moment(times[0]), _moment(times[-1])
+    return first if first == last else f"{first} to {last}"
+
+
+def _moment(text: str) -> str:
+    """``2025-11-21T09:17:03+00:00`` -> ``21 November 2025, 09:17 UTC``; other texts as they are."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return f"{moment.day} {moment:%B %Y, %H:%M} {moment.tzname() or ''}".strip()

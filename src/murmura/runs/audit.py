@@ -1,0 +1,144 @@
+"""What is in ``audit.json``: what attacks on a finished run have found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Separation:
+    """How well one attack tells members from others.
+
+    Attributes:
+        attack: Its name.
+        auc: The chance that a member scores higher than one of the others; ``low`` to ``high`` is its 95 % interval.
+        tpr: The share of members found at 1 % false positives, ``tpr_low`` to ``tpr_high`` its 95 % interval; None
+            where there are too few others.
+        control: Whether it is the naive attack that others are compared with, and never called the strongest.
+    """
+
+    attack: str
+    auc: float
+    low: float
+    high: float
+    tpr: float | None
+    tpr_low: float | None
+    tpr_high: float | None
+    control: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How many scores of members and of others lie in each bin, between ``edges`` that are one more; what lies beyond
+    is in the first and the last. Of several models the others are counted once for each. Members are in per cent of all
+    where the run promises an ε."""
+
+    edges: tuple[float, ...]
+    members: tuple[int, ...]
+    others: tuple[int, ...]
+
+
+TARGETS = {"model": "the model", "adapters": "each site's own adapter", "uploads": "single uploads"}
+"""What an audit attacks, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedModel:
+    """What membership inference has found of one of ``TARGETS``.
+
+    Attributes:
+        target: Which.
+        members: On how many members, and ``others``, the figures rest; None where the run promises an ε.
+        strongest: The strongest attack, as chosen on other records.
+        attacks: All of them.
+        histogram: Of the scores of the strongest.
+    """
+
+    target: str
+    members: int | None
+    others: int
+    strongest: str
+    attacks: tuple[Separation, ...]
+    histogram: Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """Which share of records an attacker who lets one of ``TARGETS`` write gets word for word.
+
+    Attributes:
+        target: Which.
+        temperature: At which the attacker lets it write.
+        top_k: Among how many likeliest tokens; 0: among all.
+        p: With which probability at least.
+        members: Of how many members, None where the run promises an ε, and how many ``others``, the shares are.
+        tries: How often the attacker lets it write.
+        found: Of each number of tries, the share of members; ``low`` to ``high`` is its 95 % interval (Wilson's).
+        others_found: The share of others.
+    """
+
+    target: str
+    temperature: float
+    top_k: int
+    p: float
+    members: int | None
+    others: int
+    tries: tuple[int, ...]
+    found: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    others_found: tuple[float, ...]
+
+
+PROMPTS = {
+    "record": "each record’s own prompt, continued greedily",
+    "template": "nothing but what stands before every instruction",
+}
+"""What a model is given to write on, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How close what one of ``TARGETS`` writes comes to members, by ROUGE-L.
+
+    Attributes:
+        target: Which.
+        prompt: One of ``PROMPTS``.
+        members: How many members' prompts, None where the run promises an ε, or texts; ``others`` likewise.
+        rouge: Mean ROUGE-L with members; of a text, with the closest of them.
+        others_rouge: The same with others.
+        difference: By how much the first is the larger; ``low`` to ``high`` is its 95 % interval (bootstrap).
+    """
+
+    target: str
+    prompt: str
+    members: int | None
+    others: int
+    rouge: float
+    others_rouge: float
+    difference: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """``audit.json``.
+
+    Attributes:
+        murmura: Murmura's version.
+        made: When, in ISO 8601 with the time zone.
+        models: Membership inference, on each model.
+        missing: What was not done, and why, in sentences.
+        extraction: How many tries it takes to get records, on each model.
+        written: What models write, on each model.
+        caveat: Of a run that promises an ε: that it covers none of this.
+    """
+
+    murmura: str | None
+    made: str
+    models: tuple[AuditedModel, ...]
+    missing: tuple[str, ...] = ()
+    extraction: tuple[Extraction, ...] = ()
+    written: tuple[Written, ...] = ()
+    caveat: str | None = None
