@@ -31,6 +31,19 @@ def test_kmeans_is_a_function_of_its_seed(blobs):
     assert kmeans(blobs, 9, seed=Stream(0).integer()).shape == (60,)
 
 
+def test_kmeans_runs_in_one_thread(blobs, monkeypatch):
+    """What threads add up depends on which of them is done first."""
+    from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    seen, own = [], KMeans.fit_predict
+    monkeypatch.setattr(KMeans, "fit_predict", lambda *given: seen.extend(threadpool_info()) or own(*given))
+    with threadpool_limits(2):
+        kmeans(blobs, 3, seed=0)
+        assert {pool["num_threads"] for pool in threadpool_info()} == {2}
+    assert {pool["num_threads"] for pool in seen} == {1}
+
+
 def test_kmeans_of_repeated_rows_makes_no_empty_cluster(recwarn):
     rows = np.repeat(np.eye(3, dtype=np.float32), 4, axis=0)
     assert sorted(np.bincount(kmeans(rows, 10, seed=0))) == [4, 4, 4]

@@ -16,7 +16,8 @@ from murmura.streams import Stream
 def kmeans(embeddings: npt.NDArray[np.float32], k: int, seed: int) -> npt.NDArray[np.int64]:
     """The cluster of every row, int64 [n], by k-means (k-means++ start, Lloyd).
 
-    Where there are fewer than ``k`` different rows, there are as many clusters as different rows.
+    Where there are fewer than ``k`` different rows, there are as many clusters as different rows. The number of threads
+    plays no part.
 
     Args:
         embeddings: [n, d].
@@ -25,12 +26,15 @@ def kmeans(embeddings: npt.NDArray[np.float32], k: int, seed: int) -> npt.NDArra
         ConfigError: ``k`` is below 1 or above n.
     """
     from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
 
     if not 1 <= k <= len(embeddings):
         raise ConfigError(f"{k} clusters of {len(embeddings)} records, expected between 1 and {len(embeddings)}")
     distinct = len(np.unique(embeddings, axis=0))
     model = KMeans(n_clusters=min(k, distinct), n_init=1, random_state=seed % 2**32)
-    return model.fit_predict(embeddings).astype(np.int64)
+    # Threads add up in whatever order they finish, and a site and a simulation of it may have different ones.
+    with threadpool_limits(1):
+        return model.fit_predict(embeddings).astype(np.int64)
 
 
 def few_shot(
