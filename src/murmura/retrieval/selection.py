@@ -1,0 +1,146 @@
+"""One centre for each site, such that the sites' centres together cover what all of them are about."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from murmura.errors import ConfigError, nearest
+from murmura.retrieval.centres import Centres
+
+FilterRule = Literal["pseudocode", "text"]
+
+
+def greedy(
+    centres: Sequence[Centres], *, filter_rule: FilterRule = "pseudocode", order: Sequence[int] | None = None
+) -> list[int | None]:
+    """Greedy client-centre selection (Algorithm 1 of FedDCA, arXiv 2409.20135).
+
+    The first site gives its largest cluster. Of each next one, the clusters most like those chosen so far are left
+    out, by the sum of dot products with them, and the largest of the rest is taken. Site i (from 0) of N keeps, of its
+    ξ clusters, N − i by the paper's pseudo-code, or ξ − i ("filter out i") by its text; with ξ = N the two are one.
+    Where sites and clusters differ in number, the pseudo-code is read with b = min(N, ξ) in place of N, and from site
+    b on half of b clusters are kept, as in the authors' runs with 100 sites. At least one is always kept. Of equals
+    the first is taken.
+
+    Args:
+        centres: One for each site.
+        filter_rule: Which of the two.
+        order: The places of all sites in the order in which they choose; as given if None.
+
+    Returns:
+        For each site the row of its centre; None for a site that has no centres, which then counts as absent.
+
+    Raises:
+        ConfigError: There is no such rule.
+    """
+    if filter_rule not in get_args(FilterRule):
+        raise ConfigError(f"there is no filter rule '{filter_rule}'", fix=nearest(filter_rule, get_args(FilterRule)))
+    order = range(len(centres)) if order is None else order
+    if sorted(order) != list(range(len(centres))):
+        raise ValueError(f"the order names other places than those of {len(centres)} sites")
+    present = [site for site in order if len(centres[site])]
+    chosen: list[int | None] = [None] * len(centres)
+    total: float | npt.NDArray[np.float64] = 0.0
+    for turn, site in enumerate(present):
+        points = centres[site].points.astype(np.float64)
+        likeness = (points * total).sum(axis=1)
+        kept = np.argsort(likeness, kind="stable")[: _kept(turn, len(present), len(points), filter_rule)]
+        largest_first = np.argsort(-centres[site].sizes, kind="stable")
+        choice = int(largest_first[np.isin(largest_first, kept)][0])
+        chosen[site] = choice
+        total = total + points[choice]
+    return chosen
+
+
+def _kept(turn: int, sites: int, clusters: int, rule: FilterRule) -> int:
+    """How many of its clusters a site may choose from."""
+    if turn == 0:
+        return clusters
+    if rule == "text":
+        return max(1, clusters - turn)
+    bound = min(sites, clusters)
+    return bound - turn if turn < bound else max(1, bound // 2)
+
+
+def facility_location(centres: Sequence[Centres]) -> list[int | None]:
+    """The centres that best stand for all texts of all sites, one of each site, greedily.
+
+    Maximises ``represented`` step by step: of all sites that have not chosen, the centre that adds most is taken. That
+    function is monotone and submodular, and one centre a site is a partition matroid. So the result is at least half
+    of the best possible one (Fisher, Nemhauser and Wolsey, 1978). Gains only fall, so most need not be computed again
+    (Minoux, 1978). Of equal gains the larger cluster is taken, then the first. No order of the sites plays a part.
+
+    Takes memory for the square of the number of all centres, float64.
+
+    Args:
+        centres: One for each site.
+
+    Returns:
+        For each site the row of its centre; None for a site that has no centres.
+    """
+    owners = [(site, row) for site, own in enumerate(centres) for row in range(len(own))]
+    chosen: list[int | None] = [None] * len(centres)
+    if not owners:
+        return chosen
+    sizes, likeness = _likeness(centres)
+    best = np.zeros(len(owners))  # of each cluster, how well what is chosen stands for it
+
+    def gain(candidate: int) -> float:
+        return float(sizes @ np.maximum(0.0, likeness[candidate] - best))
+
+    # Each bound with the step that it was computed in.
+    queue = [(-gain(candidate), -sizes[candidate], candidate, 0) for candidate in range(len(owners))]
+    heapq.heapify(queue)
+    left = sum(1 for own in centres if len(own))
+    for step in range(left):
+        while True:
+            _, size, candidate, computed = heapq.heappop(queue)
+            site, row = owners[candidate]
+            if chosen[site] is not None:
+                continue
+            if computed == step:
+                break
+            heapq.heappush(queue, (-gain(candidate), size, candidate, step))
+        chosen[site] = row
+        best = np.maximum(best, likeness[candidate])
+    return chosen
+
+
+def represented(centres: Sequence[Centres], chosen: Sequence[int | None]) -> float:
+    """How well chosen centres stand for all sites' texts: the mean over the texts of their cosine with the centre that
+    their cluster is most like, where 0 is the least. From 0 to 1.
+
+    Since a centre is the mean of unit vectors, its dot product with another one's direction is its texts' mean cosine.
+    So this needs nothing but centres and sizes.
+
+    Args:
+        centres: One for each site.
+        chosen: For each site a row of its centres, or None.
+    """
+    starts = _starts(centres)
+    rows = [start + row for start, row in zip(starts, chosen, strict=True) if row is not None]
+    if not rows:
+        return 0.0
+    sizes, likeness = _likeness(centres)
+    return float(sizes @ np.maximum(0.0, likeness[rows].max(axis=0)) / sizes.sum())
+
+
+def _starts(centres: Sequence[Centres]) -> Iterator[int]:
+    first = 0
+    for own in centres:
+        yield first
+        first += len(own)
+
+
+def _likeness(centres: Sequence[Centres]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The sizes of all clusters, [c], and the mean cosine of cluster j's texts with centre i, [c, c]."""
+    points = np.concatenate([own.points for own in centres if len(own)]).astype(np.float64)
+    sizes = np.concatenate([own.sizes for own in centres if len(own)]).astype(np.float64)
+    lengths = np.linalg.norm(points, axis=1, keepdims=True)
+    directions = np.divide(points, lengths, out=np.zeros_like(points), where=lengths > 0)
+    return sizes, directions @ points.T

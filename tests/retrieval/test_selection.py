@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from murmura.errors import ConfigError
+from murmura.retrieval.centres import Centres
+from murmura.retrieval.selection import facility_location, greedy, represented
+
+EMPTY = Centres(np.zeros((0, 2), np.float32), np.zeros(0, np.int64))
+
+
+def site(points, sizes):
+    return Centres(np.asarray(points, np.float32), np.asarray(sizes, np.int64))
+
+
+def line(*sizes):
+    """A site whose clusters are ever less like (1, 0), which is the first."""
+    angles = np.linspace(0, np.pi, len(sizes))
+    return site(np.stack([np.cos(angles), np.sin(angles)], axis=1), sizes)
+
+
+THREE = [
+    site([(1, 0), (0, 1), (-1, 0)], [5, 3, 2]),
+    site([(0.9, 0.1), (0, 1), (-1, 0)], [6, 3, 1]),
+    site([(1, 0), (0.6, 0.8), (-0.8, -0.6)], [4, 5, 2]),
+]
+
+
+def test_three_sites_by_hand():
+    """Of site 1 the two least like (1, 0) are kept, of which (0, 1) is larger; of site 2 the one least like both."""
+    assert greedy(THREE) == greedy(THREE, filter_rule="text") == [0, 1, 2]
+
+
+def test_dot_products_with_the_chosen_add_up():
+    """Of site 2's centres the shorter one is less like the two chosen by dot product, but not by cosine."""
+    sites = [site([(1, 0)], [1]), site([(0, 1)], [1]), site([(0.9, 0.3), (0.5, 0.5)], [1, 1])]
+    # s = 1.2 and 1.0, while the cosines add up to 1.26 and 1.41
+    assert greedy(sites) == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("clusters", "sites", "turn", "pseudocode", "text"),
+    [
+        (10, 10, 1, 9, 9), (10, 10, 9, 1, 1),
+        (40, 10, 1, 9, 39), (40, 10, 9, 1, 31),  # more clusters than sites
+        (10, 100, 9, 1, 1), (10, 100, 10, 5, 1), (10, 100, 99, 5, 1),  # more sites than clusters
+        (3, 10, 2, 1, 1), (3, 10, 3, 1, 1), (1, 10, 1, 1, 1), (1, 10, 5, 1, 1),
+    ],
+)  # fmt: skip
+def test_how_many_clusters_a_site_chooses_from(clusters, sites, turn, pseudocode, text):
+    """A site whose clusters are the larger the more they are like what is chosen takes the most alike it may."""
+    before = [site([(1, 0)], [1])] * turn
+    after = [site([(1, 0)], [1])] * (sites - turn - 1)
+    tested = line(*range(100, 100 - clusters, -1))
+    for rule, kept in (("pseudocode", pseudocode), ("text", text)):
+        assert greedy([*before, tested, *after], filter_rule=rule)[turn] == clusters - kept
+
+
+def test_of_equals_the_first_is_taken():
+    same = site([(1, 0), (1, 0), (1, 0)], [2, 3, 3])
+    # The first site takes the first of the largest; of the next, the stable order by likeness keeps the first two.
+    assert greedy([same, same, same]) == [1, 1, 0]
+
+
+def test_sites_choose_in_the_order_that_is_given():
+    assert greedy(THREE, order=[2, 1, 0]) == [2, 0, 1]
+    with pytest.raises(ValueError, match="other places than those of 3 sites"):
+        greedy(THREE, order=[0, 1, 1])
+
+
+def test_a_site_without_centres_counts_as_absent():
+    assert greedy([EMPTY, THREE[0], EMPTY, *THREE[1:]]) == [None, 0, None, 1, 2]
+    assert greedy([EMPTY]) == facility_location([EMPTY]) == [None]
+    assert greedy([]) == facility_location([]) == []
+    assert represented([EMPTY], [None]) == 0.0
+
+
+def test_a_rule_that_does_not_exist_is_told():
+    with pytest.raises(ConfigError, match=r"no filter rule 'texts'.*Did you mean 'text'"):
+        greedy(THREE, filter_rule="texts")
+
+
+def test_the_mean_cosine_of_the_texts_is_known_from_centres_and_sizes():
+    texts = np.array([(1, 0), (0, 1), (0.6, 0.8)], np.float32)
+    sites = [site([texts[:2].mean(axis=0), texts[2]], [2, 1]), site([(-1, 0)], [3])]
+    # By (0.6, 0.8): itself 1, the others (0.6 + 0.8) / 2 each; of the other site's cluster −0.6, which counts as 0.
+    assert represented(sites, [1, None]) == pytest.approx((1 + 0.6 + 0.8) / 6)
+    assert represented(sites, [1, 0]) == pytest.approx((1 + 0.6 + 0.8 + 3) / 6)
+    assert represented(sites, [None, None]) == 0.0
+
+
+def plain_greedy(sites):
+    """Every gain computed anew in every step, by what it is defined by."""
+    chosen = [None] * len(sites)
+    for _ in range(sum(1 for own in sites if len(own))):
+        now = represented(sites, chosen)
+        found = []
+        for place, own in enumerate(sites):
+            for row in range(len(own)) if chosen[place] is None else ():
+                gain = represented(sites, [*chosen[:place], row, *chosen[place + 1 :]]) - now
+                found.append((-gain, place, row))
+        _, place, row = min(found)
+        chosen[place] = row
+    return chosen
+
+
+coordinates = st.floats(-1, 1, width=32).filter(lambda x: abs(x) > 0.01 or x == 0)
+some_centres = st.lists(st.tuples(st.tuples(coordinates, coordinates), st.integers(1, 9)), min_size=0, max_size=4).map(
+    lambda rows: site(np.reshape([point for point, _ in rows], (-1, 2)), [size for _, size in rows])
+)
+
+
+@given(sites=st.lists(some_centres, min_size=1, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_facility_location_reaches_half_of_the_best(sites):
+    chosen = facility_location(sites)
+    value = represented(sites, chosen)
+    every = product(*(range(len(own)) if len(own) else [None] for own in sites))
+    assert value >= max(represented(sites, picks) for picks in every) / 2 - 1e-9
+    assert [pick is None for pick in chosen] == [len(own) == 0 for own in sites]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_lazy_choice_is_that_of_plain_greedy(seed):
+    rng = np.random.default_rng(seed)
+    sites = [site(rng.normal(size=(6, 5)) / 3, rng.integers(1, 30, size=6)) for _ in range(9)]
+    assert facility_location(sites) == plain_greedy(sites)
+
+
+def test_of_equal_gains_the_larger_cluster_is_taken_and_then_the_first():
+    twins = site([(1, 0), (1, 0), (1, 0)], [1, 2, 2])
+    assert facility_location([twins, twins]) == [1, 1]
+
+
+def test_facility_location_covers_what_the_greedy_rule_leaves_out():
+    """The rule lets the first site choose without the second, and then drops whatever is like that."""
+    sites = [site([(1, 0), (0, 1)], [9, 8]), site([(1, 0), (-0.1, -1)], [10, 1])]
+    assert greedy(sites) == [0, 1]
+    assert facility_location(sites) == [1, 0]
+    assert represented(sites, [1, 0]) > represented(sites, [0, 1])
