@@ -15,6 +15,7 @@ from murmura import atomic
 from murmura.errors import CheckpointError, remedy
 from murmura.runs import jsontext, schema
 from murmura.runs.audit import Audit
+from murmura.runs.augment import Selection
 from murmura.runs.before import Before, remove
 from murmura.runs.locks import LOCK
 
@@ -246,6 +247,11 @@ class RunFolder:
     def write_disclosure(self, table: Sequence[Mapping[str, Any]]) -> None:
         """What left the sites: rows as ``schema.Disclosure``."""
         self._write_json(schema.DISCLOSURE, table)
+
+    def write_augment(self, selections: Sequence[Selection]) -> None:
+        """Which public records sites were given, each time that they were chosen; no file where they never were."""
+        if selections:
+            self._write_json(schema.AUGMENT, selections)
 
     def write_sent(self, state: Mapping[str, Any]) -> None:
         """What has travelled so far, JSON; as often as that changes, so that the disk is not waited for. A run that has

@@ -12,6 +12,7 @@ from typing import Any
 from murmura.errors import CheckpointError
 from murmura.runs import files, jsontext, schema
 from murmura.runs.audit import Audit
+from murmura.runs.augment import Selection
 from murmura.runs.before import FOLDER
 from murmura.runs.schema import (
     Attack,
@@ -51,6 +52,7 @@ class RunRecord:
         config: The resolved experiment as TOML text.
         resumed: What was different each time that the run was resumed, where anything was.
         audit: What an audit has found.
+        augment: Which public records sites were given, each time that they were chosen; empty where they never were.
     """
 
     folder: Path
@@ -70,6 +72,7 @@ class RunRecord:
     config: str
     resumed: tuple[Resumption, ...] = ()
     audit: Audit | None = None
+    augment: tuple[Selection, ...] = ()
 
     @property
     def hides_cohorts(self) -> bool:
@@ -123,6 +126,7 @@ def read(folder: str | Path) -> RunRecord:
         config=config,
         resumed=files.rows(folder / schema.RESUMED, Resumption) or (),
         audit=files.value(folder / schema.AUDIT, Audit),
+        augment=files.rows(folder / schema.AUGMENT, Selection) or (),
     )
 
 

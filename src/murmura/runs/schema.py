@@ -16,6 +16,8 @@ LEFT_OUT = "left_out.json"
 """Of each record that nobody uses: its file, its line and the reason."""
 METRICS = "metrics.jsonl"
 DISCLOSURE = "disclosure.json"
+AUGMENT = "augment.json"
+"""With ``[augment]``: which public records sites were given, and why."""
 RESUMED = "resumed.json"
 """What was different when the run was resumed; there only where something was."""
 SUMMARY = "summary.json"
@@ -47,6 +49,8 @@ NOT_FOR_PUBLICATION = (
 PRIVACY_LEDGER = "privacy.journal"
 SAID = "said.journal"
 """In ``checkpoint`` the server's, in a site's place the site's."""
+CENTRES_LEDGER = "centres.journal"
+"""In a site's place: what noisy centres of its records have spent, and nothing else of the run."""
 DRAWN = "drawn.journal"
 """In ``checkpoint``: secret cohorts that were drawn (``privacy.drawn``)."""
 SENT = "sent.json"
@@ -55,9 +59,9 @@ SITE_JOURNAL = "store.journal"
 """In a site's place: what it keeps and since when (``federation.site.store``)."""
 SITE_NOTES = "notes.txt"
 """In a site's place: what its owner should know, and nobody else."""
-SITE_RECORDS, SITE_ANCHOR = "records", "ledger"
+SITE_RECORDS, SITE_ANCHOR, CENTRES_ANCHOR = "records", "ledger", "centres"
 """Keys of lines in it: the digest of the site's records, and how far its privacy ledger had come (the second one also
-of the server's, in ``ANCHOR``)."""
+of the server's, in ``ANCHOR``), and that of its centres."""
 ADAPTER = "adapter"
 SITE_ADAPTERS = "sites"
 MODEL = "model"
@@ -71,8 +75,8 @@ CLASSIFIER = "classifier.json"
 RESULTS = (SUMMARY, OUTCOMES, AUDIT, REPORT)
 """What says how a run ended; only a finished one has them."""
 WRITTEN = (
-    CONFIG, RESUMED, ENVIRONMENT, SITES, LEFT_OUT_COUNTS, LEFT_OUT, METRICS, DISCLOSURE, *RESULTS, CHECKPOINTS,
-    PRIVATE, ADAPTER, SITE_ADAPTERS, MODEL,
+    CONFIG, RESUMED, ENVIRONMENT, SITES, LEFT_OUT_COUNTS, LEFT_OUT, METRICS, DISCLOSURE, AUGMENT, *RESULTS,
+    CHECKPOINTS, PRIVATE, ADAPTER, SITE_ADAPTERS, MODEL,
 )  # fmt: skip
 """All that a run writes into its folder."""
 
