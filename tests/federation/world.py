@@ -50,7 +50,9 @@ def make_sites(*sizes, folder=None):
     if folder is None:
         return [Site(name, records) for name, records in named.items()]
     stores = {name: SiteStore.among(folder, name) for name in named}
-    return [Site(name, named[name], kept=kept, journal=kept.ledger) for name, kept in stores.items()]
+    return [
+        Site(name, named[name], kept=kept, journal=kept.ledger, centres=kept.centres) for name, kept in stores.items()
+    ]
 
 
 def make_workbench(tokenizer, *, model=None, lora=SPEC, training=TRAINING, slots=8):

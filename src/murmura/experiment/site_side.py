@@ -56,7 +56,12 @@ def assemble(
             kept = SiteStore.held(private, name)
             opened.callback(kept.release)
             budget = _budget(experiment.budget, name)
-            sites.append(Site(name, list(own), kept=kept, journal=kept.ledger, results=results, budget=budget))
+            sites.append(
+                Site(
+                    name, list(own), kept=kept, journal=kept.ledger, centres=kept.centres, results=results,
+                    budget=budget,
+                )
+            )  # fmt: skip
         opened.pop_all()
     return Host(sites, verbs_of(method, experiment.task), workbench, Stream(experiment.run.seed), method.rule, run)
 

@@ -155,6 +155,23 @@ class BatchClipping(_Grouped):
 
 
 @dataclass(frozen=True)
+class ClusterClipping:
+    """Each vector is scaled to length ``norm`` and added to the sum of one cluster, whose count it raises by ``norm``
+    (SuLQ k-means: Blum et al. 2005). So a record moves the sums and the counts, of all clusters together, by √2 norms.
+    """
+
+    norm: float = 1.0
+    kind: ClassVar[str] = "cluster"
+    groups: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        _check_norm(self.norm)
+
+    def describe(self) -> str:
+        return f"each vector scaled to length {self.norm:g} and counted, in one cluster"
+
+
+@dataclass(frozen=True)
 class SiteClipping:
     """A site's whole update is scaled down to L2 norm ``norm`` (DP-FedAvg: McMahan et al. 2018; DP-FTRL)."""
 
@@ -279,14 +296,14 @@ class BandedNoise:
 
 
 Sampler = PoissonSampling | FixedSizeSampling | FullParticipation | OncePerTree | MinSeparation
-Clipping = ExampleClipping | BatchClipping | SiteClipping | AdaptiveSiteClipping
+Clipping = ExampleClipping | BatchClipping | ClusterClipping | SiteClipping | AdaptiveSiteClipping
 Noise = GaussianNoise | TreeNoise | BandedNoise
 
 _KINDS: dict[str, dict[str, Any]] = {
     role: {one.kind: one for one in kinds}
     for role, kinds in (
         ("sampler", (PoissonSampling, FixedSizeSampling, FullParticipation, OncePerTree, MinSeparation)),
-        ("clipping", (ExampleClipping, BatchClipping, SiteClipping, AdaptiveSiteClipping)),
+        ("clipping", (ExampleClipping, BatchClipping, ClusterClipping, SiteClipping, AdaptiveSiteClipping)),
         ("noise", (GaussianNoise, TreeNoise, BandedNoise)),
     )
 }

@@ -164,6 +164,18 @@ def test_what_was_spent_stays_spent(store):
     assert [line["steps"] for line in again(store).ledger.lines] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("name", ["privacy.journal", "centres.journal"])
+def test_a_ledger_that_has_lost_lines_stops_the_site(store, name):
+    ledger = {"privacy.journal": store.ledger, "centres.journal": store.centres}[name]
+    ledger.append({"steps": 1})
+    ledger.append({"steps": 2})
+    store.commit(1, {})
+    path = store.folder / name
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:1]))
+    with pytest.raises(PrivacyError, match="1 lines, and had 2"):
+        again(store)
+
+
 def test_a_damaged_journal_stops_the_site(store):
     store.commit(1, {"n": 1})
     store.commit(2, {"n": 2})

@@ -124,14 +124,15 @@ class Host:
         return None
 
     def _hold_to_plan(self, site: Site) -> None:
-        """Where a site's ledger shows that the run departs from its plan, what was entered in the account is not true.
+        """Where a ledger of a site shows that the run departs from its plan, what is in the account is not true.
 
         Raises:
             CheckpointError: it cannot be entered, so that nothing may leave.
         """
-        if site.budget is not None and site.journal.lines:
-            for reason in PrivacyLedger.of(site.journal).departures:
-                site.budget.departed(self.run, reason)
+        for journal in (site.journal, site.centres):
+            if site.budget is not None and journal.lines:
+                for reason in PrivacyLedger.of(journal).departures:
+                    site.budget.departed(self.run, reason)
 
     def _work(self, ask: Ask, names: Sequence[str]) -> list[Reply]:
         """One cohort's replies.

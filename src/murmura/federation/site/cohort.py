@@ -30,6 +30,7 @@ class Site:
         store: what it keeps to itself between rounds; a payload.
         kept: where that rests; None: nowhere but here.
         journal: its privacy ledger, which does not go back with the store.
+        centres: the ledger of noisy centres of its records, which covers these alone (``retrieval.noisy``).
         budget: what its owner allows over all runs, and the account of them; None: no account is kept.
         results: a folder for what sites have of their own when the run is finished.
     """
@@ -39,6 +40,7 @@ class Site:
     store: Payload = field(default_factory=dict)
     kept: SiteStore | None = None
     journal: Journal = field(default_factory=Journal)
+    centres: Journal = field(default_factory=Journal)
     results: Path | None = None
     budget: Budget | None = None
 

@@ -1,10 +1,11 @@
 """What a site keeps to itself, in a place of its own.
 
-A site's folder holds two generations of its store, ``round-0003.safetensors``, and two journals, which are only ever
+A site's folder holds two generations of its store, ``round-0003.safetensors``, and journals, which are only ever
 appended to: ``store.journal`` has a digest of the site's records, which generations were written, with their digests,
-which of them were given up, and how far the site's privacy ledger, ``privacy.journal``, had come. So a store can go
-back to an earlier round, and what was spent cannot. A store that does not change is written twice, so that no single
-damaged file costs both of the rounds that a run can go back to. ``.lock`` keeps other processes out.
+which of them were given up, and how far the site's privacy ledgers, ``privacy.journal`` and ``centres.journal``, had
+come. So a store can go back to an earlier round, and what was spent cannot. A store that does not change is written
+twice, so that no single damaged file costs both of the rounds that a run can go back to. ``.lock`` keeps other
+processes out.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from murmura.privacy.journal import Anchor, Journal
 from murmura.progress import say
 from murmura.runs.locks import LOCK, acquire
 from murmura.runs.schema import (
+    CENTRES_ANCHOR,
+    CENTRES_LEDGER,
     NOT_FOR_PUBLICATION,
     PRIVACY_LEDGER,
     SITE_ANCHOR,
@@ -45,6 +48,7 @@ class SiteStore:
 
     Attributes:
         ledger: the journal of what is spent of the site's privacy.
+        centres: the journal of what noisy centres of its records have spent (``retrieval.noisy``).
 
     Raises:
         PrivacyError: a journal is damaged or was edited.
@@ -52,18 +56,19 @@ class SiteStore:
 
     def __init__(self, folder: Path, site: str) -> None:
         self.folder, self.site = folder, site
-        self.ledger = Journal(folder / PRIVACY_LEDGER)
+        self.ledger, self.centres = Journal(folder / PRIVACY_LEDGER), Journal(folder / CENTRES_LEDGER)
+        self._ledgers = {SITE_ANCHOR: self.ledger, CENTRES_ANCHOR: self.centres}
         self._journal = Journal(folder / SITE_JOURNAL, f"journal of site {site}")
         self._records: str | None = None
         self._unnoted: str | None = None  # digest of the records, until it is in the journal
         self._generations: dict[int, str] = {}  # round -> SHA-256 of the store as it was after it
         self._lock: FileLock | None = None
-        self._anchor: Anchor | None = None  # how far the ledger had come, as the journal says
+        self._anchors: dict[str, Anchor] = {}  # how far the ledgers had come, as the journal says
         self._rewound: int | None = None  # the round it went back to, until that is in the journal
         for line in self._journal.lines:
             self._follow(line)
-        if self._anchor is not None:
-            self.ledger.check(self._anchor)
+        for name, anchor in self._anchors.items():
+            self._ledgers[name].check(anchor)
 
     @classmethod
     def among(cls, folder: Path, site: str) -> SiteStore:
@@ -142,8 +147,9 @@ class SiteStore:
         if self._rewound is not None:
             self._append({_REWOUND: self._rewound})
             self._rewound = None
-        if self.ledger.lines and self.ledger.anchor != self._anchor:
-            self._append({SITE_ANCHOR: self.ledger.anchor})
+        for name, ledger in self._ledgers.items():
+            if ledger.lines and ledger.anchor != self._anchors.get(name):
+                self._append({name: ledger.anchor})
         data = encode(store)
         digest = hashlib.sha256(data).hexdigest()
         if self._has(round, digest):
@@ -220,10 +226,9 @@ class SiteStore:
             self._generations[line[_WRITTEN]] = line["sha256"]
         elif _REWOUND in line:
             self._generations = {r: sha for r, sha in self._generations.items() if r <= line[_REWOUND]}
-        elif SITE_ANCHOR in line:
-            self._anchor = line[SITE_ANCHOR]
         elif SITE_RECORDS in line:
             self._records = line[SITE_RECORDS]
+        self._anchors.update({name: line[name] for name in self._ledgers if name in line})
 
     def _at(self, round: int) -> int | None:
         """The generation that holds the store as it was after a round."""
