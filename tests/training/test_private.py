@@ -22,7 +22,7 @@ from murmura.privacy.parts import (
 )  # fmt: skip
 from murmura.privacy.plan import PrivacyPlan
 from murmura.streams import Stream
-from murmura.training import private
+from murmura.training import by_example, private
 from murmura.training.adapter import crop
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining, LoraSpec
@@ -120,7 +120,7 @@ def test_how_rows_are_grouped_changes_no_result(bank, monkeypatch, tokens, most)
     shards = [items(6, seed=1), items(4, seed=2)]
     plans = [plan(norm=0.1), plan(norm=0.1, groups=2)]
     whole = run(bank, shards, plans, SGD)
-    monkeypatch.setattr(private, "_GRADIENTS", most)
+    monkeypatch.setattr(by_example, "GRADIENTS", most)
     assert bank.size == 896
     parts = run(bank, shards, plans, SGD.model_copy(update={"tokens_per_pass": tokens}))
     for ours, theirs in zip(parts, whole, strict=True):

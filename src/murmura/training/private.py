@@ -26,14 +26,13 @@ from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.sampling import fixed_size_batches, poisson_batches
 from murmura.streams import Stream
 from murmura.training.bank import Entry, Factor
-from murmura.training.batch import micro_batches
+from murmura.training.by_example import by_example
 from murmura.training.config import LocalTraining
 from murmura.training.step import Chosen, Rows, Step
 
 _MARGIN, _COARSE_MARGIN = 1e-5, 2.0**-5
 """By what share clipped gradients stay below C, in float32 and in anything coarser. Which records share a pass decides
 how their gradients are rounded, so one record less moves the others too: docs/privacy.md says by how much."""
-_GRADIENTS = 2**26  # most numbers in the per-example gradients held at once (256 MB)
 
 
 @dataclass(frozen=True)
@@ -163,11 +162,12 @@ class PrivateStep(Step):
         """Clip the gradient of each record's mean token loss, and add it to its slot's."""
         rows, device = self.rows(chosen, step), self.bank.device
         factors, losses = self.factors(rows, rows.tokens), torch.zeros(len(self.shards), device=device)
-        most = max(_GRADIENTS // (self.columns.stop - self.columns.start), 1)
-        for group in micro_batches(rows.items, self.training.tokens_per_pass, most):
-            with self.bank.per_example(rows.slots[group], self.frozen) as leaves:
-                nll = self.forward(rows, group, factors, step, losses)
-                gradients = torch.autograd.grad(nll.sum(), leaves, allow_unused=True, materialize_grads=True)
+
+        def loss(group: list[int]) -> torch.Tensor:
+            return self.forward(rows, group, factors, step, losses)
+
+        most = self.training.tokens_per_pass
+        for group, gradients in by_example(self.bank, rows.items, rows.slots, loss, most, self.frozen):
             slots = rows.slots[group].to(device)
             flat, norms = self._without_bad(slots, [gradient.flatten(1) for gradient in gradients])
             kept = self._kept(norms, slots)

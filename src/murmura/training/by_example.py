@@ -1,0 +1,82 @@
+"""Gradients of single records: what DP-SGD clips, and what LESS compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from murmura.training.bank import Bank, Factor
+from murmura.training.batch import Sequenced, collate, micro_batches
+from murmura.training.config import LocalTraining
+
+GRADIENTS = 2**26  # most numbers in the per-example gradients held at once (256 MB)
+
+Loss = Callable[[list[int]], torch.Tensor]
+"""Token losses [n] of a group of rows, named by their indices."""
+
+
+def by_example(
+    bank: Bank,
+    items: Sequence[Sequenced],
+    slots: torch.Tensor,
+    loss: Loss,
+    tokens_per_pass: int,
+    frozen: Factor | None = None,
+) -> Iterator[tuple[list[int], list[torch.Tensor]]]:
+    """The gradient of each record's own loss, for a few records at a time.
+
+    Args:
+        items: tokenised records.
+        slots: int64 [rows], the slot that reads each of them.
+        loss: runs the model on a group of rows; a record's loss is the sum of what it gives for that row.
+        tokens_per_pass: padded tokens that go through the model at once.
+        frozen: the factor that no gradient is wanted of.
+
+    Yields:
+        Indices of the records, and of each tensor that trains, in the manifest's order, gradients [rows, *shape].
+    """
+    columns = bank.columns(frozen)
+    most = max(GRADIENTS // (columns.stop - columns.start), 1)
+    for group in micro_batches(items, tokens_per_pass, most):
+        with bank.per_example(slots[group], frozen) as leaves:
+            total = loss(group).sum()
+            gradients = torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
+        yield group, list(gradients)
+
+
+def example_gradients(bank: Bank, items: Sequence[Sequenced], slot: int, training: LocalTraining) -> torch.Tensor:
+    """Of each record the gradient of its mean token loss under one slot's adapter, without dropout.
+
+    It takes ``len(items) · P`` numbers; whoever has many records asks for some at a time (``at_once``).
+
+    Args:
+        items: tokenised records.
+        training: bounds what goes through the model at once, and says in which precision.
+
+    Returns:
+        float32 [n, P] on the bank's device, in the manifest's order.
+
+    Raises:
+        ModelError: there is no adapter.
+    """
+    counts = [sum(label >= 0 for label in item.labels[1:]) for item in items]
+    found = torch.empty(len(items), bank.size, device=bank.device)
+
+    def loss(group: list[int]) -> torch.Tensor:
+        ids, labels = collate([items[i] for i in group], bank.device)
+        shares = torch.tensor([1 / max(counts[i], 1) for i in group], device=bank.device)
+        with torch.autocast(bank.device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
+            return bank.head.token_nll(ids, labels, shares)[0]
+
+    slots = torch.full((len(items),), slot)
+    for group, gradients in by_example(bank, items, slots, loss, training.tokens_per_pass):
+        rows = torch.tensor(group, device=bank.device)
+        for entry, gradient in zip(bank.manifest, gradients, strict=True):
+            found[rows, entry.start : entry.stop] = gradient.flatten(1)
+    return found
+
+
+def at_once(bank: Bank) -> int:
+    """Of how many records ``example_gradients`` should be asked for at a time."""
+    return max(GRADIENTS // bank.size, 1)
