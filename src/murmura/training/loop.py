@@ -25,6 +25,10 @@ from murmura.training.config import LocalTraining
 from murmura.training.private import Private, PrivateStep
 from murmura.training.step import Step, StepFactory
 
+Watch = Callable[[int, torch.optim.Optimizer], None]
+"""Is called with how many steps are done, before the first one and after each, and with the optimiser: it may read its
+state, and set the rate of the next step."""
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -93,6 +97,7 @@ def train(
     privacy: Private | None = None,
     around: Callable[[Bank], AbstractContextManager[Any]] | None = None,
     step: StepFactory = Step,
+    watch: Watch | None = None,
     finite: bool = True,
     description: str = "train",
 ) -> list[Trained]:
@@ -115,6 +120,7 @@ def train(
         privacy: take batches, clipping and noise from plans, and not ``training.clip`` (see ``private.py``).
         around: what to do with the bank around a step's passes, such as to train through quantised weights.
         step: makes what computes a step's gradients; ``partial(ClozeStep, cloze=…)`` for losses on labels.
+        watch: looks on while all slots train together.
         finite: stop where a loss or an adapter is not finite any more; without it, that comes back as it is.
 
     Raises:
@@ -125,14 +131,14 @@ def train(
     if bank.lora is None and len(starts) > 1:
         return _one_by_one(
             bank, shards, starts, training, lr, streams, corrections, weights, prox=prox, frozen=frozen,
-            privacy=privacy, around=around, step=step, finite=finite, description=description,
+            privacy=privacy, around=around, step=step, watch=watch, finite=finite, description=description,
         )  # fmt: skip
     bank.load(starts)
     source, plans = _planned(bank, shards, training, streams, weights, frozen, privacy, step)
     with bank.trainable(frozen) as parameter, bar(description, sum(len(p) for p in plans)) as progress:
         clip = 0.0 if privacy else training.clip
         update = _Update(bank, frozen, _optimizer(parameter, training, lr), lr, prox, clip, corrections)
-        return _take_steps(bank, source, plans, update, around, finite, progress)
+        return _take_steps(bank, source, plans, update, around, watch, finite, progress)
 
 
 def _planned(
@@ -164,12 +170,15 @@ def _take_steps(
     plans: Sequence[Sequence[list[int]]],
     update: _Update,
     around: Callable[[Bank], AbstractContextManager[Any]] | None,
+    watch: Watch | None,
     finite: bool,
     progress: Bar,
 ) -> list[Trained]:
     """Take the steps of all slots together; what each slot has come to after its own last one."""
     results = {slot: Trained(bank.read(slot), 0, 0, 0, None) for slot, plan in enumerate(plans) if not plan}
     tallies = [_Tally() for _ in plans]
+    if watch is not None:
+        watch(0, update.optimizer)
     for done in range(max((len(plan) for plan in plans), default=0)):
         chosen = {slot: plan[done] for slot, plan in enumerate(plans) if done < len(plan)}
         bank.grad.zero_()
@@ -180,6 +189,8 @@ def _take_steps(
                 raise NonFiniteLoss(slot, done + 1)
             tallies[slot].add(losses[slot], len(indices), tokens[slot])
         update()
+        if watch is not None:
+            watch(done + 1, update.optimizer)
         for slot in (slot for slot in chosen if len(plans[slot]) == done + 1):
             if finite and not torch.isfinite(update.weight[slot]).all():
                 raise NonFiniteLoss(slot, done + 1)
@@ -193,6 +204,7 @@ class _Update:
 
     Attributes:
         weight: the trained columns of the bank, [K, P'].
+        optimizer: what takes the step itself.
     """
 
     def __init__(
@@ -207,7 +219,7 @@ class _Update:
     ) -> None:
         columns = bank.columns(frozen)
         self.weight, self._gradient = bank.flat[:, columns], bank.grad[:, columns]
-        self._optimizer, self._lr, self._prox, self._clip = optimizer, lr, prox, clip
+        self.optimizer, self._lr, self._prox, self._clip = optimizer, lr, prox, clip
         self._anchor = self.weight.clone() if prox else None
         self._shift = _rows(bank, corrections)[:, columns] if corrections is not None else None
 
@@ -216,7 +228,7 @@ class _Update:
             self._gradient.add_(self.weight - self._anchor, alpha=self._prox)
         if self._clip:
             _clip_rows(self._gradient, self._clip)
-        self._optimizer.step()
+        self.optimizer.step()
         if self._shift is not None:
             self.weight.sub_(self._shift, alpha=self._lr)
 
