@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from murmura.data.records import Instruction
+from murmura.drafting.draft import Drafts
 from murmura.methods.fewfedpit import synthetic
-from murmura.methods.fewfedpit.generate import Drafts
 
 
 def written(topic, count):

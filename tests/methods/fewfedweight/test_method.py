@@ -7,12 +7,12 @@ from murmura.aggregation.rules import rule
 from murmura.federation.forecast import Part
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask
+from murmura.generation.loops import goes_round
 from murmura.generation.writer import Completion
 from murmura.methods.fewfedweight import method as module
 from murmura.methods.fewfedweight.config import FewFedWeightConfig
 from murmura.methods.fewfedweight.method import FewFedWeight
 from murmura.methods.fewfedweight.weights import energy_weights
-from murmura.methods.loops import goes_round
 from murmura.streams import Stream
 from murmura.training.config import LocalTraining
 from tests.aggregation.means import weighted_mean

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from murmura.config import Section, Source
+from murmura.drafting.plan import Drafting
 
 Scorer = Literal["ifs", "ifd", "ppl", "random"]
 
@@ -93,12 +94,19 @@ class FewFedPITConfig(Section):
         return self.judged_privately or (self.variant == "fewfedpit" and self.beta > 0)
 
     @property
+    def drafting(self) -> Drafting:
+        """How drafts are written: greedily."""
+        return Drafting(
+            drafts=self.drafts, instructions_shown=self.instructions_shown, examples_shown=self.examples_shown,
+            instruction_attempts=self.instruction_attempts, example_attempts=self.example_attempts, rouge=self.rouge,
+            alpaca_filters=self.alpaca_filters, instruction_tokens=self.instruction_tokens,
+            example_tokens=self.example_tokens,
+        )  # fmt: skip
+
+    @property
     def most_tokens_written(self) -> int:
-        """Most tokens that a site may have written for it in a round: every attempt made, and to its limit."""
-        if not self.generates:
-            return 0
-        instructions = self.instruction_attempts * self.drafts * self.instruction_tokens
-        return instructions + self.example_attempts * self.drafts * self.example_tokens
+        """Most tokens that a site may have written for it in a round."""
+        return self.drafting.most_tokens if self.generates else 0
 
     @property
     def substitute_name(self) -> str:

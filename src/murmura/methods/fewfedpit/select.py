@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from murmura.data.records import Instruction
 from murmura.data.tokenising import Tokenised, tokenise_all, tokenise_response
+from murmura.drafting.fates import counted
 from murmura.methods.fewfedpit.config import Scorer
-from murmura.methods.fewfedpit.fates import Fate, counted
+from murmura.methods.fewfedpit.fates import Fate
 from murmura.training.adapter import State
 from murmura.workbench import Workbench
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from murmura.data.records import Instruction
 from murmura.data.tokenising import Tokenised, tokenise_all
+from murmura.drafting.draft import Order, draft
 from murmura.methods.fewfedpit.config import FewFedPITConfig
-from murmura.methods.fewfedpit.generate import Order, draft
 from murmura.methods.fewfedpit.select import choose, judge
 from murmura.training.adapter import State
 from murmura.workbench import Workbench
@@ -33,7 +33,7 @@ def generated(cohort: Cohort, writers: Sequence[State], judges: Sequence[State],
         Order(site.records, _earlier(site), writer, stream)
         for site, writer, stream in zip(cohort.sites, writers, cohort.streams("draft"), strict=True)
     ]
-    drafts = draft(cohort.workbench, orders, config)
+    drafts = draft(cohort.workbench, orders, config.drafting)
     opinions = judge(cohort.workbench, judges, [d.records for d in drafts], config.scorer)
     chosen, counts = [], []
     for site, drafted, found, stream in zip(cohort.sites, drafts, opinions, cohort.streams("select"), strict=True):

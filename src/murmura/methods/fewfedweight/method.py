@@ -14,11 +14,11 @@ from murmura.data.tokenising import Tokenised, tokenise_all
 from murmura.federation.forecast import Forecast, Part
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
+from murmura.generation.loops import goes_round, whole
 from murmura.measure.text import rouge_l
 from murmura.methods.averaging import Averaging
 from murmura.methods.fewfedweight.config import FewFedWeightConfig
 from murmura.methods.fewfedweight.weights import energy_weights, skill
-from murmura.methods.loops import goes_round, whole
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from murmura.data.records import Instruction
-from murmura.methods.fewfedpit.prompts import (
+from murmura.drafting.prompts import (
     alternating,
     example_prompt,
     instruction_prompt,

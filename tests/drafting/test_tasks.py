@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from murmura.data.records import Instruction
-from murmura.methods.fewfedpit.tasks import as_task, from_task, shared_instruction
+from murmura.drafting.tasks import as_task, from_task, shared_instruction
 
 ONE = Instruction("Answer the patient.", "My head aches.", "Rest.")
 TWO = Instruction("Answer the patient.", "My leg aches.", "Walk.")

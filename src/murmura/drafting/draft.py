@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from murmura.data.records import Instruction
-from murmura.generation.writer import Completion
-from murmura.methods.fewfedpit.config import FewFedPITConfig
-from murmura.methods.fewfedpit.fates import Fate, counted
-from murmura.methods.fewfedpit.filters import Copies, Similar, format_fault, response_fault
-from murmura.methods.fewfedpit.prompts import (
+from murmura.drafting.fates import Fate, counted
+from murmura.drafting.filters import Copies, Similar, format_fault, response_fault
+from murmura.drafting.plan import Drafting
+from murmura.drafting.prompts import (
     EXAMPLE_STOP,
     INSTRUCTION_STOP,
     alternating,
@@ -21,8 +20,10 @@ from murmura.methods.fewfedpit.prompts import (
     read_example,
     read_instruction,
 )
-from murmura.methods.fewfedpit.tasks import as_task, from_task, shared_instruction
-from murmura.methods.loops import goes_round
+from murmura.drafting.tasks import as_task, from_task, shared_instruction
+from murmura.generation.loops import goes_round
+from murmura.generation.sampling import Sampling
+from murmura.generation.writer import Completion
 from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.workbench import Workbench
@@ -36,7 +37,7 @@ class Order:
         records: the site's own, shown to the model; at least one.
         known: other records that drafts must not repeat.
         adapter: the one that writes.
-        stream: the site's randomness for drafting in this round.
+        stream: the site's randomness for this drafting.
     """
 
     records: Sequence[Instruction]
@@ -53,8 +54,8 @@ class Drafts:
     counts: Counter[str]
 
 
-def draft(workbench: Workbench, orders: Sequence[Order], config: FewFedPITConfig) -> list[Drafts]:
-    """Draft ``config.drafts`` records for each site; greedy, so variety comes from which records are shown.
+def draft(workbench: Workbench, orders: Sequence[Order], config: Drafting) -> list[Drafts]:
+    """Draft ``config.drafts`` records for each site.
 
     An instruction whose example is dropped or given up is replaced by a new one, as long as attempts are left of both
     kinds; a site makes do with what it has then.
@@ -64,11 +65,11 @@ def draft(workbench: Workbench, orders: Sequence[Order], config: FewFedPITConfig
     """
     desks = [_Desk(order, config, _token_count(workbench)) for order in orders]
     while _in_waves(
-        workbench, desks, _Desk.ask_instructions, _Desk.take_instruction,
+        workbench, desks, _Desk.ask_instructions, _Desk.take_instruction, sampling=config.sampling,
         limit=config.instruction_tokens, stop=INSTRUCTION_STOP, description="write instructions",
     ):  # fmt: skip
         _in_waves(
-            workbench, desks, _Desk.ask_examples, _Desk.take_example,
+            workbench, desks, _Desk.ask_examples, _Desk.take_example, sampling=config.sampling,
             limit=config.example_tokens, stop=EXAMPLE_STOP, description="write examples",
         )  # fmt: skip
     return [Drafts(desk.finish(), desk.counts) for desk in desks]
@@ -99,17 +100,19 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """Records to show, most of them if not all fit; how they become a prompt; what the answer belongs to."""
+    """Records to show, most of them if not all fit; how they become a prompt; the randomness of the answer, and what it
+    belongs to."""
 
     shown: Sequence[Instruction]
     prompt: Prompt
+    stream: Stream
     task: _Task | None = None
 
 
 class _Desk:
     """One site's work in progress."""
 
-    def __init__(self, order: Order, config: FewFedPITConfig, token_count: Callable[[str], int]) -> None:
+    def __init__(self, order: Order, config: Drafting, token_count: Callable[[str], int]) -> None:
         self.order, self.config, self.token_count = order, config, token_count
         self.shared = shared_instruction(order.records)
         self.shown = [as_task(record, self.shared) for record in order.records]
@@ -130,15 +133,15 @@ class _Desk:
         most, asked = self.config.instruction_attempts * self.config.drafts, 0
         while asked < wanted and self.instruction_attempts < most:
             self.instruction_attempts += 1
-            rng = (self.order.stream / "instruction" / self.instruction_attempts).python()
-            shown = rng.sample(self.shown, min(self.config.instructions_shown, len(self.shown)))
+            stream = self.order.stream / "instruction" / self.instruction_attempts
+            shown = stream.python().sample(self.shown, min(self.config.instructions_shown, len(self.shown)))
             prompt = _instruction_prompt(shown)
-            if prompt in self.seen:  # the same prompt gives the same answer
+            if prompt in self.seen and self.config.sampling is None:  # the same prompt gives the same answer
                 self.counts[counted("same_prompt")] += 1
                 continue
             self.seen.add(prompt)
             asked += 1
-            yield _Attempt(shown, _instruction_prompt)
+            yield _Attempt(shown, _instruction_prompt, stream / "tokens")
 
     def take_instruction(self, attempt: _Attempt, written: Completion) -> None:
         instruction, complete = read_instruction(written.text, written.finished)
@@ -161,9 +164,9 @@ class _Desk:
             if task.waits:
                 self.example_attempts += 1
                 task.attempts += 1
-                rng = (self.order.stream / "example" / index / task.attempts).python()
-                shown = alternating(self.shown, self.config.examples_shown, rng)
-                yield _Attempt(shown, partial(example_prompt, task=task.instruction), task)
+                stream = self.order.stream / "example" / index / task.attempts
+                shown = alternating(self.shown, self.config.examples_shown, stream.python())
+                yield _Attempt(shown, partial(example_prompt, task=task.instruction), stream / "tokens", task)
 
     @property
     def _examples_left(self) -> int:
@@ -204,6 +207,7 @@ def _in_waves(
     ask: Callable[[_Desk], Iterator[_Attempt]],
     take: Callable[[_Desk, _Attempt, Completion], None],
     *,
+    sampling: Sampling | None,
     limit: int,
     stop: Sequence[str],
     description: str,
@@ -214,8 +218,8 @@ def _in_waves(
         asked = True
         prompts = [_fitting(workbench, desk, attempt, limit) for desk, attempt in wave]
         written = workbench.write(
-            [desk.order.adapter for desk, _ in wave], prompts, [limit] * len(prompts), stop=stop, halt=goes_round,
-            description=description,
+            [desk.order.adapter for desk, _ in wave], prompts, [limit] * len(prompts), sampling=sampling,
+            streams=[attempt.stream for _, attempt in wave], stop=stop, halt=goes_round, description=description,
         )  # fmt: skip
         for (desk, attempt), completion in zip(wave, written, strict=True):
             take(desk, attempt, completion)

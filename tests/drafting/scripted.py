@@ -6,17 +6,19 @@ from murmura.generation.writer import Completion
 
 
 class Scripted:
-    """``answer(prompt, adapter)`` gives the text, or a text and whether it was finished; every batch is noted."""
+    """``answer(prompt, adapter)`` gives the text, or a text and whether it was finished; every batch is noted,
+    and how it was to be drawn."""
 
     def __init__(self, answer, context=None):
         self.answer, self.context = answer, context
-        self.batches = []
+        self.batches, self.drawn = [], []
 
     def prompt_ids(self, text):
         return list(text.encode())
 
-    def write(self, adapters, prompts, limits, *, stop, halt, description):
+    def write(self, adapters, prompts, limits, *, sampling, streams, stop, halt, description):
         texts = [bytes(ids).decode() for ids in prompts]
+        self.drawn.append((sampling, streams))
         self.batches.append(list(zip(adapters, texts, limits, strict=True)))
         return [self._complete(text, adapter) for adapter, text in zip(adapters, texts, strict=True)]
 

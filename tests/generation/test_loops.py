@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from murmura.methods.loops import complete_sentences, goes_round, whole
+from murmura.generation.loops import complete_sentences, goes_round, whole
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import string
 from collections.abc import Iterable
 
 from murmura.data.records import Instruction
+from murmura.drafting.fates import Fate
 from murmura.measure.text import References
-from murmura.methods.fewfedpit.fates import Fate
 
 _REFUSAL = re.compile(r"(as an?|sorry|i[’']m sorry)\b", re.IGNORECASE)
 _KEYWORD = re.compile(r"\b(images?|graphs?|pictures?|files?|maps?|draw|plot|go to)\b", re.IGNORECASE)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from murmura.data.records import Instruction
-from murmura.methods.loops import complete_sentences, whole
+from murmura.generation.loops import complete_sentences, whole
 
 INSTRUCTION_STOP = ("\nTask", "\n\n")
 EXAMPLE_STOP = ("\nTask:",)

@@ -1,19 +1,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
 from murmura.data.records import Instruction
-from murmura.methods.fewfedpit.config import FewFedPITConfig
-from murmura.methods.fewfedpit.generate import Order, draft
+from murmura.drafting.draft import Order, draft
+from murmura.drafting.plan import Drafting
+from murmura.generation.sampling import Sampling
 from murmura.streams import Stream
-from tests.methods.fewfedpit.scripted import Scripted, is_for_instruction
+from tests.drafting.scripted import Scripted, is_for_instruction
 from tests.methods.harness import records
 
 KIDNEY, HEART = records("kidney", 9), records("heart", 2)
-CONFIG = FewFedPITConfig(keep=2)
+CONFIG = Drafting(
+    drafts=4, instructions_shown=8, examples_shown=4, instruction_attempts=6, example_attempts=3, rouge=0.7,
+    alpaca_filters=False, instruction_tokens=64, example_tokens=192,
+)  # fmt: skip
 
 
 def orders(**shards):
@@ -66,6 +71,16 @@ def test_the_same_prompt_is_not_tried_twice():
     asked = [prompt for batch in bench.batches for _, prompt, _ in batch if is_for_instruction(prompt)]
     assert len(asked) == 2 == len(set(asked)) == len(drafts.records)
     assert drafts.counts["drafts.same_prompt"] == 6 * 4 - 2
+
+
+def test_with_sampling_every_attempt_has_its_own_numbers_and_the_same_prompt_another_answer():
+    bench, sampling = fresh(), Sampling(0.7)
+    [drafts] = draft(bench, orders(heart=HEART), replace(CONFIG, sampling=sampling))
+    assert len(drafts.records) == 4 and not drafts.counts
+    assert len({prompt for _, prompt, _ in bench.batches[0]}) == 2  # two records stand in two orders
+    assert {used for used, _ in bench.drawn} == {sampling}
+    streams = [stream.integer() for _, streams in bench.drawn for stream in streams]
+    assert len(streams) == 8 == len(set(streams))
 
 
 def test_a_site_gives_up_after_so_many_attempts():
@@ -159,7 +174,7 @@ def test_an_instruction_that_gets_no_response_is_replaced_while_attempts_are_lef
 
 def test_an_instruction_for_which_no_attempt_is_left_is_told_apart():
     """Six attempts at three drafts' examples: five for the first tasks, one for two that replace others."""
-    config = FewFedPITConfig(keep=3, drafts_per_kept=1, example_attempts=2)
+    config = replace(CONFIG, drafts=3, example_attempts=2)
     fates = iter([None, KIDNEY[0].output, KIDNEY[0].output, None, "call on Monday", None])
 
     def say(prompt, adapter):
@@ -181,7 +196,7 @@ def test_no_more_is_written_than_the_plan_says():
     [drafts] = draft(bench, orders(kidney=KIDNEY), CONFIG)
     assert drafts.records == []
     assert drafts.counts == {"drafts.copied": 12}
-    assert sum(limit for batch in bench.batches for _, _, limit in batch) <= CONFIG.most_tokens_written
+    assert sum(limit for batch in bench.batches for _, _, limit in batch) <= CONFIG.most_tokens
 
 
 def test_a_site_s_drafts_do_not_depend_on_who_else_is_in_the_cohort():

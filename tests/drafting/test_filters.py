@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from murmura.data.records import Instruction
-from murmura.methods.fewfedpit.filters import Copies, Similar, format_fault, response_fault
+from murmura.drafting.filters import Copies, Similar, format_fault, response_fault
 
 
 @pytest.mark.parametrize(

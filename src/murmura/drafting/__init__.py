@@ -1,0 +1,1 @@
+"""New records that a model writes after a site's own, at the site."""
