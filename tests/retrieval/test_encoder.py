@@ -50,6 +50,23 @@ def test_the_model_is_loaded_when_it_is_needed(tmp_path):
         encoder.embed(["fever"])
 
 
+def test_a_fingerprint_is_of_weights_vocabulary_and_pooling(folder, tokenizer, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    encoder = Encoder(str(folder), device="cpu")
+    assert len(bytes.fromhex(encoder.fingerprint)) == 32
+    SentenceTransformer(str(folder), device="cpu").save(str(tmp_path / "saved"))  # other files, the same encoder
+    assert Encoder(str(tmp_path / "saved"), device="cpu").fingerprint == encoder.fingerprint
+
+    pooling = tmp_path / "saved" / "1_Pooling" / "config.json"
+    pooling.write_text(pooling.read_text().replace("mean", "cls"))
+    assert Encoder(str(tmp_path / "saved"), device="cpu").fingerprint != encoder.fingerprint
+
+    make_encoder(tokenizer, seed=1).save_pretrained(tmp_path / "other")
+    tokenizer.save_pretrained(tmp_path / "other")
+    assert Encoder(str(tmp_path / "other"), device="cpu").fingerprint != encoder.fingerprint
+
+
 @pytest.mark.real
 def test_minilm_places_like_meanings_together():
     fever, temperature, shares = Encoder(device="cpu").embed(

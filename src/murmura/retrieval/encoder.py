@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,25 +38,60 @@ class Encoder:
             ModelError: The encoder cannot be found or fetched.
         """
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        with bar("encoding", len(texts)) as progress:
+            for batch, found in self.batches(texts):
+                vectors[batch] = found
+                progress.advance(len(batch))
+        return vectors
+
+    def batches(self, texts: Sequence[str]) -> Iterator[tuple[list[int], npt.NDArray[np.float32]]]:
+        """As ``embed``, a batch at a time: which texts, and their vectors.
+
+        Raises:
+            ModelError: The encoder cannot be found or fetched.
+        """
         # Texts of like length together: a batch costs as much as its longest text. Long ones first, so that a batch
         # that does not fit into memory is met at once and not at the end.
         order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
-        with bar("encoding", len(texts)) as progress:
-            for first in range(0, len(order), self._batch_size):
-                batch = order[first : first + self._batch_size]
-                vectors[batch] = self._model.encode(
+        for first in range(0, len(order), self._batch_size):
+            batch = order[first : first + self._batch_size]
+            yield (
+                batch,
+                self._model.encode(
                     [texts[index] for index in batch],
                     batch_size=len(batch),
                     normalize_embeddings=True,
                     show_progress_bar=False,
-                )
-                progress.advance(len(batch))
-        return vectors
+                ),
+            )
 
     @cached_property
     def dimension(self) -> int:
         """d, the length of a vector."""
         return int(self._model.encode("a", show_progress_bar=False).shape[-1])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256, in hexadecimal, of what its vectors come of: weights, vocabulary, window, pooling.
+
+        Where they were fetched from, and in which format, makes no difference.
+
+        Raises:
+            ModelError: The encoder cannot be found or fetched.
+        """
+        import torch
+
+        model = self._model
+        behind = [[type(module).__name__, module.get_config_dict()] for module in list(model)[1:]]
+        prompt = model.prompts.get(model.default_prompt_name or "")
+        tokenizer: Any = model.tokenizer  # transformers' or the tokenizers library's
+        vocabulary = sorted(tokenizer.get_vocab().items())
+        about = [model.max_seq_length, model.truncate_dim, prompt, behind, vocabulary]
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
+        for name, weights in sorted(model.state_dict().items()):
+            digest.update(f"{name} {list(weights.shape)}".encode())
+            digest.update(weights.detach().to("cpu", torch.float32).contiguous().numpy().data)
+        return digest.hexdigest()
 
     @cached_property
     def _model(self) -> SentenceTransformer:

@@ -1,0 +1,159 @@
+"""Exact search among more vectors than fit into memory."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import torch
+
+BLOCK = 32_768
+_UNIT = 2.0**-24  # rounding unit of float32
+_AT_ONCE = 256  # candidates scored in float64 together: they stay in the processor's cache
+
+Rows = npt.NDArray[np.int64]
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Found:
+    """What is nearest to a query, best first.
+
+    Attributes:
+        rows: int64 [k].
+        scores: float32 [k], the dot product of each with the query, descending; of equal ones the lower row is first.
+    """
+
+    rows: Rows
+    scores: npt.NDArray[np.float32]
+
+
+def nearest(
+    queries: Vectors,
+    vectors: Vectors,
+    most: int,
+    *,
+    below: float | None = None,
+    without: Sequence[Rows | None] | None = None,
+    block: int = BLOCK,
+    device: str | None = None,
+) -> list[Found]:
+    """For each query the rows of largest dot product, the same ones that sorting all rows would give.
+
+    A score is the dot product in float64, rounded to float32. So it does not depend on how rows are blocked, on
+    threads or on the device, equal vectors have equal scores, and what is found is the same everywhere. Products of
+    whole blocks are in float32; those rows are scored again that these products, with the error they may have, do not
+    rule out.
+
+    Args:
+        queries: float32 [m, d], of any length.
+        vectors: float32 [n, d], each of length 1; may be memory-mapped.
+        most: Rows for each query; fewer come back where fewer are eligible.
+        below: Only rows whose score is less than this (FedDCA's α: what is closer is nearly the site's own record).
+        without: For each query, rows that it is not to get.
+        block: Rows in one matrix product with all queries. Memory is about that of a block's vectors, of a score for
+            each of its rows and queries, and of what was found.
+        device: Where to multiply, as torch names it; None takes a GPU where there is one.
+    """
+    kept = [_Best(query, most, below) for query in queries]
+    excluded = [None if rows is None else np.sort(rows) for rows in without or [None] * len(queries)]
+    for first, scores in _products(queries, vectors, block, device) if most > 0 else ():
+        for best, row_scores, rows in zip(kept, scores, excluded, strict=True):
+            if rows is not None:
+                inside = rows[np.searchsorted(rows, first) : np.searchsorted(rows, first + len(row_scores))] - first
+                row_scores[inside] = np.nan  # compares as neither more nor less
+            best.offer(first, row_scores)
+    return [best.found(vectors) for best in kept]
+
+
+def in_turn(
+    queries: Vectors,
+    vectors: Vectors,
+    most: int,
+    *,
+    below: float | None = None,
+    without: Sequence[Rows | None] | None = None,
+    block: int = BLOCK,
+    device: str | None = None,
+) -> list[Found]:
+    """As ``nearest``, query after query: what one has taken no later one takes. Arguments as there."""
+    # The ones before a query have taken at most so many of those that it would take.
+    found = nearest(
+        queries, vectors, most * len(queries), below=below, without=without, block=block, device=device
+    )  # fmt: skip
+    taken = np.zeros(len(vectors), dtype=bool)
+    left = []
+    for one in found:
+        free = np.flatnonzero(~taken[one.rows])[:most]
+        taken[one.rows[free]] = True
+        left.append(Found(one.rows[free], one.scores[free]))
+    return left
+
+
+class _Best:
+    """The best rows for one query so far, and all that may turn out to be as good.
+
+    A product in float32 is off by at most ``slack``, in whatever order it adds: d·u/(1 − d·u) times the lengths of both
+    vectors, u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1).
+    """
+
+    def __init__(self, query: Vectors, most: int, below: float | None) -> None:
+        self._query, self._most, self._below = query.astype(np.float64), most, below
+        rounding = (len(query) + 8) * _UNIT  # the score's own rounding included, and that of what it is compared with
+        self._slack = 1.01 * rounding / (1 - rounding) * float(np.linalg.norm(self._query))
+        self._rows, self._scores = np.empty(0, np.int64), np.empty(0, np.float32)
+        self._floor = -np.inf  # what scores less cannot be among the best
+
+    def offer(self, first: int, scores: npt.NDArray[np.float32]) -> None:
+        """The scores, in float32, of the rows from ``first`` on."""
+        possible = scores >= self._floor
+        if self._below is not None:
+            possible &= scores < self._below + self._slack
+        new = np.flatnonzero(possible)
+        self._rows = np.concatenate([self._rows, new + first])
+        self._scores = np.concatenate([self._scores, scores[new]])
+        self._raise_floor()
+
+    def _raise_floor(self) -> None:
+        certain = self._scores if self._below is None else self._scores[self._scores < self._below - self._slack]
+        if len(certain) >= self._most:
+            place = len(certain) - self._most
+            self._floor = float(np.partition(certain, place)[place]) - 2 * self._slack
+            possible = self._scores >= self._floor
+            self._rows, self._scores = self._rows[possible], self._scores[possible]
+
+    def found(self, vectors: Vectors) -> Found:
+        rows = self._rows
+        scores = np.empty(len(rows), np.float32)
+        for first in range(0, len(rows), _AT_ONCE):
+            some = vectors[rows[first : first + _AT_ONCE]]
+            scores[first : first + _AT_ONCE] = some.astype(np.float64) @ self._query
+        if self._below is not None:
+            rows, scores = rows[scores < self._below], scores[scores < self._below]
+        order = np.argsort(-scores, kind="stable")[: self._most]  # stable: rows are ascending
+        return Found(rows[order], scores[order])
+
+
+def tensor(array: Vectors, device: str | None) -> torch.Tensor:
+    """An array, copied only where the device is another than the processor; None takes a GPU where there is one."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)  # nobody writes to it
+        return torch.from_numpy(array).to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def _products(
+    queries: Vectors, vectors: Vectors, block: int, device: str | None
+) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+    """First row, and scores [m, rows], of block after block."""
+    right = tensor(queries, device).T
+    for first in range(0, len(vectors), block):
+        scores = tensor(vectors[first : first + block], device) @ right  # twice as fast as the transposed product
+        yield first, scores.T.contiguous().cpu().numpy()

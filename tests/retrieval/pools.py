@@ -1,0 +1,54 @@
+"""Pools of a few invented records, with vectors that are nobody's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from murmura.data.records import Instruction
+from murmura.retrieval import pool as pools
+from murmura.retrieval.pool import File, Made, Manifest, Pool, Source, write_record
+from murmura.retrieval.texts import text_hash
+
+
+def unit(rows, width, seed=0):
+    """Random unit vectors, float32 [rows, width]."""
+    vectors = np.random.default_rng(seed).normal(size=(rows, width)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def record(domain, number):
+    return Instruction(f"explain {domain} number {number}", f"letter {number}" if number % 2 else "", "take a dose")
+
+
+def make_pool(folder, vectors=None, domains=("code", "math"), fingerprint="f" * 64, records=None):
+    """A pool in ``folder``; record i is of domain i modulo the number of domains.
+
+    Args:
+        vectors: float32 [n, d]; six random ones if not given.
+        records: as many; invented ones if not given.
+    """
+    vectors = unit(6, 8) if vectors is None else np.asarray(vectors, np.float32)
+    of = np.arange(len(vectors)) % len(domains)
+    records = records or [record(domains[one], number) for number, one in enumerate(of)]
+    lines = [write_record(one) for one in records]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / pools.RECORDS).write_bytes(b"".join(lines))
+    hashes = np.frombuffer(b"".join(text_hash(one.question) for one in records), np.uint8).reshape(-1, 32)
+    np.save(folder / pools.VECTORS, vectors)
+    np.save(folder / pools.HASHES, hashes)
+    np.save(folder / pools.DOMAIN, of.astype(np.uint16))
+    np.save(folder / pools.STARTS, np.cumsum([0, *map(len, lines)], dtype=np.int64))
+    names = (pools.VECTORS, pools.HASHES, pools.DOMAIN, pools.STARTS, pools.RECORDS)
+    sources = tuple(
+        Source(
+            source=f"{name}.jsonl", domain=name, sha256=None, records=int((of == number).sum()), repeated=0,
+            left_out=0, bad=0,
+        )
+        for number, name in enumerate(domains)
+    )  # fmt: skip
+    manifest = Manifest(
+        version=pools.VERSION, encoder=Made(name="tiny", fingerprint=fingerprint), dimension=vectors.shape[1],
+        records=len(vectors), domains=domains, sources=sources, files={one: File.of(folder / one) for one in names},
+    )  # fmt: skip
+    (folder / pools.MANIFEST).write_text(manifest.model_dump_json())
+    return Pool.open(folder)
