@@ -9,7 +9,7 @@ import pytest
 
 from murmura.errors import CheckpointError
 from murmura.runs import RunFolder, read
-from murmura.runs.augment import Example, Given, Point, ScoreHistogram, Selection, Similarity
+from murmura.runs.augment import Example, Given, Guarantee, Point, ScoreHistogram, Selection, Similarity
 from tests.report.runs import write_run
 
 SELECTION = Selection(
@@ -27,7 +27,7 @@ SELECTION = Selection(
     examples=(Example("a", "code", 0.75, "Sort a list.", "nearest to centre 2"),),
     points=(Point(0.5, -1.25, "fetched", "code"), Point(0.0, 2.0, "pool", "code")),
     histogram=ScoreHistogram((0.0, 0.5, 1.0), {"code": (1, 1), "math": (2, 0)}),
-    guarantee={"epsilon": math.inf, "delta": 1e-5},
+    guarantee=Guarantee(math.inf, 1e-5, "zero-out", "the plan"),
 )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from murmura.measure.figure import FEW
 from murmura.report.drawing import MUTED, Picture, series, svg
+from murmura.report.sheet import Sheet
 from murmura.runs.audit import PROMPTS, TARGETS, Audit, AuditedModel, Extraction, Separation, Written
 from murmura.runs.record import RunRecord
 from murmura.units import DASH, count, decimal, signed
@@ -25,21 +26,6 @@ MEANING = (
 )
 _HEADINGS = ("Attack", "AUC", "95 %", "Found at 1 %", "95 %")
 _STRONGEST = "strongest"
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """A table.
-
-    Attributes:
-        title: What is in it.
-        headings: Of its columns.
-        lines: The cells of each line, and a remark on it.
-    """
-
-    title: str
-    headings: tuple[str, ...]
-    lines: Sequence[tuple[tuple[str, ...], str]]
 
 
 @dataclass(frozen=True, slots=True)

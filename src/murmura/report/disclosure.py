@@ -10,7 +10,10 @@ from murmura.federation.wire.releases import DifferentialPrivacy, Protection, pr
 from murmura.report.table import Row
 from murmura.runs.record import RunRecord
 from murmura.runs.schema import Disclosure
-from murmura.units import count, size
+from murmura.units import count, listing, size
+
+_CONTENT = frozenset({"weights", "embeddings", "text"})
+"""Kinds of release from which records can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,22 @@ def released(rows: Sequence[Row]) -> list[Released]:
     ]
 
 
+def partly(rows: Sequence[Row], releases: Sequence[Released]) -> list[str]:
+    """A sentence on each run of which only a part carries differential privacy, and that has no ε for it: such as one
+    whose centres have noise and whose adapters have none."""
+    found = []
+    for one in releases:
+        bare = {entry["kind"] for entry in one.entries or () if entry["bare"]}
+        if one.differential and bare & _CONTENT:
+            fields = listing([entry["field"] for entry in one.entries or () if entry["differential"]])
+            labels = f"{listing([rows[position].label for position in one.rows])}: " if len(rows) > 1 else ""
+            found.append(
+                f"{labels}Of all that sites sent, only {fields} left with noise for differential privacy. No ε covers "
+                "the rest, and so none is stated for the run."
+            )
+    return found
+
+
 def _differential(run: RunRecord) -> bool:
     return any(isinstance(_protection(entry), DifferentialPrivacy) for entry in run.disclosure or ())
 
@@ -65,10 +84,12 @@ def _entries(run: RunRecord) -> tuple[dict[str, Any], ...] | None:
         {
             "verb": entry.verb,
             "field": entry.field,
+            "kind": entry.kind,
             "what": entry.what or entry.kind,
             "note": entry.note,
             "protection": protection.words if (protection := _protection(entry)) else "none",
             "bare": protection is None,
+            "differential": isinstance(protection, DifferentialPrivacy),
             "messages": count(entry.messages),
             "bytes": size(entry.bytes),
             "expected": entry.expected,

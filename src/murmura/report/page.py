@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from murmura.measure.catalogue import exposure_by_chance, measured
 from murmura.measure.figure import Figure
-from murmura.report import about, audited, pictures
+from murmura.report import about, audited, augmented, pictures
 from murmura.report.confusion import confusions
-from murmura.report.disclosure import released
+from murmura.report.disclosure import partly, released
 from murmura.report.promise import promises_of
 from murmura.report.style import Style, style
 from murmura.report.table import OUTSIDE, Cell, Row, alone, columns, kinds, promises_privacy, secrets, table
@@ -78,12 +78,16 @@ def render(records: Sequence[RunRecord]) -> str:
         releases=releases,
         without_dp=_positions(one.rows for one in releases if one.entries is not None and not one.differential),
         with_dp=_positions(one.rows for one in releases if one.differential),
+        partly=partly(rows, releases),
         alone=alone(rows),
         secrets=secrets(rows),
         outside=[one.title for one in columns(rows) if any(OUTSIDE in row.cells[one.key].remarks for row in rows)],
         guarantees=_distinct((run for run in records if run.last.privacy), _guarantee),
         meanings=[(one.label, one.words) for one in promised],
         guaranteed=[*pictures.guaranteed(promised), *pictures.held_against(rows)],
+        augmented=augmented.augmented(records),
+        augmented_meaning=augmented.MEANING,
+        compared=augmented.compared(records),
         audits=audited.audits(records),
         audit_meaning=audited.MEANING,
         sites=_distinct(records, _sites),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,25 @@ class ScoreHistogram:
 
 
 @dataclass(frozen=True, slots=True)
+class Guarantee:
+    """The ε of noisy centres, over all selections so far. It covers the centres of a site, and nothing else of the run.
+
+    Attributes:
+        epsilon: For one record of the site that is protected least; None where it is refused.
+        delta: That belongs to it.
+        adjacency: Which sets of records it compares.
+        plan: What it rests on, in words.
+        refused: Why there is none.
+    """
+
+    epsilon: float | None
+    delta: float
+    adjacency: str
+    plan: str
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Selection:
     """An entry of ``augment.json``: one choice of public records for all sites.
 
@@ -88,7 +107,7 @@ class Selection:
         examples: A few of the records that were given.
         points: The domain and what was given, in the plane.
         histogram: Of the scores.
-        guarantee: Of centres that sites made noisy, as ``Round.privacy`` has it; it covers nothing but the centres.
+        guarantee: Of centres that sites made noisy.
     """
 
     round: int
@@ -103,7 +122,7 @@ class Selection:
     examples: tuple[Example, ...] = ()
     points: tuple[Point, ...] = ()
     histogram: ScoreHistogram | None = None
-    guarantee: Mapping[str, Any] = field(default_factory=dict)
+    guarantee: Guarantee | None = None
 
     @property
     def rows(self) -> int:

@@ -1,0 +1,301 @@
+"""Which public records sites were given, in words and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from murmura.report.drawing import MUTED, PAPER, Picture, series, svg
+from murmura.report.sheet import Sheet
+from murmura.report.style import Style, style
+from murmura.runs.augment import Given, Guarantee, Selection
+from murmura.runs.record import RunRecord
+from murmura.units import DASH, bound, count, decimal, listing, size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MEANING = (
+    "Beside their own records sites trained on public ones, which the server chose for them from a pool and sent them. "
+    "Coverage is the mean, over the pool’s records of the sites’ domain, of the largest cosine to a record of that "
+    "domain that some site was given: 1 is all of it."
+)
+_CENTRES = (
+    "A centre of a single record is that record’s vector, and one of few is nearly theirs; much of a text can be read "
+    "off its vector (Morris et al. 2023)."
+)
+_NOTHING_ELSE = (
+    "It covers the centres and nothing else: what sites uploaded after training, and whatever else they sent, has no "
+    "ε, and so the run has none."
+)
+_MANY_SITES = 12
+_COLUMNS = 5  # domains with a column of their own
+_TEXT = 280  # characters of an example that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One text that was given to a site, and why."""
+
+    site: str
+    domain: str
+    score: str
+    text: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Augmented:
+    """What the sites of one run were given, as it was chosen last.
+
+    Attributes:
+        run: Its name.
+        sentences: What there is to say.
+        sheet: What each site was given, and all together.
+        is_long: Whether there are so many sites that the sheet is folded up.
+        legend: How each domain looks in the pictures.
+        pictures: The domain in the plane, and how scores lie.
+        scored: What a score is; empty where there is none.
+        examples: A few of the texts.
+    """
+
+    run: str
+    sentences: list[str]
+    sheet: Sheet
+    is_long: bool
+    legend: list[tuple[Style, str]]
+    pictures: list[Picture]
+    scored: str
+    examples: list[Chosen]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Coverage of several runs, side by side: how each line looks, and the picture."""
+
+    legend: list[tuple[Style, str]]
+    picture: Picture
+
+
+def augmented(records: Sequence[RunRecord]) -> list[Augmented]:
+    """Of those runs in which sites were given something."""
+    return [_augmented(run, run.augment[-1]) for run in records if run.augment]
+
+
+def _augmented(run: RunRecord, last: Selection) -> Augmented:
+    looks = {domain: style(place) for place, domain in enumerate(_domains(last))}
+    return Augmented(
+        run.name,
+        _sentences(run, last),
+        _sheet(last),
+        len(last.sites) > _MANY_SITES,
+        [(look, domain) for domain, look in looks.items()] if last.points or last.histogram else [],
+        [one for one in (_map(last, looks), _histogram(last, looks)) if one],
+        last.scored_by,
+        [
+            Chosen(one.site, one.domain, _score(one.similarity), _shortened(one.text), one.why)
+            for one in last.examples
+        ],
+    )  # fmt: skip
+
+
+def _domains(chosen: Selection) -> list[str]:
+    """Those of which something was given, the most frequent first; then others that are in a picture."""
+    return list(dict.fromkeys([*chosen.by_domain, *(point.domain for point in chosen.points)]))
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def _sentences(run: RunRecord, last: Selection) -> list[str]:
+    found = [_what(run, last)]
+    if last.private:
+        found.append(f"What the strategy reads of private records: {last.private}.")
+    if last.guarantee is not None:
+        found.append(_guaranteed(last.guarantee))
+    elif any(one.centres for one in last.sites.values()):
+        alone = [one.alone for one in last.sites.values() if one.alone is not None]
+        sent = sum(one.centres or 0 for one in last.sites.values())
+        told = f" Of the {count(sent)} that sites sent, {count(sum(alone))} are of one." if alone else ""
+        found.append(_CENTRES + told)
+    return found
+
+
+def _what(run: RunRecord, last: Selection) -> str:
+    rounds = [count(one.round) for one in run.augment]
+    when = f"round{'s' * (len(rounds) > 1)} {listing(rounds)}"
+    latest = ", of which the last is shown here" if len(rounds) > 1 else ""
+    asked = f", {count(last.records)} asked for each site" if last.records is not None else ""
+    whom = f"{count(len(last.sites))} site{'s' * (len(last.sites) != 1)}"
+    text = (
+        f"{last.strategy}: {count(last.rows)} records ({size(sum(one.bytes for one in last.sites.values()))}) for "
+        f"{whom}{asked}, chosen at the beginning of {when}{latest}."
+    )
+    if last.domain is not None and last.rows:
+        share = 100 * last.by_domain.get(last.domain, 0) / last.rows
+        text += f" {share:.0f} % of them are of the domain “{last.domain}”"
+        text += f", which they cover by {decimal(last.coverage)}." if last.coverage is not None else "."
+    return text
+
+
+def _guaranteed(told: Guarantee) -> str:
+    if told.epsilon is None:
+        return f"The centres were made noisy, and have no ε all the same: {told.refused}."
+    return (
+        f"The centres of a site are covered by ε = {bound(told.epsilon)} at δ = {told.delta:g} for one record of it "
+        f"({told.adjacency}), by the ledgers of what sites really did: {told.plan}. {_NOTHING_ELSE}"
+    )
+
+
+def _sheet(last: Selection) -> Sheet:
+    """What was given, site by site and to all together."""
+    shown = list(last.by_domain)[:_COLUMNS]
+    more = len(last.by_domain) > _COLUMNS
+    scored = any(one.similarity for one in last.sites.values())
+    headings = ("Site", "Records", *shown, *(["other domains"] if more else []), "Fewer than asked", "Size")
+    headings += (last.scored_by or "score", "least to most") if scored else ()
+
+    def line(name: str, one: Given) -> tuple[tuple[str, ...], str]:
+        parts = [one.by_domain.get(domain, 0) for domain in shown]
+        parts += [one.rows - sum(parts)] if more else []
+        cells = [name, count(one.rows), *map(count, parts), count(one.missing), size(one.bytes)]
+        if scored:
+            found = one.similarity
+            cells += [_score(found.mean), f"{_score(found.least)} to {_score(found.most)}"] if found else [DASH, DASH]
+        return tuple(cells), ""
+
+    lines = [line(name, one) for name, one in last.sites.items()]
+    everything = Given(
+        last.rows,
+        sum(one.missing for one in last.sites.values()),
+        sum(one.bytes for one in last.sites.values()),
+        last.by_domain,
+    )
+    cells, remark = line("All sites", everything)
+    mean = (_score(last.mean_similarity), DASH) if scored else ()
+    return Sheet("", headings, [*lines, ((*cells[: len(cells) - len(mean)], *mean), remark)])
+
+
+def _score(value: float | None) -> str:
+    return DASH if value is None else decimal(value)
+
+
+def _shortened(text: str) -> str:
+    folded = " ".join(text.split())
+    return folded if len(folded) <= _TEXT else f"{folded[:_TEXT].rstrip()} …"
+
+
+# ---- pictures --------------------------------------------------------------------------------------------------------
+
+
+def _map(last: Selection, looks: dict[str, Style]) -> Picture | None:
+    if not last.points:
+        return None
+
+    def draw(axes: Axes) -> None:
+        pool = [point for point in last.points if point.kind == "pool"]
+        axes.plot(
+            [point.x for point in pool], [point.y for point in pool], linestyle="none", marker=".", markersize=3.2,
+            color=MUTED, markeredgewidth=0, alpha=0.45, zorder=2,
+        )  # fmt: skip
+        for domain, look in looks.items():
+            own = [point for point in last.points if point.kind == "fetched" and point.domain == domain]
+            axes.plot(
+                [point.x for point in own], [point.y for point in own], linestyle="none", marker=look.marker,
+                markersize=4.4, color=series(look.colour), markeredgecolor=PAPER, markeredgewidth=0.4, zorder=3,
+            )  # fmt: skip
+        axes.grid(False)
+        axes.spines["bottom"].set_visible(False)
+        axes.xaxis.set_visible(False)
+        axes.yaxis.set_visible(False)
+
+    of = f"the domain “{last.domain}”" if last.domain is not None else "the pool"
+    caption = (
+        f"Grey: some of the pool’s records of {last.domain if last.domain is not None else 'all domains'}. Coloured: "
+        "some of those that sites were given. Neighbours are alike; distances between what is far apart mean little "
+        "(t-SNE, of each run by itself)."
+    )
+    title = f"{_capital(of)}, and what was fetched"
+    return Picture(title, svg(draw, "", f"map {last.strategy}", rounds=False), caption)
+
+
+def _histogram(last: Selection, looks: dict[str, Style]) -> Picture | None:
+    found = last.histogram
+    if found is None:
+        return None
+
+    def draw(axes: Axes) -> None:
+        for domain, numbers in found.counts.items():
+            colour = series(looks[domain].colour) if domain in looks else MUTED
+            shares = [100 * number / max(1, sum(numbers)) for number in numbers]
+            axes.stairs(shares, found.edges, fill=True, color=colour, alpha=0.16, linewidth=0)
+            axes.stairs(shares, found.edges, color=colour, linewidth=1.5)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel(last.scored_by)
+
+    caption = "Of each domain’s records by themselves; one that several sites were given counts each time."
+    title = "How alike what was fetched is"
+    return Picture(title, svg(draw, "% of a domain’s records", title, rounds=False), caption)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+# ---- several runs ----------------------------------------------------------------------------------------------------
+
+
+def compared(records: Sequence[RunRecord]) -> list[Compared]:
+    """Coverage against how many records were fetched, and against ξ, where runs differ in these; what else tells
+    strategies apart has a line of its own."""
+    known = [run.augment[-1] for run in records if run.augment and run.augment[-1].coverage is not None]
+    every = [
+        _against(known, "records asked for each site", lambda one: one.records, lambda one: ("ξ", one.clusters)),
+        _against(known, "clusters at each site (ξ)", lambda one: one.clusters, lambda one: ("records", one.records)),
+    ]
+    return [one for one in every if one]
+
+
+def _against(
+    known: Iterable[Selection],
+    axis: str,
+    along: Callable[[Selection], int | None],
+    other: Callable[[Selection], tuple[str, int | None]],
+) -> Compared | None:
+    """Coverage along one option, a line for each strategy, domain and value of the other; None where no line has two
+    points."""
+    lines: dict[tuple[str, str, str], dict[int, list[float]]] = {}
+    for one in known:
+        place, (name, value) = along(one), other(one)
+        if place is not None and one.coverage is not None:
+            told = f"{name} = {count(value)}" if value is not None else ""
+            lines.setdefault((one.strategy, one.domain or "", told), {}).setdefault(place, []).append(one.coverage)
+    if not any(len(points) > 1 for points in lines.values()):
+        return None
+    looks = [(style(place), label) for place, label in enumerate(_told_apart(list(lines)))]
+
+    def draw(axes: Axes) -> None:
+        for (look, _), points in zip(looks, lines.values(), strict=True):
+            colour, places = series(look.colour), sorted(points)
+            means = [sum(points[place]) / len(points[place]) for place in places]
+            axes.plot(places, means, color=colour, marker=look.marker, linewidth=1.7, markersize=5.5, zorder=4)
+            for place in places:
+                if len(points[place]) > 1:
+                    axes.plot(
+                        [place] * len(points[place]), points[place], linestyle="none", marker=look.marker,
+                        markersize=3.2, markerfacecolor=PAPER, color=colour, markeredgewidth=0.9, zorder=3,
+                    )  # fmt: skip
+        axes.set_xlabel(axis)
+
+    caption = "What was chosen last in each run. Small hollow marks are single runs, lines go through their means."
+    title = f"Coverage against {axis}"
+    return Compared(looks, Picture(title, svg(draw, "coverage", title, rounds=False), caption))
+
+
+def _told_apart(keys: Sequence[tuple[str, str, str]]) -> list[str]:
+    """A label for each line: the strategy, and of domain and option what not all lines have in common."""
+    varies = [len({key[part] for key in keys}) > 1 for part in range(3)]
+    return [
+        ", ".join([key[0], *(key[part] for part in (1, 2) if varies[part] and key[part])]) for key in keys
+    ]  # fmt: skip

@@ -1,0 +1,137 @@
+"""What the page says of public records that sites were given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from murmura.report.augmented import augmented, compared
+from murmura.report.page import render
+from murmura.runs import RunFolder, read, read_all
+from murmura.runs.augment import Given, Guarantee, Selection
+from tests.report.runs import NOISED, PLAIN, write_run
+from tests.runs.test_augment import SELECTION
+
+NOISY = Guarantee(3.1401, 1e-5, "zero-out", "the plan")
+PLAINLY = replace(SELECTION, guarantee=None)
+
+
+@pytest.fixture
+def run(tmp_path):
+    def build(*selections, name="a", **options):
+        path = write_run(tmp_path / name, **options)
+        RunFolder(path).write_augment(selections)
+        return read(path)
+
+    return build
+
+
+def words(run):
+    [found] = augmented([run])
+    return " ".join(found.sentences)
+
+
+def test_what_sites_were_given_is_told(run):
+    told = run(SELECTION)
+    assert words(told).startswith(
+        "FedDCA: 4 records (400 B) for 2 sites, 3 asked for each site, chosen at the beginning of round 1. 50 % of "
+        "them are of the domain “code”, which they cover by 0.750."
+    )
+    [found] = augmented([told])
+    assert found.sheet.headings == (
+        "Site", "Records", "code", "math", "Fewer than asked", "Size", "dot product", "least to most"
+    )  # fmt: skip
+    assert [cells for cells, _ in found.sheet.lines] == [
+        ("a", "3", "2", "1", "0", "300 B", "0.500", "0.250 to 0.750"),
+        ("b", "1", "0", "1", "2", "100 B", "0.250", "0.250 to 0.250"),
+        ("All sites", "4", "2", "2", "2", "400 B", "0.438", "–"),
+    ]
+    page = render([told])
+    for word in ("<h2>Public records for the sites</h2>", "Sort a list.", "nearest to centre 2", "0.250 to 0.750",
+                 "The domain “code”, and what was fetched", "How alike what was fetched is"):  # fmt: skip
+        assert word in page, word
+
+
+def test_that_a_centre_of_one_record_is_its_vector_is_told(run):
+    told = words(run(PLAINLY))
+    assert "A centre of a single record is that record’s vector" in told
+    assert "Of the 8 that sites sent, 1 are of one." in told
+    nothing = {site: replace(given, centres=None, alone=None) for site, given in SELECTION.sites.items()}
+    assert "centre" not in words(run(replace(PLAINLY, sites=nothing), name="b"))
+
+
+def test_the_epsilon_of_centres_is_told_as_that_of_centres_alone(run):
+    centres = dict(NOISED[0], verb="centres", field="centres", kind="embeddings")
+    told = run(replace(SELECTION, guarantee=NOISY), disclosure=[*PLAIN, centres])
+    text = words(told)
+    assert "The centres of a site are covered by ε = 3.141 at δ = 1e-05" in text  # rounded up
+    assert "It covers the centres and nothing else" in text and "the run has none" in text
+    page = render([told])
+    assert "only centres left with noise" in page and "none is stated for the run" in page
+    assert "<h2>What is guaranteed</h2>" not in page
+    refused = replace(SELECTION, guarantee=replace(NOISY, epsilon=None, refused="no ε: less noise"))
+    assert "no ε all the same: no ε: less noise" in words(run(refused, name="b"))
+
+
+def test_a_run_whose_every_upload_is_noisy_is_not_said_to_protect_only_a_part(run):
+    assert "left with noise for" not in render([run(SELECTION, disclosure=NOISED)])
+
+
+def test_texts_are_shown_as_they_are_and_not_as_markup(run):
+    example = replace(SELECTION.examples[0], text="<script>alert(1)</script> & more" + " word" * 100, why="<i>near</i>")
+    page = render([run(replace(SELECTION, examples=(example,), domain='"<b>'))])
+    assert "<script" not in page and "<i>near" not in page and "<b>" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more word" in page
+    assert page.count(" word") < 100  # of a long one the beginning
+
+
+def test_without_scores_and_clusters_there_is_less_to_tell(run):
+    plain = Selection(1, "random", {f"s{k}": Given(2, 0, 9, {"code": 2}) for k in range(13)}, records=2)
+    [found] = augmented([run(plain)])
+    assert found.sheet.headings == ("Site", "Records", "code", "Fewer than asked", "Size")
+    assert found.pictures == [] and found.examples == [] and found.is_long
+    assert len(found.sentences) == 1
+
+
+def test_many_domains_share_a_column(run):
+    given = Given(21, 0, 9, {f"d{k}": k for k in range(1, 7)})
+    [found] = augmented([run(replace(SELECTION, sites={"a": given}))])
+    assert found.sheet.headings[2:8] == ("d6", "d5", "d4", "d3", "d2", "other domains")
+    assert found.sheet.lines[0][0][1:8] == ("21", "6", "5", "4", "3", "2", "1")
+
+
+def test_chosen_again_the_last_choice_is_shown(run):
+    again = replace(SELECTION, round=3, records=7)
+    assert "7 asked for each site, chosen at the beginning of rounds 1 and 3, of which the last is shown" in words(
+        run(SELECTION, again)
+    )
+
+
+def test_runs_without_augmentation_have_no_section(tmp_path):
+    assert "Public records for the sites" not in render([read(write_run(tmp_path / "a"))])
+
+
+def test_coverage_is_drawn_against_what_runs_differ_in(run):
+    def made(name, **changes):
+        return run(replace(SELECTION, **changes), name=name)
+
+    few, many = made("few", records=3, coverage=0.5), made("many", records=9, coverage=0.75)
+    [one] = compared([few, many])
+    assert one.picture.title == "Coverage against records asked for each site"
+    assert [label for _, label in one.legend] == ["FedDCA"]
+    other, fine = made("other", strategy="random", clusters=None), made("fine", records=9, clusters=8)
+    found = compared([few, many, other, fine])
+    assert [one.picture.title for one in found] == [
+        "Coverage against records asked for each site", "Coverage against clusters at each site (ξ)"
+    ]  # fmt: skip
+    assert [label for _, label in found[0].legend] == ["FedDCA, ξ = 4", "random", "FedDCA, ξ = 8"]
+    assert found[1].picture.svg in render([few, many, other, fine])
+    assert compared([few]) == [] and compared([few, made("again", records=3, coverage=0.25)]) == []
+    assert compared([few, made("none", records=9, coverage=None)]) == []
+
+
+def test_pages_of_several_runs_say_which_is_which(run):
+    runs = read_all([run(PLAINLY, name="a").folder, run(PLAINLY, name="b", method="Other").folder])
+    page = render(runs)
+    assert page.count("What each site was given") == 2
