@@ -150,9 +150,13 @@ def keep(inside: Path, model: Path) -> None:
 
 
 def place_of(name: str, wheel: Wheel) -> Path:
-    """The folder in our cache ($MURMURA_CACHE, else ~/.cache/murmura) for this version of an alias."""
-    root = Path(os.environ.get("MURMURA_CACHE") or "~/.cache/murmura").expanduser()
-    return root / "models" / f"{name}-{wheel.package}-{wheel.version}"
+    """The folder in our cache for this version of an alias."""
+    return cache_root() / "models" / f"{name}-{wheel.package}-{wheel.version}"
+
+
+def cache_root() -> Path:
+    """Our cache: $MURMURA_CACHE, else ~/.cache/murmura."""
+    return Path(os.environ.get("MURMURA_CACHE") or "~/.cache/murmura").expanduser()
 
 
 def holds_model(folder: Path) -> bool:

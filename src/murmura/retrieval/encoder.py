@@ -81,11 +81,10 @@ class Encoder:
         """
         import torch
 
-        model = self._model
+        model: Any = self._model  # a module of torch, whose own types say nothing of what else it has
         behind = [[type(module).__name__, module.get_config_dict()] for module in list(model)[1:]]
         prompt = model.prompts.get(model.default_prompt_name or "")
-        tokenizer: Any = model.tokenizer  # transformers' or the tokenizers library's
-        vocabulary = sorted(tokenizer.get_vocab().items())
+        vocabulary = sorted(model.tokenizer.get_vocab().items())
         about = [model.max_seq_length, model.truncate_dim, prompt, behind, vocabulary]
         digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
         for name, weights in sorted(model.state_dict().items()):
