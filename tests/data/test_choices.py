@@ -133,3 +133,9 @@ def test_what_all_records_share_is_in_no_column_too(tmp_path):
     path = lines(tmp_path, asked())
     with pytest.raises(DataError, match="'options' is both in a column and given for all records"):
         load_choices(path, fields={"options": "options"}, common=Common(options=("a", "b")))
+
+
+def test_what_is_asked_may_stand_in_the_column_of_the_input(tmp_path):
+    file = lines(tmp_path, {"input": "Is water wet?", "options": ["no", "yes"], "answer": 1})
+    [found] = load_choices(file, fields={"instruction": "input"}).records
+    assert (found.instruction, found.input) == ("Is water wet?", "")

@@ -14,6 +14,17 @@ def test_fields_stand_in_columns_of_their_name_unless_renamed():
     assert (record, site) == (Instruction("Why?", "It rains", "Clouds"), None)
 
 
+def test_a_column_that_another_field_was_given_is_not_read_twice():
+    layout = Layout.of(Instruction, {"instruction": "input"}, None)
+    values = {"instruction": "Answer.", "input": "Why?", "output": "Clouds"}
+    assert layout.read(values)[0] == Instruction("Why?", "", "Clouds")
+    layout.check_header(list(values), "x.csv")
+    swapped = Layout.of(Instruction, {"instruction": "input", "input": "instruction"}, None)
+    assert swapped.read(values)[0] == Instruction("Why?", "Answer.", "Clouds")
+    needed = Layout.of(Instruction, {"input": "output"}, None)  # a response has to come from somewhere
+    assert needed.read(values)[0] == Instruction("Answer.", "Clouds", "Clouds")
+
+
 def test_an_unknown_field_is_met_with_the_nearest_valid_one():
     with pytest.raises(DataError, match=r"'instuction' is not a field of Instruction.*Did you mean 'instruction'"):
         Layout.of(Instruction, {"instuction": "question"}, None)

@@ -92,7 +92,7 @@ class _ChoiceLayout(Layout[Choice]):
 
     def read(self, values: Mapping[str, Any]) -> tuple[Choice, None]:
         instruction = self.common.instruction or self._text("instruction", values)
-        asked = "" if is_blank(values.get(self.columns["input"])) else self._text("input", values)
+        asked = "" if is_blank(values.get(self.columns.get("input", ""))) else self._text("input", values)
         options = _checked(self._options(values))
         return Choice(instruction, asked, options, _place(values, self.columns["answer"], options)), None
 

@@ -64,7 +64,7 @@ class Layout(Generic[R]):
     """The columns that make a record of ``kind``, and those that name its site and the person it is about.
 
     Attributes:
-        columns: Field to column, for every field of the kind.
+        columns: Field to column, for every field of the kind that has one.
         renaming: How the user says that a ``{field}`` is in a ``{column}``.
         named: Columns that the user chose by name. They must occur, even for a field that may be empty: otherwise a
             misspelt name would silently give records without input.
@@ -86,7 +86,8 @@ class Layout(Generic[R]):
         renaming: str = RENAMING,
         user_column: str | None = None,
     ) -> Layout[R]:
-        """Columns are called like the fields unless ``renamed`` (field to column) says otherwise.
+        """Columns are called like the fields unless ``renamed`` (field to column) says otherwise. A column that another
+        field was given is not read for one that records may do without: ``{"instruction": "input"}`` leaves no input.
 
         Raises:
             DataError: ``renamed`` has a key that is not a field of ``kind``.
@@ -99,7 +100,9 @@ class Layout(Generic[R]):
                     f"'{name}' is not a field of {kind.__name__} records", where="fields", fix=nearest(name, names)
                 )
         named = frozenset(renamed.values()) | {column for column in (site_column, user_column) if column}
-        return cls(kind, {name: renamed.get(name, name) for name in names}, named, site_column, renaming, user_column)
+        taken = set(renamed.values()) - set(kind.required)
+        columns = {name: renamed.get(name, name) for name in names if name in renamed or name not in taken}
+        return cls(kind, columns, named, site_column, renaming, user_column)
 
     @property
     def required(self) -> tuple[str, ...]:
