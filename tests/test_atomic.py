@@ -117,3 +117,19 @@ def test_no_folder_takes_its_place_before_its_files_are_on_the_disk(tmp_path, mo
         assert not synced
     assert {"deep", "weights", "config", draft.name} <= set(synced[:-1])
     assert synced[-1] == tmp_path.name
+
+
+def test_what_killed_processes_left_is_cleared_and_what_they_moved_aside_is_put_back(tmp_path):
+    """And nothing else, least of all drafts of others whose names begin like this one."""
+    others = [".a.b.7.partial", ".ab.7.partial", ".a.x.partial", "a.7.partial", "..a.b.7.partial"]
+    for name in (".a.7.partial", "..a.8.partial", *others):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    (tmp_path / ".a.9.partial").write_text("a file")
+    atomic.clear_drafts(tmp_path / "a")
+    assert names(tmp_path) == sorted([*others, "a"])
+    assert (tmp_path / "a" / "file").read_text() == "..a.8.partial"
+    (tmp_path / "..a.8.partial").mkdir()
+    atomic.clear_drafts(tmp_path / "a")
+    assert names(tmp_path) == sorted([*others, "a"])
+    assert (tmp_path / "a" / "file").exists()

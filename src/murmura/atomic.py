@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -67,6 +68,23 @@ def replacing_folder(path: Path) -> Iterator[Path]:
             before.rename(path)
         for left in (draft, before):
             shutil.rmtree(left, ignore_errors=True)
+
+
+def clear_drafts(path: Path) -> None:
+    """Remove what killed processes have left beside ``path`` of a file or folder that was to take its place. What was
+    there before, and was moved aside when a process was killed, is put back.
+
+    No other process may be writing to ``path``.
+
+    Raises:
+        OSError: something cannot be moved or removed.
+    """
+    for left in sorted(path.parent.glob(LEFT_BEHIND)):
+        kind = re.fullmatch(rf"(\.\.?){re.escape(path.name)}\.\d+\.partial", left.name)
+        if kind and kind[1] == ".." and not path.exists():
+            left.rename(path)
+        elif kind:
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def write(path: Path, data: bytes, *, private: bool = False) -> None:

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from murmura import __version__
-from murmura.cli import audit, data, init, models, predict, privacy, report, run
+from murmura.cli import audit, data, init, models, pool, predict, privacy, report, run
 from murmura.errors import Interrupted, MurmuraError
 from murmura.runtime import settle
 
@@ -35,6 +35,8 @@ class Verbs(TyperGroup):
 
 
 def _parting(words: list[str], interrupt: KeyboardInterrupt) -> str:
+    if words[:2] == ["pool", "build"]:
+        return f"Stopped. Vectors so far are in the cache; go on with: {shlex.join(['murmura', *words])}"
     if words[0] != "run" or "--dry-run" in words:
         return "Stopped."
     if not isinstance(interrupt, Interrupted):
@@ -52,6 +54,7 @@ app.command("audit")(audit.audit)
 app.command("predict")(predict.predict)
 app.command("init")(init.init)
 app.add_typer(data.app, name="data")
+app.add_typer(pool.app, name="pool")
 app.add_typer(privacy.app, name="privacy")
 app.add_typer(models.app, name="models")
 

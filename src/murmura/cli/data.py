@@ -48,7 +48,7 @@ def check(
     """
     from murmura.data import check as checking
 
-    found = checking.check(files, KINDS[kind], dict(_mapping(text) for text in field or []), site_column)
+    found = checking.check(files, KINDS[kind], dict(mapping(text) for text in field or []), site_column)
     if as_json:
         from murmura.runs import jsontext
 
@@ -60,7 +60,12 @@ def check(
         raise typer.Exit(BAD)
 
 
-def _mapping(text: str) -> tuple[str, str]:
+def mapping(text: str) -> tuple[str, str]:
+    """``FIELD=COLUMN`` of the option ``--field``.
+
+    Raises:
+        ConfigError: It has not that form.
+    """
     from murmura.errors import ConfigError
 
     name, equals, column = text.partition("=")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,10 @@ from murmura.data.records import Instruction, R
 from murmura.data.refusal import refusal
 from murmura.errors import DataError, nearest
 
-__all__ = ["BadRecord", "Loaded", "load_records", "require_usable", "scan", "scan_columns", "scan_sites", "site_files"]
+__all__ = [
+    "BadRecord", "Loaded", "load_records", "one_by_one", "require_usable", "scan", "scan_columns", "scan_sites",
+    "site_files",
+]  # fmt: skip
 
 _ONE_FILE = (
     'For one file or hub data set of all sites, set data.sites.by = "column" and data.sites.column, or '
@@ -82,6 +85,18 @@ def scan_columns(source: str | Path, layout: Layout[R], split: str = "train") ->
     """
     with closing(_rows(source, split, layout)) as rows:
         return _collect(rows, layout, str(source))
+
+
+def one_by_one(source: str | Path, layout: Layout[R], split: str = "train") -> Iterator[R | BadRecord]:
+    """What ``scan_columns`` collects, for sources that need not fit into memory.
+
+    Raises:
+        DataError: As ``scan``.
+    """
+    with closing(_rows(source, split, layout)) as rows:
+        for row in rows:
+            found = _checked(row, layout)
+            yield found if isinstance(found, BadRecord) else found[0]
 
 
 @overload

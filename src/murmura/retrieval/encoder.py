@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from murmura.errors import ModelError
 from murmura.progress import bar
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+
+_OFF = 1e-3  # how far from 1 the length of a vector may be
+_ANOTHER = "They are zero, or not numbers: use another encoder."
 
 
 class Encoder:
@@ -35,7 +39,7 @@ class Encoder:
         A text longer than the encoder's window is cut there.
 
         Raises:
-            ModelError: The encoder cannot be found or fetched.
+            ModelError: The encoder cannot be found or fetched, or gives something that is no vector of length 1.
         """
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         with bar("encoding", len(texts)) as progress:
@@ -48,22 +52,22 @@ class Encoder:
         """As ``embed``, a batch at a time: which texts, and their vectors.
 
         Raises:
-            ModelError: The encoder cannot be found or fetched.
+            ModelError: As ``embed``.
         """
         # Texts of like length together: a batch costs as much as its longest text. Long ones first, so that a batch
         # that does not fit into memory is met at once and not at the end.
         order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
         for first in range(0, len(order), self._batch_size):
             batch = order[first : first + self._batch_size]
-            yield (
-                batch,
-                self._model.encode(
-                    [texts[index] for index in batch],
-                    batch_size=len(batch),
-                    normalize_embeddings=True,
-                    show_progress_bar=False,
-                ),
+            vectors = self._model.encode(
+                [texts[index] for index in batch],
+                batch_size=len(batch),
+                normalize_embeddings=True,
+                show_progress_bar=False,
             )
+            if not (np.abs(np.linalg.norm(vectors, axis=1) - 1) < _OFF).all():  # nor where one is not a number
+                raise ModelError(f"the encoder '{self.name}' gives vectors that have no direction", fix=_ANOTHER)
+            yield batch, vectors
 
     @cached_property
     def dimension(self) -> int:

@@ -1,0 +1,94 @@
+"""``murmura pool``: public records and their vectors, made once, for methods that fetch from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from murmura.cli.data import mapping
+
+if TYPE_CHECKING:
+    from murmura.retrieval.pool import Pool
+
+app = typer.Typer(no_args_is_help=True, help="Make a pool of public records to fetch from, or look at one.")
+
+
+@app.command("build")
+def build(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[DOMAIN=]FILE...",
+            help="JSONL, CSV or Parquet files, or Hugging Face ids, of instructions; a domain is called like its file "
+            "unless named.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="The pool.")],
+    encoder: Annotated[
+        str, typer.Option("--encoder", metavar="NAME", help="Sentence encoder: an alias, a folder or a hub id.")
+    ] = "minilm",
+    field: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--field", metavar="FIELD=COLUMN", help="Column of a field, where the names differ: output=answer."
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without",
+            metavar="FILE",
+            help="Leave out records whose instruction and input are in this file, or folder: private or held-out ones.",
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option("--split", help="Split of Hugging Face data sets.")] = "train",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out and count bad records.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a pool that is in the folder.")] = False,
+) -> None:
+    """Gather public records of several domains and compute their vectors, to search among.
+
+    Of records with the same instruction and input the first is kept. Vectors are kept in the cache as they come: stop
+    at any time with Ctrl-C, and start the same command again to go on.
+    """
+    from murmura.retrieval.build import Origin, Reading
+    from murmura.retrieval.build import build as make
+    from murmura.retrieval.encoder import Encoder
+
+    reading = Reading(dict(map(mapping, field or [])), split, without or [], skip_bad)
+    _print(make([Origin.of(text) for text in sources], out, Encoder(encoder), reading, overwrite=overwrite))
+
+
+@app.command("info")
+def info(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A pool.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Read a pool to its end, refuse it if it is damaged, and say what it holds."""
+    from murmura.retrieval.pool import Pool
+
+    pool = Pool.open(folder)
+    pool.verify()
+    if as_json:
+        typer.echo(pool.manifest.model_dump_json())
+    else:
+        _print(pool)
+
+
+def _print(pool: Pool) -> None:
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    from murmura.units import count, size
+
+    right = [Column(name, justify="right") for name in ("in the pool", "repeated", "left out", "bad")]
+    table = Table("domain", Column("source", overflow="fold"), *right)
+    for one in pool.manifest.sources:
+        table.add_row(one.domain, one.source, *map(count, (one.records, one.repeated, one.left_out, one.bad)))
+    Console().print(table)
+    on_disk = size(sum(file.bytes for file in pool.manifest.files.values()))
+    typer.echo(
+        f"{pool.folder}: {count(len(pool))} records, vectors of {pool.dimension} numbers by '{pool.encoder.name}' "
+        f"({pool.encoder.fingerprint[:12]}), {on_disk}"
+    )

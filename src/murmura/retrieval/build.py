@@ -1,0 +1,247 @@
+"""Making a pool of files of public records (``murmura pool build``).
+
+Records are read first, so that whatever is wrong with them is told before anything is computed. Vectors come through
+the cache: a build that was killed, and is started again, goes on where it was. The folder appears when all of it is
+there.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from filelock import FileLock, Timeout
+
+from murmura.atomic import clear_drafts, replacing_folder, write
+from murmura.data.hub import is_hub_id
+from murmura.data.layout import BadRecord, Layout
+from murmura.data.loading import one_by_one, site_files
+from murmura.data.records import Instruction
+from murmura.data.refusal import refusal
+from murmura.errors import DataError, remedy
+from murmura.progress import bar
+from murmura.retrieval import pool as files
+from murmura.retrieval.cache import Cached
+from murmura.retrieval.encoder import Encoder
+from murmura.retrieval.pool import File, Made, Manifest, Pool, Source
+from murmura.retrieval.texts import text_hash
+from murmura.units import count
+
+_MOST_DOMAINS = 2**16
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A source of public records: a file or a Hugging Face id, and what its records are about."""
+
+    source: str
+    domain: str
+
+    @classmethod
+    def of(cls, text: str) -> Origin:
+        """``DOMAIN=SOURCE``, or a source alone, whose domain is called like the file without its ending.
+
+        Raises:
+            DataError: The domain or the source is empty.
+        """
+        domain, equals, source = text.partition("=")
+        if not equals or Path(text).exists():
+            bare = Path(text.partition(":")[0]).name if is_hub_id(text) else Path(text).stem
+            domain, source = bare, text
+        if not domain or not source:
+            raise DataError(f"'{text}' is neither FILE nor DOMAIN=FILE", fix="For example: code=alpaca.jsonl")
+        return cls(source, domain)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How sources are read.
+
+    Attributes:
+        fields: Field to column, where they differ.
+        split: The split of Hugging Face data sets.
+        without: Files, or folders of them, with records that the pool must not hold: sites' own, or those that models
+            are to be measured on.
+        skip_bad: Leave out records that cannot be used, and count them.
+    """
+
+    fields: Mapping[str, str] = field(default_factory=dict)
+    split: str = "train"
+    without: Sequence[str] = ()
+    skip_bad: bool = False
+
+    @property
+    def layout(self) -> Layout[Instruction]:
+        return Layout.of(Instruction, self.fields, None, "--field {field}={column}")
+
+
+def build(
+    origins: Sequence[Origin],
+    out: str | Path,
+    encoder: Encoder,
+    reading: Reading | None = None,
+    *,
+    overwrite: bool = False,
+    cache: Path | None = None,
+) -> Pool:
+    """Make a pool. Of records with the same text (``text_hash`` of their question) the first is kept.
+
+    Args:
+        out: A folder that does not exist, or with ``overwrite`` one that holds a pool, which is replaced in the end.
+        cache: Folder to keep vectors in, as of ``Cached``.
+
+    Raises:
+        DataError: A source cannot be read or holds a bad record, none is left, or the folder cannot be written or holds
+            something else.
+        ModelError: The encoder cannot be found, or gives something that is no vector of length 1.
+    """
+    out = Path(out)
+    try:
+        with _alone(out):
+            _refuse_other_things(out, overwrite)
+            with replacing_folder(out) as draft:
+                sources = _write_records(draft, origins, reading or Reading())
+                _write_vectors(draft, Cached(encoder, cache))
+                _write_manifest(draft, encoder, sources)
+    except OSError as error:
+        raise DataError(
+            f"the pool cannot be written ({error.strerror or error})", where=str(out), fix=f"{remedy(error)}."
+        ) from error
+    return Pool.open(out)
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Keep other builds away from a folder, and remove the draft of one that was killed."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(out.parent / f".{out.name}.lock", timeout=0)
+    try:
+        with lock:
+            try:
+                clear_drafts(out)
+                yield
+            finally:
+                Path(lock.lock_file).unlink(missing_ok=True)
+    except Timeout as error:
+        raise DataError(
+            "another process is building this pool", where=str(out), fix="Wait until it ends, or give another --out."
+        ) from error
+
+
+def _refuse_other_things(out: Path, overwrite: bool) -> None:
+    if not out.exists():
+        return
+    if not (out / files.MANIFEST).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise DataError("there is something else here, and no pool", where=str(out), fix="Give another --out.")
+    if not overwrite:
+        raise DataError("there is a pool here", where=str(out), fix="Give another --out, or --overwrite to replace it.")
+
+
+class _Draft:
+    """Records as they come, written to ``records.jsonl``; what the other files say of them is kept in memory, some 150
+    bytes for each."""
+
+    def __init__(self, known: frozenset[bytes]) -> None:
+        self._left_out, self._seen = known, set[bytes]()
+        self.hashes, self.domain, self.starts = bytearray(), array("H"), array("q", [0])
+
+    def offer(self, record: Instruction, domain: int) -> tuple[str, bytes]:
+        """What becomes of a record, by a field of ``Source``, and its line where it is kept."""
+        digest = text_hash(record.question)
+        if digest in self._left_out:
+            return "left_out", b""
+        if digest in self._seen:
+            return "repeated", b""
+        self._seen.add(digest)
+        line = files.write_record(record)
+        self.hashes += digest
+        self.domain.append(domain)
+        self.starts.append(self.starts[-1] + len(line))
+        return "records", line
+
+
+def _write_records(folder: Path, origins: Sequence[Origin], reading: Reading) -> tuple[Source, ...]:
+    domains = list(dict.fromkeys(origin.domain for origin in origins))
+    if len(domains) > _MOST_DOMAINS:
+        raise DataError(f"{count(len(domains))} domains, and a pool has at most {count(_MOST_DOMAINS)}")
+    draft, bad, sources = _Draft(_hashes_of(reading)), list[BadRecord](), list[Source]()
+    with (folder / files.RECORDS).open("wb") as file, bar("reading", len(origins)) as progress:
+        for origin in origins:
+            became = dict.fromkeys(("records", "repeated", "left_out", "bad"), 0)
+            for record in one_by_one(origin.source, reading.layout, reading.split):
+                if isinstance(record, BadRecord):
+                    bad.append(record)
+                    became["bad"] += 1
+                else:
+                    what, line = draft.offer(record, domains.index(origin.domain))
+                    file.write(line)
+                    became[what] += 1
+            if not any(became.values()):
+                raise DataError(
+                    "holds no records", where=origin.source, fix=f"{reading.layout.expected} in each record."
+                )
+            digest = None if is_hub_id(origin.source) else File.of(Path(origin.source)).sha256
+            sources.append(Source(source=origin.source, domain=origin.domain, sha256=digest, **became))
+            progress.advance()
+    usable = sum(source.records + source.repeated + source.left_out for source in sources)
+    if bad and not (reading.skip_bad and usable):
+        raise refusal(bad, usable + len(bad), reading.layout.expected)
+    if not draft.domain:
+        raise DataError("no record is left for the pool", fix="Every one of them is in the files of --without.")
+    np.save(folder / files.HASHES, np.frombuffer(draft.hashes, np.uint8).reshape(-1, 32))
+    np.save(folder / files.DOMAIN, np.array(draft.domain, np.uint16))
+    np.save(folder / files.STARTS, np.array(draft.starts, np.int64))
+    return tuple(sources)
+
+
+def _hashes_of(reading: Reading) -> frozenset[bytes]:
+    """Of the texts that the pool must not hold. Bad records are refused here whatever is skipped elsewhere: of a text
+    that cannot be read nobody knows whether the pool has it."""
+    hashes = set()
+    for place in reading.without:
+        for file in site_files(place).values() if Path(place).is_dir() else [place]:
+            for record in one_by_one(file, reading.layout, reading.split):
+                if isinstance(record, BadRecord):
+                    raise DataError(
+                        f"{record.why}; so the pool may hold its text", where=str(record.where),
+                        fix=f"{record.fix or reading.layout.expected}. In files of --without no record is skipped.",
+                    )  # fmt: skip
+                hashes.add(text_hash(record.question))
+    return frozenset(hashes)
+
+
+def _write_vectors(folder: Path, cached: Cached) -> None:
+    hashes = np.load(folder / files.HASHES, mmap_mode="r")
+    starts = np.load(folder / files.STARTS, mmap_mode="r")
+    shape = (len(hashes), cached.encoder.dimension)
+    vectors = np.lib.format.open_memmap(folder / files.VECTORS, "w+", np.float32, shape)
+    with (folder / files.RECORDS).open("rb") as file:
+
+        def texts(rows: npt.NDArray[np.int64]) -> list[str]:
+            found = []
+            for row in rows:
+                file.seek(starts[row])
+                found.append(files.read_record(file.read(starts[row + 1] - starts[row])).question)
+            return found
+
+        cached.fill(vectors, hashes, texts)
+    vectors.flush()
+
+
+def _write_manifest(folder: Path, encoder: Encoder, sources: tuple[Source, ...]) -> None:
+    names = (files.VECTORS, files.HASHES, files.DOMAIN, files.STARTS, files.RECORDS)
+    manifest = Manifest(
+        version=files.VERSION,
+        encoder=Made(name=encoder.name, fingerprint=encoder.fingerprint),
+        dimension=encoder.dimension,
+        records=sum(source.records for source in sources),
+        domains=tuple(dict.fromkeys(source.domain for source in sources)),
+        sources=sources,
+        files={name: File.of(folder / name) for name in names},
+    )
+    write(folder / files.MANIFEST, (manifest.model_dump_json(indent=1) + "\n").encode())
