@@ -9,6 +9,7 @@ import pytest
 from murmura.data.records import Choice
 from murmura.experiment import timing as timing_module
 from murmura.experiment.dry_run import dry_run
+from murmura.experiment.questions import Asked
 from murmura.experiment.timing import Rates, estimate, timing
 from murmura.training import loop
 from tests.experiment.small import experiment, write_data
@@ -32,8 +33,10 @@ def test_rates_times_what_is_planned(planned):
     assert found.writing == 3 * 100 * 0.5
     assert found.measuring == 3 * (50 * 0.5 + (4 + 10) * 0.25)  # before training, after round 2, after round 3
     assert found.total == found.training + found.writing + found.measuring
-    asked = replace(made, questions=[Choice("which", "", ("a", "b", "c"), 0)] * 2)
+    asked = replace(made, asked=Asked([Choice("which", "", ("a", "b", "c"), 0)] * 2))
     assert estimate(asked, Rates(2.0, 0.5, 0.25), 2, keeps_adapters=False).measuring == found.measuring + 3 * 6 * 0.25
+    posed = replace(made, tokens_benchmarks=7)
+    assert estimate(posed, Rates(2.0, 0.5, 0.25), 2, keeps_adapters=False).measuring == found.measuring + 3 * 7 * 0.5
     alone = estimate(made, Rates(2.0, 0.5, 0.25), 2, keeps_adapters=True)
     assert alone.measuring == 3 * (50 * 0.5 + (2 * 4 + 10) * 0.25)
 

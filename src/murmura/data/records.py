@@ -119,8 +119,25 @@ class Choice:
         return [Instruction(self.instruction, self.input, option) for option in self.options]
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A public problem whose answer is a function in Python. No site trains on it.
+
+    Attributes:
+        prompt: The beginning of a program, up to the function's signature and docstring.
+        test: Python that defines ``check(candidate)``, which raises an AssertionError unless the function is right.
+        entry_point: The function's name.
+    """
+
+    required: ClassVar[tuple[str, ...]] = ("prompt", "test", "entry_point")
+
+    prompt: str
+    test: str
+    entry_point: str
+
+
 Record = Instruction | Labelled | Document
-R = TypeVar("R", Instruction, Labelled, Document, Choice)
+R = TypeVar("R", Instruction, Labelled, Document, Choice, Program)
 
 Kind = Literal["instruction", "labelled", "document"]
 KINDS: dict[Kind, type[Instruction] | type[Labelled] | type[Document]] = {

@@ -16,7 +16,6 @@ import numpy as np
 from murmura import methods
 from murmura.aggregation.rules import Rule
 from murmura.data.hub import is_hub_id
-from murmura.data.records import Choice
 from murmura.errors import DataError
 from murmura.experiment import dry_run_measuring as measuring
 from murmura.experiment import footprint
@@ -25,7 +24,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run_notes import notes
 from murmura.experiment.keeping import require_keepable
 from murmura.experiment.outline import Outline, OutOfReachError, outline
-from murmura.experiment.questions import ask
+from murmura.experiment.questions import Asked, ask
 from murmura.experiment.reading import reading, yardstick
 from murmura.experiment.resources import Supply, foreseen
 from murmura.experiment.sites import Gathered, Population, fit, gather
@@ -82,12 +81,13 @@ class DryRun:
         sites: in the run's order; those without a usable record would be left out.
         heldout: records that are measured on.
         validation: held-out records that the server decides by; none of them is measured on.
-        questions: with options, asked to measure a round.
+        asked: questions, with options or of benchmarks, asked to measure a round.
         bad: unusable records that are skipped.
         twins: public records that are skipped because a site has them too.
         rounds: the first to the last.
         tokens: most tokens that the method has written in a round.
-        tokens_measuring: most tokens that are written to measure a round.
+        tokens_measuring: most tokens that are written to measure a round, without benchmarks.
+        tokens_benchmarks: most tokens that are written whenever benchmarks are measured.
         scored: most records that are scored to attack what a round has made.
         model: sizes of the base and of what is trained.
         trains: whether anything is: not where the run begins without an adapter.
@@ -106,12 +106,13 @@ class DryRun:
     sites: list[SitePlan] | None
     heldout: int | None
     validation: int | None
-    questions: list[Choice] | None
+    asked: Asked | None
     bad: int | None
     twins: int | None
     rounds: list[ForeseenRound]
     tokens: int | None
     tokens_measuring: int | None
+    tokens_benchmarks: int | None
     scored: int | None
     model: Outline | None
     trains: bool
@@ -156,13 +157,12 @@ def dry_run(experiment: Experiment) -> DryRun:
     heldout, validation = [placed.record for placed in gathered.heldout] if gathered else [], []
     source = people or gathered
     skipped = Counter(one.cause for one in source.unused) if source else None
-    questions = None
+    asked = _asked(experiment, method, what, model, stream / "data", unknown) if people and what and model else None
     for site in people.sites if people else ():
         method.check(site.name, site.records)
     if people and what:
         public = yardstick(experiment, people, stream / "data" / "validation")
         heldout, validation = public.heldout, public.validation
-        questions = ask(experiment, what, stream / "data" / "choices").questions
     rounds = _rounds(experiment, method, names, cohorts, growth, owned, model)
     adapter = model.trainable * _FLOAT32 if model else 0
     return DryRun(
@@ -171,12 +171,13 @@ def dry_run(experiment: Experiment) -> DryRun:
         sites=_sites(experiment, method, gathered, people, owned) if gathered and owned else None,
         heldout=len(heldout) if gathered else None,
         validation=len(validation) if people and what else None,
-        questions=questions,
+        asked=asked,
         bad=skipped["bad"] if skipped is not None else None,
         twins=skipped["twin"] if skipped is not None else None,
         rounds=rounds,
         tokens=max((round.tokens or 0 for round in rounds), default=0) if sizes and cohorts else None,
         tokens_measuring=measuring.tokens_written(experiment, method, people, model),
+        tokens_benchmarks=measuring.tokens_of_benchmarks(method, people, asked),
         scored=measuring.records_scored(experiment, method, people, widest),
         model=model,
         trains=method.trains,
@@ -216,6 +217,19 @@ def _gathered(experiment: Experiment, method: Method, stream: Stream, unknown: l
         if error.where is None or not is_hub_id(error.where):
             raise
         unknown.append(f"The records: {error}")
+        return None
+
+
+def _asked(
+    experiment: Experiment, method: Method, what: Reading, model: Outline, stream: Stream, unknown: list[str]
+) -> Asked | None:
+    """The questions, or None where some are on a hub that cannot be reached."""
+    try:
+        return ask(experiment, method, what, model, stream)
+    except DataError as error:
+        if error.where is None or not is_hub_id(error.where):
+            raise
+        unknown.append(f"The questions: {error}")
         return None
 
 

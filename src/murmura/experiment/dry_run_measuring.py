@@ -8,6 +8,7 @@ from typing import Any
 from murmura.data.records import Instruction
 from murmura.experiment.config import Experiment
 from murmura.experiment.outline import Outline
+from murmura.experiment.questions import Asked
 from murmura.experiment.sites import Population
 from murmura.federation.method import Method
 
@@ -21,13 +22,25 @@ def tokens_written(
     if not experiment.task.writes:
         return 0
     config = experiment.evaluation
-    writers = len(people.sites) if method.keeps_adapters else 1
-    tokens = writers * sum(_lengths(people.heldout[: config.sample], model.tokenizer))
+    models = writers(method, people)
+    tokens = models * sum(_lengths(people.heldout[: config.sample], model.tokenizer))
     if not config.memorisation:
         return tokens
     private = sorted(_lengths([r for site in people.sites for r in site.records], model.tokenizer), reverse=True)
     nonmembers = sum(_lengths(people.nonmembers[: config.sample], model.tokenizer))
-    return tokens + writers * nonmembers + sum(private[: config.sample])
+    return tokens + models * nonmembers + sum(private[: config.sample])
+
+
+def tokens_of_benchmarks(method: Method, people: Population | None, asked: Asked | None) -> int | None:
+    """Most tokens written to measure all benchmarks once: every answer as long as it may be."""
+    if people is None or asked is None:
+        return None
+    return writers(method, people) * sum(posed.tokens for posed in asked.benchmarks)
+
+
+def writers(method: Method, people: Population) -> int:
+    """How many adapters are measured."""
+    return len(people.sites) if method.keeps_adapters else 1
 
 
 def records_scored(experiment: Experiment, method: Method, people: Population | None, cohort: int | None) -> int | None:

@@ -88,21 +88,14 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
     held_out = f"{_known(dry_run.heldout)} held out"
     if dry_run.validation:
         held_out += f" to measure and {count(dry_run.validation)} to validate"
-    if e.evaluation.choices is not None:
-        held_out += f", {_known(None if dry_run.questions is None else len(dry_run.questions))} questions with options"
+    held_out += "".join(f", {questions}" for questions in _questions(dry_run))
     skipped = f"{_known(dry_run.bad)} bad ones skipped"
     if dry_run.twins:
         skipped += f", and {count(dry_run.twins)} public ones that a site has too"
     yield "records", f"{held_out}, {skipped}"
     yield "rounds", f"{len(dry_run.rounds)}; sites in each: {_range([r.sites for r in dry_run.rounds])}"
     yield "optimiser steps", f"at most {_each_and_all([r.steps for r in dry_run.rounds])}"
-    yield (
-        "tokens to write",
-        (
-            f"at most {_known(dry_run.tokens)} a round by the method and {_known(dry_run.tokens_measuring)} to measure "
-            "a round"
-        ),
-    )
+    yield "tokens to write", _tokens(dry_run)
     if dry_run.scored:
         yield "attacks", f"at most {count(dry_run.scored)} records scored for each round that is measured"
     if dry_run.trains:
@@ -112,6 +105,26 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
     yield "guaranteed", dry_run.guarantee or DASH
     yield "memory", _memory(dry_run)
     yield "disk", f"{size(dry_run.disk)} for checkpoints and adapters" if dry_run.disk is not None else DASH
+
+
+def _questions(dry_run: DryRun) -> list[str]:
+    """How many questions of which kind are asked."""
+    wanted, asked = dry_run.experiment.evaluation, dry_run.asked
+    told = [f"{_known(len(asked.choices) if asked else None)} questions with options"] if wanted.choices else []
+    numbers = {posed.benchmark.name: len(posed.questions) for posed in asked.benchmarks} if asked else {}
+    names = wanted.benchmarks.named if wanted.benchmarks else ()
+    return told + [f"{_known(numbers.get(name))} questions of {name}" for name in names]
+
+
+def _tokens(dry_run: DryRun) -> str:
+    told = (
+        f"at most {_known(dry_run.tokens)} a round by the method, {_known(dry_run.tokens_measuring)} to measure a round"
+    )
+    benchmarks = dry_run.experiment.evaluation.benchmarks
+    if benchmarks is None:
+        return told
+    when = "after the last round" if benchmarks.only_last else "whenever a round is measured"
+    return f"{told}, and {_known(dry_run.tokens_benchmarks)} for benchmarks, {when}"
 
 
 def _time(timing: Timing) -> str:

@@ -75,7 +75,7 @@ def memory(experiment: Experiment, outline: Outline, cohort: int, resources: Seq
     number = _BFLOAT16 if training.precision == "bfloat16" else outline.element_bytes
     tokens = max(length, min(training.tokens_per_pass, slots * training.batch_size * length))
     train = tokens * layers * kept * number + 2 * min(tokens, _LOGITS_AT_ONCE) * text.vocab_size * _FLOAT32
-    write = run.decode_rows * length * (2 * layers * keys + kept // 2) * outline.element_bytes
+    write = run.decode_rows * (length + _answers(experiment)) * (2 * layers * keys + kept // 2) * outline.element_bytes
     packed = outline.parameters * (_BFLOAT16 if run.decode_dtype == "bfloat16" else outline.element_bytes)
     cast = outline.parameters * _BFLOAT16 if number < outline.element_bytes else 0
     on_gpu, processes = outline.device.startswith("cuda"), _processes(experiment)
@@ -90,6 +90,12 @@ def memory(experiment: Experiment, outline: Outline, cohort: int, resources: Seq
         processes=processes,
         resources=_resources(resources, processes, on_gpu=on_gpu),
     )
+
+
+def _answers(experiment: Experiment) -> int:
+    """Most tokens of an answer besides those of a record."""
+    benchmarks = experiment.evaluation.benchmarks
+    return max((options.tokens for options in benchmarks.named.values()), default=0) if benchmarks else 0
 
 
 def _resources(resources: Sequence[Supply], processes: int, *, on_gpu: bool) -> int:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from murmura.data.records import Choice
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
 from murmura.measure.yardstick import Yardstick
@@ -13,6 +11,7 @@ from murmura.reading import Reading
 from murmura.streams import Stream
 
 if TYPE_CHECKING:
+    from murmura.experiment.questions import Asked
     from murmura.experiment.sites import Population
 
 
@@ -45,19 +44,18 @@ def _reads(tokenizer: Any, config: Any, *, masked: bool) -> int | None:
     return min((limit for limit in limits if limit), default=None)
 
 
-def yardstick(
-    experiment: Experiment, people: Population, stream: Stream, questions: Sequence[Choice] = ()
-) -> Yardstick:
+def yardstick(experiment: Experiment, people: Population, stream: Stream, asked: Asked | None = None) -> Yardstick:
     """What the run is measured with.
 
     Args:
         stream: which held-out records are set apart for validation.
-        questions: with options, that are asked too.
+        asked: questions that are asked too.
 
     Raises:
         DataError: the held-out records cannot be measured with.
     """
+    questions = {"choices": asked.choices, "benchmarks": asked.benchmarks} if asked else {}
     return experiment.task.yardstick(
         experiment.method, experiment.data, people.heldout, people.nonmembers, stream,
-        choices=questions, sample=experiment.evaluation.sample,
+        sample=experiment.evaluation.sample, **questions,
     )  # fmt: skip

@@ -80,7 +80,7 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
     people = populate(
         experiment.data, reading, stream / "data", kind=kind, pooled=method.pools, promises=method.promises
     )
-    asked = ask(experiment, reading, stream / "data" / "choices")
+    asked = ask(experiment, method, reading, place.resident, stream / "data")
     people = replace(people, unused=people.unused + asked.unused)
     people, canaries = plant(experiment, method, people, reading, stream / "canaries")
     if canaries:
@@ -96,7 +96,7 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
     promised = method.privacy(sizes, experiment.training)  # refused now, if at all
     plan = promised[0] if promised else None
     require_keepable(experiment, method, plan)
-    public = yardstick(experiment, people, stream / "data" / "validation", asked.questions)
+    public = yardstick(experiment, people, stream / "data" / "validation", asked)
     slot = place.resident.state
     growth = _residual_growth(experiment, method, len(people.sites))
     beside = residual(method.rule, slot, growth) if growth else 0

@@ -49,7 +49,7 @@ class Timing:
     Attributes:
         training: optimiser steps. Private ones are tried as plain ones.
         writing: what the method has written, or annotated.
-        measuring: held-out records and attacks.
+        measuring: held-out records, attacks and questions. Programs that a benchmark runs are not counted.
     """
 
     training: float
@@ -76,7 +76,7 @@ def timing(dry_run: DryRun) -> Timing:
     asked = getattr(experiment.method, "sites_per_round", None)
     cohort = draw(names, asked, Stream(experiment.run.seed), 1)[: workbench.slots]
     shards = [site.records for site in people.sites if site.name in cohort]
-    writes = bool(dry_run.tokens or dry_run.tokens_measuring)
+    writes = bool(dry_run.tokens or dry_run.tokens_measuring or dry_run.tokens_benchmarks)
     rates = Rates(
         step=_step(workbench, experiment, method, shards),
         token=_token(workbench, heldout) if writes else None,
@@ -96,12 +96,14 @@ def estimate(dry_run: DryRun, rates: Rates, sites: int, *, keeps_adapters: bool)
     measured = 1 + sum(round % every == 0 or round == rounds for round in range(1, rounds + 1))
     unlabelled = sum(site.records - site.labelled for site in dry_run.sites or () if site.labelled is not None)
     token = rates.token or 0.0
-    answers = sum(len(question.options) for question in dry_run.questions or ())
+    answers = sum(len(question.options) for question in dry_run.asked.choices) if dry_run.asked else 0
+    posed = dry_run.experiment.evaluation.benchmarks
+    written = (1 if posed and posed.only_last else measured) * (dry_run.tokens_benchmarks or 0)
     read = ((dry_run.heldout or 0) + answers) * (sites if keeps_adapters else 1) + (dry_run.scored or 0)
     return Timing(
         training=rates.step * sum(round.steps or 0 for round in dry_run.rounds),
         writing=rounds * (token * (dry_run.tokens or 0) + rates.record * unlabelled),
-        measuring=measured * (token * (dry_run.tokens_measuring or 0) + rates.record * read),
+        measuring=measured * (token * (dry_run.tokens_measuring or 0) + rates.record * read) + token * written,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from murmura.measure.benchmarks import BENCHMARKS
 from murmura.measure.figure import (
     AUC,
     BITS,
@@ -134,6 +135,7 @@ CATALOGUE: tuple[Figure, ...] = (
         line=True,
         drawn=Drawn(beside="choice_accuracy", shows="by log-likelihood per byte of the option"),
     ),
+    *(figure for benchmark in BENCHMARKS.values() for figure in benchmark.figures()),
     Figure(
         key="attack_auc",
         title="Leakage (AUC)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from murmura.config import Section, Source
+from murmura.measure.benchmarks.config import BenchmarksConfig
 
 
 class ChoicesConfig(Section):
@@ -57,6 +58,8 @@ class EvaluationConfig(Section):
     of the wording it gets right (ROUGE-L): slow, and the weaker attack, but what it shows can be read."""
     choices: ChoicesConfig | None = None
     """Questions with options, asked whenever a round is measured."""
+    benchmarks: BenchmarksConfig | None = None
+    """Questions that the model answers in its own words, judged as published benchmarks do."""
 
     def settled(self, *, promises: bool, secret_cohorts: bool = False) -> EvaluationConfig:
         """The same with what is left out decided.

@@ -105,7 +105,7 @@ class Monitor:
             adapter: the global one.
             personal: sites that keep adapters of their own, which are measured instead of the global one.
             common: field ``adapter`` with the factors that those sites share, where there are any.
-            last: whether memorisation is measured too, if it is to be.
+            last: whether what is measured at the end alone is measured too, if it is to be.
 
         Raises:
             RunError: the held-out loss is not finite.
@@ -113,6 +113,7 @@ class Monitor:
         completes = last and self.config.memorisation
         public = self.yardstick
         public.completes = completes
+        public.poses = last or not (self.config.benchmarks and self.config.benchmarks.only_last)
         figures = (
             self._personal_utility(fleet, public, personal, common or {})
             if personal

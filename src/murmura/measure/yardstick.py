@@ -10,13 +10,16 @@ from murmura.data.records import KINDS, Choice, Kind, Labelled
 from murmura.federation.wire.messages import Ask
 from murmura.generation.scoring import TokenScores
 from murmura.measure import choices
+from murmura.measure.benchmarks import posed
+from murmura.measure.benchmarks.posed import Posed
 from murmura.measure.ensemble import Weighed
 from murmura.measure.reader import Reader
 from murmura.training.adapter import State
 from murmura.workbench import Workbench
 
 Figures = dict[str, Any]
-"""Figures by name: numbers, or None; ``calibration`` holds the bins of a plot, ``confusion`` a table of counts."""
+"""Figures by name: numbers, or None; ``calibration`` holds the bins of a plot, ``confusion`` and ``answers`` tables of
+counts."""
 
 
 class Task(Protocol):
@@ -43,9 +46,11 @@ class Yardstick:
         nonmembers: records like the sites' own, to compare attacks on members with; the held-out ones if empty.
         validation: labelled records that decide what patterns are worth. They stay with the server.
         choices: questions with options.
+        benchmarks: questions that are answered in the model's own words.
         weigh_patterns: weigh patterns by their accuracy on the validation records, instead of all alike.
         sample: how many held-out records are also answered in full.
         completes: whether as many non-members are completed too, to compare memorisation with.
+        poses: whether benchmarks are measured this time.
         reader: what reads them, for losses and attacks alike.
         weighed: the adapter that was last read with the validation records, and what its patterns are worth.
     """
@@ -55,9 +60,11 @@ class Yardstick:
     nonmembers: Sequence[Any] = ()
     validation: Sequence[Labelled] = ()
     choices: Sequence[Choice] = ()
+    benchmarks: Sequence[Posed] = ()
     weigh_patterns: bool = True
     sample: int = 16
     completes: bool = False
+    poses: bool = True
     weighed: tuple[State, Weighed] | None = field(default=None, init=False, repr=False)
     reader: Reader = field(init=False, repr=False)
 
@@ -66,10 +73,13 @@ class Yardstick:
         self.reader = Reader(self.task.token_scores)
 
     def measure(self, workbench: Workbench, adapters: Sequence[State]) -> list[Figures]:
-        """Figures of each adapter on the held-out records, and on questions with options if there are any."""
+        """Figures of each adapter on the held-out records, and on questions of other kinds if there are any."""
         figures = self.task.measure(workbench, self, adapters)
         if self.choices:
             asked = choices.measure(workbench, adapters, self.choices)
+            figures = [one | more for one, more in zip(figures, asked, strict=True)]
+        if self.benchmarks and self.poses:
+            asked = posed.measure(workbench, adapters, self.benchmarks)
             figures = [one | more for one, more in zip(figures, asked, strict=True)]
         return figures
 
@@ -82,6 +92,7 @@ class Yardstick:
             "heldout": [asdict(record) for record in self.heldout],
             "nonmembers": [asdict(record) for record in others],
             "choices": [asdict(question) | {"options": list(question.options)} for question in self.choices],
+            "benchmarks": [one.told() for one in self.benchmarks] if self.poses else [],
         }  # fmt: skip
 
     @classmethod
@@ -90,4 +101,8 @@ class Yardstick:
         made = KINDS[task.kind]
         records, others = ([made(**fields) for fields in told[name]] for name in ("heldout", "nonmembers"))
         asked = [Choice(**fields | {"options": tuple(fields["options"])}) for fields in told["choices"]]
-        return cls(task, records, others, choices=asked, sample=told["sample"], completes=told["completes"])
+        benchmarks = [Posed.heard(one) for one in told["benchmarks"]]
+        return cls(
+            task, records, others, choices=asked, benchmarks=benchmarks, sample=told["sample"],
+            completes=told["completes"],
+        )  # fmt: skip

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+from murmura.measure import catalogue
 from murmura.measure.catalogue import exposure_by_chance, measured
 from murmura.measure.figure import Figure
 from murmura.report import about, audited, augmented, pictures
@@ -164,6 +165,7 @@ def _row(row: Row, look: Style, shown: Sequence[Figure]) -> dict[str, Any]:
         "cells": cells,
         "phases": _phases(row),
         "counts": _counts(row),
+        "answers": _answers(row),
         "numbers": [_numbers(run) for run in row.runs],
     }
 
@@ -199,6 +201,30 @@ def _counts(row: Row) -> list[tuple[str, list[dict[str, str]]]]:
             ],
         )
         for head, group in groups.items()
+    ]
+
+
+def _answers(row: Row) -> list[tuple[str, list[dict[str, str]]]]:
+    """Of each benchmark how many answers met which fate after the last round, in means over the runs."""
+    told = [run.last.answers for run in row.runs]
+    return [
+        (catalogue.figure(name).title.partition(",")[0], _bars(_means([one[name] for one in told if name in one])))
+        for name in dict.fromkeys(name for one in told for name in one)
+    ]
+
+
+def _means(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    keys = dict.fromkeys(key for one in tables for key in one)
+    return {key: Cell.of([one.get(key, 0.0) for one in tables]).mean or 0.0 for key in keys}
+
+
+def _bars(counts: Mapping[str, float]) -> list[dict[str, str]]:
+    """Counts that are not 0, most frequent first, each as its share of all in percent."""
+    total = max(1.0, sum(counts.values()))
+    return [
+        {"name": name, "value": count(value), "share": f"{100 * value / total:.1f}"}
+        for name, value in sorted(counts.items(), key=lambda item: -item[1])
+        if value
     ]
 
 

@@ -26,7 +26,9 @@ from murmura.runs.schema import (
     Summary,
 )
 
-_NO_FIGURES = ("round", "seconds", "counts", "events", "privacy", "calibration", "confusion", "expected", "attacks")
+_NO_FIGURES = (
+    "round", "seconds", "counts", "events", "privacy", "calibration", "confusion", "expected", "attacks", "answers",
+)  # fmt: skip
 """What a row of ``metrics.jsonl`` holds besides figures."""
 
 
@@ -211,7 +213,7 @@ def _round(row: Mapping[str, Any], where: str) -> Round:
     number = _integer(row.get("round"))
     if number is None:
         raise CheckpointError("the row has no round number", where=where, fix=files.REPAIR)
-    part = {name: row.get(name) or {} for name in ("privacy", "confusion", "attacks")}
+    part = {name: row.get(name) or {} for name in ("privacy", "confusion", "attacks", "answers")}
     events, expected, calibration = (row.get(name) or [] for name in ("events", "expected", "calibration"))
     for name, value in (("events", events), ("expected", expected)):
         if not isinstance(value, list):
@@ -232,13 +234,15 @@ def _round(row: Mapping[str, Any], where: str) -> Round:
         tuple(str(event) for event in events),
         part["privacy"],
         bins,
-        {
-            str(label): files.figures(answers, f"{where}, confusion, {label}")
-            for label, answers in part["confusion"].items()
-        },
+        _tables(part["confusion"], f"{where}, confusion"),
         tuple(str(key) for key in expected),
         {target: _attack(told, f"{where}, attacks, {target}") for target, told in part["attacks"].items()},
+        _tables(part["answers"], f"{where}, answers"),
     )
+
+
+def _tables(told: Mapping[str, Any], where: str) -> dict[str, dict[str, float]]:
+    return {str(name): files.figures(counts, f"{where}, {name}") for name, counts in told.items()}
 
 
 def _attack(told: Any, where: str) -> Attack:

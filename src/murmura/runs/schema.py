@@ -120,6 +120,7 @@ class Round:
         confusion: Of a classifier: for each label how many of its texts were given which label.
         expected: Keys of ``values`` that were not counted: expected values, which follow from public numbers.
         attacks: The strongest one on the model (``attack``) and on single uploads (``upload``).
+        answers: By benchmark, how many of the model's answers met which fate.
     """
 
     number: int
@@ -132,6 +133,7 @@ class Round:
     confusion: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     expected: tuple[str, ...] = ()
     attacks: Mapping[str, Attack] = field(default_factory=dict)
+    answers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def row(self) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class DocumentTask(Task):
     def refuse_idle(self, data: DataConfig, evaluation: EvaluationConfig) -> None:
         data.refuse_idle(["template"], _READ)
         evaluation.refuse_idle(["sample", "memorisation"], _NOT_WRITTEN)
-        evaluation.refuse_idle(["choices"], "with documents, which leave no room for a question")
+        evaluation.refuse_idle(["choices", "benchmarks"], "with documents, which leave no room for a question")
 
     def measure(self, workbench: Workbench, public: Yardstick, adapters: Sequence[State]) -> list[Figures]:
         from murmura.measure.heldout import losses

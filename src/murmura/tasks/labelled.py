@@ -103,7 +103,7 @@ class LabelledTask(Task):
     def refuse_idle(self, data: DataConfig, evaluation: EvaluationConfig) -> None:
         data.refuse_idle(["template"], "with labelled records, which method.patterns makes into text")
         evaluation.refuse_idle(["sample", "memorisation"], "with labelled records: nothing is written")
-        evaluation.refuse_idle(["choices"], "with labelled records, which are questions themselves")
+        evaluation.refuse_idle(["choices", "benchmarks"], "with labelled records, which are questions themselves")
 
     def yardstick(
         self, method: Any, data: DataConfig, heldout: Sequence[Any], nonmembers: Sequence[Any], stream: Stream,

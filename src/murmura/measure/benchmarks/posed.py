@@ -1,0 +1,104 @@
+"""Benchmarks in a run: questions are asked of adapters, many in one batch, and the answers judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from murmura.errors import RunError
+from murmura.measure.benchmarks import BENCHMARKS
+from murmura.measure.benchmarks.benchmark import UNPARSED, Benchmark, Verdict
+from murmura.progress import phase
+
+if TYPE_CHECKING:
+    from murmura.data.templates import Template
+    from murmura.training.adapter import State
+    from murmura.workbench import Workbench
+
+
+@dataclass(frozen=True)
+class Posed:
+    """A benchmark and those of its questions that a run asks."""
+
+    benchmark: Benchmark[Any]
+    questions: Sequence[Any]
+
+    @property
+    def tokens(self) -> int:
+        """Most tokens that one model writes."""
+        return len(self.questions) * int(self.benchmark.config.tokens)
+
+    def told(self) -> dict[str, Any]:
+        """As a payload."""
+        config = self.benchmark.config.model_dump(mode="json")
+        questions = [asdict(question) for question in self.questions]
+        return {"name": self.benchmark.name, "config": config, "questions": questions}
+
+    @classmethod
+    def heard(cls, told: Mapping[str, Any]) -> Posed:
+        """The inverse of ``told``.
+
+        Raises:
+            RunError: it would have programs run that others sent.
+        """
+        made = BENCHMARKS[told["name"]]
+        if made.runs_programs:
+            raise RunError(f"no programs are run that others send: '{made.name}' is measured by the server alone")
+        questions = [made.kind(**fields) for fields in told["questions"]]
+        return cls(made(made.options.model_validate(told["config"])), questions)
+
+
+def prompt(benchmark: Benchmark[Any], question: Any, template: Template) -> str:
+    """All that stands before an answer."""
+    if benchmark.config.form == "plain":
+        return benchmark.plain(question)
+    return template.prompt(benchmark.instruction(question))
+
+
+def answers(workbench: Workbench, adapters: Sequence[State], posed: Posed) -> list[list[str]]:
+    """What each adapter writes behind each question, greedily."""
+    benchmark, count = posed.benchmark, len(posed.questions)
+    prompts = [workbench.prompt_ids(prompt(benchmark, one, workbench.template)) for one in posed.questions]
+    written = workbench.write(
+        [adapter for adapter in adapters for _ in range(count)],
+        prompts * len(adapters),
+        [benchmark.config.tokens] * (count * len(adapters)),
+        stop=benchmark.stop,
+        description=f"answers to {benchmark.name}",
+    )
+    texts = [one.text for one in written]
+    return [texts[k * count : (k + 1) * count] for k in range(len(adapters))]
+
+
+def measure(workbench: Workbench, adapters: Sequence[State], asked: Sequence[Posed]) -> list[dict[str, Any]]:
+    """Ask all questions of each adapter.
+
+    Returns:
+        For each adapter and benchmark the share of right answers, and where answers are parsed the share of those in
+        which something was found (``NAME_parsed``), each with the number of questions under ``..._n``; and under
+        ``answers``, by benchmark, how many met which fate.
+    """
+    figures: list[dict[str, Any]] = [{"answers": {}} for _ in adapters]
+    with phase("evaluate"):
+        for posed in asked:
+            for found, texts in zip(figures, answers(workbench, adapters, posed), strict=True):
+                verdicts = posed.benchmark.judge(posed.questions, texts)
+                found |= _shares(posed.benchmark, verdicts)
+                found["answers"][posed.benchmark.name] = _fates(posed.benchmark, verdicts)
+    return figures
+
+
+def _shares(benchmark: Benchmark[Any], verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    found = {benchmark.name: sum(one.right for one in verdicts)}
+    if UNPARSED in benchmark.fates:
+        found[f"{benchmark.name}_parsed"] = sum(one.fate != UNPARSED for one in verdicts)
+    shares: dict[str, Any] = {key: count / len(verdicts) for key, count in found.items()}
+    return shares | {f"{key}_n": len(verdicts) for key in found}
+
+
+def _fates(benchmark: Benchmark[Any], verdicts: Sequence[Verdict]) -> dict[str, int]:
+    """All fates that there are, so that means over sites are over all of them."""
+    counted = Counter(one.fate for one in verdicts)
+    return {fate: counted[fate] for fate in benchmark.fates}

@@ -1,0 +1,111 @@
+"""Benchmarks asked of adapters."""
+
+from __future__ import annotations
+
+import pytest
+
+from murmura.data.records import Instruction, Labelled, Program
+from murmura.errors import RunError
+from murmura.federation.wire.messages import decode, encode
+from murmura.generation.writer import Completion
+from murmura.measure.benchmarks import BENCHMARKS, FPB, GSM8K, HumanEval
+from murmura.measure.benchmarks.config import GSM8KConfig, HumanEvalConfig, SentimentConfig
+from murmura.measure.benchmarks.posed import Posed, answers, measure, prompt
+from murmura.measure.catalogue import CATALOGUE, figure
+from murmura.measure.yardstick import Yardstick
+from murmura.tasks import INSTRUCTION
+from tests.federation.world import instructions, make_workbench
+from tests.training.helpers import random_state
+
+SUMS = Posed(
+    GSM8K(GSM8KConfig(file="sums.jsonl", tokens=6)),
+    [Instruction("how many tablets", "", "#### 2"), Instruction("how many visits", "on monday", "#### 3")],
+)
+TEXTS = Posed(FPB(SentimentConfig(file="news.jsonl", tokens=4)), [Labelled("the dose rose", "positive")])
+
+
+@pytest.fixture
+def bench(tokenizer):
+    return make_workbench(tokenizer, slots=2)
+
+
+def scripted(bench, monkeypatch, *texts):
+    asked, left = [], list(texts)
+
+    def write(adapters, prompts, limits, *, stop, description):
+        asked.append((adapters, prompts, limits, stop))
+        return [Completion(left.pop(0), [], True) for _ in prompts]
+
+    monkeypatch.setattr(bench, "write", write)
+    return asked
+
+
+def test_each_benchmark_has_its_table_its_figures_and_its_fates():
+    for name, made in BENCHMARKS.items():
+        shown = made.figures()
+        assert shown[0].key == name and all(one in CATALOGUE for one in shown)
+        assert [one.key for one in shown[1:]] == [f"{name}_parsed"] * ("no answer found" in made.fates)
+        assert made.options(file="x").tokens and "right" in made.fates
+
+
+def test_shares_are_told_with_their_numbers_and_what_became_of_the_others(bench, monkeypatch):
+    asked = scripted(bench, monkeypatch, "#### 2", "#### 5", "none", "#### 3", "positive", "well")
+    first, second = measure(bench, ["one", "two"], [SUMS, TEXTS])
+    assert first == {
+        "gsm8k": 0.5, "gsm8k_n": 2, "gsm8k_parsed": 1.0, "gsm8k_parsed_n": 2, "fpb": 1.0, "fpb_n": 1,
+        "fpb_parsed": 1.0, "fpb_parsed_n": 1,
+        "answers": {
+            "gsm8k": {"right": 1, "wrong": 1, "no answer found": 0},
+            "fpb": {"right": 1, "wrong": 0, "no answer found": 0},
+        },
+    }  # fmt: skip
+    assert (second["gsm8k"], second["gsm8k_parsed"], second["fpb"]) == (0.5, 0.5, 0.0)
+    assert figure("gsm8k").words(first) == "0.500 (0.095–0.905, n = 2)"
+    (adapters, prompts, limits, stop), (_, others, _, _) = asked
+    assert (adapters, limits, stop) == (["one", "one", "two", "two"], [6] * 4, SUMS.benchmark.stop)
+    assert prompts == [bench.prompt_ids(prompt(SUMS.benchmark, one, bench.template)) for one in SUMS.questions] * 2
+    assert bench.tokenizer.decode(others[0]).endswith("the dose rose\nAnswer: ")
+
+
+def test_the_template_stands_around_a_question_as_in_training(bench):
+    question = SUMS.questions[1]
+    assert prompt(SUMS.benchmark, question, bench.template) == bench.template.prompt(question)
+    plain = GSM8K(GSM8KConfig(file="x", form="plain"))
+    assert prompt(plain, question, bench.template) == "Question: how many visits on monday\nAnswer:"
+
+
+def test_each_adapter_writes_its_own_answers_within_the_limit(bench):
+    states = [random_state(bench.bank, seed, scale=0.5) for seed in range(3)]  # more than there are slots
+    found = answers(bench, states, SUMS)
+    assert found == [answers(bench, [state], SUMS)[0] for state in states]
+    assert len({tuple(texts) for texts in found}) > 1
+    assert all(len(bench.prompt_ids(text)) <= 6 for texts in found for text in texts)
+
+
+def test_questions_travel_with_their_options():
+    heard = Posed.heard(decode(encode(TEXTS.told())))
+    assert (heard.questions, heard.benchmark.config, type(heard.benchmark)) == (
+        TEXTS.questions, TEXTS.benchmark.config, FPB,
+    )  # fmt: skip
+
+
+def test_nobody_runs_programs_that_others_send():
+    question = Program("def f():\n", "def check(candidate):\n    assert candidate()\n", "f")
+    sent = Posed(HumanEval(HumanEvalConfig(file="x")), [question]).told()
+    with pytest.raises(RunError, match="no programs are run that others send"):
+        Posed.heard(sent)
+
+
+def test_they_are_measured_with_the_held_out_records_when_it_is_time(bench):
+    states = [random_state(bench.bank, 1, scale=0.3)]
+    public = Yardstick(INSTRUCTION, instructions(3, seed=100), benchmarks=[SUMS])
+    [found] = public.measure(bench, states)
+    assert found["gsm8k_n"] == 2 and "heldout_loss" in found
+    told = public.told()
+    assert Yardstick.heard(INSTRUCTION, told).benchmarks[0].questions == SUMS.questions
+    public.poses = False
+    assert "gsm8k" not in public.measure(bench, states)[0] and public.told()["benchmarks"] == []
+
+
+def test_tokens_that_may_be_written():
+    assert (SUMS.tokens, TEXTS.tokens) == (12, 4)

@@ -1,0 +1,52 @@
+"""The program in an answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from murmura.data.records import Program
+from murmura.measure.benchmarks.programs import program
+
+PROMPT = 'from math import sqrt\n\ndef helper(x):\n    return x\n\ndef root(x):\n    """The root of x."""\n'
+QUESTION = Program(PROMPT, "def check(candidate):\n    assert candidate(4) == 2\n", "root")
+WHOLE = "def root(x):\n    return helper(sqrt(x))\n"
+BODY = "    return helper(sqrt(x))\n"
+
+
+def works(answer):
+    space = {}
+    exec(program(QUESTION, answer), space)
+    return space["root"](9) == 3
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        WHOLE,
+        BODY,
+        "return helper(sqrt(x))",  # a body that is not indented
+        "\n" + BODY,
+        f"Here you are:\n```python\n{WHOLE}```\nIt takes the root.",
+        f"```\n{WHOLE}",  # cut off before the fence is closed
+        f"Use a helper:\n```python\nprint('try')\n```\nThen:\n```py\n{WHOLE}```",
+        "1. So:\n   ```python\n   def root(x):\n       return sqrt(x)\n   ```",
+        f"The solution is:\n{WHOLE}```\nIn this example it's the root.",  # a fence that was never opened
+        f"The function is\n\n{WHOLE}\nI hope that this helps: it's the root.",
+        f"{PROMPT}{BODY}\n### Notes\nIt's done.",
+        f"```python\n{BODY}```",
+        f"import math\n\n{WHOLE}",
+        f"```python\n{PROMPT}{BODY}\n# Test\nassert root(4) == 2\n```",
+    ],
+)
+def test_the_function_is_found_and_stands_behind_what_its_prompt_begins_with(answer):
+    assert works(answer)
+
+
+def test_words_alone_make_no_program_that_passes_for_one():
+    with pytest.raises((SyntaxError, NameError)):
+        works("I cannot help with that: it's hard.")
+
+
+@pytest.mark.parametrize("answer", ["", "\0", "```", "(" * 5000, "-" * 20000 + "1", "def root(x):\n" + " x" * 3000])
+def test_no_answer_stops_the_judge(answer):
+    assert program(QUESTION, answer).startswith("from math import sqrt")
