@@ -90,7 +90,9 @@ FORKING = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "CUDA_VISI
 TIMES = {"seconds", "wall", "peak_memory"}
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # the first test makes all runs
+pytestmark = [
+    pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.xdist_group("kills")  # the first test makes all runs
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,8 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import PrivacyError, nearest
@@ -73,8 +74,26 @@ def epsilon(event: DpEvent, delta: float, adjacency: str, accountant: str = "bes
         return _best(event, delta, adjacency)
     if accountant not in ACCOUNTANTS:
         raise PrivacyError(f"accountant '{accountant}' is unknown", fix=nearest(accountant, (*ACCOUNTANTS, "best")))
-    kept = _without(_unknown_samplings(accountant, adjacency, event), event)
-    note = "" if kept == event else _NOTE.format(accountant.upper(), adjacency)
+    return _epsilon(_Same.of(event), delta, adjacency, accountant)
+
+
+@dataclass(frozen=True)
+class _Same:
+    """An event with a hash, which those that hold lists have not."""
+
+    text: str
+    event: DpEvent = field(hash=False)
+
+    @classmethod
+    def of(cls, event: DpEvent) -> _Same:
+        return cls(repr(event), event)
+
+
+@lru_cache(maxsize=1024)
+def _epsilon(same: _Same, delta: float, adjacency: str, accountant: str) -> Epsilon:
+    """By one accountant. An ε may take seconds, and sites with equally many records have equal ledgers."""
+    kept = _without(_unknown_samplings(accountant, adjacency, same.event), same.event)
+    note = "" if kept == same.event else _NOTE.format(accountant.upper(), adjacency)
     try:
         with _quiet():
             value = {"exact": _exact, "pld": _pld, "rdp": _rdp}[accountant](kept, delta, adjacency)
@@ -95,9 +114,17 @@ def profile(
     Raises:
         PrivacyError: no accountant knows the event.
     """
+    bounds, shares = _tightest(_Same.of(event), adjacency, tuple(deltas), tuple(epsilons))
+    return list(bounds), list(shares)
+
+
+@lru_cache(maxsize=256)
+def _tightest(
+    same: _Same, adjacency: str, deltas: tuple[float, ...], epsilons: tuple[float, ...]
+) -> tuple[list[float], list[float]]:
     found = []
     for name in ACCOUNTANTS:
-        kept = _without(_unknown_samplings(name, adjacency, event), event)
+        kept = _without(_unknown_samplings(name, adjacency, same.event), same.event)
         try:
             with _quiet():
                 found.append(_profile(name, kept, adjacency, deltas, epsilons))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from murmura.errors import PrivacyError
@@ -121,14 +120,9 @@ def composed(
         PrivacyError: δ is not in (0, 1), or a group has no member.
     """
     check(size >= 1, f"a group of {size}", "A group has at least 1 member.")
-    return _composed(tuple(sorted(releases, key=repr)), delta, adjacency, chosen, size)
-
-
-@lru_cache(maxsize=256)
-def _composed(
-    releases: tuple[Release, ...], delta: float, adjacency: Adjacency, chosen: Selection | None, size: int
-) -> Epsilon:
     import dp_accounting as dp
+
+    releases = sorted(releases, key=repr)  # the same composition in whatever order
 
     def event(size: int) -> DpEvent:
         events = [release.event(adjacency, size) for release in releases]

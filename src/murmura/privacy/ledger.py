@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import PrivacyError
@@ -198,13 +197,7 @@ class PrivacyLedger:
             PrivacyError: the run departed from its plan, so that nothing is known.
         """
         self.require_followed()
-        return _epsilon(self.plan, self.steps - len(self.repeated), self.repeated, accountant)
-
-
-@lru_cache(maxsize=1024)
-def _epsilon(plan: PrivacyPlan, steps: int, repeated: tuple[int, ...], accountant: str) -> Epsilon:
-    """Sites with equally many records have equal ledgers, and an ε may take a second."""
-    return plan.epsilon(steps, accountant, repeated)
+        return self.plan.epsilon(self.steps - len(self.repeated), accountant, self.repeated)
 
 
 def _departures(plan: PrivacyPlan, entry: Spent) -> list[str]:
