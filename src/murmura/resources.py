@@ -1,6 +1,7 @@
-"""Models that a method needs besides the resident one: sentence encoders, and language models that carry no adapter.
+"""Models that a run needs besides the resident one: sentence encoders, and language models that carry no adapter.
 
-A method declares them (``Method.resources``). Each side of a run has those that are declared for it, and no others.
+A method declares them (``Method.resources``), and so does ``[augment]``. Each side of a run has those that are declared
+for it, and no others.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ KINDS: dict[Kind, str] = {
 """How people call the kinds."""
 PLACES = {"site": "at the sites", "server": "at the server", "both": "at the sites and the server"}
 """Where a resource is used, in words, by ``Resource.side``."""
+
+
+def full_name(option: str) -> str:
+    """An option that names a model, with its table: of ``[method]``, where it does not say another one."""
+    return option if "." in option else f"method.{option}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +73,12 @@ class Loader:
 
 
 class Resources:
-    """What one side of a run has of the resources that its method declares.
+    """What one side of a run has of the resources that are declared for it.
 
     Nothing is loaded before it is used.
 
     Args:
-        declared: by the option of ``[method]`` that names the model.
+        declared: by the option that names the model: of ``[method]``, or with its table, as ``augment.encoder``.
         side: whose these are.
         loader: of this process.
     """

@@ -76,10 +76,10 @@ def test_a_run_that_promises_nothing_tells_them(make):
 
 def test_sites_that_join_a_private_run_do_not_tell_them(make, private):
     experiment = make(method=private)
-    verbs = verbs_of(methods.build(experiment.method, experiment.aggregation), experiment.task)
+    verbs = verbs_of(experiment, methods.build(experiment.method, experiment.aggregation))
     assert "records" not in owner(verbs, "join").releases("join")
     other = make(method={"name": "fedit"})
-    verbs = verbs_of(methods.build(other.method, other.aggregation), other.task)
+    verbs = verbs_of(other, methods.build(other.method, other.aggregation))
     assert "records" in owner(verbs, "join").releases("join")
 
 

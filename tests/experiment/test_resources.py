@@ -1,10 +1,9 @@
-"""What a method declares is found, or said to be missing, side by side; tests/integration has a run with it."""
+"""What a run declares is found, or said to be missing, side by side; tests/integration has a run with it."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,10 +11,6 @@ from murmura.errors import ModelError
 from murmura.experiment.resources import foreseen, supplies
 from murmura.resources import Resource
 from tests.conftest import make_encoder
-
-
-def declaring(**resources):
-    return SimpleNamespace(resources=lambda: resources)
 
 
 @pytest.fixture
@@ -26,19 +21,19 @@ def encoder(tokenizer, tmp_path):
 
 
 def test_a_side_finds_what_it_needs_and_no_more(encoder, tokenizer):
-    method = declaring(own=Resource("encoder", str(encoder), "site"), other=Resource("causal", "nobody/none", "server"))
-    [found] = supplies(method, ["site"])
+    needed = {"own": Resource("encoder", str(encoder), "site"), "other": Resource("causal", "nobody/none", "server")}
+    [found] = supplies(needed, ["site"])
     assert found.option == "own" and found.source == f"folder {encoder}"
     assert found.parameters == sum(p.numel() for p in make_encoder(tokenizer).parameters())
     json.dumps(asdict(found.told()))
     with pytest.raises(ModelError, match=r"^method\.other: "):
-        supplies(method, ["server"])
+        supplies(needed, ["server"])
 
 
 def test_a_plan_goes_on_without_what_is_out_of_reach(encoder):
-    method = declaring(own=Resource("encoder", str(encoder), "site"), other=Resource("causal", "nobody/none", "server"))
+    needed = {"own": Resource("encoder", str(encoder), "site"), "other": Resource("causal", "nobody/none", "server")}
     unknown = []
-    own, other = foreseen(method, unknown)
+    own, other = foreseen(needed, unknown)
     assert own.parameters and other.parameters is None
     assert len(unknown) == 1 and unknown[0].startswith("method.other: ")
 
@@ -47,7 +42,7 @@ def test_a_folder_without_weights_is_told(encoder):
     for file in encoder.glob("*.safetensors"):
         file.unlink()
     with pytest.raises(ModelError, match=r"^method\.own: .* holds no weights"):
-        supplies(declaring(own=Resource("encoder", str(encoder), "both")))
+        supplies({"own": Resource("encoder", str(encoder), "both")})
 
 
 @pytest.mark.parametrize("kind", ["masked", "causal"])
@@ -55,7 +50,7 @@ def test_a_language_model_is_of_the_kind_that_is_declared(kind, bert, gpt2, toke
     other = {"masked": gpt2, "causal": bert}[kind]
     other.save_pretrained(tmp_path / "other")
     tokenizer.save_pretrained(tmp_path / "other")
-    method = declaring(own=Resource(kind, str(tmp_path / "other"), "both"))
-    for find in (supplies, lambda method: foreseen(method, [])):
+    needed = {"own": Resource(kind, str(tmp_path / "other"), "both")}
+    for find in (supplies, lambda needed: foreseen(needed, [])):
         with pytest.raises(ModelError, match=r"^method\.own: "):
-            find(method)
+            find(needed)

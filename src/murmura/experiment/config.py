@@ -12,6 +12,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 
 from murmura import methods
 from murmura.aggregation.config import AggregationConfig
+from murmura.augment.config import AugmentConfig
 from murmura.config import ModelSource, Section
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
@@ -90,6 +91,7 @@ class Experiment(Section):
     data: DataConfig
     training: LocalTraining = LocalTraining()
     aggregation: AggregationConfig = AggregationConfig()
+    augment: AugmentConfig | None = None
     method: SerializeAsAny[Section]
     evaluation: EvaluationConfig = EvaluationConfig()
     audit: AuditConfig = AuditConfig()
@@ -109,6 +111,15 @@ class Experiment(Section):
         if self.data.kind is not None and self.data.kind not in known:
             raise ValueError(
                 f"data.kind is '{self.data.kind}', and the method works with {' or '.join(known)} records alone"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _only_instructions_are_augmented(self) -> Self:
+        if self.augment is not None and self.data.kind not in (None, "instruction"):
+            raise ValueError(
+                f"[augment] has sites train on public instructions, and data.kind is '{self.data.kind}'; remove the "
+                "section"
             )
         return self
 

@@ -15,10 +15,12 @@ import numpy as np
 
 from murmura import methods
 from murmura.aggregation.rules import Rule
+from murmura.augment.strategies import strategy
 from murmura.data.hub import is_hub_id
 from murmura.errors import DataError
+from murmura.experiment import dry_run_augment, footprint
 from murmura.experiment import dry_run_measuring as measuring
-from murmura.experiment import footprint
+from murmura.experiment.augmenting import opened, require_augmentable
 from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run_notes import notes
@@ -27,6 +29,7 @@ from murmura.experiment.outline import Outline, OutOfReachError, outline
 from murmura.experiment.questions import Asked, ask
 from murmura.experiment.reading import reading, yardstick
 from murmura.experiment.resources import Supply, foreseen
+from murmura.experiment.resources import declared as declared_resources
 from murmura.experiment.sites import Gathered, Population, fit, gather
 from murmura.experiment.workplace import verbs_of
 from murmura.federation.forecast import Forecast, Part
@@ -85,6 +88,7 @@ class DryRun:
         bad: unusable records that are skipped.
         twins: public records that are skipped because a site has them too.
         rounds: the first to the last.
+        augmentation: public records that sites would be given; None where they are given none.
         tokens: most tokens that the method has written in a round.
         tokens_measuring: most tokens that are written to measure a round, without benchmarks.
         tokens_benchmarks: most tokens that are written whenever benchmarks are measured.
@@ -110,6 +114,7 @@ class DryRun:
     bad: int | None
     twins: int | None
     rounds: list[ForeseenRound]
+    augmentation: dry_run_augment.ForeseenAugmentation | None
     tokens: int | None
     tokens_measuring: int | None
     tokens_benchmarks: int | None
@@ -132,9 +137,11 @@ def dry_run(experiment: Experiment) -> DryRun:
     Raises:
         MurmuraError: for what would stop the run before its first round too: bad options, records or adapter targets.
     """
+    experiment, pool = opened(experiment)
     method, stream = methods.build(experiment.method, experiment.aggregation), Stream(experiment.run.seed)
+    require_augmentable(experiment, method)
     unknown: list[str] = []
-    model, resources = _model(experiment, unknown), foreseen(method, unknown)
+    model, resources = _model(experiment, unknown), foreseen(declared_resources(experiment, method), unknown)
     gathered = _gathered(experiment, method, stream / "data", unknown)
     what = reading(experiment, model.tokenizer, model.config, masked=model.masked) if model else None
     people = fit(gathered, experiment.data, what) if gathered and what else None
@@ -163,18 +170,25 @@ def dry_run(experiment: Experiment) -> DryRun:
     if people and what:
         public = yardstick(experiment, people, stream / "data" / "validation")
         heldout, validation = public.heldout, public.validation
-    rounds = _rounds(experiment, method, names, cohorts, growth, owned, model)
     adapter = model.trainable * _FLOAT32 if model else 0
+    augmentation = None
+    if pool and experiment.augment:
+        settings: Any = experiment.method
+        chosen = strategy(experiment.augment)
+        augmentation = dry_run_augment.foreseen(chosen, pool, len(names or ()), settings.rounds, adapter)
+    given = augmentation.records if augmentation else 0
+    rounds = _rounds(experiment, method, names, cohorts, growth, owned, model, given)
     return DryRun(
         experiment=experiment,
         label=method.title,
-        sites=_sites(experiment, method, gathered, people, owned) if gathered and owned else None,
+        sites=_sites(experiment, method, gathered, people, owned, given) if gathered and owned else None,
         heldout=len(heldout) if gathered else None,
         validation=len(validation) if people and what else None,
         asked=asked,
         bad=skipped["bad"] if skipped is not None else None,
         twins=skipped["twin"] if skipped is not None else None,
         rounds=rounds,
+        augmentation=augmentation,
         tokens=max((round.tokens or 0 for round in rounds), default=0) if sizes and cohorts else None,
         tokens_measuring=measuring.tokens_written(experiment, method, people, model),
         tokens_benchmarks=measuring.tokens_of_benchmarks(method, people, asked),
@@ -278,16 +292,21 @@ def _residual_growth(
 def _forecast(
     experiment: Experiment, method: Method, records: Sequence[Any], round: int = 1, first: bool = True, **sizes: int
 ) -> Forecast:
-    """What one site's part in a round takes; ``sizes`` are bytes, as of ``Part``."""
+    """What one site's part in a round takes; ``sizes`` are bytes and public records, as of ``Part``."""
     return method.forecast(Part(records, round, first, experiment.training, **sizes))
 
 
 def _sites(
-    experiment: Experiment, method: Method, gathered: Gathered, people: Population | None, owned: Mapping[str, Any]
+    experiment: Experiment,
+    method: Method,
+    gathered: Gathered,
+    people: Population | None,
+    owned: Mapping[str, Any],
+    public: int,
 ) -> list[SitePlan]:
 
     def known(records: Sequence[Any]) -> dict[str, Any]:
-        found = _forecast(experiment, method, records)
+        found = _forecast(experiment, method, records, public=public)
         return {
             "labelled": found.records if experiment.task.has_labels else None,
             "steps": found.steps if records else 0,
@@ -306,6 +325,7 @@ def _rounds(
     growth: list[int],
     owned: Mapping[str, Sequence[Any]] | None,
     model: Outline | None,
+    public: int,
 ) -> list[ForeseenRound]:
     if cohorts is None or names is None:
         count: int = experiment.method.rounds  # type: ignore[attr-defined]
@@ -315,7 +335,7 @@ def _rounds(
     for round, cohort in enumerate(cohorts, start=1):
         parts = [
             _forecast(
-                experiment, method, owned[name] if owned else (), round, name not in asked,
+                experiment, method, owned[name] if owned else (), round, name not in asked, public=public,
                 **(_travels(method.rule, model, ranks[name], round, residual) if model else {}),
             )
             for name in cohort
@@ -360,10 +380,11 @@ def _disclosure(experiment: Experiment, method: Method, records: int) -> list[Di
         ledger.pooled(records, 0)
     measuring = ["assess"] * method.keeps_adapters + ["attack"] * bool(experiment.evaluation.attacks)
     measuring += ["memorise"] * experiment.evaluation.memorisation
-    known = verbs_of(method, experiment.task)
+    known = verbs_of(experiment, method)
+    asks = strategy(experiment.augment).asks if experiment.augment else ()
     promised = [
         declared(verb, name, r)
-        for verb in ["join", *method.verbs(), *measuring]
+        for verb in ["join", *asks, *method.verbs(), *measuring]
         for name, r in owner(known, verb).releases(verb).items()
         if verb != "attack" or _counts(experiment, method, name)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from murmura.augment.strategies import strategy
 from murmura.errors import PrivacyError
 from murmura.experiment.config import Experiment
 from murmura.federation.method import Method
@@ -38,6 +39,8 @@ def _uncovered(experiment: Experiment, method: Method, sizes: Mapping[str, int])
         for verb in method.verbs()
         if any(method.spends(verb, records, experiment.training) is None for records in sizes.values())
     ]
+    if experiment.augment:
+        asked += [f"what verb {verb} releases" for verb in strategy(experiment.augment).asks]
     evaluation = experiment.evaluation
     asked += ["attacks on their records"] * bool(evaluation.attacks or evaluation.memorisation)
     return " and ".join(asked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from murmura.augment.strategies import strategy
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run_budget import of_budgets
 from murmura.experiment.sites import Gathered, Population
@@ -94,6 +95,11 @@ def _of_run(experiment: Experiment, method: Method, gathered: Gathered | None, p
         found.append(
             "The global model and all uploads of every round would be kept in private/@run/rounds, as a curious server "
             "keeps them, for `murmura audit`: for the run's owner alone."
+        )
+    if experiment.augment and (reads := strategy(experiment.augment).private):
+        found.append(
+            f"To choose public records the server is sent {reads}. Nothing protects that, and no ε covers it: the "
+            "centre of a few instructions is nearly an instruction."
         )
     if RunFolder(folder).holds_run:
         found.append(f"{folder} already holds a run: --resume continues it, --overwrite starts over.")

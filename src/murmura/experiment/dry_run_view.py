@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from murmura.experiment.dry_run import DryRun, ForeseenRound
 from murmura.federation.wire.releases import protection_from_json
-from murmura.resources import KINDS, PLACES
+from murmura.resources import KINDS, PLACES, full_name
 from murmura.units import DASH, count, duration, size
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from murmura.experiment.dry_run_augment import ForeseenAugmentation
     from murmura.experiment.timing import Timing
 
 _SITES_SHOWN = 20
@@ -94,6 +95,8 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
         skipped += f", and {count(dry_run.twins)} public ones that a site has too"
     yield "records", f"{held_out}, {skipped}"
     yield "rounds", f"{len(dry_run.rounds)}; sites in each: {_range([r.sites for r in dry_run.rounds])}"
+    if dry_run.augmentation:
+        yield "public records", _augmentation(dry_run.augmentation)
     yield "optimiser steps", f"at most {_each_and_all([r.steps for r in dry_run.rounds])}"
     yield "tokens to write", _tokens(dry_run)
     if dry_run.scored:
@@ -125,6 +128,15 @@ def _tokens(dry_run: DryRun) -> str:
         return told
     when = "after the last round" if benchmarks.only_last else "whenever a round is measured"
     return f"{told}, and {_known(dry_run.tokens_benchmarks)} for benchmarks, {when}"
+
+
+def _augmentation(found: ForeseenAugmentation) -> str:
+    often = "once" if found.times == 1 else f"{count(found.times)} times"
+    up = DASH if found.bytes_up is None else size(found.bytes_up)
+    return (
+        f"at most {count(found.records)} a site of {count(found.rows)} in the pool, chosen {often} ({found.title}); "
+        f"about {size(found.bytes_down)} down and {up} up for all sites"
+    )
 
 
 def _time(timing: Timing) -> str:
@@ -180,7 +192,7 @@ def resources(dry_run: DryRun) -> Table | None:
     table.add_column("parameters", justify="right", no_wrap=True)
     for one in dry_run.resources:
         asked = one.resource
-        table.add_row(f"method.{one.option}", asked.name, KINDS[asked.kind], PLACES[asked.side], _known(one.parameters))
+        table.add_row(full_name(one.option), asked.name, KINDS[asked.kind], PLACES[asked.side], _known(one.parameters))
     return table
 
 

@@ -1,16 +1,17 @@
-"""Whether the resources that a method declares are there, and what they are: told before a run begins."""
+"""Whether the resources that a run declares are there, and what they are: told before it begins."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from murmura import models
 from murmura.errors import ModelError
+from murmura.experiment.config import Experiment
 from murmura.experiment.outline import OutOfReachError, config_and_tokenizer, skeleton_of
 from murmura.federation.method import Method
-from murmura.resources import KINDS, PLACES, Resource, Side
+from murmura.resources import KINDS, PLACES, Resource, Side, full_name
 from murmura.runs.schema import OtherModel
 
 
@@ -19,7 +20,7 @@ class Supply:
     """A resource as it was found.
 
     Args:
-        option: of ``[method]``, that names it.
+        option: that names it, as it is declared.
         resource: what was declared.
         parameters: numbers in it; None where it is out of reach.
         source: where it came from; None where nothing was fetched.
@@ -38,14 +39,19 @@ class Supply:
         )  # fmt: skip
 
 
-def supplies(method: Method, sides: Sequence[Side] = ("site", "server")) -> list[Supply]:
-    """Find what a method declares for some sides of a run; what is not on this machine is fetched. Nothing is loaded.
+def declared(experiment: Experiment, method: Method) -> dict[str, Resource]:
+    """What a run needs: the method's, by its options, and what ``[augment]`` needs, by its options with the table."""
+    return {**method.resources(), **(experiment.augment.resources() if experiment.augment else {})}
+
+
+def supplies(needed: Mapping[str, Resource], sides: Sequence[Side] = ("site", "server")) -> list[Supply]:
+    """Find what is declared for some sides of a run; what is not on this machine is fetched. Nothing is loaded.
 
     Raises:
         ModelError: one is unavailable or is not what it is declared as, naming the option.
     """
     found = []
-    for option, resource in method.resources().items():
+    for option, resource in needed.items():
         if any(resource.needed_by(side) for side in sides):
             with _naming(option):
                 place = models.locate(resource.name)
@@ -55,7 +61,7 @@ def supplies(method: Method, sides: Sequence[Side] = ("site", "server")) -> list
     return found
 
 
-def foreseen(method: Method, unknown: list[str]) -> list[Supply]:
+def foreseen(needed: Mapping[str, Resource], unknown: list[str]) -> list[Supply]:
     """As ``supplies``, for a run that is only planned: no weights are fetched. What is out of reach is added to
     ``unknown``, in words.
 
@@ -63,7 +69,7 @@ def foreseen(method: Method, unknown: list[str]) -> list[Supply]:
         ModelError: one does not exist or is not what it is declared as, naming the option.
     """
     found = []
-    for option, resource in method.resources().items():
+    for option, resource in needed.items():
         try:
             with _naming(option):
                 parameters = _parameters(resource, resource.name)
@@ -81,7 +87,7 @@ def _naming(option: str) -> Iterator[None]:
         yield
     except ModelError as error:
         what = f"{error.where}: {error.what}" if error.where else error.what
-        raise type(error)(what, where=f"method.{option}", fix=error.fix) from error
+        raise type(error)(what, where=full_name(option), fix=error.fix) from error
 
 
 def _parameters(resource: Resource, source: str) -> int:

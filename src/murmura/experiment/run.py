@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from murmura import methods
 from murmura.errors import Interrupted, MurmuraError, RunError
+from murmura.experiment.augmenting import opened, require_augmentable, require_whole
 from murmura.experiment.canaries import NOT_FOR_RELEASE, plant
 from murmura.experiment.config import Experiment
 from murmura.experiment.footprint import disk, residual
@@ -72,10 +73,14 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
 
 
 def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
+    experiment, pool = opened(experiment)
     stream = Stream(experiment.run.seed)
     before = past(folder, experiment) if resume else None
     method = methods.build(experiment.method, experiment.aggregation)
+    require_augmentable(experiment, method)
     place = workplace(experiment)
+    if pool:
+        require_whole(experiment, pool, place.loader)
     kind, reading = experiment.task.kind, place.reading
     people = populate(
         experiment.data, reading, stream / "data", kind=kind, pooled=method.pools, promises=method.promises
@@ -108,13 +113,16 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
         folder.prepare(resume=resume, needed=needed)
         with closing(simulate(experiment, records, place, folder, run)) as engine:
             side = assemble(
-                experiment, engine, place, folder, run=run, yardstick=public, promised=plan, canaries=canaries
-            )
+                experiment, engine, place, folder, run=run, yardstick=public, promised=plan, canaries=canaries,
+                pool=pool,
+            )  # fmt: skip
             if plan and (caveat := plan.caveat(sizes)):
                 side.server.caveat = caveat
                 say(caveat, public=True)
             if before and before.checkpoint:
                 before = restored(before, side.server, folder, experiment)
+                if side.augmentation:
+                    side.augmentation.require_same_pool(side.server)
                 _tell(before)
             side.server.about = {
                 "run": run, "experiment": tables(experiment), "sites": list(records),

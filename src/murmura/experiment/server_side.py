@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from murmura import methods
+from murmura.augment.lead import Augmentation, measured_with
+from murmura.augment.strategies import strategy
 from murmura.errors import RunError
 from murmura.experiment.config import Experiment
 from murmura.experiment.workplace import Workplace, verbs_of
@@ -19,18 +21,25 @@ from murmura.measure.canaries import Canaries, Canary
 from murmura.measure.monitor import Monitor
 from murmura.measure.yardstick import Yardstick
 from murmura.privacy.plan import PrivacyPlan
+from murmura.progress import say
+from murmura.retrieval.pool import Pool
 from murmura.runs.folder import RunFolder
 from murmura.streams import Stream
 
 
 @dataclass(frozen=True)
 class ServerSide:
-    """What leads a run: ``side.method.lead(side.server, side.fleet)``."""
+    """What leads a run: ``side.method.lead(side.server, side.fleet)``.
+
+    Args:
+        augmentation: what comes before the method in some rounds (``[augment]``).
+    """
 
     method: Method
     server: Server
     fleet: Fleet
     monitor: Monitor
+    augmentation: Augmentation | None = None
 
     def meet(self) -> None:
         """Ask every site what it is, before the first round and when the run is resumed: then a site that has kept a
@@ -74,6 +83,7 @@ def assemble(
     yardstick: Yardstick,
     promised: PrivacyPlan | None = None,
     canaries: Sequence[Canary] = (),
+    pool: Pool | None = None,
 ) -> ServerSide:
     """The server of a run.
 
@@ -86,11 +96,12 @@ def assemble(
         yardstick: public records to measure with.
         promised: the plan that the run follows.
         canaries: those among the records of simulated sites.
+        pool: what sites are augmented from (``[augment]``).
     """
     method, stream = methods.build(experiment.method, experiment.aggregation), Stream(experiment.run.seed)
     workbench = place.workbench(experiment, "server")
     settings = experiment.run
-    verbs = verbs_of(method, experiment.task)
+    verbs = verbs_of(experiment, method)
     secret = bool(promised and promised.has_secret_cohort)
     fleet = Fleet(
         engine, verbs, Ledger(), stream, settings.min_replies, run=run, seconds=settings.answer_seconds,
@@ -105,4 +116,11 @@ def assemble(
     server = Server(
         workbench, fleet, monitor, folder, stream, adapter, method.rule, hides_times=sampled, curious=curious
     )
-    return ServerSide(method, server, fleet, monitor)
+    if pool is None or experiment.augment is None:
+        return ServerSide(method, server, fleet, monitor)
+    withheld = measured_with(pool, yardstick)
+    if len(withheld):
+        say(f"{len(withheld)} records of the pool ask what the run is measured with, and no site is given them")
+    augmentation = Augmentation(strategy(experiment.augment, withheld), pool, folder)
+    server.opening = lambda round: augmentation.before(server, fleet, round)
+    return ServerSide(method, server, fleet, monitor, augmentation)

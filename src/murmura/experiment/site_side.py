@@ -63,7 +63,7 @@ def assemble(
                 )
             )  # fmt: skip
         opened.pop_all()
-    return Host(sites, verbs_of(method, experiment.task), workbench, Stream(experiment.run.seed), method.rule, run)
+    return Host(sites, verbs_of(experiment, method), workbench, Stream(experiment.run.seed), method.rule, run)
 
 
 def _budget(chosen: BudgetConfig, site: str) -> Budget | None:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from murmura import methods
+from murmura.augment.verbs import Augmenting
 from murmura.experiment.config import Experiment
 from murmura.experiment.reading import reading
 from murmura.experiment.resident import Resident, announced, loaded
-from murmura.experiment.resources import Supply, supplies
+from murmura.experiment.resources import Supply, declared, supplies
 from murmura.federation.joining import Joining
 from murmura.federation.keeping import Keeping
 from murmura.federation.method import Method
@@ -18,15 +19,16 @@ from murmura.federation.wire.releases import Verbs
 from murmura.measure.verbs import Measuring
 from murmura.reading import Reading
 from murmura.resources import Loader, Resources, Side
-from murmura.tasks.task import Task
 from murmura.training.bank import Bank
 from murmura.workbench import Workbench
 
 
-def verbs_of(method: Method, task: Task) -> list[Verbs]:
-    """All that sites can be asked for in a run of a method on a kind of record."""
+def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
+    """All that sites can be asked for in a run."""
+    task = experiment.task
     joining = Joining(task.kind, counts=method.tells_sizes and not method.promises)
-    return [method, joining, Keeping(), Measuring(task, method.members)]
+    augmenting = [Augmenting(experiment.augment, drops=not method.promises)] if experiment.augment else []
+    return [method, joining, *augmenting, Keeping(), Measuring(task, method.members)]
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Workplace:
     """A resident model, how records meet it, and what else the run's method works with.
 
     Args:
-        supplies: the resources that the method declares for the sides that are here.
+        supplies: the resources that are declared for the sides that are here.
         loader: what loads them, when they are used.
     """
 
@@ -61,7 +63,7 @@ class Workplace:
 def workplace(
     experiment: Experiment, device: str | None = None, sides: Sequence[Side] = ("site", "server")
 ) -> Workplace:
-    """Load the model of an experiment, and find the resources that its method declares. Where the method trains none of
+    """Load the model of an experiment, and find the resources that it declares. Where the method trains none of
     it, the model is loaded when it is first used, if it ever is.
 
     Args:
@@ -74,7 +76,7 @@ def workplace(
         ConfigError: records do not fit it; see ``reading``.
     """
     method = methods.build(experiment.method, experiment.aggregation)
-    found = supplies(method, sides)
+    found = supplies(declared(experiment, method), sides)
     resident = (loaded if method.trains else announced)(experiment, device)
     what = reading(experiment, resident.tokenizer, resident.config, masked=resident.masked)
     return Workplace(resident, what, found, Loader(str(resident.device)))

@@ -22,6 +22,7 @@ class Part:
         adapter: bytes of a whole adapter; 0 where the model is not known. So are the next two.
         down: bytes of what of the global adapter is sent to this site in this round, by the aggregation rule.
         up: bytes of what of its own it would upload.
+        public: public records that it would keep to train on besides (``[augment]``).
     """
 
     records: Sequence[Any]
@@ -31,6 +32,7 @@ class Part:
     adapter: int = 0
     down: int = 0
     up: int = 0
+    public: int = 0
 
     def steps(self, *shards: int) -> int:
         """Optimiser steps of training on sets of so many records, one after the other."""

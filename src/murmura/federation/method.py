@@ -13,6 +13,7 @@ from murmura.resources import Resource
 
 if TYPE_CHECKING:
     from murmura.aggregation.config import AggregationConfig
+    from murmura.augment.strategies import Strategy
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Site
@@ -77,6 +78,12 @@ class Method(Verbs, ABC):
     def title(self) -> str:
         """How reports call a run: the method, and its aggregation rule where that is not the mean."""
         return f"{self.label}, {self.rule.title}" if self.rule.title else self.label
+
+    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
+        """Why sites cannot train on public records besides (``[augment]``), and what to do; None if they can: then the
+        method's verbs find them in ``cohort.public``."""
+        fix = "Leave the [augment] section out, or take another method."
+        return f"{self.label} has no part that public instructions could be trained in", fix
 
     def releases(self, name: str) -> dict[str, Release]:
         """What verb ``name`` may release, in words of this method's options."""

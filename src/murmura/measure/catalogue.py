@@ -137,6 +137,18 @@ CATALOGUE: tuple[Figure, ...] = (
     ),
     *(figure for benchmark in BENCHMARKS.values() for figure in benchmark.figures()),
     Figure(
+        key="coverage",
+        title="Domain coverage",
+        short="domain\ncoverage",
+        unit=SHARE,
+        meaning="Of the pool's records of the sites' domain: how similar each is to the most similar record of that "
+        "domain that any site was given (mean cosine; FedDCA, equation 5, with the mean over the domain). 1 would be a "
+        "domain of which every record was given to somebody. Private records are not in it.",
+        better="higher",
+        kind="instruction",
+        column="measured",
+    ),
+    Figure(
         key="attack_auc",
         title="Leakage (AUC)",
         short="leakage\n(AUC)",

@@ -92,7 +92,7 @@ class Averaging(Method):
         moments = 2 * len(optimizer.remembers) if optimizer else 0  # float64
         return Forecast(
             records=own,
-            steps=part.steps(own),
+            steps=part.steps(own + part.public),
             down=part.down + self.local.sets * part.adapter,
             up=part.up + self.local.sets * part.adapter,
             server_keeps=(self.local.sets + moments) * part.adapter,
@@ -176,20 +176,27 @@ class Averaging(Method):
 
     @verb(releases={"adapter": Weights(), "examples": Count(), "loss": Metric("mean training loss")})
     def train(self, cohort: Cohort, ask: Ask) -> list[Reply]:
-        """Train the global adapter on the site's records and send it back."""
-        return self.answered(cohort, ask, self.trained(cohort, ask, cohort.own()), examples=cohort.sizes)
+        """Train the global adapter on the site's records, and on public ones if it has any, and send it back."""
+        return self.answered(cohort, ask, self.trained(cohort, ask, cohort.own_and_public()), examples=cohort.examples)
 
     def trained(
-        self, cohort: Cohort, ask: Ask, shards: Sequence[Sequence[Any]], purpose: str = "private", **options: Any
+        self,
+        cohort: Cohort,
+        ask: Ask,
+        shards: Sequence[Sequence[Any]],
+        purpose: str = "private",
+        starts: Sequence[State] | None = None,
+        **options: Any,
     ) -> list[Trained]:
         """Train the global adapter on each site's shard, by the local rule.
 
         Args:
             shards: tokenised records.
             purpose: names the randomness.
+            starts: adapters to train in its place.
             options: further ones of ``murmura.training.loop.train``.
         """
-        starts = cohort.starts(ask)
+        starts = cohort.starts(ask) if starts is None else starts
         rule = self.local.options(cohort, ask, starts)
         return cohort.train(shards, starts, ask["lr"], purpose, **rule, **options)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
+from murmura.resources import full_name
 from murmura.runs.record import RunRecord
 from murmura.runs.schema import OtherModel
 from murmura.units import DASH, count, listing, size
@@ -31,7 +32,7 @@ def environment(run: RunRecord) -> list[tuple[str, str]] | None:
     lines: list[tuple[str, str]] = []
     for key, value in asdict(run.environment).items():
         if key == "resources":
-            lines.extend((f"method.{one['option']}", str(one["source"])) for one in value)
+            lines.extend((full_name(one["option"]), str(one["source"])) for one in value)
         elif isinstance(value, Mapping):
             lines.extend((str(name), str(inner)) for name, inner in value.items())
         else:

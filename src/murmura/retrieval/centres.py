@@ -28,7 +28,7 @@ class Centres:
 
 
 def cluster(vectors: npt.NDArray[np.float32], clusters: int, seed: int, smallest: int = 1) -> Centres:
-    """Cluster one site's texts by k-means (the client's step in Algorithm 1 of FedDCA, arXiv 2409.20135).
+    """Cluster one site's texts by k-means (the client's step in Algorithm 1 of FedDCA, Wang et al. 2024).
 
     The centres are the means as they are, not brought back to length 1. Where there are fewer different vectors than
     clusters, there are as many clusters as different vectors. As long as a cluster has fewer than ``smallest`` texts,

@@ -1,4 +1,4 @@
-"""How well some vectors cover a domain (FedDCA, arXiv 2409.20135, eq. 5)."""
+"""How well some vectors cover a domain (FedDCA, Wang et al. 2024, arXiv 2409.20135, eq. 5)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""From a small encoder's space into a large one's (FedDCA*, arXiv 2409.20135): sites embed with the small encoder, the
-server retrieves with the large one."""
+"""From a small encoder's space into a large one's (FedDCA*, Wang et al. 2024, arXiv 2409.20135): sites embed with the
+small encoder, the server retrieves with the large one."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ FilterRule = Literal["pseudocode", "text"]
 def greedy(
     centres: Sequence[Centres], *, filter_rule: FilterRule = "pseudocode", order: Sequence[int] | None = None
 ) -> list[int | None]:
-    """Greedy client-centre selection (Algorithm 1 of FedDCA, arXiv 2409.20135).
+    """Greedy client-centre selection (Algorithm 1 of FedDCA, Wang et al. 2024, arXiv 2409.20135).
 
     The first site gives its largest cluster. Of each next one, the clusters most like those chosen so far are left
     out, by the sum of dot products with them, and the largest of the rest is taken. Site i (from 0) of N keeps, of its

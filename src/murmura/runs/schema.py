@@ -198,10 +198,10 @@ class Disclosure:
 
 @dataclass(frozen=True, slots=True)
 class OtherModel:
-    """An entry of ``environment.json``, a model that the method uses besides the base.
+    """An entry of ``environment.json``, a model that is used besides the base.
 
     Attributes:
-        option: The method's option that names it.
+        option: The option that names it: the method's, or another table's with that.
         name: What that says.
         kind: What it is, in words.
         place: On which side it is used, in words.

@@ -221,19 +221,20 @@ class Fleet:
 
     def _ledgers(self, verb: str, asked: int, each: Mapping[str, Payload], like: Payload | None) -> tuple[Ledger, ...]:
         """The ledgers in which messages are counted. What may be told of a secret cohort is entered here already:
-        whoever measures is no cohort.
+        whoever measures is no cohort, nor are all sites.
 
         Args:
             asked: bytes of what all sites are sent alike.
             each, like: as of ``sum``.
         """
         verbs = owner(self.verbs, verb)
-        measures = verbs.declaration(verb).measures
+        declaration = verbs.declaration(verb)
+        measures = declaration.measures
         self.ledger.declare(verb, verbs.releases(verb), measures=measures)
         if self.told is self.ledger:
             return (self.ledger,)
         self.told.declare(verb, verbs.releases(verb), measures=measures)
-        if measures:
+        if measures or declaration.everyone:
             return self.ledger, self.told
         if like is None or each or self.secret_cohort is None:
             raise RunError(

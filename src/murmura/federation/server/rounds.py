@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from murmura.aggregation.rules import Mean, Rule
@@ -47,6 +47,8 @@ class Server:
         hides_times: how long a round took, and how much memory, is for the run's owner alone: it follows from the sizes
             of samples that ε counts on being secret.
         curious: keeps what a curious server would; None: nothing is kept.
+        opening: is called with each round's number before the method works on it, as a part of that round; None:
+            nothing comes before the method.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Server:
         self.about: dict[str, Any] = {}
         self.hides_times, self.curious = hides_times, curious
         self.caveat: str | None = None
+        self.opening: Callable[[int], None] | None = None
         self._fleet, self._monitor, self._folder = fleet, monitor, folder
         self._rule = rule or Mean()
         self._privacy: dict[str, Any] = {}
@@ -131,6 +134,8 @@ class Server:
         with bar("rounds", count, self.rows[-1]["round"]) as progress:
             for round in range(self.rows[-1]["round"] + 1, count + 1):
                 self._begin(round)
+                if self.opening is not None:
+                    self.opening(round)
                 yield round
                 self._close()
                 progress.advance()
@@ -236,6 +241,13 @@ class Server:
             if site not in started:
                 each[site] = {"start": self.adapter, **each.get(site, {})}
         return self._starting(self._fleet.ask(verb, sites, each, **shared))
+
+    def current(self, sites: Sequence[str]) -> dict[str, Payload]:
+        """For each site, as fields of an ask, what it needs to score records with its current model: as ``adapter``
+        what of the global one it is sent, or nothing where it has one of its own."""
+        own = () if self._rule.personal else self.store.get(_STARTED, ())
+        sent = {"adapter": self._rule.download(self.adapter, None, self._fleet.round)}
+        return {site: {} if site in own else dict(sent) for site in sites}
 
     def let_keep(self) -> None:
         """Let the sites that have adapters of their own keep them as results, when all rounds are done; say which have

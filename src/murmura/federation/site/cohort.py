@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from murmura.aggregation.rules import Mean, Rule
+from murmura.data.records import Instruction
 from murmura.errors import RunError
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.messages import Ask, Payload, Reply
@@ -18,6 +19,8 @@ from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.training.loop import NonFiniteLoss, Trained, train
 from murmura.workbench import Workbench
+
+_PUBLIC, _SENT = "public", "public_sent"  # in a site's store
 
 
 @dataclass
@@ -47,6 +50,27 @@ class Site:
     @property
     def size(self) -> int:
         return len(self.records)
+
+    @property
+    def public(self) -> list[Instruction]:
+        """The public records that it keeps to train on beside its own; none unless the run augments sites."""
+        return [Instruction(*fields) for fields in self.store.get(_PUBLIC, [])]
+
+    def keep_public(self, records: Sequence[Instruction], sent: int) -> None:
+        """Keep public records in place of those that it has.
+
+        Args:
+            records: those that it will use.
+            sent: how many it was sent.
+        """
+        self.store[_PUBLIC] = [list(astuple(record)) for record in records]
+        self.store[_SENT] = sent
+
+    @property
+    def examples(self) -> int:
+        """How many records it counts for in a mean: its own, and the public ones that it was sent. Those of them that
+        it leaves out count too, or else the number would tell the server how many are its own."""
+        return self.size + int(self.store.get(_SENT, 0))
 
     def tell(self, what: str) -> None:
         """Tell the site's owner, and nobody else; nothing of it leaves.
@@ -79,6 +103,11 @@ class Cohort:
     def sizes(self) -> list[int]:
         """Records of each site."""
         return [site.size for site in self.sites]
+
+    @property
+    def examples(self) -> list[int]:
+        """How many records each site counts for in a mean; see ``Site.examples``."""
+        return [site.examples for site in self.sites]
 
     def streams(self, purpose: str) -> list[Stream]:
         """Each site's own randomness for a purpose in this round."""
@@ -157,6 +186,14 @@ class Cohort:
     def own(self) -> list[list[Any]]:
         """Each site's records as local training takes them; those that do not fit are left out."""
         return [self.workbench.tokenise_fitting(site.records) for site in self.sites]
+
+    def public(self) -> list[list[Any]]:
+        """The same of the public records that each site keeps; nothing unless the run augments sites."""
+        return [self.workbench.tokenise_fitting(site.public) for site in self.sites]
+
+    def own_and_public(self) -> list[list[Any]]:
+        """Both together, the site's own first."""
+        return [own + public for own, public in zip(self.own(), self.public(), strict=True)]
 
     def reply(self, **fields: Sequence[Any]) -> list[Reply]:
         """One reply a site: ``fields[name][k]`` goes into the reply of site k."""

@@ -146,20 +146,22 @@ class Declaration:
         releases: every field that its replies may hold.
         slots: whether it puts adapters into the bank. One that does not gets all simulated sites in one cohort.
         measures: whether it only measures a run, and is no part of the method.
+        everyone: whether all sites are asked, whatever the round's cohort, so that it tells nothing of a secret one.
     """
 
     releases: Mapping[str, Release]
     slots: bool = True
     measures: bool = False
+    everyone: bool = False
 
 
 def verb(
-    *, releases: Mapping[str, Release], slots: bool = True, measures: bool = False
+    *, releases: Mapping[str, Release], slots: bool = True, measures: bool = False, everyone: bool = False
 ) -> Callable[[Function], Function]:
     """Mark a function ``(self, cohort, ask) -> list[Reply]`` as one that runs at sites; see ``Declaration``."""
 
     def mark(function: Function) -> Function:
-        function.declaration = Declaration(dict(releases), slots, measures)  # type: ignore[attr-defined]
+        function.declaration = Declaration(dict(releases), slots, measures, everyone)  # type: ignore[attr-defined]
         return function
 
     return mark

@@ -24,6 +24,7 @@ from murmura.training.loop import steps_of
 from murmura.training.private import Private
 
 if TYPE_CHECKING:
+    from murmura.augment.strategies import Strategy
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort, Site
@@ -82,8 +83,13 @@ class DPLoRA(Averaging):
             return {"scaffold": f"{change} only what is relevant may"}
         return {"scaffold": f"{change} the guarantee is for one upload"} if self.config.algorithm == "dplora" else {}
 
+    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
+        return None
+
     def forecast(self, part: Part) -> Forecast:
         found = super().forecast(part)
+        if self.config.algorithm == "dplora":
+            found = replace(found, steps=part.steps(len(part.records), part.public))
         if self.config.algorithm == "tfedavg":
             share = CODE_BITS / 32
             return replace(found, down=share * part.down, up=share * part.up, server_keeps=part.adapter)
@@ -183,11 +189,16 @@ class DPLoRA(Averaging):
         }
     )  # fmt: skip
     def train_private(self, cohort: Cohort, ask: Ask) -> list[Reply]:
-        """DP-LoRA: train with clipped and noised gradients; no loss and no count leaves the site."""
+        """DP-LoRA: train with clipped and noised gradients; no loss and no count leaves the site.
+
+        Where the site keeps public records, it first trains on those, plainly. What it then adds noise to starts from
+        an adapter that depends on private records only as the global one does. So ε counts steps on private records
+        alone: differential privacy is closed under post-processing (Dwork and Roth 2014, Proposition 2.1).
+        """
         guards = [guarantee.Guard(self.config, cohort.workbench.training, site) for site in cohort.sites]
         entropy = [self.entropy(cohort, site) for site in cohort.sites]
         privacy = Private([guard.trained for guard in guards], entropy)
-        trained = self.trained(cohort, ask, cohort.own(), privacy=privacy)
+        trained = self.trained(cohort, ask, cohort.own(), starts=self._publicly(cohort, ask), privacy=privacy)
         uploads = cohort.uploads([result.state for result in trained])
         replies = []
         for site, guard, result, upload, source in zip(cohort.sites, guards, trained, uploads, entropy, strict=True):
@@ -197,6 +208,13 @@ class DPLoRA(Averaging):
                 fields["privacy"] = guard.told()
             replies.append(Reply(site.name, fields))
         return replies
+
+    def _publicly(self, cohort: Cohort, ask: Ask) -> list[State]:
+        """The global adapter, trained on the public records that each site keeps."""
+        public = cohort.public()
+        if not any(public):
+            return cohort.starts(ask)
+        return [result.state for result in self.trained(cohort, ask, public, "public")]
 
     @verb(
         releases={
@@ -208,7 +226,7 @@ class DPLoRA(Averaging):
         """T-FedAvg's client: train through ternary weights, send their codes and scales."""
         bank = cohort.workbench.bank
         starts = [tfedavg.received(ask.payload(site.name), bank) for site in cohort.sites]
-        trained = cohort.train(cohort.own(), starts, ask["lr"], "private", around=tfedavg.ternary_pass)
+        trained = cohort.train(cohort.own_and_public(), starts, ask["lr"], "private", around=tfedavg.ternary_pass)
         packed = [quantise(t.state) for t in trained]
         return cohort.reply(
             codes=[p.codes for p in packed], scales=[p.scales for p in packed], loss=[t.loss for t in trained]
@@ -220,7 +238,7 @@ class DPLoRA(Averaging):
 
         A site knows the last global update from the adapters that it was sent, so nothing more is sent down for it.
         """
-        starts, trained = cohort.starts(ask), self.trained(cohort, ask, cohort.own())
+        starts, trained = cohort.starts(ask), self.trained(cohort, ask, cohort.own_and_public())
         least, replies = threshold(self.config.relevance, ask.round), self.answered(cohort, ask, trained)
         for k, (site, start, result) in enumerate(zip(cohort.sites, starts, trained, strict=True)):
             previous = _last_global_update(site, start)

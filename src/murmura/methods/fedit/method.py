@@ -13,6 +13,7 @@ from murmura.methods.averaging import Averaging
 from murmura.methods.fedit.config import FedITConfig
 
 if TYPE_CHECKING:
+    from murmura.augment.strategies import Strategy
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
@@ -50,6 +51,13 @@ class FedIT(Averaging):
     def verbs(self) -> list[str]:
         return ["train_alone" if self.personal else "train"]
 
+    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
+        if self.pools:
+            return "all records are in one place, so there is no site to choose public ones for", (
+                "Leave the [augment] section out, or take another algorithm."
+            )
+        return None
+
     def forecast(self, part: Part) -> Forecast:
         found = super().forecast(part)
         return replace(found, down=part.down if part.first else 0, up=0) if self.personal else found
@@ -64,9 +72,9 @@ class FedIT(Averaging):
 
     @verb(releases={"loss": Metric("mean training loss")})
     def train_alone(self, cohort: Cohort, ask: Ask) -> list[Reply]:
-        """Train the site's own adapter further; it stays there."""
+        """Train the site's own adapter further, on public records too if it has any; it stays there."""
         starts = cohort.own_adapters(ask)
-        trained = cohort.train(cohort.own(), starts, ask["lr"], "private")
+        trained = cohort.train(cohort.own_and_public(), starts, ask["lr"], "private")
         for site, result in zip(cohort.sites, trained, strict=True):
             site.store["adapter"] = result.state
         return cohort.reply(loss=[t.loss for t in trained])

@@ -19,6 +19,7 @@ from murmura.training.adapter import State, mix
 from murmura.training.loop import Trained
 
 if TYPE_CHECKING:
+    from murmura.augment.strategies import Strategy
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
@@ -72,12 +73,18 @@ class FewFedPIT(Averaging):
     def refused(self) -> Mapping[str, str]:
         return {"scaffold": "what sites train on is written anew in each round, which no control variate can stand for"}
 
+    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
+        if not self.config.branches:
+            what = "with method.beta = 1 there is no branch for other records than the site's own"
+            return what, "Lower method.beta, or leave the [augment] section out."
+        return None
+
     def forecast(self, part: Part) -> Forecast:
         c, own, found = self.config, len(part.records), super().forecast(part)
         shards = [own] if c.needs_private_branch else []
         if c.branches:
-            synthetic = c.keep * (part.round if c.accumulate else 1)
-            shards.append(synthetic if c.variant == "fewfedpit" else own + synthetic)
+            others = c.keep * (part.round if c.accumulate else 1) + part.public
+            shards.append(others if c.variant == "fewfedpit" else own + others)
         found = replace(found, steps=part.steps(*shards), tokens=c.most_tokens_written)
         return replace(found, down=part.down if part.first else 0, up=0) if self.personal else found
 
@@ -176,6 +183,15 @@ class FewFedPIT(Averaging):
         return cohort.train(shards, start, ask["lr"], purpose, **self.local.options(cohort, ask, start))
 
     def _synthesise(self, cohort: Cohort, ask: Ask, writers: Sequence[State], judges: Sequence[Trained]) -> Synthetic:
+        """Each site's synthetic records, and the public ones that it keeps beside them (``[augment]``)."""
+        synthetic, counts = self._written(cohort, ask, writers, judges)
+        records, told = [], []
+        for own, count, public in zip(synthetic, counts, cohort.public(), strict=True):
+            records.append(own + public)
+            told.append({fate: number for fate, number in count.items() if fate != WITHOUT or not public})
+        return records, told
+
+    def _written(self, cohort: Cohort, ask: Ask, writers: Sequence[State], judges: Sequence[Trained]) -> Synthetic:
         if self.config.substitute is not None:
             return received(cohort, cohort.given(ask, PUBLIC), self.config)
         self._tell_of_few(cohort)

@@ -22,6 +22,7 @@ from murmura.methods.fewfedweight.weights import energy_weights, skill
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:
+    from murmura.augment.strategies import Strategy
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
@@ -53,6 +54,10 @@ class FewFedWeight(Averaging):
 
     def refused(self) -> Mapping[str, str]:
         return {"scaffold": "what sites train on is written anew in each round, which no control variate can stand for"}
+
+    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
+        what = "FewFedWeight writes and weighs answers to the sites' own prompts, which public records have no part in"
+        return what, "Leave the [augment] section out, or take another method."
 
     def verbs(self) -> list[str]:
         return ["improve"]

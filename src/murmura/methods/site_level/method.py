@@ -28,6 +28,7 @@ from murmura.privacy.parts import SiteClipping
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:
+    from murmura.augment.strategies import Strategy
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
 
@@ -83,11 +84,13 @@ class SiteLevel(Method):
         and so nothing is secret."""
         return OSEntropy() if self.config.private else SeededEntropy(server.stream / "sites" / round)
 
+    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
+        return None
+
     def forecast(self, part: Part) -> Forecast:
         own = len(part.records)
-        return Forecast(
-            records=own, steps=part.steps(own), down=part.down, up=part.up, server_keeps=self.kept() * part.adapter
-        )
+        steps, kept = part.steps(own + part.public), self.kept() * part.adapter
+        return Forecast(records=own, steps=steps, down=part.down, up=part.up, server_keeps=kept)
 
     @abstractmethod
     def kept(self) -> int:
@@ -119,7 +122,8 @@ class SiteLevel(Method):
         starts = cohort.starts(ask)
         options = self.local.options(cohort, ask, starts)
         # To stop would tell the server of one site.
-        trained = cohort.train(cohort.own(), starts, ask["lr"], "private", finite=not self.config.private, **options)
+        shards, finite = cohort.own_and_public(), not self.config.private
+        trained = cohort.train(shards, starts, ask["lr"], "private", finite=finite, **options)
         uploads = cohort.uploads([result.state for result in trained])
         replies = []
         for site, start, upload in zip(cohort.sites, starts, uploads, strict=True):

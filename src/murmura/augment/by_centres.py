@@ -1,0 +1,251 @@
+"""FedDCA, and what it is compared with: records that are near to centres of the sites' instructions.
+
+Each site clusters its embedded instructions and sends the centres (``verbs.Augmenting.centres``); the server, which
+holds the pool, does the rest.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from murmura.augment.config import SITE_ENCODER
+from murmura.augment.strategies import Chosen, Rows, Strategy
+from murmura.errors import RunError
+from murmura.retrieval.cache import Cached
+from murmura.retrieval.centres import Centres
+from murmura.retrieval.projector import Projector, ProjectorTraining, train
+from murmura.retrieval.search import Found, in_turn, nearest
+from murmura.retrieval.selection import facility_location, greedy
+
+if TYPE_CHECKING:
+    from murmura.federation.server.fleet import Fleet
+    from murmura.federation.server.rounds import Server
+    from murmura.federation.wire.messages import Payload
+    from murmura.retrieval.encoder import Encoder
+    from murmura.retrieval.pool import Pool
+
+Vectors = npt.NDArray[np.float32]
+
+
+class ByCentres(Strategy):
+    """What these strategies share: sites are asked for centres, and what is near to some of them is fetched.
+
+    With a ``site_encoder`` (FedDCA*) centres are projected into the pool's space.
+
+    Attributes:
+        filters: whether rows that are as similar as ``alpha`` are left out.
+    """
+
+    filters: ClassVar[bool] = True
+    asks: ClassVar[tuple[str, ...]] = ("centres",)
+    private: ClassVar[str] = (
+        "the centres of clusters of each site's embedded instructions, and how many records each cluster has"
+    )
+
+    @property
+    def scored_by(self) -> str:  # type: ignore[override]
+        return "cosine" if self.config.similarity == "cosine" or self.config.site_encoder else "dot product"
+
+    def choose(self, server: Server, fleet: Fleet, sites: Sequence[str], pool: Pool, round: int) -> dict[str, Chosen]:
+        told = self._told(server, fleet, sites, pool, round)
+        answered = [site for site in sites if site in told]
+        sent = [told[site] for site in answered]
+        placed = self._placed(server, sent, pool)
+        picked = self.pick(server, placed if self.config.project_first else sent, round)
+        queries = [self._queries(own, rows) for own, rows in zip(placed, picked, strict=True)]
+        given = {}
+        for site, own, rows, found in zip(answered, sent, picked, self.fetch(pool, queries, sent), strict=True):
+            centres = np.repeat(np.array(rows, dtype=np.int64), [len(one.rows) for one in found])
+            given[site] = Chosen(
+                np.concatenate([np.zeros(0, np.int64), *(one.rows for one in found)]),
+                np.concatenate([np.zeros(0, np.float32), *(one.scores for one in found)]),
+                centres, own.sizes,
+            )  # fmt: skip
+        return given
+
+    _trained: Projector | None = None
+
+    @abstractmethod
+    def pick(self, server: Server, centres: Sequence[Centres], round: int) -> list[list[int]]:
+        """For each site which of its centres are fetched for; none of a site that has sent none."""
+
+    @abstractmethod
+    def fetch(self, pool: Pool, queries: Sequence[Vectors], sent: Sequence[Centres]) -> list[list[Found]]:
+        """For each site what is found for each of its queries [m, d]."""
+
+    def why(self, chosen: Chosen, place: int) -> str:
+        assert chosen.scores is not None and chosen.centres is not None and chosen.sizes is not None
+        centre = int(chosen.centres[place])
+        turn = int((chosen.centres[:place] == centre).sum()) + 1
+        return (
+            f"number {turn} of those nearest to the site's centre {centre + 1} of {len(chosen.sizes)}, by "
+            f"{self.scored_by}"
+        )
+
+    def ranked(self, pool: Pool, queries: Vectors, without: Rows, *, apart: bool, shares: int = 1) -> list[Found]:
+        """What is nearest to each query, as much as ``afford`` says.
+
+        Args:
+            without: rows that are not to be found.
+            apart: no row is found for two queries; the first one has it.
+            shares: queries of one site.
+        """
+        below = self.config.alpha or None if self.filters else None
+
+        def near(points: Vectors, without: Rows, search: Callable[..., list[Found]] = nearest) -> list[Found]:
+            withheld = [without] * len(points)
+            return self.afford(
+                pool, lambda most: search(points, pool.vectors, most, below=below, without=withheld), shares
+            )
+
+        if not apart:
+            return near(queries, without)
+        if self.config.bytes is None:
+            return near(queries, without, in_turn)
+        found: list[Found] = []
+        for query in queries:  # one after the other, since in bytes nobody knows before how many rows each has
+            taken = [without, *(one.rows for one in found)]
+            found += near(query[None], np.concatenate(taken))
+        return found
+
+    # ---- what sites say ----------------------------------------------------------------------------------------------
+
+    def _told(self, server: Server, fleet: Fleet, sites: Sequence[str], pool: Pool, round: int) -> dict[str, Centres]:
+        """What each site has answered; the run's events say who has fewer centres than were asked for."""
+        hardest = round > 1 and self.config.focus == "hardest"
+        each: dict[str, Payload] = server.current(sites) if hardest else {}
+        width = self._encoder(server).dimension if self.config.site_encoder else pool.dimension
+        told = {}
+        for reply in fleet.ask("centres", sites, each, hardest=hardest):
+            told[reply.site] = _centres(reply.site, reply["centres"].numpy(), reply["sizes"].numpy(), width, round)
+        few = {site: len(own) for site, own in told.items() if len(own) < self.config.clusters}
+        if few:
+            counts = ", ".join(f"{site} {count}" for site, count in few.items())
+            server.event(
+                f"sites with fewer centres than the {self.config.clusters} asked for, since they have few different "
+                f"instructions or clusters of fewer than {self.config.smallest_cluster}: {counts}"
+            )
+        return told
+
+    # ---- where centres lie in the pool's space -----------------------------------------------------------------------
+
+    def _placed(self, server: Server, sent: Sequence[Centres], pool: Pool) -> list[Centres]:
+        """Centres in the space of the pool's vectors."""
+        if self.config.site_encoder is None:
+            return list(sent)
+        projector = self._projector(server, pool)
+        return [Centres(projector.project(own.points), own.sizes) for own in sent]
+
+    def _queries(self, own: Centres, rows: Sequence[int]) -> Vectors:
+        points = own.points[list(rows)]
+        if self.config.similarity == "dot":
+            return points
+        lengths = np.linalg.norm(points, axis=1, keepdims=True)
+        return np.divide(points, lengths, out=np.zeros_like(points), where=lengths > 0)
+
+    def _encoder(self, server: Server) -> Encoder:
+        """The sites' encoder, where the pool's is another one."""
+        return server.workbench.resources.encoder(SITE_ENCODER)
+
+    def _projector(self, server: Server, pool: Pool) -> Projector:
+        """Trained when it is first needed, on rows of the pool that follow from the run's seed alone."""
+        if self._trained is None:
+            c, stream = self.config, server.stream / "augment" / "projector"
+            rows = stream.numpy().choice(len(pool), min(c.projector_records, len(pool)), replace=False)
+            small = Cached(self._encoder(server)).embed([record.question for record in pool.records(rows)])
+            training = ProjectorTraining(
+                c.projector_epochs, c.projector_lr, c.projector_batch, c.projector_temperature, c.projector_positive,
+                c.projector_similarity,
+            )  # fmt: skip
+            self._trained = train(small, pool.vectors[rows], stream.integer(), training)
+        return self._trained
+
+
+class _OneCentre(ByCentres):
+    """Fetches for one centre of each site; what is as similar to it as ``alpha`` is left out."""
+
+    def fetch(self, pool: Pool, queries: Sequence[Vectors], sent: Sequence[Centres]) -> list[list[Found]]:
+        present = [own for own in queries if len(own)]
+        if not present:
+            return [[] for _ in queries]
+        together = np.concatenate(present)
+        found = iter(self.ranked(pool, together, self.withheld, apart=self.config.dedup == "all"))
+        return [[next(found)] if len(own) else [] for own in queries]
+
+
+class FedDCA(_OneCentre):
+    """Greedy client-centre selection and retrieval (FedDCA, Wang et al. 2024, arXiv 2409.20135, Algorithm 1)."""
+
+    title = "FedDCA"
+
+    def pick(self, server: Server, centres: Sequence[Centres], round: int) -> list[list[int]]:
+        order = list(range(len(centres)))
+        if self.config.order == "random":
+            (self.stream(server, round) / "order").python().shuffle(order)
+        chosen = greedy(centres, filter_rule=self.config.filter_rule, order=order)
+        return [[] if row is None else [row] for row in chosen]
+
+
+class Coverage(_OneCentre):
+    """The centres that stand best for the instructions of all sites, one of each site
+    (``retrieval.selection.facility_location``); what is near to them."""
+
+    title = "coverage"
+
+    def pick(self, server: Server, centres: Sequence[Centres], round: int) -> list[list[int]]:
+        return [[] if row is None else [row] for row in facility_location(centres)]
+
+
+class Direct(ByCentres):
+    """Direct retrieval (FedDCA, Wang et al. 2024, arXiv 2409.20135, Algorithm 2): an equal share for each own centre.
+
+    Where that leaves a remainder, the largest clusters have one more.
+    """
+
+    title = "direct"
+    filters = False
+
+    def pick(self, server: Server, centres: Sequence[Centres], round: int) -> list[list[int]]:
+        return [list(range(len(own))) for own in centres]
+
+    def fetch(self, pool: Pool, queries: Sequence[Vectors], sent: Sequence[Centres]) -> list[list[Found]]:
+        without = self.withheld
+        fetched: list[list[Found]] = []
+        for own, centres in zip(queries, sent, strict=True):
+            if not len(own):
+                fetched.append([])
+                continue
+            found = self.ranked(pool, own, without, apart=self.config.dedup != "none", shares=len(own))
+            fetched.append(self._cut(found, centres))
+            if self.config.dedup == "all":
+                without = np.union1d(without, [row for one in fetched[-1] for row in one.rows]).astype(np.int64)
+        return fetched
+
+    def _cut(self, found: list[Found], centres: Centres) -> list[Found]:
+        """Equal shares are rounded up: what is more than a site may have goes, from the smallest clusters."""
+        if self.config.bytes is not None:
+            return found
+        surplus = sum(len(one.rows) for one in found) - self.config.records
+        for centre in np.argsort(centres.sizes, kind="stable")[: max(0, surplus)]:
+            found[centre] = Found(found[centre].rows[:-1], found[centre].scores[:-1])
+        return found
+
+
+def _centres(site: str, points: Vectors, sizes: Rows, width: int, round: int) -> Centres:
+    """What a site has sent, as far as it can be used.
+
+    Raises:
+        RunError: it cannot.
+    """
+    if points.ndim != 2 or sizes.shape != points.shape[:1] or not np.isfinite(points).all():
+        what = "the centres that came are not a table of finite numbers with a size for each"
+    elif points.shape[1] != width:
+        what = f"the centres have {points.shape[1]} dimensions, and {width} are expected: another encoder is used there"
+    else:
+        return Centres(points.astype(np.float32), sizes.astype(np.int64))
+    raise RunError(what, where=f"site {site}, round {round}", fix="Use the same release and the same encoder there.")

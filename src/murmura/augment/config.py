@@ -1,0 +1,132 @@
+"""Options of ``[augment]``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import Field, model_validator
+
+from murmura.config import ModelSource, Section, Source
+
+if TYPE_CHECKING:
+    from murmura.resources import Resource
+
+Name = Literal["feddca", "coverage", "direct", "random"]
+
+ENCODER, SITE_ENCODER = "augment.encoder", "augment.site_encoder"
+"""What sites embed their instructions with: the pool's encoder, or in FedDCA* another one."""
+
+_BY_CENTRES = ("feddca", "coverage", "direct")
+_ONE_CENTRE = ("feddca", "coverage")
+_OF: Mapping[str, tuple[str, ...]] = {
+    "clusters": _BY_CENTRES, "smallest_cluster": _BY_CENTRES, "encoder": _BY_CENTRES, "site_encoder": _BY_CENTRES,
+    "similarity": _BY_CENTRES, "focus": _BY_CENTRES, "alpha": _ONE_CENTRE, "project_first": _ONE_CENTRE,
+    "filter_rule": ("feddca",), "order": ("feddca",),
+}  # fmt: skip
+"""Which strategies read an option; all of them, where it is not here."""
+_OF_PROJECTOR = (
+    "project_first", "projector_records", "projector_epochs", "projector_lr", "projector_batch",
+    "projector_temperature", "projector_positive", "projector_similarity",
+)  # fmt: skip
+
+
+class AugmentConfig(Section):
+    """Public instructions for every site to train on beside its own, chosen by the server from a pool
+    (`murmura pool build`). Any method that has a place for them takes this section."""
+
+    pool: Source
+    """The folder of a pool."""
+    strategy: Name = "feddca"
+    """feddca: each site clusters its instructions and sends the centres; the server picks one of each site, such that
+    together they are diverse, and sends the site what is nearest to it. coverage: it picks those that stand best for
+    all sites' instructions (size-weighted facility location). direct: what is nearest to each of a site's own centres.
+    random: any records of the pool; nothing is asked of the sites."""
+    records: int = Field(5000, ge=1)
+    """Public records for each site."""
+    bytes: int | None = Field(None, ge=1)
+    """Instead of `records`: as many as travel to each site in so many bytes, the nearest first."""
+    every: int | None = Field(None, ge=1)
+    """Choose again after so many rounds; the new records take the place of the old ones. If not given, once, in the
+    first round."""
+    focus: Literal["all", "hardest"] = "all"
+    """What a site clusters when records are chosen again: all that it has, or the half that its current model finds
+    hardest (highest loss)."""
+    dedup: Literal["none", "site", "all"] = "site"
+    """site: no site gets a row of the pool twice; all: no row goes to two sites, and who comes first in their order
+    has the choice; none: rows that are near to several centres of a site come several times ('direct')."""
+    clusters: int = Field(10, ge=1)
+    """ξ, clusters of a site's instructions; fewer where a site has fewer different ones."""
+    smallest_cluster: int = Field(1, ge=1)
+    """A cluster of fewer records joins the one nearest to it. The centre of a single record is that record's vector."""
+    alpha: float = Field(0.7, ge=0)
+    """α: rows as similar as this to the chosen centre, or more, are left out, since they are nearly the site's own
+    records; 0 leaves none out."""
+    similarity: Literal["dot", "cosine"] = "dot"
+    """dot: the dot product with a centre as it is, a mean of unit vectors and so shorter than 1 (the paper's Algorithm
+    1); cosine (its equation 6)."""
+    filter_rule: Literal["pseudocode", "text"] = "pseudocode"
+    """How many clusters are left out as too similar to those chosen so far, where sites and clusters differ in number:
+    all but N − i, as in the paper's Algorithm 1, or i, as in its text."""
+    order: Literal["given", "random"] = "given"
+    """In which order sites' centres are picked; the first site gives its largest cluster."""
+    encoder: ModelSource | None = None
+    """What the pool must have been embedded with; read from the pool if not given."""
+    site_encoder: ModelSource | None = None
+    """Another, smaller encoder at the sites (FedDCA*): the server learns to project its vectors into the pool's
+    space."""
+    project_first: bool = False
+    """FedDCA*: project all centres and pick among the projections; else pick among the centres as they came, and
+    project those that were picked."""
+    projector_records: int = Field(10_000, ge=2)
+    """Rows of the pool that the projector is trained on, drawn at random."""
+    projector_epochs: int = Field(3, ge=1)
+    """Passes over them."""
+    projector_lr: float = Field(1e-4, gt=0)
+    """Adam's rate."""
+    projector_batch: int = Field(32, ge=2)
+    """Texts in a batch, which are each other's negatives."""
+    projector_temperature: float = Field(0.5, gt=0)
+    """τ of the paper's equation 4."""
+    projector_positive: bool = False
+    """Have the text itself in equation 4's denominator too."""
+    projector_similarity: Literal["dot", "cosine"] = "cosine"
+    """The similarity in equation 4."""
+    domain: str | None = None
+    """The sites' domain, as the pool calls it: what is fetched is then measured by how well it covers that domain
+    (`coverage`), and drawn beside it."""
+
+    @model_validator(mode="after")
+    def _options_that_do_nothing(self) -> Self:
+        idle = [option for option, strategies in _OF.items() if self.strategy not in strategies]
+        self.refuse_idle(idle, f"with strategy '{self.strategy}'")
+        if self.bytes is not None:
+            self.refuse_idle(["records"], "beside 'bytes'")
+        if self.every is None:
+            self.refuse_idle(["focus"], "unless records are chosen again ('every')")
+        if self.site_encoder is None:
+            self.refuse_idle(_OF_PROJECTOR, "without a 'site_encoder'")
+        else:
+            self.refuse_idle(["similarity"], "with a 'site_encoder': projections are of length 1, so both are the same")
+        if self.dedup == "none" and self.strategy != "direct":
+            raise ValueError(
+                f"dedup = 'none' does nothing with strategy '{self.strategy}', which gives no site a row twice; "
+                "remove it, or take 'all'"
+            )
+        return self
+
+    @property
+    def by_centres(self) -> bool:
+        """Whether sites are asked for centres, and so need an encoder."""
+        return self.strategy in _BY_CENTRES
+
+    def resources(self) -> Mapping[str, Resource]:
+        """Models that sites and server need for it, by the option that names each, with its table."""
+        from murmura.resources import Resource
+
+        if not self.by_centres:
+            return {}
+        if self.site_encoder is not None:  # the server embeds what its projector is trained on
+            return {SITE_ENCODER: Resource("encoder", self.site_encoder, "both")}
+        assert self.encoder is not None, "it is read from the pool before a run"
+        return {ENCODER: Resource("encoder", self.encoder, "site")}

@@ -1,0 +1,149 @@
+"""Which public records each site is given."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from murmura.augment.config import AugmentConfig
+from murmura.retrieval.search import Found
+
+if TYPE_CHECKING:
+    from murmura.data.records import Instruction
+    from murmura.federation.server.fleet import Fleet
+    from murmura.federation.server.rounds import Server
+    from murmura.retrieval.pool import Pool
+    from murmura.streams import Stream
+
+Rows = npt.NDArray[np.int64]
+
+_LOOKED_AT = 100  # rows of a pool, to guess how many fit into a budget of bytes
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Chosen:
+    """What one site is given, and why.
+
+    Args:
+        rows: of the pool, in the order in which they were found, int64 [k].
+        scores: of each, float32 [k]; None where the strategy has none.
+        centres: for which of the site's centres each was fetched, int64 [k]; None where none were asked for.
+        sizes: how many records each of the site's clusters has, int64 [ξ']; None likewise.
+    """
+
+    rows: Rows
+    scores: npt.NDArray[np.float32] | None = None
+    centres: Rows | None = None
+    sizes: Rows | None = None
+
+
+def sent(record: Instruction) -> list[str]:
+    """A public record as a field of an ask."""
+    return [record.instruction, record.input, record.output]
+
+
+def weigh(records: Sequence[Instruction]) -> list[int]:
+    """How many bytes each record adds to an ask, which is JSON: its own, and a comma and a space."""
+    return [len(json.dumps(sent(record))) + 2 for record in records]
+
+
+class Strategy(ABC):
+    """One way to choose public records.
+
+    Args:
+        config: the options.
+        withheld: rows of the pool that nobody is given.
+
+    Attributes:
+        title: what reports call it.
+        asks: verbs that it asks of sites (``murmura.augment.verbs``).
+        private: what it reads of private records, in words; empty for nothing.
+        scored_by: what its scores are; empty where there are none.
+    """
+
+    title: ClassVar[str]
+    asks: ClassVar[tuple[str, ...]] = ()
+    private: ClassVar[str] = ""
+    scored_by: str = ""
+
+    def __init__(self, config: AugmentConfig, withheld: Rows | None = None) -> None:
+        self.config = config
+        self.withheld = np.zeros(0, np.int64) if withheld is None else withheld
+
+    @abstractmethod
+    def choose(self, server: Server, fleet: Fleet, sites: Sequence[str], pool: Pool, round: int) -> dict[str, Chosen]:
+        """What each of these sites is given in a round; a site that cannot be chosen for is left out.
+
+        Raises:
+            RunError: too few sites answer what they are asked, or one answers with what cannot be used.
+        """
+
+    @abstractmethod
+    def why(self, chosen: Chosen, place: int) -> str:
+        """Why the record in a place of ``chosen`` was, in words."""
+
+    def stream(self, server: Server, round: int) -> Stream:
+        """The randomness of a choice."""
+        return server.stream / "augment" / round
+
+    def afford(self, pool: Pool, rank: Callable[[int], Sequence[Found]], shares: int = 1) -> list[Found]:
+        """Of each ranking of rows as many from its beginning as a site may be given, counted in records or bytes.
+
+        Args:
+            rank: gives rankings of at most so many rows.
+            shares: rankings that have one site's rows between them.
+        """
+        if self.config.bytes is None:
+            return list(rank(-(-self.config.records // shares)))
+        budget = self.config.bytes // shares
+        some = weigh(pool.records(np.linspace(0, len(pool) - 1, min(_LOOKED_AT, len(pool))).astype(np.int64)))
+        most = 1 + 2 * budget * len(some) // sum(some)
+        while True:
+            found = rank(most)
+            fit = [int(np.searchsorted(np.cumsum(weigh(pool.records(one.rows))), budget, "right")) for one in found]
+            if all(count < len(one.rows) or len(one.rows) < most for count, one in zip(fit, found, strict=True)):
+                return [Found(one.rows[:count], one.scores[:count]) for count, one in zip(fit, found, strict=True)]
+            most *= 2
+
+
+class RandomRows(Strategy):
+    """Rows of all domains, each as likely as any other: random sampling, a baseline of FedDCA (Wang et al. 2024)."""
+
+    title = "random"
+
+    def choose(self, server: Server, fleet: Fleet, sites: Sequence[str], pool: Pool, round: int) -> dict[str, Chosen]:
+        free = np.ones(len(pool), dtype=bool)
+        free[self.withheld] = False
+        given = {}
+        for site in sites:
+            order = (self.stream(server, round) / "random" / site).numpy().permutation(np.flatnonzero(free))
+            [found] = self.afford(pool, _beginnings(order))
+            given[site] = Chosen(found.rows)
+            if self.config.dedup == "all":
+                free[found.rows] = False
+        return given
+
+    def why(self, chosen: Chosen, place: int) -> str:
+        return "drawn at random"
+
+
+def _beginnings(rows: Rows) -> Callable[[int], list[Found]]:
+    """A ranking without scores."""
+    none = np.zeros(len(rows), np.float32)
+    return lambda most: [Found(rows[:most], none[:most])]
+
+
+def strategy(config: AugmentConfig, withheld: Rows | None = None) -> Strategy:
+    """The strategy that a config names."""
+    from murmura.augment.by_centres import Coverage, Direct, FedDCA
+
+    known: dict[str, type[Strategy]] = {
+        "feddca": FedDCA, "coverage": Coverage, "direct": Direct, "random": RandomRows,
+    }  # fmt: skip
+    return known[config.strategy](config, withheld)

@@ -1,0 +1,100 @@
+"""What the server asks of sites to augment them: what their instructions are about, and to take public records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from murmura.augment.config import ENCODER, SITE_ENCODER, AugmentConfig
+from murmura.data.records import Instruction
+from murmura.federation.wire.messages import Ask, Reply
+from murmura.federation.wire.releases import Count, Embeddings, Verbs, verb
+from murmura.retrieval.centres import cluster
+from murmura.retrieval.texts import text_hash
+
+if TYPE_CHECKING:
+    from murmura.federation.site.cohort import Cohort
+
+_NEARLY = (
+    "no ε covers it. The centre of a cluster of one record is that record's vector, from which much of its text can be "
+    "recovered; the fewer records in a cluster, the closer it comes to that"
+)
+
+_KEPT = (
+    "trained on as public records all the same: to leave them out would depend on private records in a way that the ε "
+    "of this run does not cover"
+)
+
+
+class Augmenting(Verbs):
+    """Verbs for runs with ``[augment]``.
+
+    Args:
+        config: its options.
+        drops: whether a site leaves out public records that it holds as private ones too. That depends on its private
+            records, so where an ε is promised for each of those it may not.
+    """
+
+    def __init__(self, config: AugmentConfig, *, drops: bool = True) -> None:
+        self.config, self.drops = config, drops
+
+    @verb(
+        releases={
+            "centres": Embeddings("k-means centres of the site's embedded instructions", note=_NEARLY),
+            "sizes": Count("number of records in each cluster"),
+        },
+        everyone=True,
+    )
+    def centres(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Cluster each site's instructions, or, where the ask says ``hardest``, the half of them that its current model
+        finds so (the clients' part of Algorithm 1 of FedDCA, Wang et al. 2024, arXiv 2409.20135)."""
+        encoder = cohort.workbench.resources.encoder(SITE_ENCODER if self.config.site_encoder else ENCODER)
+        records = _hardest(cohort, ask) if ask["hardest"] else [site.records for site in cohort.sites]
+        replies = []
+        for site, own, stream in zip(cohort.sites, records, cohort.streams("centres"), strict=True):
+            # Each site by itself: in other company a vector has other last digits.
+            vectors = encoder.embed([record.question for record in own])
+            found = cluster(vectors, self.config.clusters, stream.integer(), self.config.smallest_cluster)
+            told = {"centres": torch.from_numpy(found.points), "sizes": torch.from_numpy(found.sizes)}
+            replies.append(Reply(site.name, told))
+        return replies
+
+    @verb(releases={}, slots=False, everyone=True)
+    def take(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Keep the public ``records`` that the ask brings, in place of those that the site has; nothing leaves.
+
+        Of those that are the site's own records too its owner is told, and nobody else.
+        """
+        for site, given in zip(cohort.sites, cohort.given(ask, "records"), strict=True):
+            sent = [Instruction(*fields) for fields in given]
+            own = {text_hash(record.question) for record in site.records}
+            others = [record for record in sent if text_hash(record.question) not in own]
+            if len(others) < len(sent):
+                what = "left out" if self.drops else _KEPT
+                site.tell(
+                    f"Round {cohort.round}: of {len(sent)} public records that the server has sent, "
+                    f"{len(sent) - len(others)} ask what a record of this site asks. They are {what}."
+                )
+            site.keep_public(others if self.drops else sent, len(sent))
+        return cohort.reply()
+
+
+def _hardest(cohort: Cohort, ask: Ask) -> list[list[Instruction]]:
+    """Of each site's records the half with the highest mean loss of a token, in their order; all of a site that has no
+    model yet, or only one record."""
+    sent = cohort.given(ask, "adapter", default=lambda site: None)
+    have = [k for k, site in enumerate(cohort.sites) if sent[k] is not None or "adapter" in site.store]
+    flat = [(k, record) for k in have for record in cohort.sites[k].records]
+    adapters = {k: cohort.whole(cohort.sites[k], sent[k]) for k in have}
+    items = cohort.workbench.tokenise_fitting(record for _, record in flat)
+    scores = cohort.workbench.score([adapters[k] for k, _ in flat], items, description="score own records")
+    losses: dict[int, list[float]] = {k: [] for k in have}
+    for (k, _), score in zip(flat, scores, strict=True):
+        losses[k].append(score.mean)
+    chosen = []
+    for k, site in enumerate(cohort.sites):
+        order = sorted(range(site.size), key=lambda place: -losses[k][place] if k in losses else 0.0)
+        places = order[: (site.size + 1) // 2] if k in losses else order
+        chosen.append([site.records[place] for place in sorted(places)])
+    return chosen

@@ -1,0 +1,74 @@
+"""``[augment]`` of an experiment before a run: its pool, and whether the method can take it."""
+
+from __future__ import annotations
+
+from murmura.augment.config import AugmentConfig
+from murmura.augment.strategies import strategy
+from murmura.errors import ConfigError, DataError
+from murmura.experiment.config import Experiment
+from murmura.federation.method import Method
+from murmura.resources import Loader
+from murmura.retrieval.pool import Pool
+
+
+def opened(experiment: Experiment) -> tuple[Experiment, Pool | None]:
+    """The pool of an experiment, as far as that is known without reading all of it; and the experiment with the
+    encoder written out that sites need.
+
+    Raises:
+        DataError: there is no pool, it is damaged, or lacks the domain that is asked for.
+        ConfigError: what is asked for does not fit the pool.
+    """
+    config = experiment.augment
+    if config is None:
+        return experiment, None
+    pool = Pool.open(config.pool)
+    if config.domain is not None:
+        try:
+            pool.rows_of(config.domain)
+        except DataError as error:
+            raise ConfigError(error.what, where="augment.domain", fix=error.fix) from None
+    if config.site_encoder == pool.encoder.name:
+        raise ConfigError(
+            f"'{config.site_encoder}' is the pool's own encoder, so there is nothing to project",
+            where="augment.site_encoder", fix="Remove it.",
+        )  # fmt: skip
+    return experiment.model_copy(update={"augment": _written_out(config, pool)}), pool
+
+
+def _written_out(config: AugmentConfig, pool: Pool) -> AugmentConfig:
+    if not config.by_centres or config.site_encoder is not None or config.encoder is not None:
+        return config
+    return config.model_copy(update={"encoder": pool.encoder.name})
+
+
+def require_augmentable(experiment: Experiment, method: Method) -> None:
+    """Refuse ``[augment]`` where the method has no place for public records, or where to choose them would read private
+    ones that an ε is promised for.
+
+    Raises:
+        ConfigError: it is refused, and why.
+    """
+    if experiment.augment is None:
+        return
+    chosen = strategy(experiment.augment)
+    if objection := method.augmented(chosen):
+        raise ConfigError(objection[0], where="augment", fix=objection[1])
+    if method.promises and chosen.private:
+        raise ConfigError(
+            f"{method.label} promises an ε for private records, and it would not cover what strategy "
+            f"'{experiment.augment.strategy}' reads of them: {chosen.private}",
+            where="augment.strategy", fix="Take 'random', which reads none.",
+        )  # fmt: skip
+
+
+def require_whole(experiment: Experiment, pool: Pool, loader: Loader) -> None:
+    """Read all of a pool before a run, and hold it to the encoder that it must have been embedded with.
+
+    Raises:
+        DataError: it is damaged, or was embedded with another one.
+        ModelError: the encoder cannot be loaded.
+    """
+    pool.verify()
+    if experiment.augment is not None and experiment.augment.encoder is not None:
+        pool.refuse_other(loader.encoder(experiment.augment.encoder))

@@ -1,0 +1,187 @@
+"""What is fetched for centres that sites have sent: here sites are scripted, and vectors are chosen by hand."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from murmura.augment.config import AugmentConfig
+from murmura.augment.strategies import strategy, weigh
+from murmura.errors import RunError
+from murmura.federation.wire.messages import Reply
+from murmura.streams import Stream
+from tests.retrieval.pools import make_pool, unit
+
+# By the golden example of Algorithm 1: sites 0 to 2 give their centres 0, 1 and 2.
+CENTRES = {
+    "a": ([(1, 0), (0, 1), (-1, 0)], [5, 3, 2]),
+    "b": ([(0.9, 0.1), (0, 1), (-1, 0)], [6, 3, 1]),
+    "c": ([(1, 0), (0.6, 0.8), (-0.8, -0.6)], [4, 5, 2]),
+}
+
+
+class Server:
+    def __init__(self, seed=0):
+        self.stream, self.events, self.workbench = Stream(seed), [], SimpleNamespace()
+        self.event = self.events.append
+
+    def current(self, sites):
+        return {site: {"adapter": {}} for site in sites}
+
+
+class Fleet:
+    """Sites that answer with these centres, in another order than they are asked in."""
+
+    def __init__(self, centres):
+        self.centres, self.asked = centres, []
+
+    def ask(self, verb, sites, each=None, **shared):
+        self.asked.append((verb, list(sites), each, shared))
+        for site in reversed(sites):
+            if site in self.centres:
+                points, sizes = self.centres[site]
+                yield Reply(site, {"centres": table(points), "sizes": torch.tensor(sizes, dtype=torch.int64)})
+
+
+def table(points):
+    return torch.tensor(points, dtype=torch.float32).reshape(len(points), -1 if len(points) else 2)
+
+
+def towards(*cosines):
+    """Unit vectors in the plane with these cosines to (1, 0)."""
+    return np.array([(c, math.sqrt(1 - c * c)) for c in cosines], np.float32)
+
+
+def choose(pool, centres, *, sites=None, withheld=None, round=1, server=None, **options):
+    chosen = strategy(AugmentConfig(pool="pool", **{"clusters": 1} | options), withheld)
+    fleet = Fleet(centres)
+    return chosen, chosen.choose(server or Server(), fleet, sites or list(centres), pool, round), fleet
+
+
+def rows(found):
+    return {site: one.rows.tolist() for site, one in found.items()}
+
+
+def test_rows_at_alpha_or_above_are_left_out_and_the_rest_is_counted_in_the_pools_own_rows(tmp_path):
+    """The golden example: positions within what is left are not taken for rows of the pool."""
+    pool = make_pool(tmp_path / "pool", towards(0.95, 0.9, 0.69, 0.2, 0.68))
+    one = {"a": ([(1.0, 0.0)], [3])}
+    _, found, _ = choose(pool, one, records=2, alpha=0.7)
+    assert rows(found) == {"a": [2, 4]}
+    assert found["a"].scores == pytest.approx([0.69, 0.68]) and found["a"].centres.tolist() == [0, 0]
+    assert rows(choose(pool, one, records=2, alpha=0)[1]) == {"a": [0, 1]}
+    assert rows(choose(pool, one, records=5, alpha=0.69)[1]) == {"a": [4, 3]}
+
+
+def test_a_mean_that_is_shorter_than_1_lets_alpha_pass_more_unless_cosines_are_compared(tmp_path):
+    pool = make_pool(tmp_path / "pool", towards(0.95, 0.9, 0.69, 0.2, 0.68))
+    half = {"a": ([(0.5, 0.0)], [3])}
+    chosen, found, _ = choose(pool, half, records=2)
+    assert rows(found) == {"a": [0, 1]} and chosen.scored_by == "dot product"
+    chosen, found, _ = choose(pool, half, records=2, similarity="cosine")
+    assert rows(found) == {"a": [2, 4]} and chosen.scored_by == "cosine"
+
+
+def test_feddca_fetches_for_one_centre_of_each_site_as_algorithm_1_picks_it(tmp_path):
+    pool = make_pool(tmp_path / "pool", np.array([(1, 0), (0, 1), (-0.8, -0.6), (0, -1)], np.float32))
+    chosen, found, fleet = choose(pool, CENTRES, records=1, alpha=0, clusters=3)
+    assert rows(found) == {"a": [0], "b": [1], "c": [2]}
+    assert {site: one.centres.tolist() for site, one in found.items()} == {"a": [0], "b": [1], "c": [2]}
+    assert found["b"].sizes.tolist() == [6, 3, 1]
+    assert fleet.asked == [("centres", ["a", "b", "c"], {}, {"hardest": False})]
+    assert chosen.why(found["b"], 0) == "number 1 of those nearest to the site's centre 2 of 3, by dot product"
+
+
+def test_the_order_of_the_sites_may_be_drawn_and_then_changes_what_is_picked(tmp_path):
+    pool = make_pool(tmp_path / "pool", unit(40, 2))
+    options = {"records": 2, "alpha": 0, "clusters": 3}
+    given = rows(choose(pool, CENTRES, **options)[1])
+    drawn = [rows(choose(pool, CENTRES, server=Server(seed), order="random", **options)[1]) for seed in range(8)]
+    assert any(one != given for one in drawn)
+    assert drawn[0] == rows(choose(pool, CENTRES, server=Server(0), order="random", **options)[1])
+
+
+def test_coverage_picks_what_stands_best_for_all_sites(tmp_path):
+    pool = make_pool(tmp_path / "pool", np.array([(1, 0), (0, 1), (-1, 0)], np.float32))
+    centres = {"a": ([(1, 0), (0, 1)], [5, 4]), "b": ([(1, 0), (-1, 0)], [5, 4])}
+    assert rows(choose(pool, centres, strategy="coverage", records=1, alpha=0, clusters=2)[1]) in (
+        {"a": [0], "b": [2]}, {"a": [1], "b": [0]},
+    )  # fmt: skip
+
+
+def test_direct_retrieval_gives_each_centre_its_share_and_no_row_twice(tmp_path):
+    pool = make_pool(tmp_path / "pool", np.array([(1, 0), (0.96, 0.28), (0.8, 0.6), (0.6, 0.8), (0, 1)], np.float32))
+    near = {"a": ([(1.0, 0.0), (0.96, 0.28)], [1, 9])}
+    options = {"strategy": "direct", "clusters": 2}
+    _, found, _ = choose(pool, near, records=4, **options)
+    assert rows(found) == {"a": [0, 1, 2, 3]} and found["a"].centres.tolist() == [0, 0, 1, 1]
+    _, found, _ = choose(pool, near, records=3, **options)  # the larger cluster has the odd one
+    assert rows(found) == {"a": [0, 2, 3]} and found["a"].centres.tolist() == [0, 1, 1]
+    assert rows(choose(pool, near, records=4, dedup="none", **options)[1]) == {"a": [0, 1, 1, 0]}
+    both = near | {"b": ([(1.0, 0.0), (0.0, 1.0)], [1, 1])}
+    assert rows(choose(pool, both, records=2, dedup="all", **options)[1]) == {"a": [0, 1], "b": [2, 4]}
+
+
+def test_who_comes_first_has_the_choice_where_no_row_goes_to_two_sites(tmp_path):
+    pool = make_pool(tmp_path / "pool", towards(0.9, 0.8, 0.6, 0.5))
+    same = {site: ([(1.0, 0.0)], [2]) for site in "ab"}
+    assert rows(choose(pool, same, records=2, alpha=0)[1]) == {"a": [0, 1], "b": [0, 1]}
+    assert rows(choose(pool, same, records=2, alpha=0, dedup="all")[1]) == {"a": [0, 1], "b": [2, 3]}
+    assert rows(choose(pool, same, records=2, alpha=0, dedup="all", withheld=np.array([1]))[1]) == {
+        "a": [0, 2], "b": [3],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["feddca", "coverage", "direct"])
+@pytest.mark.parametrize("dedup", ["site", "all"])
+def test_a_budget_in_bytes_is_spent_on_the_nearest(tmp_path, name, dedup):
+    pool = make_pool(tmp_path / "pool", unit(60, 2))
+    options = {} if name == "direct" else {"alpha": 0}
+    _, found, _ = choose(pool, CENTRES, strategy=name, bytes=600, clusters=3, dedup=dedup, **options)
+    for one in found.values():
+        assert 300 < sum(weigh(pool.records(one.rows))) <= 600
+        assert len(set(one.rows)) == len(one.rows)
+    everything = np.concatenate([one.rows for one in found.values()])
+    assert (len(set(everything)) == len(everything)) or dedup == "site"
+
+
+def test_a_site_with_few_centres_or_none_is_told_of_and_one_that_does_not_answer_is_left_out(tmp_path):
+    pool = make_pool(tmp_path / "pool", towards(0.9, 0.8, 0.6))
+    server = Server()
+    centres = {"a": ([(1.0, 0.0)], [2]), "b": ([], [])}
+    for name in ("feddca", "coverage", "direct"):
+        options = {} if name == "direct" else {"alpha": 0}
+        _, found, _ = choose(
+            pool, centres, sites=["a", "b", "gone"], server=server, strategy=name, records=2, clusters=4, **options
+        )
+        assert rows(found) == {"a": [0, 1], "b": []}
+        [event] = server.events
+        assert event.startswith("sites with fewer centres than the 4 asked for") and event.endswith("b 0, a 1")
+        server.events.clear()
+
+
+def test_the_hardest_are_asked_for_only_when_records_are_chosen_again(tmp_path):
+    pool = make_pool(tmp_path / "pool", towards(0.9, 0.8, 0.6))
+    one = {"a": ([(1.0, 0.0)], [2])}
+    for round, hardest in ((1, False), (3, True)):
+        *_, fleet = choose(pool, one, records=1, alpha=0, every=2, focus="hardest", round=round)
+        [(_, _, each, shared)] = fleet.asked
+        assert shared == {"hardest": hardest} and bool(each) == hardest
+
+
+@pytest.mark.parametrize(
+    ("points", "sizes", "said"),
+    [
+        ([(1.0, 0.0, 0.0)], [1], "3 dimensions, and 2 are expected"),
+        ([(1.0, 0.0)], [1, 2], "not a table"),
+        ([(math.nan, 0.0)], [1], "not a table of finite numbers"),
+    ],
+)
+def test_centres_that_cannot_be_used_stop_the_run_with_the_site(tmp_path, points, sizes, said):
+    pool = make_pool(tmp_path / "pool", towards(0.9, 0.8, 0.6))
+    with pytest.raises(RunError, match=rf"^site a, round 1: .*{said}"):
+        choose(pool, {"a": (points, sizes)}, records=1)
