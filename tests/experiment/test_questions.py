@@ -1,9 +1,8 @@
-"""Questions with options in a run: read, fitted to the model, asked, and shown."""
+"""Questions of benchmarks in a run: read, fitted to the model, asked, judged, and shown."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -13,116 +12,129 @@ from murmura.errors import ConfigError, DataError
 from murmura.experiment.dry_run import dry_run
 from murmura.experiment.dry_run_view import show
 from murmura.experiment.run import run
+from murmura.measure.benchmarks import humaneval
 from murmura.runs import read_all
 from tests.experiment.small import experiment, write_data, write_lines
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "clinic" / "questions.jsonl"
-URGENT = [{"text": f"the patient asks about letter {k}", "label": k % 2} for k in range(6)]
-COMMON = {
-    "file": "urgent.jsonl", "instruction": "is this urgent", "options": ["no", "yes"],
-    "fields": {"input": "text", "answer": "label"},
-}  # fmt: skip
+SUMS = [{"question": f"how many tablets in {k} days", "answer": f"one a day\n#### {k}"} for k in range(1, 6)]
+GSM8K = {"file": "sums.jsonl", "fields": {"instruction": "question", "output": "answer"}, "tokens": 4}
+NEWS = [{"text": f"the clinic reports {k}", "label": k % 3} for k in range(4)]
+FPB = {"file": "news.jsonl", "labels": ["negative", "neutral", "positive"], "tokens": 3}
+HUMANEVAL = {"file": "programs.jsonl", "tokens": 4, "form": "plain"}
+PROGRAM = {"prompt": "def f():\n    return 1", "test": "def check(f):\n    assert f() == 1\n", "entry_point": "f"}
 
 
 @pytest.fixture
 def folder(tmp_path):
     write_data(tmp_path)
-    write_lines(tmp_path / "urgent.jsonl", URGENT)
+    for name, rows in (("sums", SUMS), ("news", NEWS), ("programs", [PROGRAM])):
+        write_lines(tmp_path / f"{name}.jsonl", rows)
     return tmp_path
 
 
-def test_a_run_asks_them_in_every_measured_round_and_tells_everywhere(folder, llama_folder, capsys):
-    asking = experiment(folder, llama_folder, evaluation={"choices": COMMON, "attacks": False})
-    result = run(asking)
-    for row in result.rows:
-        assert row["choice_accuracy_n"] == row["choice_accuracy_norm_n"] == 6
-        assert row["choice_accuracy"] * 6 == sum(row["confusion"][label][label] for label in ("no", "yes"))
-    [row] = report.table(read_all([result.folder]))
-    told = row.cells["choice_accuracy"]
-    assert told.mean == result.rows[-1]["choice_accuracy"] and told.interval().endswith("n = 6")
-    assert "option accuracy 0." in capsys.readouterr().err  # the line that ends a round
-    page = (result.folder / "report.html").read_text()
-    assert "Option accuracy, per byte" in page and "bytes of UTF-8" in page and "given “yes”" in page
-    assert "option accuracy, per byte" in report.markdown([row])
-
-
-def test_sites_adapters_are_examined_each_and_their_mean_is_told(folder, llama_folder):
-    alone = experiment(
-        folder, llama_folder, method={"algorithm": "local", "rounds": 1},
-        evaluation={"choices": COMMON, "attacks": False},
+def asking(folder, llama, method=None, *, data=None, **benchmarks):
+    return experiment(
+        folder, llama, {"rounds": 1} | (method or {}), data=data or {},
+        evaluation={"attacks": False, "benchmarks": benchmarks},
     )  # fmt: skip
-    last = run(alone).rows[-1]
-    assert last["choice_accuracy_n"] == 6 and 0 <= last["choice_accuracy"] <= 1
-    assert sum(map(sum, (given.values() for given in last["confusion"].values()))) == pytest.approx(6)
 
 
-def test_a_run_without_them_has_no_column_for_them(folder, llama_folder):
+def test_a_run_measures_them_in_every_measured_round_and_tells_everywhere(folder, llama_folder, capsys, monkeypatch):
+    monkeypatch.setattr(humaneval.HumanEval, "prepare", lambda self: None)
+    programs = HUMANEVAL | {"uncut": True, "seconds": 2}
+    result = run(asking(folder, llama_folder, gsm8k=GSM8K, fpb=FPB, humaneval=programs))
+    for row in result.rows:
+        assert (row["gsm8k_n"], row["fpb_n"], row["humaneval_n"]) == (5, 4, 1)
+        assert sum(row["answers"]["gsm8k"].values()) == 5 and sum(row["answers"]["humaneval"].values()) == 1
+        assert row["gsm8k_parsed"] == 1 - row["answers"]["gsm8k"]["no answer found"] / 5
+        assert row["humaneval"] == row["answers"]["humaneval"]["right"]
+    records = read_all([result.folder])
+    assert records[0].last.answers == result.rows[-1]["answers"]
+    [row] = report.table(records)
+    assert row.cells["fpb"].interval().endswith("n = 4")
+    assert "GSM8K 0." in capsys.readouterr().err  # the line that ends a round
+    page = (result.folder / "report.html").read_text()
+    assert "What became of answers" in page and "no answer found" in page and "pass@1" in page
+    assert "GSM8K, parsed" in report.markdown([row])
+
+
+def test_they_may_be_measured_after_the_last_round_alone(folder, llama_folder):
+    first, last = run(asking(folder, llama_folder, gsm8k=GSM8K, only_last=True)).rows
+    assert "gsm8k" not in first and last["gsm8k_n"] == 5 and "answers" not in first
+
+
+def test_a_run_without_them_shows_nothing_of_them(folder, llama_folder):
     result = run(experiment(folder, llama_folder, method={"rounds": 1}, evaluation={"attacks": False}))
-    assert "choice_accuracy" not in result.rows[-1]
-    assert "Option accuracy" not in (result.folder / "report.html").read_text()
+    page = (result.folder / "report.html").read_text()
+    assert "GSM8K" not in page and "What became of answers" not in page
 
 
-def test_the_dry_run_counts_them(folder, llama_folder):
-    planned = dry_run(experiment(folder, llama_folder, evaluation={"choices": COMMON | {"records": 4}}))
-    assert len(planned.asked.choices) == 4
-    console = Console(record=True, width=200)
+def test_sites_measure_their_own_adapters_but_run_no_programs(folder, llama_folder):
+    alone = {"algorithm": "local"}
+    last = run(asking(folder, llama_folder, alone, gsm8k=GSM8K)).rows[-1]
+    assert last["gsm8k_n"] == 5 and sum(last["answers"]["gsm8k"].values()) == 5
+    with pytest.raises(ConfigError, match="no site runs programs that a server sends"):
+        dry_run(asking(folder, llama_folder, alone, humaneval=HUMANEVAL))
+
+
+def test_the_dry_run_counts_questions_and_tokens(folder, llama_folder):
+    planned = dry_run(asking(folder, llama_folder, gsm8k=GSM8K | {"records": 3}, fpb=FPB, only_last=True))
+    assert planned.tokens_benchmarks == 3 * 4 + 4 * 3
+    console = Console(record=True, width=250)
     show(planned, console)
-    assert "4 questions with options" in console.export_text()
+    text = console.export_text()
+    assert "3 questions of gsm8k, 4 questions of fpb" in text and "24 for benchmarks, after the last round" in text
+    alone = dry_run(asking(folder, llama_folder, {"algorithm": "local"}, fpb=FPB))
+    assert alone.tokens_benchmarks == 2 * 4 * 3  # two sites write
+    show(alone, console)
+    assert "24 for benchmarks, whenever a round is measured" in console.export_text()
 
 
-def test_questions_that_do_not_fit_with_every_option_are_not_asked_and_told(folder, llama_folder, capsys):
-    long = {"instruction": "which", "options": ["no", "call the clinic before visit " * 40], "answer": 0}
-    write_lines(folder / "asked.jsonl", [long, *map(json.loads, EXAMPLE.read_text().splitlines())])
-    planned = dry_run(experiment(folder, llama_folder, evaluation={"choices": {"file": "asked.jsonl"}}))
-    assert len(planned.asked.choices) == 8
+def test_a_question_without_room_for_its_answer_is_not_asked_and_told(folder, llama_folder, capsys):
+    long = {"question": "how many tablets " * 2000, "answer": "#### 2"}
+    write_lines(folder / "sums.jsonl", [*SUMS, long])
+    planned = dry_run(asking(folder, llama_folder, gsm8k=GSM8K))
+    assert len(planned.asked.benchmarks[0].questions) == 5
     told = " ".join(capsys.readouterr().err.split())
-    assert "1 question does not fit 128 tokens and is left out" in told and "asked.jsonl:1" in told
-    write_lines(folder / "asked.jsonl", [long])
-    with pytest.raises(DataError, match="no question fits 128 tokens"):
-        dry_run(experiment(folder, llama_folder, evaluation={"choices": {"file": "asked.jsonl"}}))
+    assert "1 question does not fit" in told and "sums.jsonl:6" in told
+    with pytest.raises(DataError, match="no question leaves room for an answer of 100000 tokens") as caught:
+        dry_run(asking(folder, llama_folder, gsm8k=GSM8K | {"tokens": 100_000}))
+    assert "Lower evaluation.benchmarks.gsm8k.tokens" in str(caught.value)
 
 
-def test_bad_questions_are_called_questions(folder, llama_folder, capsys):
-    asking = {"evaluation": {"choices": COMMON}}
-    write_lines(folder / "urgent.jsonl", [*URGENT, *[{"text": "a letter", "label": 2}] * 2])
-    with pytest.raises(DataError, match="2 of 8 questions cannot be used"):
-        dry_run(experiment(folder, llama_folder, **asking))
-    dry_run(experiment(folder, llama_folder, data={"skip_bad": True}, **asking))
-    assert "2 bad questions are left out" in " ".join(capsys.readouterr().err.split())
-    write_lines(folder / "urgent.jsonl", [])
-    with pytest.raises(DataError, match="holds no questions"):
-        dry_run(experiment(folder, llama_folder, **asking))
-
-
-def test_a_bad_question_stops_a_run_before_it_begins_and_harms_nothing(folder, llama_folder):
-    write_lines(folder / "urgent.jsonl", [*URGENT, {"text": "a letter", "label": 2}])
-    with pytest.raises(DataError, match=r"urgent\.jsonl:7: 'label' is none of the 2 options"):
-        run(experiment(folder, llama_folder, evaluation={"choices": COMMON}))
+def test_a_bad_question_stops_a_run_before_it_begins_or_is_left_out(folder, llama_folder):
+    write_lines(folder / "sums.jsonl", [*SUMS, {"question": "how many", "answer": "two"}])
+    with pytest.raises(DataError, match=r"sums\.jsonl:6: 'answer' has no line with '####' and a number"):
+        run(asking(folder, llama_folder, gsm8k=GSM8K))
     assert not (folder / "run").exists()
-    result = run(experiment(folder, llama_folder, data={"skip_bad": True}, evaluation={"choices": COMMON}))
-    assert result.rows[-1]["choice_accuracy_n"] == 6
+    result = run(asking(folder, llama_folder, data={"skip_bad": True}, gsm8k=GSM8K))
+    assert result.rows[-1]["gsm8k_n"] == 5
     [left] = json.loads((result.folder / "left_out.json").read_text())
-    assert left["file"].endswith("urgent.jsonl") and (left["line"], left["cause"]) == (7, "bad")
+    assert left["file"].endswith("sums.jsonl") and (left["line"], left["cause"]) == (6, "bad")
+
+
+def test_a_system_that_does_not_cut_programs_off_is_told_before_a_run_begins(folder, llama_folder, monkeypatch):
+    monkeypatch.setattr(humaneval.sandbox, "is_cut", lambda: False)
+    with pytest.raises(ConfigError, match="does not keep them from the network"):
+        run(asking(folder, llama_folder, humaneval=HUMANEVAL))
+    assert not (folder / "run").exists()
 
 
 @pytest.mark.parametrize(
-    ("options", "why"),
+    ("sections", "why"),
     [
-        ({"options": ["one"]}, "at least 2"),
-        ({"options": ["one", "one"]}, "must all be different"),
-        ({"options": ["one", " "]}, "none empty"),
-        ({"options": ["a", "b"], "option_columns": ["a", "b"]}, "not both"),
-        ({"option": ["a", "b"]}, "unknown key"),
+        ({"data": {"kind": "document"}}, "'benchmarks' does nothing with documents"),
+        (
+            {"method": {"name": "lpfl", "patterns": ["{text} it was {blank}"],
+                        "verbaliser": {"a": ["one"], "b": ["two"]}}},
+            "'benchmarks' does nothing with labelled records",
+        ),
     ],
-)
-def test_options_that_make_no_sense_are_refused(folder, llama_folder, options, why):
+)  # fmt: skip
+def test_kinds_of_record_with_no_template_are_refused(folder, llama_folder, sections, why):
+    method = sections.pop("method", {"name": "dplora", "epsilon": 8.0} if "data" in sections else None)
     with pytest.raises(ConfigError, match=why):
-        experiment(folder, llama_folder, evaluation={"choices": {"file": "urgent.jsonl"} | options})
-
-
-def test_classifiers_are_not_asked(folder, llama_folder):
-    method = {
-        "name": "lpfl", "patterns": ["{text} it was {blank}"], "verbaliser": {"a": ["one"], "b": ["two"]},
-    }  # fmt: skip
-    with pytest.raises(ConfigError, match="'choices' does nothing with labelled records"):
-        experiment(folder, llama_folder, method, evaluation={"choices": COMMON, "sample": 16, "uploads": 2})
+        experiment(
+            folder, llama_folder, method,
+            evaluation={"sample": 16, "uploads": 2, "benchmarks": {"gsm8k": GSM8K}}, **sections,
+        )  # fmt: skip
