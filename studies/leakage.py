@@ -17,12 +17,10 @@ finished are kept, unfinished ones are resumed, so the command may be stopped an
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from threading import Event
 
 import paired
 from leakage_runs import ARMS, CLINIC, CONTROL, FULL, SETS, SMALL, TEXT_ARMS, Study, prepare, rows
@@ -30,7 +28,7 @@ from paired import Estimate, Scored
 
 from murmura.runs import RunFolder
 from murmura.units import DASH, decimal, signed
-from runs import finished, pipes, show
+from runs import finished, pipes, show, together
 
 COMPARED = {
     "leakage falls with β": [("fedavg", "beta-0.5"), ("beta-0.5", "beta-0"), ("fedavg", "beta-0")],
@@ -87,23 +85,6 @@ def complete(studies: Sequence[Study], arms: Mapping[str, Sequence[str]], seeds:
     for seed in seeds:
         together([job for study in studies for job in study.runs(arms[study.name], seed)], at_once)
         together([partial(study.score, arms[study.name], seed) for study in studies], at_once)
-
-
-def together(jobs: Sequence[Callable[[], None]], at_once: int) -> None:
-    """Do all jobs, so many at once; the first that fails ends the study when those that have begun are done."""
-    failed = Event()
-
-    def do(job: Callable[[], None]) -> None:
-        if not failed.is_set():
-            try:
-                job()
-            except BaseException:
-                failed.set()
-                raise
-
-    with ThreadPoolExecutor(at_once) as pool:
-        for one in [pool.submit(do, job) for job in jobs]:
-            one.result()
 
 
 def tables(studies: Sequence[Study], seeds: Sequence[int], folder: Path | None) -> None:

@@ -6,8 +6,10 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import tomli_w
@@ -30,6 +32,23 @@ def work(folder: Path, table: Mapping[str, Any]) -> None:
     file.write_text(tomli_w.dumps(table))
     again = ["--resume"] if kept.holds_run else []
     subprocess.run([sys.executable, "-m", "murmura", "run", str(file), *again], check=True)
+
+
+def together(jobs: Sequence[Callable[[], None]], at_once: int) -> None:
+    """Do all jobs, so many at once; the first that fails ends the study when those that have begun are done."""
+    failed = Event()
+
+    def do(job: Callable[[], None]) -> None:
+        if not failed.is_set():
+            try:
+                job()
+            except BaseException:
+                failed.set()
+                raise
+
+    with ThreadPoolExecutor(at_once) as pool:
+        for one in [pool.submit(do, job) for job in jobs]:
+            one.result()
 
 
 def show(

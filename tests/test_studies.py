@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -214,7 +215,7 @@ def test_a_job_that_fails_ends_the_study_and_the_jobs_behind_it_do_not_begin(stu
         return work
 
     with pytest.raises(OSError, match="full"):
-        study("leakage").together([job("a"), job("b", OSError("full")), *map(job, "cdefgh")], 1)
+        study("runs").together([job("a"), job("b", OSError("full")), *map(job, "cdefgh")], 1)
     assert begun == ["a", "b"]
 
 
@@ -343,3 +344,55 @@ def test_figures_of_sums(study):
     assert tree[2] == pytest.approx(tree[0] * (2 + 2) ** 0.5, rel=0.01)  # two nodes for five rounds
     assert found["5 bands"][1] < found["2 bands"][1] < fresh[1]
     assert found["5 bands"][1] < found["trees of 5 rounds, Honaker"][1] < tree[1]
+
+
+@pytest.fixture
+def domain(study, data, tmp_path, monkeypatch):
+    """The study of public records, with invented ones; pools are not built."""
+    rows = [{"instruction": f"Do task {k}.", "input": "", "output": "Done."} for k in range(9)]
+    for name in ("code_codealpaca", "math_gsm8k_train", "general_seed_tasks"):
+        (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    module = study("domain")
+    monkeypatch.setattr(module, "build", lambda *asked: None)
+
+    def load(scale):
+        return module, module.Study(data, tmp_path / "out", getattr(module, scale), "smollm2-135m")
+
+    return load
+
+
+@pytest.mark.parametrize("scale", ["SMALL", "FULL"])
+def test_domain(domain, tmp_path, scale):
+    module, study = domain(scale)
+    found = [Experiment.of(study.experiment(study.folder(arm, 0), arm, 0, 1e-3)) for arm in module.ARMS]
+    assert len({one.dump() for one in found}) == len(found) == 6
+    assert [one.augment is None for one in found] == [True] + [False] * 5
+
+
+def test_the_pools_of_the_domain_study_have_nothing_that_is_private_or_measured_on(study, data, tmp_path, monkeypatch):
+    module, commands = study("domain"), []
+    monkeypatch.setattr(module.subprocess, "run", lambda command, check: commands.append(command))
+    scale = replace(module.SMALL, heldout=7, sites=2, private=3)
+    place = module.Study(data, tmp_path / "out", scale, "smollm2-135m").records(0)
+    rows = {name: study("runs").read_rows(place / f"{name}.jsonl") for name in ("heldout", "private", "finance")}
+    assert [len(own) for own in rows.values()] == [7, 6, 80]
+    assert {"instruction", "input", "output"} == set(rows["private"][0])
+    for command in commands:
+        left_out = [command[k + 1] for k, word in enumerate(command) if word == "--without"]
+        assert left_out == [str(place / "private.jsonl"), str(place / "heldout.jsonl")]
+    assert [sum("=" in word for word in command) for command in commands] == [5, 1]
+
+
+def test_the_domain_study_tells_differences_from_local_by_seed(domain):
+    module, study = domain("SMALL")
+    for arm, ends in {"local": (0.5, 0.6), "feddca": (0.7, 0.9)}.items():
+        for seed, end in enumerate(ends):
+            write_run(study.folder(arm, seed), rows=[{"round": 0, "fpb": 0.25}, {"round": 4, "fpb": end}])
+    table = module.levels(study, [0, 1, 2], "fpb")
+    assert "| before training | 0.250 | 0.250 | – | – | – |" in table
+    assert "| feddca | 0.700 | 0.900 | – | 0.800 | +0.250 ± 0.050 |" in table
+    assert "| local | 0.500 | 0.600 | – | 0.550 | – |" in table
+    for lr, loss in zip(study.scale.rates, (2.0, 1.5), strict=True):
+        write_run(study.folder("local", module.PILOT_SEED, lr), rows=[{"round": 0}, {"round": 4, "heldout_loss": loss}])
+    assert study.rate("local") == study.scale.rates[1]
+    assert "| local | 2.000 | 1.500 * |" in module.rates_table(study)

@@ -1,0 +1,246 @@
+"""Training on public records beside a few private ones: none, random ones, direct retrieval, FedDCA.
+
+    python studies/domain.py --data FOLDER --out runs/domain          # two CPU cores, about an hour
+    python studies/domain.py --data FOLDER --out runs/domain --full   # for a GPU
+
+FOLDER holds ``finance_phrasebank.jsonl`` (text and label) and ``code_codealpaca.jsonl``, ``math_gsm8k_train.jsonl``,
+``medical_icliniq.jsonl`` and ``general_seed_tasks.jsonl`` (instruction, input, output). The sites' domain is finance:
+each record asks for the sentiment of a piece of news, as in FedDCA's evaluation. Private records and those that are
+measured on are drawn with the seed; the others are, with the other files, the pool.
+
+First a pilot with a seed of its own chooses a rate for every arm by the loss on held-out records, and shows whether
+public records of the right domain help at all: the arm ``domain`` is given random ones of finance alone, so that it has
+nothing to find. Then every arm is run with each seed. Runs that are finished are kept, unfinished ones are resumed, so
+the command may be stopped and given again. It ends with the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from random import Random
+from statistics import fmean, stdev
+from typing import Any
+
+from murmura.data.records import Labelled
+from murmura.measure.benchmarks.config import SentimentConfig
+from murmura.measure.benchmarks.sentiment import FPB
+from murmura.measure.catalogue import figure
+from murmura.runs import RunFolder, read
+from murmura.units import DASH, signed
+from runs import pipes, read_rows, together, work, write_rows
+
+PILOT_SEED = 100
+FINANCE = "finance_phrasebank.jsonl"
+OTHERS = {
+    "code": "code_codealpaca.jsonl", "math": "math_gsm8k_train.jsonl", "medical": "medical_icliniq.jsonl",
+    "general": "general_seed_tasks.jsonl",
+}  # fmt: skip
+ARMS: dict[str, dict[str, Any] | None] = {
+    "local": None,
+    "random": {"strategy": "random"},
+    "direct": {"strategy": "direct"},
+    "feddca": {"strategy": "feddca"},
+    "feddca-unfiltered": {"strategy": "feddca", "alpha": 0.0},
+    "domain": {"strategy": "random"},
+}
+"""What each arm has in ``[augment]``."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What differs between the small study and the full one."""
+
+    sites: int
+    private: int  # records of each site
+    public: int  # records that each site is given
+    heldout: int
+    rounds: int
+    sites_per_round: int
+    steps: int
+    batch: int
+    rank: int
+    targets: tuple[str, ...]
+    max_length: int
+    rates: tuple[float, ...]
+
+
+SMALL = Scale(
+    sites=10, private=5, public=200, heldout=200, rounds=4, sites_per_round=5, steps=4, batch=8, rank=8,
+    targets=tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in ("q_proj", "v_proj")),
+    max_length=112, rates=(1e-3, 3e-3),
+)  # fmt: skip
+FULL = Scale(
+    sites=10, private=50, public=1000, heldout=1000, rounds=30, sites_per_round=2, steps=10, batch=32, rank=16,
+    targets=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), max_length=512,
+    rates=(1e-4, 3e-4, 1e-3),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Study:
+    """Where everything is, and how large it is."""
+
+    data: Path
+    out: Path
+    scale: Scale
+    model: str
+
+    def folder(self, arm: str, seed: int, lr: float | None = None) -> Path:
+        return self.out / (f"{arm}-seed{seed}" if lr is None else f"pilot-{arm}-{lr:g}-seed{seed}")
+
+    def records(self, seed: int) -> Path:
+        """The private and the public records of a seed, made if they are not there."""
+        place = self.out / f"records-seed{seed}"
+        if (place / "pool" / "pool.json").exists() and (place / "finance" / "pool.json").exists():
+            return place
+        place.mkdir(parents=True, exist_ok=True)
+        news = read_rows(self.data / FINANCE)
+        Random(seed).shuffle(news)
+        heldout, rest = news[: self.scale.heldout], news[self.scale.heldout :]
+        write_rows(place / "questions.jsonl", heldout)
+        write_rows(place / "heldout.jsonl", map(instruction, heldout))
+        write_rows(place / "private.jsonl", map(instruction, rest[: self.scale.sites * self.scale.private]))
+        write_rows(place / "finance.jsonl", map(instruction, news))
+        others = [f"{name}={self.data / file}" for name, file in OTHERS.items()]
+        for pool, sources in {"pool": others, "finance": []}.items():
+            build(place / pool, [f"finance={place / 'finance.jsonl'}", *sources], place)
+        return place
+
+    def experiment(self, folder: Path, arm: str, seed: int, lr: float) -> dict[str, Any]:
+        """The experiment file of one run."""
+        s, place = self.scale, self.records(seed).resolve()
+        table: dict[str, Any] = {
+            "run": {"name": folder.name, "folder": str(folder), "seed": seed},
+            "model": {"name": self.model},
+            "lora": {"rank": s.rank, "alpha": 2.0 * s.rank, "targets": list(s.targets)},
+            "data": {
+                "train": str(place / "private.jsonl"), "heldout": str(place / "heldout.jsonl"), "template": "alpaca",
+                "max_length": s.max_length, "sites": {"by": "partition", "count": s.sites},
+            },
+            "training": {"batch_size": s.batch, "max_steps": s.steps, "lr": lr, "lr_min": lr / 10},
+            "method": {"name": "fedit", "rounds": s.rounds, "sites_per_round": s.sites_per_round},
+            "evaluation": {
+                "every": s.rounds, "sample": 1, "attacks": False,
+                "benchmarks": {"fpb": {"file": str(place / "questions.jsonl"), "tokens": 4}},
+            },
+        }  # fmt: skip
+        if (options := ARMS[arm]) is not None:
+            pool = str(place / ("finance" if arm == "domain" else "pool"))
+            table["augment"] = {"pool": pool, "records": s.public, "domain": "finance", **options}
+        return table
+
+    def run(self, arm: str, seed: int, lr: float | None = None) -> None:
+        """One run: of the pilot with this rate, or with the rate that the pilot chose."""
+        folder = self.folder(arm, seed, lr)
+        work(folder, self.experiment(folder, arm, seed, self.rate(arm) if lr is None else lr))
+
+    def piloted(self, arm: str) -> dict[float, float]:
+        """The loss on held-out records at the end of the pilot's runs, by rate."""
+        folders = {lr: self.folder(arm, PILOT_SEED, lr) for lr in self.scale.rates}
+        done = {lr: one for lr, one in folders.items() if RunFolder(one).is_finished}
+        return {lr: read(one).last.values["heldout_loss"] for lr, one in done.items()}
+
+    def ends(self, arm: str, seeds: Sequence[int], key: str) -> dict[int, float]:
+        """A figure at the end of the runs that are finished, by seed."""
+        folders = {seed: self.folder(arm, seed) for seed in seeds}
+        return {seed: read(one).last.values[key] for seed, one in folders.items() if RunFolder(one).is_finished}
+
+    def rate(self, arm: str) -> float:
+        """The rate with which an arm's loss was least."""
+        losses = self.piloted(arm)
+        return min(losses, key=lambda lr: losses[lr])
+
+
+def instruction(row: dict[str, Any]) -> dict[str, str]:
+    """News and their sentiment as FedDCA's evaluation asks for it."""
+    asked = FPB(SentimentConfig(file="")).instruction(Labelled(row["text"], row["label"]))
+    return {"instruction": asked.instruction, "input": asked.input, "output": row["label"]}
+
+
+def build(pool: Path, sources: Sequence[str], place: Path) -> None:
+    """A pool without what is private or measured on."""
+    without = [word for name in ("private", "heldout") for word in ("--without", str(place / f"{name}.jsonl"))]
+    command = [sys.executable, "-m", "murmura", "pool", "build", *sources, "--out", str(pool), *without]
+    subprocess.run([*command, "--skip-bad", "--overwrite"], check=True)
+
+
+def rates_table(study: Study) -> str:
+    """What the pilot found: the loss by rate, the chosen one marked."""
+    lines = [["Pilot: held-out loss by rate", *(f"{lr:g}" for lr in study.scale.rates)]]
+    lines.append(["---", *["--:"] * len(study.scale.rates)])
+    for arm in ARMS:
+        losses = study.piloted(arm)
+        marked = {lr: f"{loss:.3f}" + (" *" if lr == study.rate(arm) else "") for lr, loss in losses.items()}
+        lines.append([arm, *(marked.get(lr, DASH) for lr in study.scale.rates)])
+    return pipes(lines)
+
+
+def fetched_table(study: Study, seeds: Iterable[int]) -> str:
+    """What sites were given, by domain, and how similar it is to what it was asked for by."""
+    lines = [["Fetched", "Seed", "Rows", "By domain", "Mean score"], ["---", "--:", "--:", "---", "--:"]]
+    for arm, seed in product(ARMS, seeds):
+        folder = study.folder(arm, seed)
+        for one in read(folder).augment[:1] if RunFolder(folder).is_finished else ():
+            domains = ", ".join(f"{name} {count}" for name, count in one.by_domain.items())
+            mean = one.mean_similarity
+            lines.append([arm, str(seed), str(one.rows), domains, DASH if mean is None else f"{mean:.3f}"])
+    return pipes(lines)
+
+
+def levels(study: Study, seeds: Sequence[int], key: str) -> str:
+    """A figure before training and at the end, a column for each seed, with the mean difference from ``local`` over the
+    seeds and its standard error."""
+    words, ends = figure(key), {arm: study.ends(arm, seeds, key) for arm in ARMS}
+    lines = [
+        [f"{words.title} by seed", *map(str, seeds), "mean", "against local"],
+        ["---", *["--:"] * (len(seeds) + 2)],
+    ]
+    first = [study.folder("local", seed) for seed in seeds]
+    starts = [f"{read(one).before.values[key]:.3f}" if RunFolder(one).is_finished else DASH for one in first]
+    lines.append(["before training", *starts, DASH, DASH])
+    for arm, own in ends.items():
+        pairs = [own[seed] - ends["local"][seed] for seed in own if seed in ends["local"]]
+        far = f"{signed(fmean(pairs))} ± {stdev(pairs) / len(pairs) ** 0.5:.3f}" if len(pairs) > 1 else DASH
+        cells = [f"{own[seed]:.3f}" if seed in own else DASH for seed in seeds]
+        lines.append([arm, *cells, f"{fmean(own.values()):.3f}" if own else DASH, DASH if arm == "local" else far])
+    return pipes(lines)
+
+
+def main() -> None:
+    """Run what is missing, then print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="the folder with the files")
+    parser.add_argument("--out", type=Path, required=True, help="where runs are kept")
+    parser.add_argument("--full", action="store_true", help="the full study, for a GPU")
+    parser.add_argument("--arms", choices=ARMS, nargs="+", default=list(ARMS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--show", action="store_true", help="run nothing, print the tables of what is there")
+    parser.add_argument("--at-once", type=int, default=1, help="runs side by side")
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--table", type=Path, help="also write the tables as Markdown, here")
+    options = parser.parse_args()
+    study = Study(options.data, options.out, FULL if options.full else SMALL, options.model)
+    if not options.show:
+        for seed in [PILOT_SEED, *options.seeds]:
+            study.records(seed)
+        rates = [(arm, lr) for arm in options.arms for lr in study.scale.rates]
+        together([partial(study.run, arm, PILOT_SEED, lr) for arm, lr in rates], options.at_once)
+        print(rates_table(study))
+        for seed in options.seeds:
+            together([partial(study.run, arm, seed) for arm in options.arms], options.at_once)
+    found = [levels(study, options.seeds, key) for key in ("fpb", "fpb_parsed", "heldout_loss")]
+    text = "\n".join([*found, rates_table(study), fetched_table(study, options.seeds)])
+    print(text)
+    if options.table is not None:
+        options.table.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
