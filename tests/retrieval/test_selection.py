@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from murmura.errors import ConfigError
 from murmura.retrieval.centres import Centres
-from murmura.retrieval.selection import facility_location, greedy, represented
+from murmura.retrieval.selection import covering, facility_location, greedy, represented
 
 EMPTY = Centres(np.zeros((0, 2), np.float32), np.zeros(0, np.int64))
 
@@ -132,14 +132,76 @@ def test_the_lazy_choice_is_that_of_plain_greedy(seed):
     assert facility_location(sites) == plain_greedy(sites)
 
 
-def test_of_equal_gains_the_larger_cluster_is_taken_and_then_the_first():
+def test_of_equal_gains_the_first_is_taken():
     twins = site([(1, 0), (1, 0), (1, 0)], [1, 2, 2])
-    assert facility_location([twins, twins]) == [1, 1]
+    assert facility_location([twins, twins]) == [0, 0]
 
 
 def test_facility_location_covers_what_the_greedy_rule_leaves_out():
     """The rule lets the first site choose without the second, and then drops whatever is like that."""
-    sites = [site([(1, 0), (0, 1)], [9, 8]), site([(1, 0), (-0.1, -1)], [10, 1])]
+    sites = [site([(0.9, -0.1), (0, 1)], [9, 8]), site([(1, 0), (-0.1, -1)], [20, 1])]
     assert greedy(sites) == [0, 1]
     assert facility_location(sites) == [1, 0]
     assert represented(sites, [1, 0]) > represented(sites, [0, 1])
+
+
+@pytest.fixture
+def pool():
+    """120 unit vectors."""
+    vectors = np.random.default_rng(3).normal(size=(120, 4))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def reached(vectors, ranked, chosen):
+    """What ``covering`` maximises, by what it is defined by."""
+    union = sorted({int(row) for own in ranked for rows in own for row in rows})
+    fetched = {int(row) for own, pick in zip(ranked, chosen, strict=True) if pick is not None for row in own[pick]}
+    if not fetched:
+        return 0.0
+    return float(np.maximum(0, vectors[union] @ vectors[sorted(fetched)].T).max(axis=1).mean())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_covering_reaches_half_of_the_best_and_what_plain_greedy_does(pool, seed):
+    rng = np.random.default_rng(seed)
+    ranked = [[rng.choice(120, 6, replace=False) for _ in range(count)] for count in (3, 4, 0, 3)]
+    chosen, plain = covering(ranked, pool), [None] * 4
+    for _ in range(3):
+        gains = {
+            (place, row): reached(pool, ranked, [*plain[:place], row, *plain[place + 1 :]])
+            for place, own in enumerate(ranked)
+            for row in range(len(own))
+            if plain[place] is None
+        }
+        place, row = max(gains, key=gains.get)
+        plain[place] = row
+    every = product(*(range(len(own)) if own else [None] for own in ranked))
+    assert chosen == plain and chosen[2] is None
+    assert reached(pool, ranked, chosen) >= max(reached(pool, ranked, picks) for picks in every) / 2
+
+
+def test_covering_sees_what_two_centres_have_in_common(pool):
+    near = np.argsort(-(pool @ pool[0]))
+    ranked = [[near[:30]], [near[:29], near[80:]], [np.arange(0), near[40:60]]]
+    assert covering(ranked, pool) == [0, 1, 1]
+
+
+def test_records_that_count_are_drawn_by_the_seed_where_there_are_many(pool, monkeypatch):
+    import murmura.retrieval.selection as module
+
+    seen, ranked = [], [[np.arange(70), np.arange(50, 120)]]
+    own = module.closest
+    monkeypatch.setattr(module, "closest", lambda wanted, rows: seen.append(wanted) or own(wanted, rows))
+    for seed in (0, 0, 1):
+        covering(ranked, pool, targets=20, seed=seed)
+    first, again, other = seen[::2]
+    assert first.shape == (20, 4) and np.array_equal(first, again) and not np.array_equal(first, other)
+    covering(ranked, pool)
+    assert np.array_equal(seen[-1], pool)
+
+
+def test_centres_for_which_nothing_is_there_are_chosen_all_the_same(pool):
+    nothing = np.zeros(0, np.int64)
+    assert covering([[nothing, nothing], []], pool) == [0, None]
+    assert covering([[nothing], [np.arange(3)]], pool) == [0, 0]
+    assert covering([], pool) == []

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from murmura.errors import ConfigError, nearest
 from murmura.retrieval.centres import Centres
+from murmura.retrieval.coverage import closest
+from murmura.retrieval.search import Rows, Vectors
+from murmura.streams import Stream
 
 FilterRule = Literal["pseudocode", "text"]
 
@@ -68,44 +71,87 @@ def _kept(turn: int, sites: int, clusters: int, rule: FilterRule) -> int:
 
 
 def facility_location(centres: Sequence[Centres]) -> list[int | None]:
-    """The centres that best stand for all texts of all sites, one of each site, greedily.
-
-    Maximises ``represented`` step by step: of all sites that have not chosen, the centre that adds most is taken. That
-    function is monotone and submodular, and one centre a site is a partition matroid. So the result is at least half
-    of the best possible one (Fisher, Nemhauser and Wolsey, 1978). Gains only fall, so most need not be computed again
-    (Minoux, 1978). Of equal gains the larger cluster is taken, then the first. No order of the sites plays a part.
-
-    Takes memory for the square of the number of all centres, float64.
+    """The centres that best stand for all texts of all sites, one of each site: ``represented`` step by step.
 
     Args:
         centres: One for each site.
 
     Returns:
-        For each site the row of its centre; None for a site that has no centres.
+        For each site the row of its centre; None for a site that has no centres. At least half of what could be
+        reached: see ``_one_of_each``.
     """
-    owners = [(site, row) for site, own in enumerate(centres) for row in range(len(own))]
-    chosen: list[int | None] = [None] * len(centres)
-    if not owners:
-        return chosen
+    if not any(map(len, centres)):
+        return [None] * len(centres)
     sizes, likeness = _likeness(centres)
-    best = np.zeros(len(owners))  # of each cluster, how well what is chosen stands for it
+    return _one_of_each(np.maximum(0.0, likeness), sizes, [len(own) for own in centres])
+
+
+def covering(
+    ranked: Sequence[Sequence[Rows]], vectors: Vectors, *, targets: int = 2048, seed: int = 0
+) -> list[int | None]:
+    """The centres for which the most different records would be fetched, one of each site.
+
+    Of all records that would be fetched for any centre, it maximises the mean of the largest cosine (0 is the least)
+    to one that is fetched for a chosen centre. That is coverage, with what the sites' centres reach in place of the
+    domain, which nobody knows. Unlike facility location among the centres themselves, it sees how many records two
+    centres have in common.
+
+    Args:
+        ranked: For each site and each of its centres the rows that would be fetched for it.
+        vectors: Of the pool, float32 [n, d], each of length 1; may be memory-mapped.
+        targets: Records that count, drawn at random where there are more.
+        seed: The draw follows from it.
+
+    Returns:
+        As ``facility_location``, with the same guarantee for the records that count.
+    """
+    owned = [rows for own in ranked for rows in own]
+    reached = np.unique(np.concatenate(owned)) if owned else np.zeros(0, np.int64)
+    if not len(reached):
+        return [0 if len(own) else None for own in ranked]
+    counted = reached
+    if len(reached) > targets:
+        counted = np.sort((Stream(seed) / "targets").numpy().choice(reached, targets, replace=False))
+    wanted = vectors[counted]
+    likeness = np.stack([np.maximum(0.0, closest(wanted, vectors[rows])) for rows in owned])
+    return _one_of_each(likeness, np.ones(len(counted)), [len(own) for own in ranked])
+
+
+def _one_of_each(
+    likeness: npt.NDArray[np.floating[Any]], weights: npt.NDArray[np.float64], counts: Sequence[int]
+) -> list[int | None]:
+    """One candidate of each site, by lazy greedy facility location.
+
+    Maximises the weighted sum over targets of the largest likeness to a chosen candidate, which is monotone and
+    submodular, and one candidate a site is a partition matroid. So what is reached by taking the candidate that adds
+    most, of all sites that have none, is at least half of the best possible (Fisher, Nemhauser and Wolsey, 1978). Gains
+    only fall, so most need not be computed again (Minoux, 1978). Of equal ones the first is taken. No order of the
+    sites plays a part in anything else.
+
+    Args:
+        likeness: Of each candidate with each target, at least 0, [c, t]; the candidates of a site stand together.
+        weights: Of the targets, [t].
+        counts: How many candidates each site has.
+    """
+    owners = [(site, row) for site, count in enumerate(counts) for row in range(count)]
+    best = np.zeros(len(weights))  # of each target, how well what is chosen stands for it
 
     def gain(candidate: int) -> float:
-        return float(sizes @ np.maximum(0.0, likeness[candidate] - best))
+        return float(weights @ np.maximum(0.0, likeness[candidate] - best))
 
-    # Each bound with the step that it was computed in.
-    queue = [(-gain(candidate), -sizes[candidate], candidate, 0) for candidate in range(len(owners))]
+    # Bounds, each with the step in which it was a gain.
+    queue = [(-gain(candidate), candidate, 0) for candidate in range(len(owners))]
     heapq.heapify(queue)
-    left = sum(1 for own in centres if len(own))
-    for step in range(left):
+    chosen: list[int | None] = [None] * len(counts)
+    for step in range(sum(1 for count in counts if count)):
         while True:
-            _, size, candidate, computed = heapq.heappop(queue)
+            _, candidate, computed = heapq.heappop(queue)
             site, row = owners[candidate]
             if chosen[site] is not None:
                 continue
             if computed == step:
                 break
-            heapq.heappush(queue, (-gain(candidate), size, candidate, step))
+            heapq.heappush(queue, (-gain(candidate), candidate, step))
         chosen[site] = row
         best = np.maximum(best, likeness[candidate])
     return chosen
