@@ -48,7 +48,8 @@ def starter(method: str) -> str:
     for name, field in Experiment.model_fields.items():
         section = options if name == "method" else _section(field)
         assert section is not None, "every part of an experiment is a section"
-        parts.append("\n".join(_table(name, section, needed.get(name, {}))))
+        mark = "# " if field.default is None else ""
+        parts.append("\n".join(_table(name, section, needed.get(name, {}), mark)))
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -101,5 +101,8 @@ class Encoder:
         from sentence_transformers import SentenceTransformer
 
         from murmura.models import resolve
+        from murmura.models.quiet import quiet
 
-        return SentenceTransformer(str(resolve(self.name)), device=self._device)
+        place = resolve(self.name)
+        with quiet():
+            return SentenceTransformer(str(place), device=self._device)
