@@ -108,9 +108,19 @@ def test_the_order_of_the_sites_may_be_drawn_and_then_changes_what_is_picked(tmp
 def test_coverage_picks_what_stands_best_for_all_sites(tmp_path):
     pool = make_pool(tmp_path / "pool", np.array([(1, 0), (0, 1), (-1, 0)], np.float32))
     centres = {"a": ([(1, 0), (0, 1)], [5, 4]), "b": ([(1, 0), (-1, 0)], [5, 4])}
-    assert rows(choose(pool, centres, strategy="coverage", records=1, alpha=0, clusters=2)[1]) in (
-        {"a": [0], "b": [2]}, {"a": [1], "b": [0]},
-    )  # fmt: skip
+    options = {"strategy": "coverage", "targets": "centres", "records": 1, "alpha": 0, "clusters": 2}
+    assert rows(choose(pool, centres, **options)[1]) == {"a": [0], "b": [2]}
+
+
+def test_coverage_picks_what_fetches_most_that_is_different(tmp_path):
+    """The sites' largest clusters are alike, and would fetch the same rows."""
+    pool = make_pool(tmp_path / "pool", towards(1.0, 0.98, 0.2, 0.1))
+    centres = {"a": ([(1, 0)], [9]), "b": ([(0.99, 0.01), (0.1, 0.9)], [9, 1])}
+    options = {"strategy": "coverage", "records": 2, "alpha": 0, "clusters": 2}
+    _, found, _ = choose(pool, centres, **options)
+    assert rows(found) == {"a": [0, 1], "b": [3, 2]} and found["b"].centres.tolist() == [1, 1]
+    [_, other] = rows(choose(pool, centres, withheld=np.array([2]), **options)[1]).values()
+    assert other == [3, 1]
 
 
 def test_direct_retrieval_gives_each_centre_its_share_and_no_row_twice(tmp_path):

@@ -22,6 +22,8 @@ def parsed(**options):
         ({"strategy": "coverage", "filter_rule": "text"}, "'filter_rule' does nothing with strategy 'coverage'"),
         ({"strategy": "coverage", "order": "random"}, "'order' does nothing with strategy 'coverage'"),
         ({"strategy": "direct", "site_encoder": "minilm", "project_first": True}, "'project_first' does nothing"),
+        ({"targets": "centres"}, "'targets' does nothing with strategy 'feddca'"),
+        ({"strategy": "coverage", "site_encoder": "minilm", "project_first": True}, "'project_first' does nothing"),
         ({"bytes": 1000, "records": 10}, "'records' does nothing beside 'bytes'"),
         ({"focus": "hardest"}, "'focus' does nothing unless records are chosen again"),
         ({"projector_lr": 0.1}, "'projector_lr' does nothing without a 'site_encoder'"),

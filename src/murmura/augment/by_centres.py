@@ -20,7 +20,7 @@ from murmura.retrieval.cache import Cached
 from murmura.retrieval.centres import Centres
 from murmura.retrieval.projector import Projector, ProjectorTraining, train
 from murmura.retrieval.search import Found, in_turn, nearest
-from murmura.retrieval.selection import facility_location, greedy
+from murmura.retrieval.selection import covering, facility_location, greedy
 
 if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
@@ -56,7 +56,7 @@ class ByCentres(Strategy):
         answered = [site for site in sites if site in told]
         sent = [told[site] for site in answered]
         placed = self._placed(server, sent, pool)
-        picked = self.pick(server, placed if self.config.project_first else sent, round)
+        picked = self.pick(server, pool, sent, placed, round)
         queries = [self._queries(own, rows) for own, rows in zip(placed, picked, strict=True)]
         given = {}
         for site, own, rows, found in zip(answered, sent, picked, self.fetch(pool, queries, sent), strict=True):
@@ -71,8 +71,15 @@ class ByCentres(Strategy):
     _trained: Projector | None = None
 
     @abstractmethod
-    def pick(self, server: Server, centres: Sequence[Centres], round: int) -> list[list[int]]:
-        """For each site which of its centres are fetched for; none of a site that has sent none."""
+    def pick(
+        self, server: Server, pool: Pool, sent: Sequence[Centres], placed: Sequence[Centres], round: int
+    ) -> list[list[int]]:
+        """For each site which of its centres are fetched for; none of a site that has sent none.
+
+        Args:
+            sent: centres as they came.
+            placed: the same in the pool's space.
+        """
 
     @abstractmethod
     def fetch(self, pool: Pool, queries: Sequence[Vectors], sent: Sequence[Centres]) -> list[list[Found]]:
@@ -183,7 +190,10 @@ class FedDCA(_OneCentre):
 
     title = "FedDCA"
 
-    def pick(self, server: Server, centres: Sequence[Centres], round: int) -> list[list[int]]:
+    def pick(
+        self, server: Server, pool: Pool, sent: Sequence[Centres], placed: Sequence[Centres], round: int
+    ) -> list[list[int]]:
+        centres = placed if self.config.project_first else sent
         order = list(range(len(centres)))
         if self.config.order == "random":
             (self.stream(server, round) / "order").python().shuffle(order)
@@ -192,13 +202,25 @@ class FedDCA(_OneCentre):
 
 
 class Coverage(_OneCentre):
-    """The centres that stand best for the instructions of all sites, one of each site
-    (``retrieval.selection.facility_location``); what is near to them."""
+    """What is near to the centres that together cover most, one of each site (``retrieval.selection``)."""
 
     title = "coverage"
 
-    def pick(self, server: Server, centres: Sequence[Centres], round: int) -> list[list[int]]:
-        return [[] if row is None else [row] for row in facility_location(centres)]
+    def pick(
+        self, server: Server, pool: Pool, sent: Sequence[Centres], placed: Sequence[Centres], round: int
+    ) -> list[list[int]]:
+        if self.config.targets == "centres":
+            chosen = facility_location(placed if self.config.project_first else sent)
+        else:
+            targets = (self.stream(server, round) / "targets").integer()
+            chosen = covering(self._reached(pool, placed), pool.vectors, seed=targets)
+        return [[] if row is None else [row] for row in chosen]
+
+    def _reached(self, pool: Pool, placed: Sequence[Centres]) -> list[list[Rows]]:
+        """For each site and each of its centres the rows that would be fetched for it."""
+        queries = [query for own in placed for query in self._queries(own, range(len(own)))]
+        found = iter(self.ranked(pool, np.stack(queries), self.withheld, apart=False) if queries else ())
+        return [[next(found).rows for _ in range(len(own))] for own in placed]
 
 
 class Direct(ByCentres):
@@ -210,8 +232,10 @@ class Direct(ByCentres):
     title = "direct"
     filters = False
 
-    def pick(self, server: Server, centres: Sequence[Centres], round: int) -> list[list[int]]:
-        return [list(range(len(own))) for own in centres]
+    def pick(
+        self, server: Server, pool: Pool, sent: Sequence[Centres], placed: Sequence[Centres], round: int
+    ) -> list[list[int]]:
+        return [list(range(len(own))) for own in placed]
 
     def fetch(self, pool: Pool, queries: Sequence[Vectors], sent: Sequence[Centres]) -> list[list[Found]]:
         without = self.withheld

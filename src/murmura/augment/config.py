@@ -22,7 +22,7 @@ _ONE_CENTRE = ("feddca", "coverage")
 _OF: Mapping[str, tuple[str, ...]] = {
     "clusters": _BY_CENTRES, "smallest_cluster": _BY_CENTRES, "encoder": _BY_CENTRES, "site_encoder": _BY_CENTRES,
     "similarity": _BY_CENTRES, "focus": _BY_CENTRES, "alpha": _ONE_CENTRE, "project_first": _ONE_CENTRE,
-    "filter_rule": ("feddca",), "order": ("feddca",),
+    "filter_rule": ("feddca",), "order": ("feddca",), "targets": ("coverage",),
 }  # fmt: skip
 """Which strategies read an option; all of them, where it is not here."""
 _OF_PROJECTOR = (
@@ -39,8 +39,8 @@ class AugmentConfig(Section):
     """The folder of a pool."""
     strategy: Name = "feddca"
     """feddca: each site clusters its instructions and sends the centres; the server picks one of each site, such that
-    together they are diverse, and sends the site what is nearest to it. coverage: it picks those that stand best for
-    all sites' instructions (size-weighted facility location). direct: what is nearest to each of a site's own centres.
+    together they are diverse, and sends the site what is nearest to it. coverage: it picks those that together cover
+    most (facility location; `targets` says of what). direct: what is nearest to each of a site's own centres.
     random: any records of the pool; nothing is asked of the sites."""
     records: int = Field(5000, ge=1)
     """Public records for each site."""
@@ -70,6 +70,10 @@ class AugmentConfig(Section):
     all but N − i, as in the paper's Algorithm 1, or i, as in its text."""
     order: Literal["given", "random"] = "given"
     """In which order sites' centres are picked; the first site gives its largest cluster."""
+    targets: Literal["pool", "centres"] = "pool"
+    """What `coverage` is to cover. pool: all rows that would be fetched for any centre, by those that are; centres: the
+    instructions of all sites, as far as centres and sizes tell of them, by the centres that are picked, which takes no
+    search and covered less than `feddca` where we tried it."""
     encoder: ModelSource | None = None
     """What the pool must have been embedded with; read from the pool if not given."""
     site_encoder: ModelSource | None = None
@@ -108,6 +112,8 @@ class AugmentConfig(Section):
             self.refuse_idle(_OF_PROJECTOR, "without a 'site_encoder'")
         else:
             self.refuse_idle(["similarity"], "with a 'site_encoder': projections are of length 1, so both are the same")
+        if self.strategy == "coverage" and self.targets == "pool":
+            self.refuse_idle(["project_first"], "with targets = 'pool', where all centres are projected")
         if self.dedup == "none" and self.strategy != "direct":
             raise ValueError(
                 f"dedup = 'none' does nothing with strategy '{self.strategy}', which gives no site a row twice; "
