@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from murmura import report
+from murmura.augment.lead import measured_with
 from murmura.errors import ConfigError, DataError
 from murmura.experiment.dry_run import dry_run
 from murmura.experiment.dry_run_view import show
 from murmura.experiment.run import run
 from murmura.measure.benchmarks import humaneval
+from murmura.measure.yardstick import Yardstick
+from murmura.retrieval.texts import text_hash
 from murmura.runs import read_all
+from murmura.tasks import INSTRUCTION
 from tests.experiment.small import experiment, write_data, write_lines
+from tests.federation.world import instructions
 
 SUMS = [{"question": f"how many tablets in {k} days", "answer": f"one a day\n#### {k}"} for k in range(1, 6)]
 GSM8K = {"file": "sums.jsonl", "fields": {"instruction": "question", "output": "answer"}, "tokens": 4}
@@ -100,6 +107,24 @@ def test_a_question_without_room_for_its_answer_is_not_asked_and_told(folder, ll
     with pytest.raises(DataError, match="no question leaves room for an answer of 100000 tokens") as caught:
         dry_run(asking(folder, llama_folder, gsm8k=GSM8K | {"tokens": 100_000}))
     assert "Lower evaluation.benchmarks.gsm8k.tokens" in str(caught.value)
+
+
+def test_rows_of_a_pool_that_ask_the_same_are_found(folder, llama_folder):
+    write_lines(
+        folder / "options.jsonl",
+        [{"instruction": "which dose", "input": "daily", "options": ["one", "two"], "answer": 1}] * 2,
+    )  # fmt: skip
+    choices = {"file": "options.jsonl", "letters": True, "examples": 1, "examples_from": ["options.jsonl"]}
+    planned = experiment(
+        folder, llama_folder, evaluation={"choices": choices, "benchmarks": {"gsm8k": GSM8K, "fpb": FPB}},
+    )  # fmt: skip
+    asked = dry_run(planned).asked
+    assert len(asked.choices) == 2
+    sentiment = "What is the sentiment of this news? Please choose an answer from {negative/neutral/positive}."
+    texts = ["other", "which dose daily", SUMS[2]["question"], f"{sentiment} {NEWS[1]['text']}", "which dose"]
+    hashes = np.frombuffer(b"".join(text_hash(text) for text in texts), np.uint8).reshape(-1, 32)
+    public = Yardstick(INSTRUCTION, instructions(2, 1), choices=asked.choices, asks=asked.asks)
+    assert measured_with(SimpleNamespace(hashes=hashes), public).tolist() == [1, 2, 3]
 
 
 def test_a_bad_question_stops_a_run_before_it_begins_or_is_left_out(folder, llama_folder):

@@ -11,7 +11,6 @@ from pydantic import TypeAdapter
 
 from murmura.augment.strategies import Chosen, Rows, Strategy, sent
 from murmura.augment.telling import given, told
-from murmura.data.records import Instruction
 from murmura.errors import ConfigError
 from murmura.retrieval.texts import text_hash
 from murmura.runs.augment import Selection
@@ -98,10 +97,8 @@ class Augmentation:
 
 def measured_with(pool: Pool, yardstick: Yardstick) -> Rows:
     """The rows of a pool that ask what the run is measured with, so that no site may train on them: held-out records,
-    non-members, questions with options, questions of benchmarks that are a text. int64, ascending."""
-    posed = [question for one in yardstick.benchmarks for question in one.questions]
-    asked = [one.subject for one in (*yardstick.heldout, *yardstick.nonmembers, *posed) if hasattr(one, "subject")]
-    asked += [Instruction(one.instruction, one.input).subject for one in yardstick.choices]
+    non-members, and questions of all kinds. int64, ascending."""
+    asked = [*(one.subject for one in (*yardstick.heldout, *yardstick.nonmembers)), *yardstick.asks]
     wanted = {text_hash(text) for text in asked}
     begin = np.ascontiguousarray(pool.hashes[:, :_PREFIX]).view(np.uint64).ravel()
     begins = np.array([int.from_bytes(one[:_PREFIX], "little") for one in wanted], dtype="<u8")

@@ -114,6 +114,11 @@ class Choice:
     options: tuple[str, ...]
     answer: int
 
+    @property
+    def subject(self) -> str:
+        """What an encoder embeds: never the options."""
+        return Instruction(self.instruction, self.input).subject
+
     def answered(self) -> list[Instruction]:
         """The question with each option as its response."""
         return [Instruction(self.instruction, self.input, option) for option in self.options]
@@ -134,6 +139,11 @@ class Program:
     prompt: str
     test: str
     entry_point: str
+
+    @property
+    def subject(self) -> str:
+        """What an encoder embeds: never the test."""
+        return self.prompt
 
 
 Record = Instruction | Labelled | Document

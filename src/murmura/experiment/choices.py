@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,10 +26,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Found:
-    """What is asked of a source of questions, and what is not."""
+    """What is asked of a source of questions, and what is not.
+
+    Attributes:
+        asks: What the questions with options ask, whatever stands around them.
+    """
 
     records: list[Any]
     unused: list[Unused]
+    asks: list[str] = field(default_factory=list)
 
 
 def with_options(experiment: Experiment, reading: Reading, stream: Stream) -> Found:
@@ -54,14 +59,14 @@ def with_options(experiment: Experiment, reading: Reading, stream: Stream) -> Fo
     asked = _asked(chosen, wanted, reading)
     why = f"an option does not fit {room} tokens"
     unused += [Unused(one.where, "long", why) for one, form in zip(chosen, asked, strict=True) if form is None]
-    records = [form for form in asked if form is not None]
-    if not records:
+    kept = [(form, one.plain.subject) for one, form in zip(chosen, asked, strict=True) if form is not None]
+    if not kept:
         raise DataError(
             f"no question fits {room} tokens with each of its options", where=", ".join(wanted.files),
             fix="Raise data.max_length.",
         )  # fmt: skip
     tell(unused, room, "question")
-    return Found(records, unused)
+    return Found([form for form, _ in kept], unused, [subject for _, subject in kept])
 
 
 def split_of(file: str, split: str) -> str:

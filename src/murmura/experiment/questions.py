@@ -32,10 +32,15 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Asked:
-    """The questions that are asked, and those that are not, with the reason."""
+    """The questions that are asked, and those that are not, with the reason.
+
+    Attributes:
+        asks: what the questions ask (see ``Yardstick``).
+    """
 
     choices: list[Choice] = field(default_factory=list)
     benchmarks: list[Posed] = field(default_factory=list)
+    asks: list[str] = field(default_factory=list)
     unused: list[Unused] = field(default_factory=list)
 
 
@@ -56,10 +61,12 @@ def ask(experiment: Experiment, method: Method, reading: Reading, model: Model, 
         _require_judge(benchmark, method)
         found = _benchmark(experiment, benchmark, reading, model, stream / "benchmarks" / name)
         asked.benchmarks.append(Posed(benchmark, found.records))
+        asked.asks.extend(asked.benchmarks[-1].subjects)
         asked.unused.extend(found.unused)
     if experiment.evaluation.choices is not None:
         chosen = with_options(experiment, reading, stream / "choices")
         asked.choices.extend(chosen.records)
+        asked.asks.extend(chosen.asks)
         asked.unused.extend(chosen.unused)
     return asked
 

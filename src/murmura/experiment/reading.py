@@ -54,7 +54,7 @@ def yardstick(experiment: Experiment, people: Population, stream: Stream, asked:
     Raises:
         DataError: the held-out records cannot be measured with.
     """
-    questions = {"choices": asked.choices, "benchmarks": asked.benchmarks} if asked else {}
+    questions = {"choices": asked.choices, "benchmarks": asked.benchmarks, "asks": asked.asks} if asked else {}
     return experiment.task.yardstick(
         experiment.method, experiment.data, people.heldout, people.nonmembers, stream,
         sample=experiment.evaluation.sample, **questions,

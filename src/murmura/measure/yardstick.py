@@ -47,6 +47,7 @@ class Yardstick:
         validation: labelled records that decide what patterns are worth. They stay with the server.
         choices: questions with options.
         benchmarks: questions that are answered in the model's own words.
+        asks: what all these questions ask, in the words that a record with the same question would have.
         weigh_patterns: weigh patterns by their accuracy on the validation records, instead of all alike.
         sample: how many held-out records are also answered in full.
         completes: whether as many non-members are completed too, to compare memorisation with.
@@ -61,6 +62,7 @@ class Yardstick:
     validation: Sequence[Labelled] = ()
     choices: Sequence[Choice] = ()
     benchmarks: Sequence[Posed] = ()
+    asks: Sequence[str] = ()
     weigh_patterns: bool = True
     sample: int = 16
     completes: bool = False

@@ -107,5 +107,13 @@ def test_they_are_measured_with_the_held_out_records_when_it_is_time(bench):
     assert "gsm8k" not in public.measure(bench, states)[0] and public.told()["benchmarks"] == []
 
 
+def test_what_questions_ask_is_told_in_the_words_of_records_that_ask_the_same():
+    asked = "What is the sentiment of this news? Please choose an answer from {negative/neutral/positive}."
+    assert TEXTS.subjects == ["the dose rose", f"{asked} the dose rose"]
+    assert SUMS.subjects == ["how many tablets", "how many visits on monday"]
+    question = Program("def f():\n", "def check(candidate):\n    assert candidate()\n", "f")
+    assert Posed(HumanEval(HumanEvalConfig(file="x")), [question]).subjects[0] == "def f():\n"
+
+
 def test_tokens_that_may_be_written():
     assert (SUMS.tokens, TEXTS.tokens) == (12, 4)

@@ -30,6 +30,12 @@ class Posed:
         """Most tokens that one model writes."""
         return len(self.questions) * int(self.benchmark.config.tokens)
 
+    @property
+    def subjects(self) -> list[str]:
+        """What the questions ask, alone and as an instruction."""
+        forms = ((question.subject, self.benchmark.instruction(question).subject) for question in self.questions)
+        return [text for pair in forms for text in dict.fromkeys(pair)]
+
     def told(self) -> dict[str, Any]:
         """As a payload."""
         config = self.benchmark.config.model_dump(mode="json")
