@@ -208,7 +208,7 @@ def _answers(row: Row) -> list[tuple[str, list[dict[str, str]]]]:
     """Of each benchmark how many answers met which fate after the last round, in means over the runs."""
     told = [run.last.answers for run in row.runs]
     return [
-        (catalogue.figure(name).title.partition(",")[0], _bars(_means([one[name] for one in told if name in one])))
+        (catalogue.figure(name).name, _bars(_means([one[name] for one in told if name in one])))
         for name in dict.fromkeys(name for one in told for name in one)
     ]
 

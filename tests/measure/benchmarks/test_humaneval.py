@@ -45,12 +45,16 @@ def test_programs_are_bounded_as_the_options_say(monkeypatch):
     assert seen == [sandbox.Limits(2, 100 * 2**20, True)]
 
 
-def test_it_is_refused_where_programs_are_not_cut_off_unless_that_is_accepted(monkeypatch):
+def test_it_is_refused_where_programs_are_not_cut_off_unless_that_is_accepted(monkeypatch, capsys):
     monkeypatch.setattr(humaneval.sandbox, "is_cut", lambda: False)
     with pytest.raises(ConfigError, match="does not keep them from the network") as caught:
         HumanEval(HumanEvalConfig(file="x")).prepare()
     assert "uncut = true" in str(caught.value)
     benchmark().prepare()
+    assert "does not keep them from the network, other processes" in " ".join(capsys.readouterr().err.split())
+    monkeypatch.setattr(humaneval.sandbox, "is_cut", lambda: True)
+    benchmark().prepare()
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ class BenchmarkConfig(Section):
     records: int | None = Field(None, ge=1)
     """Ask at most this many of them, drawn at random."""
     fields: dict[str, str] = Field({})
-    """Column of each field, where the names differ: {instruction = "question", output = "answer"}."""
+    """Column of each field, where the names differ: {text = "sentence"}."""
     tokens: int = Field(256, ge=1)
     """Most tokens of an answer."""
     form: Literal["template", "plain"] = "template"

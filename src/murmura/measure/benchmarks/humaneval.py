@@ -13,6 +13,7 @@ from murmura.measure.benchmarks.benchmark import Benchmark, Verdict
 from murmura.measure.benchmarks.config import HumanEvalConfig
 from murmura.measure.benchmarks.programs import program
 from murmura.measure.figure import SHARE, Drawn, Figure
+from murmura.progress import say
 
 # Where a function that goes on behind its beginning is over (Chen et al. 2021).
 _OVER = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")
@@ -50,7 +51,11 @@ class HumanEval(Benchmark[HumanEvalConfig]):
         )
 
     def prepare(self) -> None:
-        if not sandbox.is_cut() and not self.config.uncut:
+        if sandbox.is_cut():
+            return
+        if self.config.uncut:
+            say(f"programs that the model writes are run, and this system does not keep them from {sandbox.NOT_CUT}")
+        else:
             raise ConfigError(
                 f"programs that the model writes would be run, and this system does not keep them from "
                 f"{sandbox.NOT_CUT}",
