@@ -5,22 +5,31 @@ from __future__ import annotations
 import json
 import shutil
 import tomllib
+from dataclasses import asdict
 from io import StringIO
 
+import numpy as np
 import pytest
 from rich.console import Console
 from safetensors.torch import load_file
 
 import murmura.federation.site.cohort
+from murmura.data.records import Instruction
 from murmura.errors import ConfigError, DataError
 from murmura.experiment.dry_run import dry_run
 from murmura.experiment.dry_run_view import show
 from murmura.experiment.run import run
+from murmura.federation.site.cohort import Cohort
+from murmura.federation.wire.messages import decode
 from murmura.methods.averaging import Averaging
+from murmura.methods.dplora.guarantee import plan
+from murmura.retrieval.encoder import Encoder
 from murmura.retrieval.pool import VECTORS, Pool
 from murmura.runs import read
+from murmura.training.adapter import is_same
 from tests.augment.public import embedded_pool, public, save_encoder
-from tests.experiment.small import SIZES, experiment, write_data
+from tests.experiment.small import SIZES, experiment, record, write_data
+from tests.retrieval.pools import make_pool
 
 ROWS = 30
 QUICK = {"attacks": False, "sample": 1, "every": 9}
@@ -56,13 +65,13 @@ def make(tmp_path, llama_folder, pool, monkeypatch):
 
 @pytest.mark.parametrize("strategy", ["feddca", "coverage", "direct", "random"])
 def test_a_run_tells_what_was_given_to_whom_and_why(make, strategy):
-    result = run(make(augment={"strategy": strategy, "domain": "heart"}, evaluation=QUICK))
-    record = read(result.folder)
-    [choice] = record.augment
-    asked = {(row.verb, row.field): row.messages for row in record.disclosure}
+    domain = {"domain": "heart"} if strategy == "feddca" else {}
+    result = run(make(augment={"strategy": strategy} | domain, evaluation=QUICK))
+    [choice] = read(result.folder).augment
+    asked = {(row.verb, row.field): row.messages for row in read(result.folder).disclosure}
     assert choice.round == 1 and {site: one.rows for site, one in choice.sites.items()} == dict.fromkeys(SIZES, 4)
-    assert len(choice.examples) == 8 and len(choice.points) > 15
-    assert all(row["coverage"] == choice.coverage > 0 for row in result.rows[1:]) and "coverage" not in result.rows[0]
+    assert len(choice.examples) == 8 and (len(choice.points) > 15) == bool(domain)
+    assert [row.get("coverage") for row in result.rows] == [None, choice.coverage, choice.coverage]
     written = tomllib.loads((result.folder / "config.toml").read_text())["augment"]
     if strategy == "random":
         assert not choice.private and choice.histogram is None and ("centres", "centres") not in asked
@@ -100,28 +109,137 @@ def test_sites_train_on_what_they_are_given_and_count_for_it(make, monkeypatch):
     assert read(result.folder).augment[0].sites["heart"].rows == ROWS
 
 
+@pytest.fixture
+def trained(monkeypatch):
+    """What sites train on, in turn: (purpose, how many records each has, whether they start from the same adapter)."""
+    seen, train = [], Cohort.train
+
+    def noting(self, shards, starts, lr, purpose, **options):
+        seen.append((purpose, [len(shard) for shard in shards], is_same(starts[0], starts[-1])))
+        return train(self, shards, starts, lr, purpose, **options)
+
+    monkeypatch.setattr(Cohort, "train", noting)
+    return seen
+
+
 @pytest.mark.parametrize(
     "method",
     [
-        {"algorithm": "scaffold"}, {"algorithm": "fedprox"}, {"algorithm": "fedavgm"}, {"algorithm": "local"},
-        {"name": "dplora", "algorithm": "cmfl"}, {"name": "dplora", "algorithm": "tfedavg"},
-        {"name": "dpfedavg", "noise_multiplier": 0.0},
+        {"algorithm": "scaffold"}, {"algorithm": "local"}, {"name": "dplora", "algorithm": "cmfl"},
+        {"name": "dplora", "algorithm": "tfedavg"}, {"name": "dpftrl", "noise_multiplier": 0.0},
+        pytest.param({"algorithm": "fedprox"}, marks=pytest.mark.slow),
+        pytest.param({"algorithm": "fedavgm"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )  # fmt: skip
-def test_public_records_change_what_other_methods_train_too(make, method):
-    base = make().run.path.parent
-    runs = {
-        records: run(
-            make(method | {"rounds": 1}, {"strategy": "random", "records": records}, evaluation=QUICK,
-                 run={"folder": str(base / str(records))})
-        ).folder
-        for records in (1, 9)
-    }  # fmt: skip
-    one, other = ({path.relative_to(folder): load_file(path) for path in folder.rglob("adapter_model.safetensors")}
-                  for folder in runs.values())  # fmt: skip
-    assert one.keys() == other.keys() and one
-    assert all(any(not one[path][name].equal(other[path][name]) for name in one[path]) for path in one)
+def test_other_methods_train_on_public_records_with_the_own_ones_too(make, trained, method):
+    run(make(method | {"rounds": 1}, {"strategy": "random", "records": 7}, evaluation=QUICK))
+    assert trained == [("private", [6 + 7, 3 + 7], True)]
+
+
+def test_in_fewfedpit_public_records_join_the_public_branch_and_no_other(make, trained):
+    writing = {"name": "fewfedpit", "rounds": 1, "keep": 2, "instruction_tokens": 4, "example_tokens": 4}
+    result = run(make(writing, {"strategy": "random", "records": 5}, evaluation=QUICK))
+    assert trained == [("private", [6, 3], True), ("synthetic", [5, 5], True)]  # a random model writes nothing of use
+    assert not result.rows[1]["events"] and "sites.without_synthetic" not in result.rows[1]["counts"]
+    trained.clear()
+    run(make(writing | {"variant": "fedmit"}, {"strategy": "random", "records": 5}, evaluation=QUICK,
+             run={"folder": str(result.folder.parent / "fedmit")}))  # fmt: skip
+    assert trained[-1] == ("together", [6 + 5, 3 + 5], True)
+
+
+def test_dp_lora_trains_on_public_records_first_and_its_epsilon_counts_private_steps_alone(make, trained):
+    private = {"name": "dplora", "noise_multiplier": 1.0, "accountant": "rdp", "rounds": 1}
+    experiment = make(private, {"strategy": "random", "records": ROWS}, evaluation=QUICK)
+    result = run(experiment)
+    first, second = trained
+    # heart has one of the public records too: to leave it out would depend on its private records.
+    assert first == ("public", [ROWS, ROWS], True) and second == ("private", [6, 3], False)
+    plans = [plan(experiment.method, experiment.training, size) for size in SIZES.values()]
+    spent = max(one.epsilon(accountant="rdp").value for one in plans)
+    assert result.rows[-1]["epsilon"] == pytest.approx(spent) and result.rows[-1]["privacy"]["refused"] is None
+    notes = (result.folder / "private" / "heart" / "notes.txt").read_text()
+    assert "trained on as public records all the same" in notes
+
+
+@pytest.mark.slow
+def test_all_sites_of_a_run_with_secret_cohorts_are_given_theirs(make, trained):
+    secret = {"name": "dpfedavg", "noise_multiplier": 1.0, "sampler": "poisson", "sites_per_round": 1, "rounds": 2}
+    result = run(make(secret | {"accountant": "rdp"}, {"strategy": "random"}, evaluation=QUICK))
+    [choice] = read(result.folder).augment
+    assert {site: one.rows for site, one in choice.sites.items()} == dict.fromkeys(SIZES, 4)
+    sent = sum(one.bytes for one in choice.sites.values())
+    assert sent < result.rows[1]["bytes_down"] - result.rows[2]["bytes_down"] < sent + 50
+    assert all(size in (6 + 4, 3 + 4) for _, sizes, _ in trained for size in sizes)
+
+
+def test_in_feddca_star_sites_have_another_encoder_and_the_server_projects_its_vectors(make, tokenizer, tmp_path):
+    small = str(save_encoder(tmp_path / "small", tokenizer, hidden=16))
+    experiment = make({"rounds": 1}, {"site_encoder": small, "projector_epochs": 1}, evaluation=QUICK)
+    result = run(experiment)
+    [choice] = read(result.folder).augment
+    assert choice.strategy == "FedDCA, projected" and choice.scored_by == "cosine"
+    assert all(one.rows == 4 and one.similarity.most <= 1 for one in choice.sites.values())
+    [told] = json.loads((result.folder / "environment.json").read_text())["resources"]
+    assert (told["option"], told["place"]) == ("augment.site_encoder", "at the sites and the server")
+    [row] = [row for row in read(result.folder).disclosure if row.field == "centres"]
+    assert row.bytes == 2 * 2 * 16 * 4  # sites, centres, numbers, bytes
+
+
+def test_what_is_nearly_a_sites_own_is_not_sent_to_it(make, monkeypatch, tmp_path, encoder):
+    """The golden example of retrieval, from the file to the site's store: α is about rows of the pool."""
+    cosines = np.array([0.95, 0.9, 0.69, 0.2, 0.68])
+    vectors = np.stack([cosines, np.sqrt(1 - cosines**2)], axis=1).astype(np.float32)
+    made = make_pool(tmp_path / "golden", vectors)
+    monkeypatch.setattr(Encoder, "embed", lambda self, texts: np.tile(np.float32([1, 0]), (len(texts), 1)))
+    monkeypatch.setattr(Encoder, "fingerprint", made.encoder.fingerprint)
+    augment = {"pool": str(made.folder), "encoder": str(encoder), "records": 2}
+    experiment = make({"rounds": 1}, augment, evaluation=QUICK)
+    result = run(experiment.model_copy(update={"augment": experiment.augment.model_copy(update={"alpha": 0.7})}))
+    for site in SIZES:
+        stored = decode(max((result.folder / "private" / site).glob("round-*")).read_bytes())
+        assert [Instruction(*fields) for fields in stored["public"]] == made.records([2, 4])
+    assert [one.similarity for one in read(result.folder).augment[0].examples[::2]] == pytest.approx([0.69, 0.68])
+    assert "fewer centres than the 2 asked for" in result.rows[1]["events"][0]  # all vectors are one
+
+
+def test_what_the_run_is_measured_with_is_given_to_nobody(make, tmp_path, encoder, capsys):
+    heldout = [Instruction(**record("kidney", number)) for number in range(2)]
+    folder = embedded_pool(tmp_path / "own", encoder, [*heldout, *public(2)]).folder
+    result = run(make({"rounds": 1}, {"strategy": "random", "pool": str(folder)}, evaluation=QUICK))
+    assert {one.rows for one in read(result.folder).augment[0].sites.values()} == {2}
+    assert "2 records of the pool ask what the run is measured with" in capsys.readouterr().err
+
+
+def test_a_run_does_not_go_on_with_another_pool_and_keeps_what_it_has(make, tmp_path, encoder):
+    folder = embedded_pool(tmp_path / "own", encoder, public(8)).folder
+    augment = {"strategy": "random", "pool": str(folder)}
+    first = run(make({"rounds": 1}, augment, evaluation=QUICK)).folder
+    told = (first / "augment.json").read_text()
+    shutil.rmtree(folder)
+    embedded_pool(folder, encoder, public(9))
+    with pytest.raises(ConfigError, match="this is another pool than the run was started with"):
+        run(make({"rounds": 2}, augment, evaluation=QUICK), resume=True)
+    shutil.rmtree(folder)
+    embedded_pool(folder, encoder, public(8))
+    run(make({"rounds": 2}, augment, evaluation=QUICK), resume=True)
+    assert (first / "augment.json").read_text() == told  # chosen once
+
+
+@pytest.mark.slow
+def test_worker_processes_give_the_same(make, tmp_path):
+    found = {}
+    for engine in ("local", "processes"):
+        augment = {"every": 1, "focus": "hardest", "domain": "heart"}
+        result = run(make(augment=augment, run={"engine": engine, "folder": str(tmp_path / engine)}, evaluation=QUICK))
+        adapter = load_file(result.folder / "adapter" / "adapter_model.safetensors")
+        found[engine] = adapter, [asdict(one) for one in read(result.folder).augment]
+    (adapter, told), (other, again) = found.values()
+    assert [{site: one["rows"] for site, one in row["sites"].items()} for row in told] == [dict.fromkeys(SIZES, 4)] * 2
+    assert [[one["text"] for one in row["examples"]] for row in told] == [
+        [one["text"] for one in row["examples"]] for row in again
+    ]
+    assert all((adapter[name] - other[name]).abs().max() < 1e-5 for name in adapter)
 
 
 def test_a_dry_run_foresees_steps_and_bytes_and_tells_what_would_be_sent(make, monkeypatch):

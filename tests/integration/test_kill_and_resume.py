@@ -18,6 +18,7 @@ from murmura import Experiment
 from murmura.federation.site.store import SiteStore
 from murmura.methods.dplora.guarantee import plan
 from murmura.runs.folder import RunFolder
+from tests.augment.public import embedded_pool, public, save_encoder
 from tests.federation.world import instructions
 
 VICTIM = Path(__file__).with_name("victim.py")
@@ -48,6 +49,17 @@ rounds = 3
 every = 2
 sample = 2
 uploads = 1
+{augment}
+"""
+AUGMENT = """
+[augment]
+pool = "pool"
+records = 4
+clusters = 2
+alpha = 0
+every = 2
+focus = "hardest"
+domain = "heart"
 """
 # By algorithm, where runs are killed; several moments: killed again after it was resumed. See victim.py.
 STORIES = {
@@ -65,6 +77,9 @@ STORIES = {
     ],
     # the sites remember their control variates, the server its own
     "scaffold": ["write:7 train:1", "0.5", "train:3 flip:private/*/round-*"],
+    # the server has told what it chose, the sites keep public records: killed as a choice is made, and as it is told,
+    # when the sites have taken theirs; the same in the third round, when records are chosen again
+    "augmented": ["send:1 told:2 train:1", "told:3 send:1"],
     # the sites keep their adapters
     "local": ["train:2 rename:2", "finish:2 flip:private/*/round-*"],
 }
@@ -78,8 +93,9 @@ STORIES["local"] += SYNCS[2:]
 STORIES["scaffold in workers"] = FRAMES[:3]
 STORIES["local in workers"] = FRAMES[3:]
 IN_WORKERS = 'engine = "processes"\nworkers = 2\nmin_replies = 2'  # of two: a round without one is another round
+ALGORITHMS = {name: "fedavg" if name == "augmented" else name.split()[0] for name in STORIES}
 METHODS = {
-    name: f'name = "fedit"\nalgorithm = "{name.split()[0]}"\nsites_per_round = 2' for name in STORIES
+    name: f'name = "fedit"\nalgorithm = "{algorithm}"\nsites_per_round = 2' for name, algorithm in ALGORITHMS.items()
 } | dict.fromkeys(("dplora", "dplora in workers"), 'name = "dplora"\nnoise_multiplier = 2.0\naccountant = "rdp"')
 # In the third round two uploads have reached the server, then one, then two again; then the round is done.
 PRIVATE = {"dplora": ["upload:8 upload:1 upload:2"], "dplora in workers": ["server@0.6 worker@0.3"]}
@@ -96,7 +112,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory, llama_folder):
+def runs(tmp_path_factory, llama_folder, tokenizer):
     """All runs, as {name: folder}, made once however many processes share the tests."""
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -104,19 +120,21 @@ def runs(tmp_path_factory, llama_folder):
     root /= "killed"
     with FileLock(f"{root}.lock"):
         if not (root / "made").exists():
-            make(root, llama_folder)
+            make(root, llama_folder, tokenizer)
             (root / "made").touch()
     return {name: root / name for name in METHODS}
 
 
-def make(root, model):
+def make(root, model, tokenizer):
     (root / "sites").mkdir(parents=True)
+    embedded_pool(root / "pool", save_encoder(root / "encoder", tokenizer), public(12))
     for k in range(3):
         write(root / "sites" / f"ward {k}.jsonl", instructions(3 + k, seed=k + 1))
     write(root / "heldout.jsonl", instructions(3, seed=100))
     for name, method in METHODS.items():
         run = IN_WORKERS if "in workers" in name else ""
-        (root / f"{name}.toml").write_text(EXPERIMENT.format(model=model, method=method, run=run))
+        augment = AUGMENT if name == "augmented" else ""
+        (root / f"{name}.toml").write_text(EXPERIMENT.format(model=model, method=method, run=run, augment=augment))
     done = subprocess.run(
         [sys.executable, str(VICTIM), str(root)], input=json.dumps(STORIES | PRIVATE), text=True, capture_output=True,
         timeout=900, env=os.environ | FORKING,
@@ -129,7 +147,7 @@ def write(path, records):
 
 
 def left_behind(folder):
-    """Adapters, metrics, summary and sites of a run, without times."""
+    """Adapters, metrics, summary, sites of a run and what it has told of public records, without times."""
     files = sorted(folder.rglob("adapter_model.safetensors"))
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     summary = json.loads((folder / "summary.json").read_text())
@@ -137,7 +155,8 @@ def left_behind(folder):
         for name in TIMES & row.keys():
             del row[name]
     sites = json.loads((folder / "sites.json").read_text())
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}, rows, summary, sites
+    told = [path.read_text() for path in folder.glob("augment.json")]
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}, rows, summary, sites, told
 
 
 def messages(folder):

@@ -32,6 +32,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import murmura.experiment.run as running
+from murmura.augment import lead
 from murmura.errors import RunError
 from murmura.experiment import Experiment, simulation, workers
 from murmura.federation import keeping
@@ -155,6 +156,10 @@ def arm(moment):
             cohort.train = dying(cohort.train, at)
         case "upload":  # it has reached the server, and its round is not saved
             dplora.guarantee.note = dying(dplora.guarantee.note, at)
+        case "send":  # public records are chosen
+            lead.Augmentation._send = dying(lead.Augmentation._send, at)
+        case "told":  # they are at the sites
+            folder.RunFolder.write_augment = dying(folder.RunFolder.write_augment, at)
         case "write":
             checkpoint.atomic.write = dying(checkpoint.atomic.write, at, half_written)
         case "rename":

@@ -1,0 +1,167 @@
+"""When records are chosen, what is sent and kept, and what the run tells."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from murmura.augment.config import AugmentConfig
+from murmura.augment.lead import Augmentation, measured_with
+from murmura.augment.strategies import Chosen, Strategy, weigh
+from murmura.data.records import Instruction
+from murmura.errors import ConfigError
+from murmura.federation.wire.messages import Reply, decode, encode
+from murmura.runs import jsontext
+from murmura.runs.augment import Similarity
+from murmura.runs.folder import RunFolder
+from murmura.streams import Stream
+from tests.retrieval.pools import make_pool, unit
+
+
+class Fixed(Strategy):
+    """Gives each site rows that it is told."""
+
+    title, private, scored_by = "fixed", "how they feel", "cosine"
+    rows = {"a": [0, 2, 4], "b": [1]}  # noqa: RUF012 (a test's own)
+
+    def choose(self, server, fleet, sites, pool, round):
+        return {
+            site: Chosen(
+                np.array(rows, np.int64), np.linspace(0.9, 0.1, len(rows)).astype(np.float32), sizes=np.array([1, 4])
+            )
+            for site, rows in self.rows.items()
+        }
+
+    def why(self, chosen, place):
+        return f"it stands at {place}"
+
+
+class Fleet:
+    sites = ("a", "b", "silent")
+
+    def __init__(self, deaf=()):
+        self.deaf, self.asked = deaf, []
+
+    def ask(self, verb, sites, each):
+        self.asked.append((verb, each))
+        return (Reply(site, {}) for site in sites if site not in self.deaf)
+
+
+@pytest.fixture
+def server():
+    noted, events = {}, []
+    return SimpleNamespace(
+        stream=Stream(0), store={}, noted=noted, events=events, note=noted.__setitem__, event=events.append
+    )
+
+
+@pytest.fixture
+def pool(tmp_path):
+    return make_pool(tmp_path / "pool", unit(12, 4))  # of code and math by turns
+
+
+@pytest.fixture
+def make(tmp_path, pool):
+    folder = RunFolder(tmp_path)
+    return lambda **options: Augmentation(
+        Fixed(AugmentConfig(pool="pool", **{"records": 3, "clusters": 2} | options)), pool, folder
+    )
+
+
+def told(tmp_path):
+    return jsontext.loads((tmp_path / "augment.json").read_text())
+
+
+def test_records_are_chosen_once_or_every_so_many_rounds(make):
+    assert [round for round in range(1, 8) if make().is_due(round)] == [1]
+    assert [round for round in range(1, 8) if make(every=3).is_due(round)] == [1, 4, 7]
+    assert [round for round in range(1, 4) if make(every=1).is_due(round)] == [1, 2, 3]
+
+
+def test_sites_are_sent_their_records_and_the_run_tells_of_it(make, pool, server, tmp_path):
+    fleet = Fleet()
+    make(domain="code").before(server, fleet, 1)
+    [(verb, each)] = fleet.asked
+    assert verb == "take" and each.keys() == {"a", "b"}
+    assert [Instruction(*fields) for fields in each["a"]["records"]] == pool.records([0, 2, 4])
+    [row] = told(tmp_path)
+    assert (row["round"], row["strategy"], row["private"], row["records"]) == (1, "fixed", "how they feel", 3)
+    given = row["sites"]["a"]
+    assert (given["rows"], given["missing"], given["by_domain"]) == (3, 0, {"code": 3})
+    assert given["similarity"] == pytest.approx({"mean": 0.5, "least": 0.1, "most": 0.9})
+    assert given["bytes"] == sum(weigh(pool.records([0, 2, 4]))) and (given["centres"], given["alone"]) == (2, 1)
+    assert [(one["site"], one["why"]) for one in row["examples"]] == [
+        ("a", "it stands at 0"), ("b", "it stands at 0"), ("a", "it stands at 1"), ("a", "it stands at 2"),
+    ]  # fmt: skip
+    assert {point["kind"] for point in row["points"]} == {"pool", "fetched"} and len(row["points"]) == 6 + 4
+    assert sum(row["histogram"]["counts"]["code"]) == 3
+    nearest = (pool.vectors[::2] @ pool.vectors[[0, 2, 4]].T).max(axis=1)  # row 1 is of the other domain
+    assert row["coverage"] == pytest.approx(nearest.mean()) and server.noted == {"coverage": row["coverage"]}
+    assert server.events == ["the pool has fewer records for these sites than the 3 asked for: b 1"]
+
+
+def test_without_a_domain_nothing_is_measured_by_one(make, server, tmp_path):
+    make().before(server, Fleet(), 1)
+    [row] = told(tmp_path)
+    assert row["coverage"] is None and row["points"] == [] and server.noted == {}
+
+
+def test_a_site_that_has_not_taken_its_records_is_not_said_to_have_them(make, server, tmp_path):
+    make().before(server, Fleet(deaf=["a"]), 1)
+    [row] = told(tmp_path)
+    assert list(row["sites"]) == ["b"] and {one["site"] for one in row["examples"]} == {"b"}
+
+
+def test_what_was_told_is_kept_with_the_checkpoint_and_told_in_every_round(make, server, tmp_path):
+    make(domain="code", every=2).before(server, Fleet(), 1)
+    first = told(tmp_path)
+    kept = decode(encode(server.store))  # as a checkpoint gives it back
+    (tmp_path / "augment.json").unlink()
+    server.store, server.noted = kept, {}
+    server.note = server.noted.__setitem__
+    fleet = Fleet()
+    make(domain="code", every=2).before(server, fleet, 2)
+    assert told(tmp_path) == first and server.noted and not fleet.asked
+    make(domain="code", every=2).before(server, fleet, 3)
+    assert [row["round"] for row in told(tmp_path)] == [1, 3] and told(tmp_path)[:1] == first
+
+
+def test_another_pool_is_refused_when_a_run_goes_on(make, server, tmp_path, pool):
+    make().require_same_pool(server)  # nothing is chosen yet
+    make().before(server, Fleet(), 1)
+    make().require_same_pool(server)
+    other = make_pool(tmp_path / "other", unit(12, 4, seed=1))
+    with pytest.raises(ConfigError, match="other: this is another pool than the run was started with"):
+        Augmentation(make().strategy, other, RunFolder(tmp_path)).require_same_pool(server)
+
+
+def test_where_nobody_is_given_anything_that_is_told_too(make, server, tmp_path, monkeypatch):
+    monkeypatch.setattr(Fixed, "rows", {"a": []})
+    make(domain="code").before(server, Fleet(), 1)
+    [row] = told(tmp_path)
+    assert row["sites"]["a"]["rows"] == 0 and row["sites"]["a"]["similarity"] is None and row["coverage"] == 0.0
+    monkeypatch.setattr(Fixed, "rows", {})
+    make(domain="code").before(server, Fleet(), 1)
+    assert told(tmp_path)[1]["sites"] == {}
+
+
+def test_means_are_over_records_and_long_texts_are_shortened(make, server, tmp_path):
+    assert Similarity(0.5, 0.1, 0.9).mean == 0.5
+    records = [Instruction("why " * 300, "", "so"), *(Instruction(f"ask {k}", "", "so") for k in range(5))]
+    long = make_pool(tmp_path / "long", unit(6, 4), records=records)
+    augmentation = make()
+    Augmentation(augmentation.strategy, long, RunFolder(tmp_path)).before(server, Fleet(), 1)
+    assert max(len(one["text"]) for one in told(tmp_path)[0]["examples"]) == 400
+
+
+def test_what_the_run_is_measured_with_is_found_in_the_pool_whatever_its_whitespace(pool):
+    records = pool.records(range(12))
+    held_out = Instruction(f" {records[0].instruction}", records[0].input, "another answer")
+    yardstick = SimpleNamespace(
+        heldout=[held_out], nonmembers=[records[3], Instruction("nowhere in the pool", "", "x")],
+        asks=[records[5].question, "nor is this"],
+    )  # fmt: skip
+    assert measured_with(pool, yardstick).tolist() == [0, 3, 5]
+    assert measured_with(pool, SimpleNamespace(heldout=[], nonmembers=[], asks=[])).tolist() == []
