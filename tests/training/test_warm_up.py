@@ -8,7 +8,7 @@ from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining, LoraSpec
 from murmura.training.loop import batches
 from murmura.training.warm_up import Moments, warm_up
-from tests.training.helpers import EPS, assert_close, hf_batch, items, random_state
+from tests.training.helpers import EPS, assert_close, hf_batch, items, random_residual, random_state
 
 TRAINING = LocalTraining(lr=0.01, schedule="constant", epochs=2, batch_size=4, clip=0, eps=EPS, betas=(0.8, 0.99))
 
@@ -55,6 +55,13 @@ def test_the_rate_rises_first_and_never_is_zero(bank):
     assert rates == pytest.approx([0.5, 1.0, *((40 - step) / 38 for step in range(2, 40))])
     [only] = warm_up(bank, items(1), random_state(bank, 0), LocalTraining(lr=0.5, batch_size=1), Stream(0))
     assert only.rate == 0.5
+
+
+def test_a_residual_stays_with_the_adapter(bank):
+    start = {**random_state(bank, 0), **(residual := random_residual(bank, 1))}
+    [only] = warm_up(bank, items(2), start, LocalTraining(batch_size=2, eps=EPS), Stream(0))
+    assert only.state.keys() == start.keys()
+    assert all(only.state[name] is tensor for name, tensor in residual.items())
 
 
 def test_the_direction_is_the_step_that_torch_s_adamw_would_take():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from murmura.streams import Stream
-from murmura.training.adapter import State
+from murmura.training.adapter import State, split_residual
 from murmura.training.bank import Bank
 from murmura.training.batch import Sequenced
 from murmura.training.config import LocalTraining
@@ -57,7 +57,7 @@ class Milestone:
     """Where an epoch has come to.
 
     Attributes:
-        state: the adapter.
+        state: the adapter, with the residual that it began with, if any.
         moments: of the optimiser.
         rate: η̄, the mean learning rate of the epoch's steps.
     """
@@ -88,7 +88,7 @@ def warm_up(
     Raises:
         NonFiniteLoss: the rate is too high.
     """
-    steps = steps_of(len(items), training)
+    steps, (_, residual) = steps_of(len(items), training), split_residual(start)
     each = steps // training.epochs
     found: list[Milestone] = []
 
@@ -99,7 +99,7 @@ def warm_up(
             [kept] = optimizer.state.values()
             mean, square = (kept[name][0].cpu().clone() for name in ("exp_avg", "exp_avg_sq"))
             rate = training.lr * sum(_share(step, steps) for step in range(done - each, done)) / each
-            found.append(Milestone(bank.read(0), Moments(mean, square, training.betas), rate))
+            found.append(Milestone({**bank.read(0), **residual}, Moments(mean, square, training.betas), rate))
 
     train(bank, [items], [start], training, training.lr, [stream], watch=watch, description="warm up")
     return found
