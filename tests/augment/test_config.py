@@ -29,6 +29,9 @@ def parsed(**options):
         ({"projector_lr": 0.1}, "'projector_lr' does nothing without a 'site_encoder'"),
         ({"site_encoder": "minilm", "similarity": "cosine"}, "'similarity' does nothing with a 'site_encoder'"),
         ({"dedup": "none"}, "dedup = 'none' does nothing with strategy 'feddca'"),
+        ({"less_sample": 9}, "'less_sample' does nothing with strategy 'feddca'"),
+        ({"strategy": "less", "alpha": 0.5}, "'alpha' does nothing with strategy 'less'"),
+        ({"strategy": "less", "less_sample": 9}, r"less_sample \(9\) is below records \(5000\)"),
         ({"records": 0}, "greater than or equal to 1"),
     ],
 )
@@ -38,7 +41,12 @@ def test_options_that_would_do_nothing_are_refused(options, said):
 
 
 def test_what_a_run_writes_out_is_read_back():
-    for config in (parsed(), parsed(strategy="random", every=2), parsed(site_encoder="minilm", alpha=0)):
+    for config in (
+        parsed(),
+        parsed(strategy="random", every=2),
+        parsed(strategy="less", less_epochs=2),
+        parsed(site_encoder="minilm", alpha=0),
+    ):
         table = tomllib.loads(tomli_w.dumps(config.model_dump(mode="json", exclude_none=True)))
         assert AugmentConfig.parse(table, "config.toml") == config
 

@@ -46,6 +46,7 @@ class ByCentres(Strategy):
     private: ClassVar[str] = (
         "the centres of clusters of each site's embedded instructions, and how many records each cluster has"
     )
+    betrays: ClassVar[str] = "the centre of a few instructions is nearly an instruction"
 
     @property
     def scored_by(self) -> str:  # type: ignore[override]

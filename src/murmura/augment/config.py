@@ -12,17 +12,20 @@ from murmura.config import ModelSource, Section, Source
 if TYPE_CHECKING:
     from murmura.resources import Resource
 
-Name = Literal["feddca", "coverage", "direct", "random"]
+Name = Literal["feddca", "coverage", "direct", "random", "less"]
 
 ENCODER, SITE_ENCODER = "augment.encoder", "augment.site_encoder"
 """What sites embed their instructions with: the pool's encoder, or in FedDCA* another one."""
 
 _BY_CENTRES = ("feddca", "coverage", "direct")
 _ONE_CENTRE = ("feddca", "coverage")
+_LESS = ("less",)
 _OF: Mapping[str, tuple[str, ...]] = {
     "clusters": _BY_CENTRES, "smallest_cluster": _BY_CENTRES, "encoder": _BY_CENTRES, "site_encoder": _BY_CENTRES,
     "similarity": _BY_CENTRES, "focus": _BY_CENTRES, "alpha": _ONE_CENTRE, "project_first": _ONE_CENTRE,
     "filter_rule": ("feddca",), "order": ("feddca",), "targets": ("coverage",),
+    "less_warm_up": _LESS, "less_epochs": _LESS, "less_lr": _LESS, "less_batch": _LESS, "less_dimension": _LESS,
+    "less_over": _LESS, "less_sample": _LESS,
 }  # fmt: skip
 """Which strategies read an option; all of them, where it is not here."""
 _OF_PROJECTOR = (
@@ -41,7 +44,8 @@ class AugmentConfig(Section):
     """feddca: each site clusters its instructions and sends the centres; the server picks one of each site, such that
     together they are diverse, and sends the site what is nearest to it. coverage: it picks those that together cover
     most (facility location; `targets` says of what). direct: what is nearest to each of a site's own centres.
-    random: any records of the pool; nothing is asked of the sites."""
+    less: those whose training step goes where gradients of a site's own records point (LESS); each site sends the
+    projected gradient of every record. random: any records of the pool; nothing is asked of the sites."""
     records: int = Field(5000, ge=1)
     """Public records for each site."""
     bytes: int | None = Field(None, ge=1)
@@ -96,6 +100,21 @@ class AugmentConfig(Section):
     """Have the text itself in equation 4's denominator too."""
     projector_similarity: Literal["dot", "cosine"] = "cosine"
     """The similarity in equation 4."""
+    less_warm_up: float = Field(0.05, gt=0, le=1)
+    """Share of the pool, drawn at random, that the server trains an adapter on to compare gradients by."""
+    less_epochs: int = Field(4, ge=1)
+    """Epochs of that training; gradients are compared at the end of each."""
+    less_lr: float = Field(2e-5, gt=0)
+    """Its highest rate."""
+    less_batch: int = Field(32, ge=1)
+    """Records per step of it."""
+    less_dimension: int = Field(8192, ge=1)
+    """To how many numbers each gradient is projected, by random signs."""
+    less_over: Literal["max", "mean"] = "max"
+    """A record of the pool counts for the site's record that it helps most, or for all of them on average."""
+    less_sample: int | None = Field(None, ge=1)
+    """So many records of the pool, drawn at random, are compared; all of them if not given, each of which takes a
+    forward and a backward pass for every epoch."""
     domain: str | None = None
     """The sites' domain, as the pool calls it: what is fetched is then measured by how well it covers that domain
     (`coverage`), and drawn beside it."""
@@ -114,6 +133,11 @@ class AugmentConfig(Section):
             self.refuse_idle(["similarity"], "with a 'site_encoder': projections are of length 1, so both are the same")
         if self.strategy == "coverage" and self.targets == "pool":
             self.refuse_idle(["project_first"], "with targets = 'pool', where all centres are projected")
+        if self.less_sample is not None and self.bytes is None and self.less_sample < self.records:
+            raise ValueError(
+                f"less_sample ({self.less_sample}) is below records ({self.records}), so that no site could be given "
+                "as many; raise it, or lower records"
+            )
         if self.dedup == "none" and self.strategy != "direct":
             raise ValueError(
                 f"dedup = 'none' does nothing with strategy '{self.strategy}', which gives no site a row twice; "
@@ -125,6 +149,11 @@ class AugmentConfig(Section):
     def by_centres(self) -> bool:
         """Whether sites are asked for centres, and so need an encoder."""
         return self.strategy in _BY_CENTRES
+
+    @property
+    def by_influence(self) -> bool:
+        """Whether sites are asked for gradients."""
+        return self.strategy in _LESS
 
     def resources(self) -> Mapping[str, Resource]:
         """Models that sites and server need for it, by the option that names each, with its table."""

@@ -64,12 +64,14 @@ class Strategy(ABC):
         title: what reports call it.
         asks: verbs that it asks of sites (``murmura.augment.verbs``).
         private: what it reads of private records, in words; empty for nothing.
+        betrays: what that tells of them.
         scored_by: what its scores are; empty where there are none.
     """
 
     title: ClassVar[str]
     asks: ClassVar[tuple[str, ...]] = ()
     private: ClassVar[str] = ""
+    betrays: ClassVar[str] = ""
     scored_by: str = ""
 
     def __init__(self, config: AugmentConfig, withheld: Rows | None = None) -> None:
@@ -142,8 +144,9 @@ def _beginnings(rows: Rows) -> Callable[[int], list[Found]]:
 def strategy(config: AugmentConfig, withheld: Rows | None = None) -> Strategy:
     """The strategy that a config names."""
     from murmura.augment.by_centres import Coverage, Direct, FedDCA
+    from murmura.augment.by_influence import LESS
 
     known: dict[str, type[Strategy]] = {
-        "feddca": FedDCA, "coverage": Coverage, "direct": Direct, "random": RandomRows,
+        "feddca": FedDCA, "coverage": Coverage, "direct": Direct, "random": RandomRows, "less": LESS,
     }  # fmt: skip
     return known[config.strategy](config, withheld)

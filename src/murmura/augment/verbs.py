@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from murmura.augment.config import ENCODER, SITE_ENCODER, AugmentConfig
+from murmura.augment.influence import features, field, projection
 from murmura.data.records import Instruction
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Embeddings, Verbs, verb
+from murmura.progress import phase
 from murmura.retrieval.centres import cluster
 from murmura.retrieval.texts import text_hash
 
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
 _NEARLY = (
     "no ε covers it. The centre of a cluster of one record is that record's vector, from which much of its text can be "
     "recovered; the fewer records in a cluster, the closer it comes to that"
+)
+
+_INVERTIBLE = (
+    "no ε covers it. Gradients of a single record can be turned back into much of its text, and there are as many of "
+    "them as the site has records"
 )
 
 _KEPT = (
@@ -58,6 +65,29 @@ class Augmenting(Verbs):
             found = cluster(vectors, self.config.clusters, stream.integer(), self.config.smallest_cluster)
             told = {"centres": torch.from_numpy(found.points), "sizes": torch.from_numpy(found.sizes)}
             replies.append(Reply(site.name, told))
+        return replies
+
+    @verb(
+        releases={
+            "features": Embeddings(
+                "gradients of the loss of each single record, projected by random signs that the server knows",
+                note=_INVERTIBLE,
+            )
+        },
+        everyone=True,
+    )
+    def features(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Gradients of each site's records under the adapters that the ask brings, projected and of length 1, float32
+        [adapters, records, d] (LESS, Xia et al. 2024, arXiv 2402.04333)."""
+        bench, replies = cohort.workbench, []
+        project = projection(cohort.stream, self.config.less_dimension)
+        with phase("score"):
+            for site, items in zip(cohort.sites, cohort.own(), strict=True):
+                found = []
+                for epoch in range(ask["epochs"]):
+                    bench.bank.load([ask[field(epoch)]])
+                    found.append(features(bench.bank, items, bench.training, project).cpu())
+                replies.append(Reply(site.name, {"features": torch.stack(found)}))
         return replies
 
     @verb(releases={}, slots=False, everyone=True)

@@ -54,6 +54,11 @@ def require_augmentable(experiment: Experiment, method: Method) -> None:
     chosen = strategy(experiment.augment)
     if objection := method.augmented(chosen):
         raise ConfigError(objection[0], where="augment", fix=objection[1])
+    if experiment.augment.strategy == "less" and experiment.model.trainable == "all":
+        raise ConfigError(
+            "LESS compares gradients of adapters, and here all parameters train", where="augment.strategy",
+            fix="Take another one, or set model.trainable = 'adapter'.",
+        )  # fmt: skip
     if method.promises and chosen.private:
         raise ConfigError(
             f"{method.label} promises an ε for private records, and it would not cover what strategy "

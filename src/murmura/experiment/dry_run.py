@@ -175,7 +175,8 @@ def dry_run(experiment: Experiment) -> DryRun:
     if pool and experiment.augment:
         settings: Any = experiment.method
         chosen = strategy(experiment.augment)
-        augmentation = dry_run_augment.foreseen(chosen, pool, len(names or ()), settings.rounds, adapter)
+        own = sum(sizes.values()) if sizes else None
+        augmentation = dry_run_augment.foreseen(chosen, pool, len(names or ()), own, settings.rounds, adapter)
     given = augmentation.records if augmentation else 0
     rounds = _rounds(experiment, method, names, cohorts, growth, owned, model, given)
     return DryRun(

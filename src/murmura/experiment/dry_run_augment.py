@@ -36,11 +36,14 @@ class ForeseenAugmentation:
     bytes_up: int | None
 
 
-def foreseen(strategy: Strategy, pool: Pool, sites: int, rounds: int, adapter: int) -> ForeseenAugmentation:
+def foreseen(
+    strategy: Strategy, pool: Pool, sites: int, own: int | None, rounds: int, adapter: int
+) -> ForeseenAugmentation:
     """What a strategy would do.
 
     Args:
         sites: of the run.
+        own: records of all of them; None where that is not known.
         rounds: of the run.
         adapter: bytes of one.
     """
@@ -49,16 +52,18 @@ def foreseen(strategy: Strategy, pool: Pool, sites: int, rounds: int, adapter: i
     each = sum(some) / len(some)
     records = min(len(pool), config.records if config.bytes is None else int(config.bytes / each))
     times = 1 if config.every is None else 1 + (rounds - 1) // config.every
-    scored = adapter * (times - 1) if config.focus == "hardest" else 0
-    up = _up(config, pool)
+    adapters = times - 1 if config.focus == "hardest" else times * config.less_epochs if config.by_influence else 0
+    up = _up(config, pool, sites, own)
     return ForeseenAugmentation(
-        strategy.title, len(pool), records, times, int(sites * (times * records * each + scored)),
-        None if up is None else times * sites * up,
+        strategy.title, len(pool), records, times, int(sites * (times * records * each + adapters * adapter)),
+        None if up is None else times * up,
     )  # fmt: skip
 
 
-def _up(config: AugmentConfig, pool: Pool) -> int | None:
-    """Bytes of one site's centres and sizes; of another encoder's than the pool's, nobody knows yet."""
+def _up(config: AugmentConfig, pool: Pool, sites: int, own: int | None) -> int | None:
+    """Bytes of all sites' centres and sizes, or gradients; of another encoder's than the pool's, nobody knows yet."""
+    if config.by_influence:
+        return None if own is None else config.less_epochs * own * config.less_dimension * _NUMBER
     if not config.by_centres:
         return 0
-    return None if config.site_encoder else config.clusters * (_NUMBER * pool.dimension + _SIZE)
+    return None if config.site_encoder else sites * config.clusters * (_NUMBER * pool.dimension + _SIZE)

@@ -96,10 +96,10 @@ def _of_run(experiment: Experiment, method: Method, gathered: Gathered | None, p
             "The global model and all uploads of every round would be kept in private/@run/rounds, as a curious server "
             "keeps them, for `murmura audit`: for the run's owner alone."
         )
-    if experiment.augment and (reads := strategy(experiment.augment).private):
+    if experiment.augment and (chosen := strategy(experiment.augment)).private:
         found.append(
-            f"To choose public records the server is sent {reads}. Nothing protects that, and no ε covers it: the "
-            "centre of a few instructions is nearly an instruction."
+            f"To choose public records the server is sent {chosen.private}. Nothing protects that, and no ε covers it: "
+            f"{chosen.betrays}."
         )
     if RunFolder(folder).holds_run:
         found.append(f"{folder} already holds a run: --resume continues it, --overwrite starts over.")

@@ -15,7 +15,8 @@ class RademacherProjection:
     """``x ↦ x·R / √d`` with R [P, d] of independent signs; for every x and y the mean of ⟨Rx, Ry⟩ over R is ⟨x, y⟩.
 
     R is a function of the stream and of d. It is made a block of rows at a time, each from a stream of its own, and
-    never kept: with P in millions it would not fit memory.
+    never kept: with P in millions it would not fit memory. LESS compares gradients by it (Xia et al. 2024, arXiv
+    2402.04333).
 
     Args:
         dimension: d.

@@ -46,7 +46,8 @@ def by_example(
 
 
 def example_gradients(bank: Bank, items: Sequence[Sequenced], slot: int, training: LocalTraining) -> torch.Tensor:
-    """Of each record the gradient of its mean token loss under one slot's adapter, without dropout.
+    """Of each record the gradient of its mean token loss under one slot's adapter, without dropout (LESS, Xia et al.
+    2024, arXiv 2402.04333).
 
     It takes ``len(items) · P`` numbers; whoever has many records asks for some at a time (``at_once``).
 

@@ -1,4 +1,4 @@
-"""A short training whose optimiser is kept: what LESS compares records by (Xia et al. 2024, arXiv 2402.04333, §4)."""
+"""A short training whose optimiser is kept: what LESS compares records by (Xia et al. 2024, arXiv 2402.04333)."""
 
 from __future__ import annotations
 

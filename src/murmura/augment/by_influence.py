@@ -1,0 +1,149 @@
+"""LESS (Xia et al. 2024, arXiv 2402.04333): records whose training step goes where a site's own gradients point.
+
+The server trains an adapter on a few records of the pool. Each site sends gradients of its own records at the ends of
+that training's epochs, and the server compares them with the step that Adam would take for each record of the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from murmura.augment.influence import field, influences, projection
+from murmura.augment.strategies import Chosen, Rows, Strategy
+from murmura.data.tokenising import Tokenised, tokenise_all
+from murmura.errors import RunError
+from murmura.progress import bar, phase
+from murmura.retrieval.search import Found
+from murmura.training.config import LocalTraining
+from murmura.training.loop import NonFiniteLoss
+from murmura.training.warm_up import Milestone, warm_up
+
+if TYPE_CHECKING:
+    from murmura.federation.server.fleet import Fleet
+    from murmura.federation.server.rounds import Server
+    from murmura.retrieval.pool import Pool
+    from murmura.streams import Stream
+    from murmura.workbench import Workbench
+
+_AT_ONCE = 1024  # records of the pool whose texts are held at once
+
+Scores = npt.NDArray[np.float32]
+
+
+class LESS(Strategy):
+    """Records of the highest influence on a site's own."""
+
+    asks: ClassVar[tuple[str, ...]] = ("features",)
+    private: ClassVar[str] = "the projected gradients of every single record of each site"
+    betrays: ClassVar[str] = "the gradients of a single record can be turned back into much of its text"
+    scored_by = "influence"
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        sample = self.config.less_sample
+        return "LESS" if sample is None else f"LESS among {sample} records of the pool"
+
+    def choose(self, server: Server, fleet: Fleet, sites: Sequence[str], pool: Pool, round: int) -> dict[str, Chosen]:
+        stream = self.stream(server, round) / "less"
+        milestones = self._warm_up(server, pool, stream)
+        told = self._told(fleet, sites, milestones, round)
+        rows = self._drawn(pool, self.config.less_sample, stream / "sample")
+        scores = self._scored(server, pool, rows, milestones, list(told.values()))
+        free, given = np.ones(len(rows), dtype=bool), {}
+        for site, own in zip(told, scores.T, strict=True):
+            order = np.argsort(-own, kind="stable")
+            order = order[free[order] & np.isfinite(own[order])]
+            [found] = self.afford(pool, partial(_beginning, Found(rows[order], own[order])))
+            given[site] = Chosen(found.rows, found.scores)
+            if self.config.dedup == "all":
+                free[order[: len(found.rows)]] = False
+        return given
+
+    def why(self, chosen: Chosen, place: int) -> str:
+        whose = "one of the site's records" if self.config.less_over == "max" else "the site's records on average"
+        return f"number {place + 1} of those that, trained on, would lower the loss of {whose} most, by influence"
+
+    # ---- the steps ---------------------------------------------------------------------------------------------------
+
+    def _warm_up(self, server: Server, pool: Pool, stream: Stream) -> list[Milestone]:
+        """Train the global adapter on a few records of the pool; the server's own stays as it is.
+
+        Raises:
+            RunError: it comes to no finite number, or no record of those that were drawn fits the model.
+        """
+        c, bench = self.config, server.workbench
+        rows = self._drawn(pool, max(1, round(c.less_warm_up * len(pool))), stream / "warm-up")
+        items = [item for _, item in _tokenised(bench, pool, rows)]
+        t = bench.training
+        training = LocalTraining(
+            lr=c.less_lr, schedule="constant", epochs=c.less_epochs, batch_size=c.less_batch, betas=t.betas, eps=t.eps,
+            clip=t.clip, tokens_per_pass=t.tokens_per_pass, precision=t.precision,
+        )  # fmt: skip
+        if not items:
+            raise RunError(
+                f"none of the {len(rows)} records of the pool that were drawn fits {bench.max_length} tokens",
+                where="augment.pool", fix="Raise data.max_length, or augment.less_warm_up.",
+            )  # fmt: skip
+        try:
+            with phase("train"):
+                return warm_up(bench.bank, items, server.adapter, training, stream / "training")
+        except NonFiniteLoss as error:
+            raise RunError(
+                "the loss or the adapter is no longer a finite number",
+                where=f"round {server.round}, warm-up of LESS, step {error.step}", fix="Lower augment.less_lr.",
+            ) from None  # fmt: skip
+
+    def _told(
+        self, fleet: Fleet, sites: Sequence[str], milestones: Sequence[Milestone], round: int
+    ) -> dict[str, torch.Tensor]:
+        """What each site has answered."""
+        sent: dict[str, Any] = {field(epoch): one.state for epoch, one in enumerate(milestones)}
+        told = {}
+        for reply in fleet.ask("features", sites, epochs=len(milestones), **sent):
+            found: torch.Tensor = reply["features"]
+            like = (len(milestones), found.shape[1] if found.dim() == 3 else 0, self.config.less_dimension)
+            if found.shape != like or not found.isfinite().all():
+                raise RunError(
+                    f"the gradients that came are no table of finite numbers [{like[0]}, records, {like[2]}]",
+                    where=f"site {reply.site}, round {round}", fix="Use the same release and the same options there.",
+                )  # fmt: skip
+            told[reply.site] = found
+        return {site: told[site] for site in sites if site in told}
+
+    def _scored(
+        self, server: Server, pool: Pool, rows: Rows, milestones: Sequence[Milestone], own: Sequence[torch.Tensor]
+    ) -> Scores:
+        """The influence of each of these rows on each site, float32 [rows, sites]; −∞ where a record does not fit."""
+        bench, scores = server.workbench, np.full((len(rows), len(own)), -np.inf, dtype=np.float32)
+        project = projection(server.stream, self.config.less_dimension)
+        with phase("score"), bar("influence", len(rows)) as progress:
+            for start in range(0, len(rows), _AT_ONCE):
+                some = list(_tokenised(bench, pool, rows[start : start + _AT_ONCE]))
+                places, items = [start + place for place, _ in some], [item for _, item in some]
+                found = influences(bench.bank, items, milestones, own, bench.training, project, self.config.less_over)
+                scores[places] = found.numpy()
+                progress.advance(min(_AT_ONCE, len(rows) - start))
+        return scores
+
+    def _drawn(self, pool: Pool, count: int | None, stream: Stream) -> Rows:
+        """So many rows, or all of them, ascending; none that nobody is given."""
+        free = np.setdiff1d(np.arange(len(pool)), self.withheld)
+        if count is None or count >= len(free):
+            return free
+        return np.sort(stream.numpy().choice(free, count, replace=False))
+
+
+def _beginning(found: Found, most: int) -> list[Found]:
+    return [Found(found.rows[:most], found.scores[:most])]
+
+
+def _tokenised(bench: Workbench, pool: Pool, rows: Rows) -> Iterator[tuple[int, Tokenised]]:
+    """Those of some rows that fit the model, with their places among them. Nothing of it is kept."""
+    found = tokenise_all(pool.records(rows), bench.template, bench.tokenizer, bench.max_length)
+    return zip(found.kept, found.items, strict=True)
