@@ -3,6 +3,7 @@
     python studies/privacy_figures.py rounding    # how far a record's company moves the others' clipped gradients
     python studies/privacy_figures.py canaries    # the largest ε that so many canaries can show
     python studies/privacy_figures.py sums        # noise in sums of updates: trees, banded noise, fresh noise
+    python studies/privacy_figures.py centres     # what noise leaves of the centres of clusters
 
 Each takes less than a minute on two cores; nothing is downloaded, and no data is needed.
 """
@@ -15,6 +16,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -26,6 +28,7 @@ from murmura.privacy.entropy import Entropy, SeededEntropy
 from murmura.privacy.lower_bound import audited
 from murmura.privacy.parts import BandedNoise, ExampleClipping, FixedSizeSampling, GaussianNoise, TreeNoise
 from murmura.privacy.plan import PrivacyPlan
+from murmura.retrieval.noisy import noisy_centres, plan_of
 from murmura.streams import Stream
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining, LoraSpec
@@ -179,7 +182,43 @@ def _variances(noise: TreeNoise | BandedNoise, rounds: int) -> list[float]:
     return found
 
 
-FIGURES: dict[str, Callable[[], str]] = {"rounding": rounding, "canaries": canaries, "sums": sums}
+# ---- centres ---------------------------------------------------------------------------------------------------------
+
+_APART = 1.2  # standard deviation of a vector around its centre, over all dimensions: means then have a length of 0.64
+
+
+def centres(
+    epsilons: Sequence[float] = (2.0, 8.0), each: Sequence[int] = (5, 50, 500, 5_000), clusters: int = 10,
+    dimension: int = 384, iterations: int = 3, delta: float = 1e-5, seeds: int = 3,
+) -> str:  # fmt: skip
+    """The mean cosine of noisy centres with the means of the same clusters, where k-means starts next to these."""
+    lines = [["ε", "noise", *(f"{count:,} records in a cluster" for count in each)], ["--:"] * (2 + len(each))]
+    for epsilon in epsilons:
+        plan = plan_of(1.0, iterations, 1, delta).calibrated(epsilon)
+        found = [
+            np.mean([_kept(count, clusters, dimension, iterations, plan, seed) for seed in range(seeds)])
+            for count in each
+        ]
+        lines.append([f"{epsilon:g}", f"{plan.noise.std:.3g}", *(f"{one:.2f}" for one in found)])
+    return pipes(lines)
+
+
+def _kept(each: int, clusters: int, dimension: int, iterations: int, plan: PrivacyPlan, seed: int) -> float:
+    """The mean cosine, for random clusters of so many vectors each."""
+    draw = np.random.default_rng(seed)
+    middles = draw.normal(size=(clusters, dimension))
+    middles /= np.linalg.norm(middles, axis=1, keepdims=True)
+    vectors = np.repeat(middles, each, axis=0)
+    vectors += draw.normal(size=vectors.shape) * _APART / dimension**0.5
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    means = vectors.reshape(clusters, each, dimension).mean(axis=1)
+    entropy = SeededEntropy(Stream(seed))
+    points = noisy_centres(vectors, middles, iterations, plan, entropy).points
+    lengths = np.linalg.norm(points, axis=1) * np.linalg.norm(means, axis=1)
+    return float(((points * means).sum(axis=1) / lengths).mean())
+
+
+FIGURES: dict[str, Callable[[], str]] = {"rounding": rounding, "canaries": canaries, "sums": sums, "centres": centres}
 
 
 def main() -> None:

@@ -333,6 +333,13 @@ def test_figures_of_canaries(study):
     assert cells(study("privacy_figures").canaries(counts=(8,))) == [["8", "0.78", "0.39"]]
 
 
+def test_figures_of_centres(study):
+    """The more records a cluster has, and the larger ε is, the more noise leaves of its centre."""
+    figures = study("privacy_figures").centres((2.0, 8.0), (5, 500), clusters=3, dimension=16, seeds=1)
+    (_, noise, few, many), (_, less, better, best) = ([float(one) for one in line] for line in cells(figures))
+    assert noise > less > 0 and few < 0.6 < 0.9 < many <= 1 and better < 0.9 and many <= best + 0.01
+
+
 def test_figures_of_sums(study):
     """At one ε: two turns of a site, five rounds apart; the first step of a tree of five is in three nodes."""
     found = {line[1]: [float(one) for one in line[2:]] for line in cells(study("privacy_figures").sums([(10, 2, 10)]))}

@@ -10,14 +10,25 @@ def test_what_sites_said_last_outlives_the_process(tmp_path):
     file = tmp_path / "said.journal"
     said = Said(file)
     for site, epsilon in (("a", 1.0), ("b", 2.0), ("a", 3.0), ("a", 3.0)):
-        said.note(site, {"epsilon": epsilon})
+        said.hear(site, {"epsilon": epsilon})
     assert Said(file).last == said.last == {"a": {"epsilon": 3.0}, "b": {"epsilon": 2.0}}
     assert file.read_text().count("\n") == 3  # what was said before is not written again
 
 
 def test_an_edited_one_is_refused(tmp_path):
     file = tmp_path / "said.journal"
-    Said(file).note("a", {"epsilon": 9.0})
+    Said(file).hear("a", {"epsilon": 9.0})
     file.write_text(file.read_text().replace("9.0", "1.0"))
     with pytest.raises(PrivacyError, match="what sites have said"):
         Said(file)
+
+
+def test_the_worst_is_what_the_least_protected_site_said_last():
+    said = Said()
+    for site, epsilon in (("a", 1.0), ("b", 2.0)):
+        said.hear(site, {"epsilon": epsilon, "refused": None})
+    assert said.worst == {"epsilon": 2.0, "refused": None}
+    said.hear("a", {"epsilon": 0.5, "refused": None})  # nobody can have spent less than before
+    assert said.worst["epsilon"] is None and "site a has lost what it had spent" in said.worst["refused"]
+    said.hear("a", {"epsilon": 4.0, "refused": None})  # and what is lost stays lost
+    assert said.worst["epsilon"] is None

@@ -33,6 +33,23 @@ def test_batches_do_not_change_the_vectors(folder):
         assert np.allclose(Encoder(str(folder), batch_size=size, device="cpu").embed(TEXTS), whole, atol=1e-5)
 
 
+def test_alone_a_vector_depends_on_no_other_text_in_any_bit(folder):
+    encoder = Encoder(str(folder), device="cpu")
+    every = encoder.embed_each(TEXTS)
+    assert np.array_equal(encoder.embed_each(TEXTS[2:4]), every[2:4])
+    assert np.array_equal(encoder.embed_each(TEXTS[::-1]), every[::-1])
+    assert np.allclose(every, encoder.embed(TEXTS), atol=1e-5)
+
+
+def test_alone_a_text_without_a_direction_stops_nothing(folder, monkeypatch):
+    encoder = Encoder(str(folder), device="cpu")
+    nothing = np.full((1, encoder.dimension), np.nan, dtype=np.float32)
+    monkeypatch.setattr(encoder, "_encode", lambda texts: nothing)
+    assert np.isnan(encoder.embed_each(["a dose"])).all()
+    with pytest.raises(ModelError, match="no direction"):
+        encoder.embed(["a dose"])
+
+
 def test_vectors_equal_the_librarys_own(folder):
     from sentence_transformers import SentenceTransformer
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from murmura.augment import noise
 from murmura.augment.config import SITE_ENCODER
 from murmura.augment.strategies import Chosen, Rows, Strategy
 from murmura.errors import RunError
@@ -43,10 +44,12 @@ class ByCentres(Strategy):
 
     filters: ClassVar[bool] = True
     asks: ClassVar[tuple[str, ...]] = ("centres",)
-    private: ClassVar[str] = (
-        "the centres of clusters of each site's embedded instructions, and how many records each cluster has"
-    )
     betrays: ClassVar[str] = "the centre of a few instructions is nearly an instruction"
+
+    @property
+    def private(self) -> str:  # type: ignore[override]
+        what = "the centres of clusters of each site's embedded instructions, and how many records each cluster has"
+        return what if self.config.noise_multiplier is None else f"{what}, behind Gaussian noise"
 
     @property
     def scored_by(self) -> str:  # type: ignore[override]
@@ -128,15 +131,24 @@ class ByCentres(Strategy):
         hardest = round > 1 and self.config.focus == "hardest"
         each: dict[str, Payload] = server.current(sites) if hardest else {}
         width = self._encoder(server).dimension if self.config.site_encoder else pool.dimension
-        told = {}
-        for reply in fleet.ask("centres", sites, each, hardest=hardest):
+        asked: Payload = {"hardest": hardest}
+        if self.config.noise_multiplier is not None:
+            encoder = self._encoder(server) if self.config.site_encoder else None
+            asked["starts"] = noise.starts(self.config, pool, encoder, server.stream / "augment" / "starts")
+        told, spent = {}, {}
+        for reply in fleet.ask("centres", sites, each, **asked):
             told[reply.site] = _centres(reply.site, reply["centres"].numpy(), reply["sizes"].numpy(), width, round)
+            if "privacy" in reply.fields:
+                spent[reply.site] = reply["privacy"]
+        if spent:
+            self.guarantee = noise.guaranteed(server.said, spent, self.config)
         few = {site: len(own) for site, own in told.items() if len(own) < self.config.clusters}
         if few:
             counts = ", ".join(f"{site} {count}" for site, count in few.items())
+            noisy = "" if self.config.noise_multiplier is None else ", by noisy counts,"
             server.event(
-                f"sites with fewer centres than the {self.config.clusters} asked for, since they have few different "
-                f"instructions or clusters of fewer than {self.config.smallest_cluster}: {counts}"
+                f"sites with fewer centres than the {self.config.clusters} asked for, since they have{noisy} few "
+                f"different instructions or clusters of fewer than {self.config.smallest_cluster}: {counts}"
             )
         return told
 

@@ -26,6 +26,7 @@ _OF: Mapping[str, tuple[str, ...]] = {
     "filter_rule": ("feddca",), "order": ("feddca",), "targets": ("coverage",),
     "less_warm_up": _LESS, "less_epochs": _LESS, "less_lr": _LESS, "less_batch": _LESS, "less_dimension": _LESS,
     "less_over": _LESS, "less_sample": _LESS,
+    "noise_multiplier": _BY_CENTRES,
 }  # fmt: skip
 """Which strategies read an option; all of them, where it is not here."""
 _OF_PROJECTOR = (
@@ -62,7 +63,8 @@ class AugmentConfig(Section):
     clusters: int = Field(10, ge=1)
     """ξ, clusters of a site's instructions; fewer where a site has fewer different ones."""
     smallest_cluster: int = Field(1, ge=1)
-    """A cluster of fewer records joins the one nearest to it. The centre of a single record is that record's vector."""
+    """A cluster of fewer records joins the one nearest to it; with a `noise_multiplier` it is left out, by its noisy
+    count. The centre of a single record is that record's vector."""
     alpha: float = Field(0.7, ge=0)
     """α: rows as similar as this to the chosen centre, or more, are left out, since they are nearly the site's own
     records; 0 leaves none out."""
@@ -115,6 +117,13 @@ class AugmentConfig(Section):
     less_sample: int | None = Field(None, ge=1)
     """So many records of the pool, drawn at random, are compared; all of them if not given, each of which takes a
     forward and a backward pass for every epoch."""
+    noise_multiplier: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Gaussian noise on centres: its standard deviation on each number of the sums and counts that k-means goes by,
+    where instructions are vectors of length 1. The ε that follows covers the centres, and nothing else of the run."""
+    noise_iterations: int = Field(3, ge=1)
+    """Iterations of k-means on noisy sums and counts; each of them is a release."""
+    noise_delta: float = Field(1e-5, gt=0, lt=1)
+    """δ of the centres' ε."""
     domain: str | None = None
     """The sites' domain, as the pool calls it: what is fetched is then measured by how well it covers that domain
     (`coverage`), and drawn beside it."""
@@ -125,6 +134,13 @@ class AugmentConfig(Section):
         self.refuse_idle(idle, f"with strategy '{self.strategy}'")
         if self.bytes is not None:
             self.refuse_idle(["records"], "beside 'bytes'")
+        if self.noise_multiplier is None:
+            self.refuse_idle(["noise_iterations", "noise_delta"], "without a 'noise_multiplier'")
+        elif self.focus == "hardest":
+            raise ValueError(
+                "with a 'noise_multiplier' a record may move its own share of the centres alone, and which half of "
+                "them is hardest depends on all; remove 'focus'"
+            )
         if self.every is None:
             self.refuse_idle(["focus"], "unless records are chosen again ('every')")
         if self.site_encoder is None:
@@ -154,6 +170,10 @@ class AugmentConfig(Section):
     def by_influence(self) -> bool:
         """Whether sites are asked for gradients."""
         return self.strategy in _LESS
+
+    def selections(self, rounds: int) -> int:
+        """How often records are chosen in so many rounds."""
+        return 1 if self.every is None else 1 + (rounds - 1) // self.every
 
     def resources(self) -> Mapping[str, Resource]:
         """Models that sites and server need for it, by the option that names each, with its table."""

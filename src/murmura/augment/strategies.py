@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.retrieval.pool import Pool
+    from murmura.runs.augment import Guarantee
     from murmura.streams import Stream
 
 Rows = npt.NDArray[np.int64]
@@ -66,6 +67,7 @@ class Strategy(ABC):
         private: what it reads of private records, in words; empty for nothing.
         betrays: what that tells of them.
         scored_by: what its scores are; empty where there are none.
+        guarantee: of what it has read of private records so far; None where nothing protects that.
     """
 
     title: ClassVar[str]
@@ -73,6 +75,7 @@ class Strategy(ABC):
     private: ClassVar[str] = ""
     betrays: ClassVar[str] = ""
     scored_by: str = ""
+    guarantee: Guarantee | None = None
 
     def __init__(self, config: AugmentConfig, withheld: Rows | None = None) -> None:
         self.config = config

@@ -34,7 +34,7 @@ def given(chosen: Chosen, pool: Pool, config: AugmentConfig) -> Given:
         by_domain=dict(Counter(_domains(pool, chosen.rows)).most_common()),
         similarity=None if scores is None else Similarity(*(float(f(scores)) for f in (np.mean, np.min, np.max))),
         centres=None if chosen.sizes is None else len(chosen.sizes),
-        alone=None if chosen.sizes is None else int((chosen.sizes == 1).sum()),
+        alone=None if chosen.sizes is None or config.noise_multiplier else int((chosen.sizes == 1).sum()),
     )
 
 
@@ -65,6 +65,7 @@ def told(
         examples=_examples(strategy, pool, chosen),
         points=() if config.domain is None else _points(pool, config.domain, rows, stream),
         histogram=histogram(np.concatenate([one.scores for one in scored]), domains) if scored else None,
+        guarantee=strategy.guarantee,
     )
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
+from murmura.augment import noise
 from murmura.augment.config import ENCODER, SITE_ENCODER, AugmentConfig
 from murmura.augment.influence import features, field, projection
 from murmura.data.records import Instruction
 from murmura.federation.wire.messages import Ask, Reply
-from murmura.federation.wire.releases import Count, Embeddings, Verbs, verb
+from murmura.federation.wire.releases import Count, DifferentialPrivacy, Embeddings, Metric, Release, Verbs, verb
 from murmura.progress import phase
 from murmura.retrieval.centres import cluster
 from murmura.retrieval.texts import text_hash
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
+    from murmura.privacy.plan import PrivacyPlan
+    from murmura.training.config import LocalTraining
 
 _NEARLY = (
     "no ε covers it. The centre of a cluster of one record is that record's vector, from which much of its text can be "
@@ -41,22 +46,47 @@ class Augmenting(Verbs):
         config: its options.
         drops: whether a site leaves out public records that it holds as private ones too. That depends on its private
             records, so where an ε is promised for each of those it may not.
+        rounds: of the run.
+
+    Attributes:
+        plan: of the noise on centres; None where there is none.
     """
 
-    def __init__(self, config: AugmentConfig, *, drops: bool = True) -> None:
+    def __init__(self, config: AugmentConfig, *, drops: bool = True, rounds: int = 1) -> None:
         self.config, self.drops = config, drops
+        self.plan = None if config.noise_multiplier is None else noise.planned(config, rounds)
+
+    def releases(self, name: str) -> Mapping[str, Release]:
+        declared = super().releases(name)
+        if name != "centres":
+            return declared
+        if self.plan is None:
+            return {field: declared[field] for field in ("centres", "sizes")}
+        protection = DifferentialPrivacy("record", "site", f"k-means on noisy sums and counts: {self.plan.describe()}")
+        noisy = {field: replace(declared[field], protection=protection, note="") for field in ("centres", "sizes")}
+        return {**noisy, "privacy": declared["privacy"]}
+
+    def spends(self, name: str, records: int, training: LocalTraining) -> tuple[PrivacyPlan, int] | None:
+        return (self.plan, self.config.noise_iterations) if name == "centres" and self.plan is not None else None
 
     @verb(
         releases={
             "centres": Embeddings("k-means centres of the site's embedded instructions", note=_NEARLY),
             "sizes": Count("number of records in each cluster"),
+            "privacy": Metric("the ε that its centres have cost, by the site's own ledger"),
         },
         everyone=True,
     )
     def centres(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Cluster each site's instructions, or, where the ask says ``hardest``, the half of them that its current model
-        finds so (the clients' part of Algorithm 1 of FedDCA, Wang et al. 2024, arXiv 2409.20135)."""
+        finds so (the clients' part of Algorithm 1 of FedDCA, Wang et al. 2024, arXiv 2409.20135). With noise, k-means
+        begins at the ``starts`` of the ask (``augment.noise``)."""
         encoder = cohort.workbench.resources.encoder(SITE_ENCODER if self.config.site_encoder else ENCODER)
+        if self.plan is not None:
+            return [
+                Reply(site.name, noise.answer(site, cohort.round, ask["starts"], self.config, self.plan, encoder))
+                for site in cohort.sites
+            ]
         records = _hardest(cohort, ask) if ask["hardest"] else [site.records for site in cohort.sites]
         replies = []
         for site, own, stream in zip(cohort.sites, records, cohort.streams("centres"), strict=True):

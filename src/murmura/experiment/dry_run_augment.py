@@ -51,7 +51,7 @@ def foreseen(
     some = weigh(pool.records(np.linspace(0, len(pool) - 1, min(_LOOKED_AT, len(pool))).astype(np.int64)))
     each = sum(some) / len(some)
     records = min(len(pool), config.records if config.bytes is None else int(config.bytes / each))
-    times = 1 if config.every is None else 1 + (rounds - 1) // config.every
+    times = config.selections(rounds)
     adapters = times - 1 if config.focus == "hardest" else times * config.less_epochs if config.by_influence else 0
     up = _up(config, pool, sites, own)
     return ForeseenAugmentation(

@@ -39,8 +39,9 @@ def _uncovered(experiment: Experiment, method: Method, sizes: Mapping[str, int])
         for verb in method.verbs()
         if any(method.spends(verb, records, experiment.training) is None for records in sizes.values())
     ]
-    if experiment.augment:
-        asked += [f"what verb {verb} releases" for verb in strategy(experiment.augment).asks]
+    augment = experiment.augment
+    if augment is not None and augment.noise_multiplier is None:
+        asked += [f"what verb {verb} releases" for verb in strategy(augment).asks]
     evaluation = experiment.evaluation
     asked += ["attacks on their records"] * bool(evaluation.attacks or evaluation.memorisation)
     return " and ".join(asked)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, cast
 
+from murmura.augment.noise import planned
 from murmura.augment.strategies import strategy
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run_budget import of_budgets
@@ -11,6 +13,7 @@ from murmura.experiment.sites import Gathered, Population
 from murmura.federation.method import Method
 from murmura.measure.figure import FEW
 from murmura.runs.folder import RunFolder
+from murmura.units import bound
 
 
 def notes(
@@ -96,7 +99,14 @@ def _of_run(experiment: Experiment, method: Method, gathered: Gathered | None, p
             "The global model and all uploads of every round would be kept in private/@run/rounds, as a curious server "
             "keeps them, for `murmura audit`: for the run's owner alone."
         )
-    if experiment.augment and (chosen := strategy(experiment.augment)).private:
+    if experiment.augment and experiment.augment.noise_multiplier is not None:
+        plan = planned(experiment.augment, cast(Any, experiment.method).rounds)
+        found.append(
+            f"Centres of each site's instructions would be sent behind noise: they alone are covered by ε = "
+            f"{bound(plan.epsilon().value)} ({plan.describe()}). Whatever else sites send has no ε, and so the run has "
+            "none."
+        )
+    elif experiment.augment and (chosen := strategy(experiment.augment)).private:
         found.append(
             f"To choose public records the server is sent {chosen.private}. Nothing protects that, and no ε covers it: "
             f"{chosen.betrays}."

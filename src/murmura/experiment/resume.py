@@ -8,7 +8,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from murmura import methods
 from murmura.errors import CheckpointError, ConfigError, DataError, PrivacyError
@@ -81,6 +81,20 @@ class Past:
                 f"{now[0].describe()}",
                 fix="Resume with the same rounds, [training] and options of the method, or start another run.",
             )
+        times = [_noisy_selections(one) for one in (self.begun, experiment)]
+        if self.checkpoint and times[0] != times[1]:
+            raise PrivacyError(
+                f"the run was begun to give noisy centres {times[0]} times, and would give them {times[1]} times",
+                where="method.rounds", fix="Resume with the same rounds, or start another run.",
+            )  # fmt: skip
+
+
+def _noisy_selections(experiment: Experiment) -> int:
+    """How often sites give noisy centres, on which their privacy plan depends."""
+    config = experiment.augment
+    if config is None or config.noise_multiplier is None:
+        return 0
+    return config.selections(cast(Any, experiment.method).rounds)
 
 
 def past(folder: RunFolder, experiment: Experiment, refused: Mapping[int, str] | None = None) -> Past:

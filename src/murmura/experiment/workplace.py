@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from murmura import methods
 from murmura.augment.verbs import Augmenting
@@ -27,8 +28,11 @@ def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
     """All that sites can be asked for in a run."""
     task = experiment.task
     joining = Joining(task.kind, counts=method.tells_sizes and not method.promises)
-    augmenting = [Augmenting(experiment.augment, drops=not method.promises)] if experiment.augment else []
-    return [method, joining, *augmenting, Keeping(), Measuring(task, method.members)]
+    every: list[Verbs] = [method, joining, Keeping(), Measuring(task, method.members)]
+    if experiment.augment is not None:
+        rounds = cast(Any, experiment.method).rounds
+        every.append(Augmenting(experiment.augment, drops=not method.promises, rounds=rounds))
+    return every
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,33 @@ class Said:
         """What each site said last."""
         return self._last
 
-    def note(self, site: str, told: Mapping[str, Any]) -> None:
-        """Keep what a site says; it is on disk when this returns.
+    @property
+    def worst(self) -> Mapping[str, Any]:
+        """What the least protected site said last, whether it still answers or not. A refused ε is worse than any
+        other."""
+        return max(self._last.values(), key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"])
+
+    def hear(self, site: str, told: Mapping[str, Any]) -> None:
+        """Keep what a site says of its ε: ``epsilon`` or, where there is none, ``refused``, with whatever else. It is
+        on disk when this returns.
+
+        What a site has spent never decreases: an ε smaller than before is refused, since the site's ledger must have
+        been lost.
 
         Raises:
             CheckpointError: it could not be written.
         """
-        if self._last.get(site) != told:
+        before = self._last.get(site)
+        if before is not None and _has_lost(told, before):
+            lost = before["refused"] or f"no ε: the privacy ledger of site {site} has lost what it had spent before"
+            told = {**told, "epsilon": None, "refused": lost}
+        if before != told:
             self._journal.append({"site": site, "told": dict(told)})
             self._last[site] = dict(told)
+
+
+def _has_lost(told: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Whether a site reports less than it did before."""
+    if before["epsilon"] is None or told["epsilon"] is None:
+        return before["refused"] is not None and told["epsilon"] is not None
+    return bool(told["epsilon"] < before["epsilon"])

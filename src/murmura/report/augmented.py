@@ -114,6 +114,8 @@ def _sentences(run: RunRecord, last: Selection) -> list[str]:
         found.append(f"What the strategy reads of private records: {last.private}.")
     if last.guarantee is not None:
         found.append(_guaranteed(last.guarantee))
+        if not run.finished:
+            found.append("The run is unfinished: centres that it sent after its last saved round are not in that ε.")
     elif any(one.centres for one in last.sites.values()):
         alone = [one.alone for one in last.sites.values() if one.alone is not None]
         sent = sum(one.centres or 0 for one in last.sites.values())

@@ -48,6 +48,20 @@ class Encoder:
                 progress.advance(len(batch))
         return vectors
 
+    def embed_each(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """As ``embed``, each text in a pass of its own, so that no vector depends on what other texts there are, in any
+        bit. One that has no direction comes back as it is: to stop would tell of a single text.
+
+        Raises:
+            ModelError: The encoder cannot be found or fetched.
+        """
+        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        with bar("encoding", len(texts)) as progress:
+            for place, text in enumerate(texts):
+                vectors[place] = self._encode([text])[0]
+                progress.advance(1)
+        return vectors
+
     def batches(self, texts: Sequence[str]) -> Iterator[tuple[list[int], npt.NDArray[np.float32]]]:
         """As ``embed``, a batch at a time: which texts, and their vectors.
 
@@ -59,15 +73,16 @@ class Encoder:
         order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
         for first in range(0, len(order), self._batch_size):
             batch = order[first : first + self._batch_size]
-            vectors = self._model.encode(
-                [texts[index] for index in batch],
-                batch_size=len(batch),
-                normalize_embeddings=True,
-                show_progress_bar=False,
-            )
+            vectors = self._encode([texts[index] for index in batch])
             if not (np.abs(np.linalg.norm(vectors, axis=1) - 1) < _OFF).all():  # nor where one is not a number
                 raise ModelError(f"the encoder '{self.name}' gives vectors that have no direction", fix=_ANOTHER)
             yield batch, vectors
+
+    def _encode(self, texts: list[str]) -> npt.NDArray[np.float32]:
+        found: npt.NDArray[np.float32] = self._model.encode(
+            texts, batch_size=len(texts), normalize_embeddings=True, show_progress_bar=False
+        )
+        return found
 
     @cached_property
     def dimension(self) -> int:

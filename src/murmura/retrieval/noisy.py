@@ -87,7 +87,7 @@ def noisy_centres(
 
     Args:
         vectors: [n, d], of any length: they are scaled to length 1; one that is not finite counts as the zero vector.
-            Each must depend on its own record alone, to the last bit (``Encoder.embed``).
+            Each must depend on its own record alone, to the last bit (``Encoder.embed_each``).
         starts: [k, d], which depend on no private record.
         iterations: at least 1.
         plan: as ``plan_of`` makes it.

@@ -208,17 +208,9 @@ class Guard:
 
 
 def note(server: Server, config: DPLoRAConfig, site: str, figures: Mapping[str, Any]) -> None:
-    """Note what the least protected site has said; a site that no longer answers counts with what it said last.
-
-    A refused ε is worse than any other. What a site has spent never decreases: an ε smaller than before is refused,
-    since the site's ledger must have been lost.
-    """
-    told, before = dict(figures), server.said.last.get(site)
-    if before is not None and _has_lost(told, before):
-        lost = before["refused"] or f"no ε: the privacy ledger of site {site} has lost what it had spent before"
-        told |= {"epsilon": None, "refused": lost}
-    server.said.note(site, told)
-    worst = max(server.said.last.values(), key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"])
+    """Note what the least protected site has said; a site that no longer answers counts with what it said last."""
+    server.said.hear(site, figures)
+    worst = server.said.worst
     server.note_privacy(
         {
             "unit": "record", "adjacency": config.adjacency, "delta": config.delta, "epsilon": worst["epsilon"],
@@ -226,10 +218,3 @@ def note(server: Server, config: DPLoRAConfig, site: str, figures: Mapping[str, 
             "claimed_per_step": worst["claimed_per_step"],
         }
     )  # fmt: skip
-
-
-def _has_lost(told: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Whether a site reports less than it did before."""
-    if before["epsilon"] is None or told["epsilon"] is None:
-        return before["refused"] is not None and told["epsilon"] is not None
-    return bool(told["epsilon"] < before["epsilon"])

@@ -1,0 +1,100 @@
+"""Noise on centres, at both ends: where k-means starts, what a site answers and enters in its ledger, and their ε.
+
+It covers the centres of a site, whatever the server makes of them. It does not cover what else the site sends: losses,
+and the adapters that it has trained on the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from murmura.errors import PrivacyError
+from murmura.privacy.entropy import OSEntropy
+from murmura.privacy.ledger import PrivacyLedger
+from murmura.retrieval.cache import Cached
+from murmura.retrieval.centres import cluster
+from murmura.retrieval.noisy import noisy_centres, plan_of
+from murmura.runs.augment import Guarantee
+
+if TYPE_CHECKING:
+    from murmura.augment.config import AugmentConfig
+    from murmura.federation.site.cohort import Site
+    from murmura.privacy.plan import PrivacyPlan
+    from murmura.privacy.said import Said
+    from murmura.retrieval.encoder import Encoder
+    from murmura.retrieval.pool import Pool
+    from murmura.streams import Stream
+
+_SAMPLE = 4096  # of the pool's records, whose clusters k-means starts from
+
+
+def planned(config: AugmentConfig, rounds: int) -> PrivacyPlan:
+    """The plan of every site in a run of so many rounds; it does not depend on how many records a site has."""
+    assert config.noise_multiplier is not None, "without noise there is no plan"
+    times = config.selections(rounds)
+    return plan_of(config.noise_multiplier, config.noise_iterations, times, config.noise_delta)
+
+
+def starts(config: AugmentConfig, pool: Pool, encoder: Encoder | None, stream: Stream) -> torch.Tensor:
+    """Where k-means starts at all sites, float32 [k, d]: centres of public records, of the sites' domain where that is
+    named. They follow from the pool and the run's seed alone, and so betray nothing.
+
+    Args:
+        encoder: the sites', where it is not the pool's.
+    """
+    rows = np.arange(len(pool)) if config.domain is None else pool.rows_of(config.domain)
+    drawn = np.sort(stream.numpy().choice(rows, min(_SAMPLE, len(rows)), replace=False))
+    if encoder is None:
+        vectors = pool.vectors[drawn]
+    else:
+        vectors = Cached(encoder).embed([record.question for record in pool.records(drawn)])
+    return torch.from_numpy(cluster(vectors, config.clusters, stream.integer()).points)
+
+
+def answer(
+    site: Site, round: int, begin: torch.Tensor, config: AugmentConfig, plan: PrivacyPlan, encoder: Encoder
+) -> dict[str, Any]:
+    """A site's reply: centres, noisy sizes, and what they have cost. It is in the site's ledger when this returns.
+
+    Clusters whose noisy size is below ``smallest_cluster`` are left out.
+
+    Raises:
+        PrivacyError: the server's starts cannot be used, or the ledger is one of another plan.
+        CheckpointError: the ledger cannot be written, so that nothing may leave.
+    """
+    ledger = PrivacyLedger(plan, site.centres)
+    vectors = encoder.embed_each([record.question for record in site.records])
+    found = noisy_centres(vectors, begin.numpy(), config.noise_iterations, plan, OSEntropy())
+    ledger.record(round, [found.spent])
+    if found.spent.observed is not None and (bad := found.spent.observed.not_finite):
+        site.tell(
+            f"Round {round}: the vectors of {bad} records were not finite numbers, so they counted as zero in the "
+            "centres, and the server was not told. Look at these records, or take another encoder."
+        )
+    kept = found.sizes >= config.smallest_cluster
+    return {
+        "centres": torch.from_numpy(found.points[kept]), "sizes": torch.from_numpy(found.sizes[kept]),
+        "privacy": _spent(ledger),
+    }  # fmt: skip
+
+
+def _spent(ledger: PrivacyLedger) -> dict[str, Any]:
+    """What a site says of its ε, which does not depend on how many records it has."""
+    known = {"plan": ledger.plan.describe(), "epsilon": None, "refused": None}
+    try:
+        return known | {"epsilon": ledger.epsilon().value}
+    except PrivacyError as error:
+        return known | {"refused": str(error)}
+
+
+def guaranteed(said: Said, told: Mapping[str, Mapping[str, Any]], config: AugmentConfig) -> Guarantee:
+    """What holds for every site, after what these have told; one that no longer answers counts with what it said
+    last."""
+    for site, figures in told.items():
+        said.hear(site, figures)
+    worst = said.worst
+    return Guarantee(worst["epsilon"], config.noise_delta, "zero-out", worst["plan"], worst["refused"])
