@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from murmura.audit.published import published
-from murmura.runs.audit import Audit, AuditedModel, Extraction, Histogram, Separation, Written
+from murmura.runs.audit import (
+    Audit,
+    AuditedModel,
+    Centred,
+    CentreShare,
+    Extraction,
+    Histogram,
+    Separation,
+    Written,
+)
 
 
 def found(members):
@@ -33,3 +42,11 @@ def test_shares_are_rounded_and_their_number_is_left_out(members):
 
 def test_that_there_were_few_is_told_all_the_same():
     assert "Fewer than 20 of the sites’ records" in published(found(19)).missing[-1]
+
+
+def test_how_many_centres_and_records_there_were_is_not_told():
+    groups = (CentreShare(1, 1, 7, 1 / 7, 0.1234567, 0.7, 2 / 7),)
+    found = Centred("sent", 100, 53, 1 / 153, groups)
+    [told] = published(Audit("0.1", "now", (), centres=(found,))).centres
+    assert (told.records, told.pool, told.chance) == (None, 100, 0.007)
+    assert told.groups == (CentreShare(1, 1, None, 0.143, 0.123, 0.7, 0.286),)

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from murmura.measure.figure import FEW
-from murmura.runs.audit import Audit, AuditedModel, Extraction, Histogram, Separation, Written
+from murmura.runs.audit import Audit, AuditedModel, Centred, CentreShare, Extraction, Histogram, Separation, Written
 
-T = TypeVar("T", Separation, Extraction, Written)
+T = TypeVar("T", Separation, Extraction, Written, Centred, CentreShare)
 _DIGITS = 3
 _CAVEAT = (
     "The run’s ε covers none of this: an audit looks at private records, and its figures come without noise. Whoever "
@@ -32,6 +32,7 @@ def published(found: Audit) -> Audit:
             replace(_rounded(one, "found", "low", "high"), members=None) for one in found.extraction
         ),
         written=tuple(_written(one) for one in found.written),
+        centres=tuple(_centred(one) for one in found.centres),
         caveat=_CAVEAT,
     )  # fmt: skip
 
@@ -48,6 +49,11 @@ def _written(found: Written) -> Written:
     """Texts that nobody was asked for are no records, and their number is an option's."""
     told = _rounded(found, "rouge", "others_rouge", "difference", "low", "high")
     return replace(told, members=None) if found.prompt == "record" else told
+
+
+def _centred(found: Centred) -> Centred:
+    groups = tuple(replace(_rounded(one, "own", "low", "high", "others"), centres=None) for one in found.groups)
+    return replace(_rounded(found, "chance"), records=None, groups=groups)
 
 
 def _rounded(one: T, *names: str) -> T:

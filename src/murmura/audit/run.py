@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from murmura import __version__
+from murmura.audit.centres import attacked
 from murmura.audit.extraction import GIVEN, WRITTEN, extracted, log_probabilities
 from murmura.audit.membership import Readings, Sample, Scorer, measured, scored
 from murmura.audit.published import published
@@ -24,6 +25,9 @@ from murmura.runs.audit import TARGETS, Audit, AuditedModel, Extraction, Written
 from murmura.runs.folder import RunFolder
 from murmura.tasks import Task
 
+_CENTRES_CAVEAT = (
+    "The ε of the centres covers none of this: an audit looks at private records, and its figures come without noise."
+)
 Line = dict[str, Any]
 """Of one record, JSON."""
 
@@ -95,9 +99,9 @@ def _audited(what: Subject, options: Options) -> tuple[Audit, list[Line]]:
     for one in targets(what, sample, missing):
         target, adapters = one.name, one.models
         readings = scorer.read(adapters, f"audit of {TARGETS[target]}")
-        found = {**scored(task, readings), **one.more}
-        models.append(measured(target, found, stream))
-        lines += _records(task, target, sample, readings, found)
+        scores = {**scored(task, readings), **one.more}
+        models.append(measured(target, scores, stream))
+        lines += _records(task, target, sample, readings, scores)
         if task.is_text:
             tries = extracted(target, task, readings, options.sampling, options.probability)
             extraction += [tries] if tries else []
@@ -108,8 +112,14 @@ def _audited(what: Subject, options: Options) -> tuple[Audit, list[Line]]:
             written += [texts] if texts else []
     if task.is_text and not extraction:
         missing.append(f"No document has {GIVEN + WRITTEN} tokens, so it was not tried to get one word for word.")
+    centres, guessed = attacked(what, missing)
+    lines += guessed
     made = datetime.now().astimezone().isoformat(timespec="seconds")
-    return Audit(__version__, made, tuple(models), tuple(missing), tuple(extraction), tuple(written)), lines
+    caveat = _CENTRES_CAVEAT if any(one.kind == "exact" for one in centres) else None
+    found = Audit(
+        __version__, made, tuple(models), tuple(missing), tuple(extraction), tuple(written), caveat, tuple(centres)
+    )
+    return found, lines
 
 
 def _records(task: Task, target: str, sample: Sample, readings: Readings, found: Mapping[str, Versus]) -> list[Line]:

@@ -38,6 +38,7 @@ class Subject:
         experiment: as its last round was run.
         workbench: the base model with what records of the run need.
         models: what the run has left.
+        records: of each site all that it joined with.
         members: each site's own records that can be attacked, without canaries.
         others: records that no site trained on, at least one.
         rounds: what a curious server has kept, where the run was told to keep it.
@@ -47,6 +48,7 @@ class Subject:
     experiment: Experiment
     workbench: Workbench
     models: Released
+    records: Mapping[str, Sequence[Any]]
     members: Mapping[str, Sequence[Any]]
     others: Sequence[Any]
     rounds: Sequence[KeptRound]
@@ -84,7 +86,8 @@ def subject(path: Path) -> Subject:
     people = populate(
         experiment.data, what, stream / "data", kind=experiment.task.kind, pooled=method.pools, promises=method.promises
     )
-    _hold_to_digests(folder, plant(experiment, method, people, what, stream / "canaries")[0].sites)
+    joined = plant(experiment, method, people, what, stream / "canaries")[0].sites
+    _hold_to_digests(folder, joined)
     public = yardstick(experiment, people, stream / "data" / "validation")
     others = [record for record in public.nonmembers if record.is_complete]
     if not others:
@@ -98,7 +101,8 @@ def subject(path: Path) -> Subject:
     )  # fmt: skip
     own = {site.name: method.members(site, stream) for site in people.sites}  # canaries are none
     members = {site: [record for record in records if record.is_complete] for site, records in own.items()}
-    return Subject(experiment, bench, released, members, others, kept(folder.rounds), stream)
+    records = {site.name: site.records for site in joined}
+    return Subject(experiment, bench, released, records, members, others, kept(folder.rounds), stream)
 
 
 def _hold_to_digests(folder: RunFolder, sites: Sequence[Site]) -> None:

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING
 from murmura.measure.figure import FEW
 from murmura.report.drawing import MUTED, Picture, series, svg
 from murmura.report.sheet import Sheet
-from murmura.runs.audit import PROMPTS, TARGETS, Audit, AuditedModel, Extraction, Separation, Written
+from murmura.runs.audit import (
+    CENTRES,
+    PROMPTS,
+    TARGETS,
+    Audit,
+    AuditedModel,
+    Centred,
+    CentreShare,
+    Extraction,
+    Separation,
+    Written,
+)
 from murmura.runs.record import RunRecord
 from murmura.units import DASH, count, decimal, signed
 
@@ -78,7 +89,8 @@ def show_audit(run: RunRecord, console: Console | None = None) -> None:
 def _sheets(audit: Audit) -> list[Sheet]:
     attacked = [_attacked(one) for one in audit.models]
     extracted = [_extracted(one) for one in audit.extraction]
-    return [*attacked, *extracted, *([_written(audit.written)] if audit.written else [])]
+    centred = [_centred(one) for one in audit.centres]
+    return [*attacked, *extracted, *([_written(audit.written)] if audit.written else []), *centred]
 
 
 def _attacked(found: AuditedModel) -> Sheet:
@@ -128,6 +140,33 @@ def _written(found: Sequence[Written]) -> Sheet:
         number += " others" if one.members is None else ""
         lines.append(((given, *figures, f"{signed(one.low)} to {signed(one.high)}"), number))
     return Sheet(title, ("Given", "The sites’", "Others’", "Difference", "95 %"), lines)
+
+
+def _centred(found: Centred) -> Sheet:
+    """How often what is nearest to a centre is a record of the site itself, by size of the cluster."""
+    among = f"{count(found.pool)} of the pool and {_members(found.records)}"
+    title = (
+        f"{_capital(CENTRES[found.kind])}: how often the record that is nearest to one, among {among}, is the site’s "
+        f"own (at random: {decimal(found.chance)})"
+    )
+    lines = [
+        ((_records_in(one), decimal(one.own), _ends(one.low, one.high), decimal(one.others)), _how_many(one))
+        for one in found.groups
+    ]
+    return Sheet(title, ("Records in its cluster", "The site’s own", "95 %", "Another site’s"), lines)
+
+
+def _records_in(one: CentreShare) -> str:
+    if one.most is None:
+        return f"{one.least} or more" if one.least else "all"
+    return str(one.least) if one.least == one.most else f"{one.least} to {one.most}"
+
+
+def _how_many(one: CentreShare) -> str:
+    if one.centres is None:
+        return ""
+    few = ", too few to say much" if one.centres < FEW else ""
+    return f"{count(one.centres)} centre{'s' * (one.centres != 1)}{few}"
 
 
 def _members(number: int | None) -> str:

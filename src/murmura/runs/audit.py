@@ -121,6 +121,53 @@ class Written:
     high: float
 
 
+CENTRES = {
+    "sent": "centres as sites sent them",
+    "exact": "the same clusters’ centres without noise, which did not leave the sites",
+}
+"""Centres of sites' records that an audit attacks, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class CentreShare:
+    """How often a record of the site itself is the nearest of all to a centre of a cluster of so many records.
+
+    Attributes:
+        least: Records in the cluster, by what the site says, at least; ``most`` at most, None for any number.
+        centres: How many centres there are; None where the run promises an ε.
+        own: The share of them whose nearest record is the site's own; ``low`` to ``high`` is its 95 % interval
+            (Wilson's).
+        others: The share of them whose nearest record is another site's.
+    """
+
+    least: int
+    most: int | None
+    centres: int | None
+    own: float
+    low: float
+    high: float
+    others: float
+
+
+@dataclass(frozen=True, slots=True)
+class Centred:
+    """What centres of sites' records give away, to somebody who guesses the record that is nearest to them.
+
+    Attributes:
+        kind: One of ``CENTRES``.
+        pool: How many public records the guess is made among.
+        records: And how many of all sites; None where the run promises an ε.
+        chance: How often a guess at random among all of these would be one of the site's own.
+        groups: By size of the cluster; the last is of all.
+    """
+
+    kind: str
+    pool: int
+    records: int | None
+    chance: float
+    groups: tuple[CentreShare, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Audit:
     """``audit.json``.
@@ -132,7 +179,8 @@ class Audit:
         missing: What was not done, and why, in sentences.
         extraction: How many tries it takes to get records, on each model.
         written: What models write, on each model.
-        caveat: Of a run that promises an ε: that it covers none of this.
+        caveat: Of a run that promises an ε, of centres or of all: that it covers none of this.
+        centres: What centres of sites' records give away.
     """
 
     murmura: str | None
@@ -142,3 +190,4 @@ class Audit:
     extraction: tuple[Extraction, ...] = ()
     written: tuple[Written, ...] = ()
     caveat: str | None = None
+    centres: tuple[Centred, ...] = ()

@@ -45,6 +45,18 @@ def test_a_round_that_was_never_finished_does_not_count_and_is_replaced(folder):
     assert one.sites == ["b"] and one.upload("b")["x.lora_A.weight"][0, 0] == 2
 
 
+def test_centres_are_kept_beside_uploads(folder):
+    keeper, centres, sizes = Keeper(folder), torch.rand(3, 4), torch.tensor([1, 2, 9])
+    keeper.begin(1)
+    keeper.hear_centres("north/east", centres, sizes)
+    keeper.hear("b", state(2))
+    keeper.close(state(3))
+    [one] = kept(folder)
+    assert (one.centred, one.sites) == (["north/east"], ["b"])
+    for kept_one, sent in zip(one.centres("north/east"), (centres, sizes), strict=True):
+        assert torch.equal(kept_one, sent)
+
+
 def test_where_nothing_was_kept_there_is_nothing(folder):
     assert kept(folder) == []
 

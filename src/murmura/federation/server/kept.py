@@ -1,8 +1,9 @@
 """What a curious server would keep of a run: the global model after each round, and every upload of it.
 
-``round-0003/model.safetensors`` is written when a round is closed, so that a round without it was never finished, and
-``round-0003/uploads/SITE.safetensors`` when the upload arrives. Nobody but their owner may read them. A round that is
-done again takes the place of what was kept of it.
+``round-0003/model.safetensors`` is written when a round is closed, so that a round without it was never finished,
+``round-0003/uploads/SITE.safetensors`` when the upload arrives, and likewise ``round-0003/centres/SITE.safetensors``
+where sites send centres of their records. Nobody but their owner may read them. A round that is done again takes the
+place of what was kept of it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from murmura import atomic
 from murmura.errors import CheckpointError, RunError
-from murmura.federation.wire.messages import decode, encode
+from murmura.federation.wire.messages import Payload, decode, encode
 from murmura.runs.schema import site_folder, site_of
 from murmura.training.adapter import State
 
-_MODEL, _UPLOADS, _ENDING = "model.safetensors", "uploads", ".safetensors"
+_MODEL, _UPLOADS, _CENTRES, _ENDING = "model.safetensors", "uploads", "centres", ".safetensors"
 
 
 class Keeper:
@@ -52,7 +55,15 @@ class Keeper:
         Raises:
             CheckpointError: it cannot be written.
         """
-        self._write(self._round / _UPLOADS / f"{site_folder(site)}{_ENDING}", upload)
+        self._write(self._round / _UPLOADS / f"{site_folder(site)}{_ENDING}", {"adapter": upload})
+
+    def hear_centres(self, site: str, centres: torch.Tensor, sizes: torch.Tensor) -> None:
+        """Keep the centres of a site's clusters [k, d] and how many records are in each [k].
+
+        Raises:
+            CheckpointError: they cannot be written.
+        """
+        self._write(self._round / _CENTRES / f"{site_folder(site)}{_ENDING}", {"centres": centres, "sizes": sizes})
 
     def close(self, adapter: State) -> None:
         """Keep the global model after this round.
@@ -60,14 +71,14 @@ class Keeper:
         Raises:
             CheckpointError: it cannot be written.
         """
-        self._write(self._round / _MODEL, adapter)
+        self._write(self._round / _MODEL, {"adapter": adapter})
 
-    def _write(self, path: Path, state: State) -> None:
+    def _write(self, path: Path, what: Payload) -> None:
         try:
             for place in (self._folder.parent, self._folder, self._round, path.parent):
                 atomic.make_private(place)
             with atomic.replacing(path, private=True) as stream:
-                stream.write(encode({"adapter": state}))
+                stream.write(encode(what))
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -93,7 +104,15 @@ class KeptRound:
     @property
     def sites(self) -> list[str]:
         """Those whose uploads are there, sorted."""
-        return sorted(site_of(path.name.removesuffix(_ENDING)) for path in (self.folder / _UPLOADS).glob(f"*{_ENDING}"))
+        return self._sites(_UPLOADS)
+
+    @property
+    def centred(self) -> list[str]:
+        """Those whose centres are there, sorted."""
+        return self._sites(_CENTRES)
+
+    def _sites(self, kind: str) -> list[str]:
+        return sorted(site_of(path.name.removesuffix(_ENDING)) for path in (self.folder / kind).glob(f"*{_ENDING}"))
 
     def model(self) -> State:
         """The global model after it.
@@ -101,7 +120,8 @@ class KeptRound:
         Raises:
             CheckpointError: it is damaged.
         """
-        return _read(self.folder / _MODEL)
+        model: State = _read(self.folder / _MODEL)["adapter"]
+        return model
 
     def upload(self, site: str) -> State:
         """What a site has sent in it.
@@ -109,7 +129,17 @@ class KeptRound:
         Raises:
             CheckpointError: it is damaged.
         """
-        return _read(self.folder / _UPLOADS / f"{site_folder(site)}{_ENDING}")
+        upload: State = _read(self.folder / _UPLOADS / f"{site_folder(site)}{_ENDING}")["adapter"]
+        return upload
+
+    def centres(self, site: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """The centres [k, d] that a site has sent in it, and how many records it said are in each cluster [k].
+
+        Raises:
+            CheckpointError: they are damaged.
+        """
+        found = _read(self.folder / _CENTRES / f"{site_folder(site)}{_ENDING}")
+        return found["centres"], found["sizes"]
 
 
 def kept(folder: Path) -> Sequence[KeptRound]:
@@ -118,12 +148,11 @@ def kept(folder: Path) -> Sequence[KeptRound]:
     return [KeptRound(int(name[1]), path) for name, path in named if name and (path / _MODEL).is_file()]
 
 
-def _read(path: Path) -> State:
+def _read(path: Path) -> Payload:
     try:
-        state: State = decode(path.read_bytes())["adapter"]
-    except (OSError, KeyError, RunError) as error:
+        return decode(path.read_bytes())
+    except (OSError, RunError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not what was written"
         raise CheckpointError(
             f"what was kept of a round cannot be read ({why})", where=str(path), fix="Run the experiment again."
         ) from error
-    return state

@@ -230,6 +230,8 @@ class Server:
     def _listen(self, reply: Reply) -> None:
         if "adapter" in reply.fields:
             self.hear(reply.site, reply["adapter"])
+        if "centres" in reply.fields and self.curious is not None:
+            self.curious.hear_centres(reply.site, reply["centres"], reply["sizes"])
 
     def ask_personal(
         self, verb: str, sites: Sequence[str], each: Mapping[str, Payload] | None = None, **shared: Any
