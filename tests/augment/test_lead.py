@@ -14,7 +14,6 @@ from murmura.data.records import Instruction
 from murmura.errors import ConfigError
 from murmura.federation.wire.messages import Reply, decode, encode
 from murmura.runs import jsontext
-from murmura.runs.augment import Similarity
 from murmura.runs.folder import RunFolder
 from murmura.streams import Stream
 from tests.retrieval.pools import make_pool, unit
@@ -52,9 +51,15 @@ class Fleet:
 @pytest.fixture
 def server():
     noted, events = {}, []
+
+    def fit(records):
+        return SimpleNamespace(dropped=sum(len(record.question) > 1000 for record in records))
+
+    bench = SimpleNamespace(reading=SimpleNamespace(fit=fit))
     return SimpleNamespace(
-        stream=Stream(0), store={}, noted=noted, events=events, note=noted.__setitem__, event=events.append
-    )
+        stream=Stream(0), store={}, noted=noted, events=events, note=noted.__setitem__, event=events.append,
+        workbench=bench,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -147,13 +152,15 @@ def test_where_nobody_is_given_anything_that_is_told_too(make, server, tmp_path,
     assert told(tmp_path)[1]["sites"] == {}
 
 
-def test_means_are_over_records_and_long_texts_are_shortened(make, server, tmp_path):
-    assert Similarity(0.5, 0.1, 0.9).mean == 0.5
+def test_long_records_are_told_of_and_shown_shortened(make, server, tmp_path):
     records = [Instruction("why " * 300, "", "so"), *(Instruction(f"ask {k}", "", "so") for k in range(5))]
     long = make_pool(tmp_path / "long", unit(6, 4), records=records)
     augmentation = make()
     Augmentation(augmentation.strategy, long, RunFolder(tmp_path)).before(server, Fleet(), 1)
     assert max(len(one["text"]) for one in told(tmp_path)[0]["examples"]) == 400
+    assert server.events[1:] == [
+        "1 of 4 public records that sites were given do not fit data.max_length, so nobody trains on them"
+    ]
 
 
 def test_what_the_run_is_measured_with_is_found_in_the_pool_whatever_its_whitespace(pool):

@@ -75,16 +75,24 @@ class Augmentation:
     def _select(self, server: Server, fleet: Fleet, round: int) -> Selection:
         chosen = self.strategy.choose(server, fleet, fleet.sites, self.pool, round)
         taken = self._send(fleet, chosen)
-        sites = {site: given(chosen[site], self.pool, self.strategy.config) for site in taken}
-        missing = {site: one for site, one in sites.items() if one.missing}
-        if missing:
-            counts, wanted = (
-                ", ".join(f"{site} {one.rows}" for site, one in missing.items()),
-                self.strategy.config.records,
-            )
-            server.event(f"the pool has fewer records for these sites than the {wanted} asked for: {counts}")
         chosen = {site: chosen[site] for site in taken}
+        sites = {site: given(one, self.pool, self.strategy.config) for site, one in chosen.items()}
+        few = ", ".join(f"{site} {one.rows}" for site, one in sites.items() if one.missing)
+        if few:
+            wanted = self.strategy.config.records
+            server.event(f"the pool has fewer records for these sites than the {wanted} asked for: {few}")
+        self._tell_of_long_ones(server, chosen)
         return told(self.strategy, self.pool, chosen, sites, round, self.strategy.stream(server, round) / "told")
+
+    def _tell_of_long_ones(self, server: Server, chosen: dict[str, Chosen]) -> None:
+        """Sites leave out records that the model cannot take; which these are, the server sees as well."""
+        rows = np.unique(np.concatenate([np.zeros(0, np.int64), *(one.rows for one in chosen.values())]))
+        dropped = server.workbench.reading.fit(self.pool.records(rows)).dropped
+        if dropped:
+            server.event(
+                f"{dropped} of {len(rows)} public records that sites were given do not fit data.max_length, so nobody "
+                "trains on them"
+            )
 
     def _send(self, fleet: Fleet, chosen: dict[str, Chosen]) -> list[str]:
         """Send each site its records; those that have taken them."""

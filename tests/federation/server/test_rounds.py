@@ -231,6 +231,35 @@ def test_every_round_begins_for_the_monitor_too(tokenizer, tmp_path, monkeypatch
     assert begun == [0, 1, 2, 3]
 
 
+def test_what_opens_a_round_is_a_part_of_it_and_comes_again_when_the_round_is_repeated(tokenizer, tmp_path):
+    opened = []
+
+    def opening(world):
+        def called(round):
+            opened.append(round)
+            world.server.store["opened"] = [*world.server.store.get("opened", []), round]
+            world.server.event("it opens")
+            list(world.fleet.ask("count", ["site-0"]))
+
+        world.server.opening = called
+        return world
+
+    method = Counting(fails_in=2)
+    world = opening(make_world(tokenizer, method, tmp_path))
+    with pytest.raises(RunError, match="broken"):
+        method.lead(world.server, world.fleet)
+    again, method = opening(make_world(tokenizer, Counting(), tmp_path)), Counting()
+    again.server.restore(latest(tmp_path / "checkpoint"))
+    method.lead(again.server, again.fleet)
+    assert opened == [1, 2, 2, 3] and again.server.store["opened"] == [1, 2, 3]
+    first, *others = again.server.rows
+    plain = lead(tokenizer, Counting(), tmp_path / "plain").server.rows
+    assert first["events"] == [] and first["bytes_up"] == 0
+    assert all(row["events"] == ["it opens"] for row in others)
+    assert all(row["bytes_up"] > without["bytes_up"] for row, without in zip(others, plain[1:], strict=True))
+    assert again.sites[0].store["rounds"] == 2 * again.sites[1].store["rounds"] == 6
+
+
 def test_events_belong_to_their_round(tokenizer, tmp_path):
     def fails(site, ask):
         return site == "site-1" and ask.round == 2

@@ -6,7 +6,9 @@ import pytest
 
 from murmura.errors import RunError
 from murmura.federation.site.cohort import Cohort, Site
-from murmura.federation.wire.messages import Ask
+from murmura.federation.wire.messages import Ask, decode, encode
+from murmura.methods.fedit.config import FedITConfig
+from murmura.methods.fedit.method import FedIT
 from murmura.streams import Stream
 from tests.federation.world import instructions, make_sites, make_workbench
 from tests.training.helpers import assert_close, random_state
@@ -57,6 +59,20 @@ def test_a_site_trains_as_if_alone(workbench):
     for k, site in enumerate(sites):
         alone = cohort_of(workbench, [site])
         assert_close(alone.train(alone.own(), [start], 0.01, "private")[0].state, found[k].state)
+
+
+def test_public_records_are_kept_beside_the_own_ones_and_are_no_members(workbench):
+    sites, public = make_sites(3, 2), instructions(4, seed=50)
+    cohort = cohort_of(workbench, sites)
+    assert cohort.public() == [[], []] and cohort.examples == cohort.sizes == [3, 2]
+    sites[0].keep_public(public[:3], sent=4)
+    sites[0].store = decode(encode(sites[0].store))  # as it is kept
+    assert sites[0].public == public[:3] and cohort.examples == [3 + 4, 2] and cohort.sizes == [3, 2]
+    own, kept = cohort.own(), cohort.public()
+    assert [len(items) for items in kept] == [3, 0]
+    assert FedIT(FedITConfig()).members(sites[0], Stream(0)) == make_sites(3, 2)[0].records
+    assert [items[: len(mine)] for items, mine in zip(cohort.own_and_public(), own, strict=True)] == own
+    assert [items[len(mine) :] for items, mine in zip(cohort.own_and_public(), own, strict=True)] == kept
 
 
 def test_divergence_names_round_site_and_step(workbench):
