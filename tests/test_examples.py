@@ -12,9 +12,13 @@ import pytest
 
 import murmura
 from murmura.data.hub import is_hub_id
+from murmura.data.loading import load_records
+from murmura.data.records import Instruction
 from murmura.experiment import Experiment
 from murmura.experiment.config import parse_override
 from murmura.experiment.dry_run import dry_run
+from murmura.retrieval.texts import text_hash
+from tests.augment.public import embedded_pool, save_encoder
 from tests.conftest import make_bert
 from tests.experiment.small import record, write_lines
 
@@ -27,6 +31,10 @@ DPLORA = {
 }  # fmt: skip
 EVERY_PAPER = sorted((EXAMPLES / "papers").glob("*.toml"))
 LPFL = sorted((EXAMPLES / "papers").glob("lpfl-*.toml"))
+FEDDCA = sorted((EXAMPLES / "papers").glob("feddca-*.toml"))
+AUGMENTED = [*FEDDCA, EXAMPLES / "domain" / "feddca.toml"]
+TINY = {"evaluation.benchmarks": None, "evaluation.choices": None, "data.max_length": 512}
+"""Without what a plan would fetch, and no longer than a tiny model reads."""
 CLASSIFY = EXAMPLES / "classify" / "lpfl.toml"
 NAMES = [file.stem for file in FILES]
 
@@ -47,6 +55,17 @@ def bert_folder(tokenizer, tmp_path_factory):
     make_bert(wordy).save_pretrained(folder)
     wordy.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def pool_folder(tokenizer, tmp_path_factory):
+    """A pool of a tiny encoder, with every domain that an example names."""
+    folder = tmp_path_factory.mktemp("public")
+    encoder = save_encoder(folder / "encoder", tokenizer)
+    records = [Instruction(f"explain result {n}", output=f"call {n}") for n in range(10)]
+    domains = ("code", "medical", "finance", "math", "bicycles")
+    embedded_pool(folder / "pool", encoder, records, domains)
+    return folder / "pool"
 
 
 @pytest.fixture
@@ -89,6 +108,8 @@ def test_an_example_is_planned(file, request):
     kept = set() if named.data.sites.by == "partition" else {"data.train"}
     if named.data.heldout is None or (kept and file not in LPFL):
         kept.add("data.heldout")
+    if file in AUGMENTED:
+        places |= {"augment.pool": str(request.getfixturevalue("pool_folder"))} | (TINY if file in FEDDCA else {})
     if file == CLASSIFY:
         places |= {"method.several_tokens": "average"}  # the tiny model's tokenizer has few words
     found = dry_run(Experiment.load(file, set={key: value for key, value in places.items() if key not in kept}))
@@ -166,6 +187,39 @@ def test_lpfl_s_own_figures(file, labelled_places):
     assert (found.label, [planned.sites for planned in found.rounds]) == ("LP-FL", [2] * 5)
     assert found.heldout == 60 - 20
     assert "[MASK]" not in found.example and "{blank}" in found.example
+
+
+@pytest.mark.parametrize("file", FEDDCA, ids=[file.stem for file in FEDDCA])
+def test_feddca_s_own_figures(file, places, pool_folder):
+    table = tomllib.loads(file.read_text(encoding="utf-8"))
+    experiment = Experiment.load(file)
+    training, augment = experiment.training, experiment.augment
+    assert is_hub_id(table["data"]["train"])
+    assert (experiment.model.name, experiment.model.quantization) == ("meta-llama/Meta-Llama-3-8B", "4bit")
+    assert (experiment.lora.rank, experiment.lora.alpha, len(experiment.lora.targets)) == (16, 16, 7)
+    assert (training.lr, training.schedule, training.max_steps, training.batch_size) == (5e-5, "cosine", 10, 32)
+    assert (experiment.data.max_length, experiment.data.sites.count, experiment.data.sites.records) == (2048, 10, 100)
+    assert (augment.strategy, augment.records, augment.clusters, augment.alpha) == ("feddca", 5000, 10, 0.7)
+    projector = [getattr(augment, f"projector_{name}") for name in ("records", "epochs", "lr", "batch", "temperature")]
+    assert projector == [10_000, 3, 1e-4, 32, 0.5]
+    assert augment.domain == file.stem.removeprefix("feddca-")
+    places |= {"augment.pool": str(pool_folder)} | TINY
+    found = dry_run(Experiment.load(file, set={k: v for k, v in places.items() if k != "data.heldout"}))
+    assert [planned.sites for planned in found.rounds] == [2] * 30
+    header = file.read_text(encoding="utf-8").partition("\n[")[0]
+    assert f" {augment.domain}={table['data']['train']}" in header  # the pool that the file says how to build
+
+
+def test_the_workshops_records_are_not_in_the_pool_beside_them():
+    folder = EXAMPLES / "domain"
+    private = [*(folder / "sites").glob("*.jsonl"), folder / "heldout.jsonl"]
+    own, public = (
+        [record.question for file in files for record in load_records(file, Instruction).records]
+        for files in (private, sorted((folder / "pool").glob("*.jsonl")))
+    )
+    assert (len(own), len(public)) == (32, 84)
+    assert len({text_hash(text) for text in own + public}) == 116
+    assert "examples/domain/pool/bicycles.jsonl" in (folder / "feddca.toml").read_text()
 
 
 def test_the_classifier_s_table_is_labelled_in_part_and_predicted_on_other_texts():

@@ -23,10 +23,10 @@ def public(count, first=100):
     return [Instruction(**record(DOMAINS[number % 2], first + number)) for number in range(count)]
 
 
-def embedded_pool(folder, encoder, records):
+def embedded_pool(folder, encoder, records, domains=DOMAINS):
     """A pool of these records, of the domains by turns, embedded by the encoder in a folder."""
     by = Encoder(str(encoder), device="cpu")
-    pool = make_pool(folder, by.embed([one.question for one in records]), DOMAINS, records=records)
+    pool = make_pool(folder, by.embed([one.question for one in records]), domains, records=records)
     manifest = pool.manifest.model_copy(update={"encoder": Made(name=str(encoder), fingerprint=by.fingerprint)})
     (folder / MANIFEST).write_text(manifest.model_dump_json())
     return Pool.open(folder)
