@@ -161,3 +161,23 @@ def test_an_earlier_round_that_a_site_has_not_kept_after_all_is_an_event():
     fleet.engine.unkept = lambda: {"b": {3: "CheckpointError"}}
     assert fleet.commit() == []
     assert fleet.events == ["site b has not kept round 3 after all (CheckpointError)"]
+
+
+# ---- secret cohorts ----------------------------------------------------------------------------------------------
+
+
+class Secretive(Small):
+    @verb(releases={"examples": Count()}, everyone=True)
+    def introduce(self, cohort, ask):
+        """Never run: the engine is scripted."""
+
+
+def test_what_all_sites_are_asked_is_no_secret_and_counts_as_it_was():
+    engine = Scripted(lambda site, ask: Reply(site, {"examples": 3}), ["a", "b", "c"])
+    fleet = Fleet(engine, verbs_of(Secretive(None)), Ledger(), Stream(0), secret_cohort=1.5)
+    list(fleet.ask("introduce", fleet.sites, {site: {"text": site * 10} for site in fleet.sites}))
+    assert fleet.told.traffic() == fleet.ledger.traffic() and fleet.told.traffic().down > 30
+    [row] = fleet.told.table()
+    assert (row["messages"], row["expected"]) == (3, False)
+    with pytest.raises(RunError, match="'train' is asked of a secret cohort"):
+        list(fleet.ask("train", ["a"]))

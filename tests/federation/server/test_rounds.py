@@ -260,6 +260,15 @@ def test_what_opens_a_round_is_a_part_of_it_and_comes_again_when_the_round_is_re
     assert again.sites[0].store["rounds"] == 2 * again.sites[1].store["rounds"] == 6
 
 
+def test_a_site_that_has_an_adapter_of_its_own_is_not_sent_one_to_score_with(tokenizer, tmp_path):
+    world = make_world(tokenizer, Counting(), tmp_path)
+    fields = world.server.current(["site-0", "site-1"])
+    for site in ("site-0", "site-1"):
+        assert_same(fields[site]["adapter"], world.server.adapter)
+    world.server.store["started"] = ["site-1"]
+    assert [list(one) for one in world.server.current(["site-0", "site-1"]).values()] == [["adapter"], []]
+
+
 def test_events_belong_to_their_round(tokenizer, tmp_path):
     def fails(site, ask):
         return site == "site-1" and ask.round == 2
