@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,15 +64,13 @@ def nearest(
             each of its rows and queries, and of what was found.
         device: Where to multiply, as torch names it; None takes a GPU where there is one.
     """
-    kept = [_Best(query, most, below) for query in queries]
-    excluded = [None if rows is None else np.sort(rows) for rows in without or [None] * len(queries)]
-    for first, scores in _products(queries, vectors, block, device) if most > 0 else ():
-        for best, row_scores, rows in zip(kept, scores, excluded, strict=True):
-            if rows is not None:
-                inside = rows[np.searchsorted(rows, first) : np.searchsorted(rows, first + len(row_scores))] - first
-                row_scores[inside] = np.nan  # compares as neither more nor less
-            best.offer(first, row_scores)
-    return [best.found(vectors) for best in kept]
+    kept = [
+        _Best(query, most, below, rows) for query, rows in zip(queries, without or [None] * len(queries), strict=True)
+    ]
+    with _threads(len(queries)) as each:
+        for first, scores in _products(queries, vectors, block, device) if most > 0 else ():
+            each(_Best.offer, kept, repeat(first), scores)
+        return each(_Best.found, kept, repeat(vectors))
 
 
 def in_turn(
@@ -103,8 +104,9 @@ class _Best:
     vectors, u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1).
     """
 
-    def __init__(self, query: Vectors, most: int, below: float | None) -> None:
+    def __init__(self, query: Vectors, most: int, below: float | None, without: Rows | None) -> None:
         self._query, self._most, self._below = query.astype(np.float64), most, below
+        self._without = np.sort(without) if without is not None else np.empty(0, np.int64)
         rounding = (len(query) + 8) * _UNIT  # the score's own rounding included, and that of what it is compared with
         self._slack = 1.01 * rounding / (1 - rounding) * float(np.linalg.norm(self._query))
         self._rows, self._scores = np.empty(0, np.int64), np.empty(0, np.float32)
@@ -112,6 +114,8 @@ class _Best:
 
     def offer(self, first: int, scores: npt.NDArray[np.float32]) -> None:
         """The scores, in float32, of the rows from ``first`` on."""
+        start, end = np.searchsorted(self._without, (first, first + len(scores)))
+        scores[self._without[start:end] - first] = np.nan  # compares as neither more nor less
         possible = scores >= self._floor
         if self._below is not None:
             possible &= scores < self._below + self._slack
@@ -132,12 +136,21 @@ class _Best:
         rows = self._rows
         scores = np.empty(len(rows), np.float32)
         for first in range(0, len(rows), _AT_ONCE):
-            some = vectors[rows[first : first + _AT_ONCE]]
+            some = np.take(vectors, rows[first : first + _AT_ONCE], axis=0)
             scores[first : first + _AT_ONCE] = some.astype(np.float64) @ self._query
         if self._below is not None:
             rows, scores = rows[scores < self._below], scores[scores < self._below]
         order = np.argsort(-scores, kind="stable")[: self._most]  # stable: rows are ascending
         return Found(rows[order], scores[order])
+
+
+@contextmanager
+def _threads(most: int) -> Iterator[Callable[..., list[Any]]]:
+    """A ``map`` that uses as many threads as torch does, at most so many."""
+    import torch
+
+    with ThreadPoolExecutor(max(1, min(most, torch.get_num_threads()))) as pool:
+        yield lambda function, *of: list(pool.map(function, *of))
 
 
 def tensor(array: Vectors, device: str | None) -> torch.Tensor:
