@@ -21,6 +21,8 @@ ON_A_TINY_MODEL = {
     "sites.py": "--many 12 --few 3 --rounds 1",
     "dp.py": "--random tiny --repeats 1 --steps 2 --length 16",
     "lpfl.py": "--random tiny --repeats 1 --texts 12 --steps 2 --length 64",
+    "feddca.py": "--random tiny --repeats 1 --pool 3000 --width 16 --sites 3 --clusters 3 --records 40 --domain 300 "
+    "--texts 12 --cores 1",
     "writing.py": "--random tiny --repeats 1 --texts 6 --batches 3 --ways g,m,s,p,f",
 }
 
@@ -156,6 +158,16 @@ def test_writing_measures_and_compares(printed):
         assert re.search(re.escape(pair) + r" +\d+\.\d+x faster +\d+\.\d+x memory", printed)
         assert f"texts of {pair.replace(' against ', ' that are ')}'s, token for token: 6 of 6" in printed
     assert re.search(r"\(s\) Murmura, sampled +\d+\.\d", printed)
+
+
+def test_feddca_measures_and_compares(printed):
+    printed = printed["feddca.py"]
+    for pair in (r"\(m\) against \(s\)", r"\(m\) against \(f\)"):
+        assert re.search(pair + r" +\d+\.\d+x faster +\d+\.\d+x memory", printed)
+    for pair in (r"\(c\) against \(p\)", r"\(e\) against \(l\)"):
+        assert re.search(pair + r" +\d+\.\d+x the time +\d+\.\d+x memory", printed)
+    assert "what (m) and (s) found: largest difference 0.0e+00 of the largest value, the same" in printed
+    assert len(re.findall(r"found: largest difference \S+ of the largest value, the same", printed)) == 3
 
 
 def test_make_bench_runs_what_the_readme_names():

@@ -13,6 +13,7 @@ from murmura.augment.config import AugmentConfig
 from murmura.augment.strategies import strategy, weigh
 from murmura.errors import RunError
 from murmura.federation.wire.messages import Reply
+from murmura.retrieval.approximate import Index
 from murmura.streams import Stream
 from tests.retrieval.pools import make_pool, unit
 
@@ -157,6 +158,18 @@ def test_a_budget_in_bytes_is_spent_on_the_nearest(tmp_path, name, dedup):
         assert len(set(one.rows)) == len(one.rows)
     everything = np.concatenate([one.rows for one in found.values()])
     assert (len(set(everything)) == len(everything)) or dedup == "site"
+
+
+@pytest.mark.parametrize("dedup", ["site", "all"])
+def test_an_index_of_the_pool_proposes_and_the_run_tells_how_good_it_is(tmp_path, dedup):
+    """Of so few vectors it is one list, which has all of them."""
+    pool = make_pool(tmp_path / "pool", unit(60, 2))
+    index = Index.make(pool)
+    exact, near = ({"records": 9, "dedup": dedup, "search": search} for search in ("exact", "approximate"))
+    server = Server()
+    found = choose(pool, CENTRES, server=server, clusters=3, **near)[1]
+    assert rows(found) == rows(choose(pool, CENTRES, clusters=3, **exact)[1])
+    assert server.events == [f"public records were found by {index.about.in_words}"]
 
 
 def test_a_site_with_few_centres_or_none_is_told_of_and_one_that_does_not_answer_is_left_out(tmp_path):

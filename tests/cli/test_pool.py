@@ -76,3 +76,11 @@ def test_who_stops_a_build_is_told_how_to_go_on(build, monkeypatch):
     done = build()
     assert done.exit_code == INTERRUPTED
     assert "Vectors so far are in the cache; go on with: murmura pool build" in done.stderr
+
+
+def test_an_index_is_made_and_its_recall_told(build, pool, tmp_path):
+    build()
+    done = pool("index", tmp_path / "pool", "--recall", "0.9")
+    assert done.exit_code == 0, done.output
+    assert "reads 1 of 1 lists and finds 100.0% of the 1 nearest rows" in done.stdout
+    assert pool("info", tmp_path / "pool").exit_code == 0

@@ -312,6 +312,7 @@ def test_a_pool_that_is_missing_damaged_or_anothers_is_told_before_the_run_begin
     for augment, said in (
         ({"pool": str(tmp_path / "nowhere")}, "nowhere: there is no pool here"),
         ({"pool": str(folder)}, "copy/vectors.npy: the pool is damaged"),
+        ({"search": "approximate"}, "the pool has no index for approximate search.*murmura pool index"),
         ({"encoder": str(other)}, "the pool's vectors are of the encoder .* and .*other' is another one"),
     ):
         refused = make(augment=augment)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -108,7 +109,9 @@ def test_memory_is_that_of_a_block_and_not_of_the_vectors(tmp_path, monkeypatch)
 def test_in_turn_what_one_query_has_taken_no_later_one_takes():
     vectors, queries = unit(50, 4), unit(3, 4, seed=1)
     taken: list[int] = []
-    for found, query in zip(in_turn(queries, vectors, 12, below=0.9, block=9), queries, strict=True):
+    for found, query in zip(
+        in_turn(queries, vectors, 12, below=0.9, search=partial(nearest, block=9)), queries, strict=True
+    ):
         assert_same(found, query, vectors, 12, 0.9, taken)
         taken += found.rows.tolist()
     assert len(set(taken)) == 36

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from murmura.augment import noise
 from murmura.augment.config import SITE_ENCODER
 from murmura.augment.strategies import Chosen, Rows, Strategy
 from murmura.errors import RunError
+from murmura.retrieval.approximate import Index
 from murmura.retrieval.cache import Cached
 from murmura.retrieval.centres import Centres
 from murmura.retrieval.projector import Projector, ProjectorTraining, train
@@ -63,7 +65,10 @@ class ByCentres(Strategy):
         picked = self.pick(server, pool, sent, placed, round)
         queries = [self._queries(own, rows) for own, rows in zip(placed, picked, strict=True)]
         given = {}
-        for site, own, rows, found in zip(answered, sent, picked, self.fetch(pool, queries, sent), strict=True):
+        fetched = self.fetch(pool, queries, sent)
+        if self._index is not None:
+            server.event(f"public records were found by {self._index.about.in_words}")
+        for site, own, rows, found in zip(answered, sent, picked, fetched, strict=True):
             centres = np.repeat(np.array(rows, dtype=np.int64), [len(one.rows) for one in found])
             given[site] = Chosen(
                 np.concatenate([np.zeros(0, np.int64), *(one.rows for one in found)]),
@@ -73,6 +78,7 @@ class ByCentres(Strategy):
         return given
 
     _trained: Projector | None = None
+    _index: Index | None = None
 
     @abstractmethod
     def pick(
@@ -108,21 +114,27 @@ class ByCentres(Strategy):
         """
         below = self.config.alpha or None if self.filters else None
 
-        def near(points: Vectors, without: Rows, search: Callable[..., list[Found]] = nearest) -> list[Found]:
+        search = self._search(pool)
+
+        def near(points: Vectors, without: Rows, by: Callable[..., list[Found]] = search) -> list[Found]:
             withheld = [without] * len(points)
-            return self.afford(
-                pool, lambda most: search(points, pool.vectors, most, below=below, without=withheld), shares
-            )
+            return self.afford(pool, lambda most: by(points, pool.vectors, most, below=below, without=withheld), shares)
 
         if not apart:
             return near(queries, without)
         if self.config.bytes is None:
-            return near(queries, without, in_turn)
+            return near(queries, without, partial(in_turn, search=search))
         found: list[Found] = []
         for query in queries:  # one after the other, since in bytes nobody knows before how many rows each has
             taken = [without, *(one.rows for one in found)]
             found += near(query[None], np.concatenate(taken))
         return found
+
+    def _search(self, pool: Pool) -> Callable[..., list[Found]]:
+        if self.config.search == "exact":
+            return nearest
+        self._index = self._index or Index.open(pool)
+        return self._index.nearest
 
     # ---- what sites say ----------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ _OF: Mapping[str, tuple[str, ...]] = {
     "filter_rule": ("feddca",), "order": ("feddca",), "targets": ("coverage",),
     "less_warm_up": _LESS, "less_epochs": _LESS, "less_lr": _LESS, "less_batch": _LESS, "less_dimension": _LESS,
     "less_over": _LESS, "less_sample": _LESS,
-    "noise_multiplier": _BY_CENTRES,
+    "noise_multiplier": _BY_CENTRES, "search": _BY_CENTRES,
 }  # fmt: skip
 """Which strategies read an option; all of them, where it is not here."""
 _OF_PROJECTOR = (
@@ -71,6 +71,9 @@ class AugmentConfig(Section):
     similarity: Literal["dot", "cosine"] = "dot"
     """dot: the dot product with a centre as it is, a mean of unit vectors and so shorter than 1 (the paper's Algorithm
     1); cosine (its equation 6)."""
+    search: Literal["exact", "approximate"] = "exact"
+    """exact: in all of the pool; approximate: by an index of it, for pools of many millions, which is made by `murmura
+    pool index` and misses some rows; the run tells how many."""
     filter_rule: Literal["pseudocode", "text"] = "pseudocode"
     """How many clusters are left out as too similar to those chosen so far, where sites and clusters differ in number:
     all but N − i, as in the paper's Algorithm 1, or i, as in its text."""

@@ -76,6 +76,26 @@ def info(
         _print(pool)
 
 
+@app.command("index")
+def index(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A pool.")],
+    recall: Annotated[
+        float,
+        typer.Option("--recall", min=0, max=1, help="Share of what exact search finds that is to be found on average."),
+    ] = 0.95,
+) -> None:
+    """Make an index for approximate search (augment.search), and measure what it misses.
+
+    It needs faiss, and is for pools of many millions of records: exact search of 400,000 takes less than a second.
+    """
+    from murmura.retrieval.approximate import Index
+    from murmura.retrieval.pool import Pool
+
+    pool = Pool.open(folder)
+    pool.verify()
+    typer.echo(f"{folder}: {Index.make(pool, recall).about.in_words}")
+
+
 def _print(pool: Pool) -> None:
     from rich.console import Console
     from rich.table import Column, Table

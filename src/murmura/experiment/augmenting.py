@@ -8,6 +8,7 @@ from murmura.errors import ConfigError, DataError
 from murmura.experiment.config import Experiment
 from murmura.federation.method import Method
 from murmura.resources import Loader
+from murmura.retrieval.approximate import Index
 from murmura.retrieval.pool import Pool
 
 
@@ -16,8 +17,8 @@ def opened(experiment: Experiment) -> tuple[Experiment, Pool | None]:
     encoder written out that sites need.
 
     Raises:
-        DataError: there is no pool, it is damaged, or lacks the domain that is asked for.
-        ConfigError: what is asked for does not fit the pool.
+        DataError: there is no pool, it is damaged, or lacks the index that is asked for.
+        ConfigError: what is asked for does not fit the pool, or needs faiss.
     """
     config = experiment.augment
     if config is None:
@@ -33,6 +34,8 @@ def opened(experiment: Experiment) -> tuple[Experiment, Pool | None]:
             f"'{config.site_encoder}' is the pool's own encoder, so there is nothing to project",
             where="augment.site_encoder", fix="Remove it.",
         )  # fmt: skip
+    if config.search == "approximate":
+        Index.open(pool)  # or told now, before sites have done anything
     return experiment.model_copy(update={"augment": _written_out(config, pool)}), pool
 
 

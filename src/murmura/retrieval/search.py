@@ -80,14 +80,15 @@ def in_turn(
     *,
     below: float | None = None,
     without: Sequence[Rows | None] | None = None,
-    block: int = BLOCK,
-    device: str | None = None,
+    search: Callable[..., list[Found]] = nearest,
 ) -> list[Found]:
-    """As ``nearest``, query after query: what one has taken no later one takes. Arguments as there."""
+    """As ``nearest``, query after query: what one has taken no later one takes.
+
+    Args:
+        search: ``nearest``, or another one with its arguments. The others are as there.
+    """
     # The ones before a query have taken at most so many of those that it would take.
-    found = nearest(
-        queries, vectors, most * len(queries), below=below, without=without, block=block, device=device
-    )  # fmt: skip
+    found = search(queries, vectors, most * len(queries), below=below, without=without)
     taken = np.zeros(len(vectors), dtype=bool)
     left = []
     for one in found:
@@ -133,15 +134,21 @@ class _Best:
             self._rows, self._scores = self._rows[possible], self._scores[possible]
 
     def found(self, vectors: Vectors) -> Found:
-        rows = self._rows
-        scores = np.empty(len(rows), np.float32)
-        for first in range(0, len(rows), _AT_ONCE):
-            some = np.take(vectors, rows[first : first + _AT_ONCE], axis=0)
-            scores[first : first + _AT_ONCE] = some.astype(np.float64) @ self._query
-        if self._below is not None:
-            rows, scores = rows[scores < self._below], scores[scores < self._below]
-        order = np.argsort(-scores, kind="stable")[: self._most]  # stable: rows are ascending
-        return Found(rows[order], scores[order])
+        return best_of(self._rows, self._query, vectors, self._most, self._below)
+
+
+def best_of(
+    rows: Rows, query: npt.NDArray[np.floating], vectors: Vectors, most: int, below: float | None = None
+) -> Found:
+    """Of some rows, ascending, the best ones for a query [d], scored as ``nearest`` says."""
+    exact, scores = query.astype(np.float64), np.empty(len(rows), np.float32)
+    for first in range(0, len(rows), _AT_ONCE):
+        some = np.take(vectors, rows[first : first + _AT_ONCE], axis=0)
+        scores[first : first + _AT_ONCE] = some.astype(np.float64) @ exact
+    if below is not None:
+        rows, scores = rows[scores < below], scores[scores < below]
+    order = np.argsort(-scores, kind="stable")[:most]  # stable: rows are ascending
+    return Found(rows[order], scores[order])
 
 
 @contextmanager
