@@ -14,11 +14,13 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 import murmura.federation.site.cohort
+from murmura.augment.noise import planned
 from murmura.data.records import Instruction
-from murmura.errors import ConfigError, DataError
+from murmura.errors import ConfigError, DataError, PrivacyError
 from murmura.experiment.dry_run import dry_run
 from murmura.experiment.dry_run_view import show
 from murmura.experiment.run import run
+from murmura.federation.server import rounds
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import decode
 from murmura.methods.averaging import Averaging
@@ -319,3 +321,43 @@ def test_a_pool_that_is_missing_damaged_or_anothers_is_told_before_the_run_begin
         with pytest.raises(DataError, match=said):
             run(refused)
         assert not refused.run.path.exists()
+
+
+# ---- noise on centres --------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_tells_the_epsilon_of_noisy_centres_as_theirs_alone(make):
+    found = dry_run(make(augment={"noise_multiplier": 2.0}))
+    [told] = [one for one in found.notes if "behind noise" in one]
+    assert "they alone are covered by ε = 5.545" in told and "the run has none" in told
+    assert found.guarantee == "none" and not any("no ε covers it" in one for one in found.notes)
+
+
+def test_noisy_centres_that_left_in_a_round_that_was_lost_count_too(make, monkeypatch):
+    """The server dies after sites have answered; the round is repeated, and centres are sent again."""
+    chosen = make({"rounds": 1}, {"noise_multiplier": 2.0}, evaluation=QUICK)
+    saved = rounds.save
+
+    def dying(path, checkpoint):
+        if checkpoint.round:
+            raise RuntimeError("the lights go out")
+        saved(path, checkpoint)
+
+    monkeypatch.setattr(rounds, "save", dying)
+    with pytest.raises(RuntimeError, match="lights"):
+        run(chosen)
+    monkeypatch.setattr(rounds, "save", saved)
+    [choice] = read(run(chosen, resume=True).folder).augment
+    spent = planned(chosen.augment, rounds=1)
+    assert choice.guarantee.epsilon == pytest.approx(spent.epsilon(2 * spent.steps).value)
+    assert choice.guarantee.epsilon > spent.epsilon().value
+
+
+def test_a_run_does_not_go_on_to_more_noisy_centres_than_its_sites_have_planned(make):
+    augment = {"noise_multiplier": 2.0, "every": 1}
+    folder = run(make({"rounds": 1}, augment, evaluation=QUICK)).folder
+    ledger = folder / "private" / "heart" / "centres.journal"
+    before = ledger.read_bytes()
+    with pytest.raises(PrivacyError, match="noisy centres in 1 round, and would go on with some in 2 rounds"):
+        run(make({"rounds": 2}, augment, evaluation=QUICK), resume=True)
+    assert ledger.read_bytes() == before and len(read(folder).augment) == 1

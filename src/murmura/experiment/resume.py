@@ -84,9 +84,14 @@ class Past:
         times = [_noisy_selections(one) for one in (self.begun, experiment)]
         if self.checkpoint and times[0] != times[1]:
             raise PrivacyError(
-                f"the run was begun to give noisy centres {times[0]} times, and would give them {times[1]} times",
+                f"the run was begun with noisy centres in {_rounds(times[0])}, and would go on with some in "
+                f"{_rounds(times[1])}",
                 where="method.rounds", fix="Resume with the same rounds, or start another run.",
             )  # fmt: skip
+
+
+def _rounds(number: int) -> str:
+    return f"{number} round{'s' * (number != 1)}"
 
 
 def _noisy_selections(experiment: Experiment) -> int:
