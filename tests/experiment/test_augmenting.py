@@ -65,7 +65,10 @@ def make(tmp_path, llama_folder, pool, monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("strategy", ["feddca", "coverage", "direct", "random"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["feddca", "random", *(pytest.param(name, marks=pytest.mark.slow) for name in ("coverage", "direct"))],
+)
 def test_a_run_tells_what_was_given_to_whom_and_why(make, strategy):
     domain = {"domain": "heart"} if strategy == "feddca" else {}
     result = run(make(augment={"strategy": strategy} | domain, evaluation=QUICK))
