@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
+from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -21,6 +24,8 @@ os.fsync = os.fstat
 # How long an example takes says nothing on a machine that has other things to do.
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
+
+STUDIES = Path(__file__).parent.parent / "studies"
 
 WORDS = """the patient asks whether the new tablets may be taken with food and when to come back for a blood test
 please call the clinic if the rash spreads or if you feel short of breath before the next visit on monday morning
@@ -128,3 +133,21 @@ def llama_folder(tokenizer, tmp_path_factory):
     make_llama(tokenizer).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def study(monkeypatch):
+    """Loads a module of the studies by its name."""
+    monkeypatch.syspath_prepend(STUDIES)
+
+    def load(name):
+        # A benchmark may have the same name, and neither is to find the other.
+        own = {file.stem for file in STUDIES.glob("*.py")}
+        for one in own:
+            sys.modules.pop(one, None)
+        module = importlib.import_module(name)
+        for one in own:
+            sys.modules.pop(one, None)
+        return module
+
+    return load

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,25 +17,6 @@ from murmura.measure.attacks import ATTACKS
 from murmura.runs import read_all
 from tests.experiment import small
 from tests.report.runs import write_run
-
-STUDIES = Path(__file__).parent.parent / "studies"
-
-
-@pytest.fixture
-def study(monkeypatch):
-    monkeypatch.syspath_prepend(STUDIES)
-
-    def load(name):
-        # A benchmark may have the same name, and neither is to find the other.
-        own = {file.stem for file in STUDIES.glob("*.py")}
-        for one in own:
-            sys.modules.pop(one, None)
-        module = importlib.import_module(name)
-        for one in own:
-            sys.modules.pop(one, None)
-        return module
-
-    return load
 
 
 @pytest.fixture

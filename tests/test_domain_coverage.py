@@ -1,0 +1,204 @@
+"""The study of domain coverage: what it deals out, fetches, measures, keeps and tells, on a few vectors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from murmura.retrieval.encoder import Encoder
+from murmura.retrieval.selection import greedy
+from murmura.streams import Stream
+from tests.conftest import make_encoder
+from tests.experiment.small import write_lines
+
+DOMAINS = ("code", "math", "finance", "medical", "general")
+
+
+@pytest.fixture
+def coverage(study):
+    return study("domain_coverage")
+
+
+@pytest.fixture
+def world(coverage):
+    """Five domains of 60 records each, around a corner of their own, every record with three directions within it."""
+    rng = Stream(2).numpy()
+    owners = np.repeat(np.arange(5), 60)
+    vectors = np.eye(5, 16)[owners] + 0.4 * np.eye(3, 16, 5)[np.arange(300) % 3] + 0.1 * rng.normal(size=(300, 16))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    small = (vectors @ rng.normal(size=(16, 10))).astype(np.float32)
+    return coverage.World(vectors, small / np.linalg.norm(small, axis=1, keepdims=True), owners, DOMAINS)
+
+
+@pytest.fixture
+def setting(coverage):
+    return coverage.Setting("math", fetched=8, clusters=3, alpha=None, sites=4, records=6)
+
+
+def test_records_are_dealt_out_in_the_domain_and_by_the_seed(coverage, world, setting):
+    one, same, other = (coverage.Case(world, setting, seed) for seed in (0, 0, 1))
+    assert [len(rows) for rows in one.sites] == [6] * 4
+    assert len(one.private) == 24 and set(one.private) <= set(world.rows_of("math"))
+    assert len(one.public) == 276 and not set(one.public) & set(one.private)
+    assert np.array_equal(one.private, same.private) and not np.array_equal(one.private, other.private)
+
+
+def test_sites_differ_the_more_the_smaller_the_concentration(coverage, world, setting, monkeypatch):
+    monkeypatch.setitem(coverage.Case.__post_init__.__globals__, "LABELS", 3)
+
+    def spread(concentration):
+        case = coverage.Case(world, replace(setting, dirichlet=concentration), 0)
+        assert [len(rows) for rows in case.sites] == [6] * 4
+        return np.mean([world.vectors[rows].var(axis=0).sum() for rows in case.sites])
+
+    assert spread(0.01) < 0.8 * spread(100.0)
+
+
+def test_mixtures_have_records_of_all_domains_and_clusters_of_their_own_if_they_are_not_iid(coverage, world, setting):
+    def domains(way):
+        case = coverage.Case(world, replace(setting, private=way), 0)
+        assert len(case.private) == len(np.unique(case.private)) == 24
+        return [set(world.domain[rows]) for rows in case.sites]
+
+    assert len(set.union(*domains("iid"))) == 5
+    assert len(set.union(*domains("non-iid"))) >= 4
+
+
+@pytest.mark.parametrize("alpha", [None, 0.7])
+def test_no_strategy_fetches_what_is_private_or_more_than_it_may(coverage, world, setting, alpha):
+    case = coverage.Case(world, replace(setting, alpha=alpha), 0)
+    for arm, fetch in coverage.ARMS.items():
+        fetched, again = fetch(case), fetch(coverage.Case(world, case.setting, 0))
+        assert len(fetched) == 4 and all(map(np.array_equal, fetched, again))
+        for rows in fetched:
+            assert len(rows) == len(np.unique(rows)) == (0 if arm == "local" else 8)
+            assert not np.isin(rows, case.private).any()
+
+
+def test_retrieval_finds_the_domain_and_chance_does_not(coverage, world, setting):
+    found = {arm: coverage.measured(coverage.Case(world, setting, 0), arm) for arm in coverage.ARMS}
+    assert all(found[arm].right == 1.0 for arm in ("direct", "FedDCA", "coverage", "random in the domain"))
+    assert found["random"].right < 0.5 and found["local"].right is None
+    own = found["local"].coverage["math"]
+    assert own < found["random"].coverage["math"] < found["FedDCA"].coverage["math"] < 1
+
+
+def test_coverage_is_that_of_what_sites_hold_of_the_domain(coverage, world, setting):
+    case = coverage.Case(world, setting, 0)
+    fetched = [world.rows_of("code")[:3], *[np.setdiff1d(world.rows_of("math"), case.private)[:2]] * 3]
+    held = [*case.private, *fetched[1]]
+    best = (world.vectors[world.rows_of("math")] @ world.vectors[held].T).max(axis=1)
+    assert case.covered("math", fetched) == pytest.approx(best.mean(), abs=1e-6)
+
+
+def test_what_is_as_like_a_centre_as_alpha_is_left_to_others(coverage, world, setting):
+    case = coverage.Case(world, replace(setting, alpha=0.9), 0)
+    centres = case.centres
+    for rows, own, pick in zip(coverage.ARMS["FedDCA"](case), centres, greedy(centres), strict=True):
+        assert (world.vectors[rows] @ own.points[pick]).max() < 0.9 + 1e-6
+
+
+def test_a_projector_sees_no_private_record(coverage, world, setting, monkeypatch):
+    seen, case = [], coverage.Case(world, setting, 0)
+    arms = coverage.ARMS["FedDCA*"].__globals__
+    own = arms["train"]
+    monkeypatch.setitem(arms, "train", lambda small, large, seed: seen.append(large) or own(small, large, seed))
+    coverage.ARMS["FedDCA*"](case)
+    private = {tuple(vector) for vector in world.vectors[case.private]}
+    assert len(seen[0]) == 276 and not private & {tuple(vector) for vector in seen[0]}
+
+
+def test_what_is_found_is_kept_and_not_made_again(coverage, world, setting, tmp_path, monkeypatch):
+    results, file = coverage.Results(tmp_path / "coverage.json"), tmp_path / "coverage.json"
+    coverage.complete(results, world, setting, 0, ["local", "random"])
+    before, made, measured = json.loads(file.read_text()), [], coverage.measured
+    monkeypatch.setattr(coverage, "measured", lambda case, arm: made.append(arm) or measured(case, arm))
+    for _ in range(2):
+        coverage.complete(coverage.Results(file), world, setting, 0, ["local", "random", "direct"])
+    assert made == ["direct"]
+    assert json.loads(file.read_text())[:2] == before
+    assert [row["arm"] for row in json.loads(file.read_text())] == ["local", "random", "direct"]
+
+
+@pytest.fixture
+def results(coverage, tmp_path):
+    """Two seeds of three strategies on code, one of math."""
+    found = coverage.Results(tmp_path / "coverage.json")
+    values = {"local": (0.5, 0.6), "random": (0.6, 0.64), "direct": (0.9, 0.6)}
+
+    def one(private, arm, seed, value, options):
+        right = None if arm == "local" else value / 2
+        return coverage.Found(private, options, seed, arm, {private: value}, right, 1200)
+
+    found.keep([one("code", arm, seed, both[seed], {}) for arm, both in values.items() for seed in (0, 1)])
+    found.keep([one("math", "local", 0, 0.25, {}), one("code", "random", 0, 0.625, {"fetched": 50})])
+    return coverage.Results(tmp_path / "coverage.json")
+
+
+def test_tables_have_means_and_standard_errors(coverage, results):
+    text = coverage.tables(results, [0, 1]).splitlines()
+    assert "| coverage | code | math | finance | medical | mean |" in text
+    assert "| local | 0.550 ± 0.0500 | 0.250 | – | – | – |" in text
+    assert "| random | 0.620 ± 0.0200 | – | – | – | – |" in text
+    assert "| random | 31.0%, 1,200 | – | – | – |" in text
+
+
+def test_strategies_are_compared_on_the_same_records(coverage, results):
+    text = coverage.tables(results, [0, 1]).splitlines()
+    assert "| random − local | +0.0700 ± 0.0300 | – | – | – | 2 of 2 |" in text
+    assert "| direct − random | +0.1300 ± 0.1700 | – | – | – | 1 of 2 |" in text
+    assert not any("FedDCA" in line and "±" in line for line in text)  # of which there is nothing
+
+
+def test_a_curve_has_the_usual_setting_where_it_belongs(coverage, results):
+    text = coverage.tables(results, [0, 1]).splitlines()
+    assert "| fetched | 50 | 100 | 200 | 500 |" in text
+    assert "| code, random | 0.625 | – | 0.620 ± 0.0200 | – |" in text
+    assert not any("code, direct" in line for line in text)
+    assert not any("dirichlet" in line and "0.01" in line for line in coverage.tables(results, [7]).splitlines())
+
+
+def test_settings_are_known_by_what_is_unusual_about_them(coverage):
+    cells = list(coverage.every_cell())
+    keys = [(setting.private, tuple(setting.options.items()), arm) for setting, arms in cells for arm in arms]
+    assert len(set(keys)) == len(keys)
+    assert {setting.private for setting, _ in cells} == {"code", "math", "finance", "medical", "iid", "non-iid"}
+    assert list(coverage.main_cells()) == [cell for cell in cells if not cell[0].options][:4]
+
+
+def test_records_become_instructions(coverage):
+    finance = coverage.as_instructions("finance", [{"text": "Profit rose .", "label": "positive"}])
+    assert finance == [{"instruction": coverage.SENTIMENT, "input": "Profit rose .", "output": "positive"}]
+    same = [{"instruction": "Answer.", "input": f"What helps cough {k}?", "output": "Tea.", "id": k} for k in range(3)]
+    other = {"instruction": "Name a tea.", "input": "", "output": "Mint."}
+    found = coverage.as_instructions("medical", [*same, other, {**other, "instruction": "Answer."}])
+    assert [row["instruction"] for row in found] == [f"What helps cough {k}?" for k in range(3)] + [
+        "Name a tea.",
+        "Answer.",
+    ]
+    assert found[3] == other and coverage.as_instructions("code", [other, same[0]])[1]["instruction"] == "Answer."
+
+
+def test_a_pool_and_a_shorter_encoder_are_made_once(coverage, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setenv("MURMURA_CACHE", str(tmp_path / "cache"))
+    encoder = tmp_path / "encoder"
+    make_encoder(tokenizer).save_pretrained(encoder)
+    tokenizer.save_pretrained(encoder)
+    files = {}
+    for domain in DOMAINS:
+        rows = [{"instruction": f"{domain} question {k}", "input": "", "output": "fever"} for k in range(3)]
+        if domain == "finance":
+            rows = [{"text": f"dose {k}", "label": "neutral"} for k in range(3)]
+        files[domain] = [write_lines(tmp_path / f"{domain}.jsonl", rows)]
+    monkeypatch.setattr(coverage, "LAYERS", 1)
+    world = coverage.prepare(files, tmp_path / "out", str(encoder))
+    assert (world.domains, world.vectors.shape, world.small.shape) == (DOMAINS, (15, 32), (15, 32))
+    assert [len(world.rows_of(domain)) for domain in DOMAINS] == [3] * 5
+    assert not np.allclose(world.vectors, world.small, atol=1e-4)
+    short = Encoder(str(tmp_path / "out" / "site-encoder"), device="cpu")
+    assert np.allclose(short.embed(["code question 0"]), world.small[:1], atol=1e-5) and short.dimension == 32
+    monkeypatch.setattr(Encoder, "batches", None)  # nothing is embedded again
+    assert np.array_equal(coverage.prepare(files, tmp_path / "out", str(encoder)).small, world.small)
