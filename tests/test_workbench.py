@@ -9,6 +9,7 @@ from murmura.data.records import Instruction
 from murmura.data.tokenising import prompt_ids
 from murmura.generation import writer
 from murmura.generation.sampling import Sampling
+from murmura.resources import Loader, Resource, Resources
 from murmura.streams import Stream
 from murmura.training.config import LoraSpec
 from tests.conftest import make_gpt2, make_llama
@@ -103,3 +104,23 @@ def test_products_while_writing_are_in_the_type_asked_for(bench, monkeypatch, as
     bench.decode_dtype = asked
     bench.write(adapters, [item.ids[: item.start] for item in items], [2] * 2)
     assert set(types) == {used}
+
+
+def test_another_model_writes_what_it_writes_by_itself(tokenizer, bench, tmp_path):
+    """As transformers' own greedy decoding has it, and the resident model goes on as before."""
+    other = make_llama(tokenizer, seed=5)
+    other.model.norm.weight.data.neg_()  # or else a tiny model only repeats the last token
+    other.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    resource = Resource("causal", str(tmp_path), "site")
+    bench.resources = Resources({"writer": resource}, "site", Loader("cpu"))
+    prompt = bench.prompt_ids("the patient asks whether")
+    before = bench.write([bench.bank.untrained], [prompt], [6])
+    writing = bench.another("writer")
+    [found] = writing.write([writing.bank.untrained], [prompt], [6])
+    expected = other.generate(
+        torch.tensor([prompt]), max_new_tokens=6, do_sample=False, attention_mask=torch.ones(1, len(prompt))
+    )
+    assert found.ids == [token for token in expected[0, len(prompt) :].tolist() if token != tokenizer.eos_token_id]
+    assert bench.another("writer") is writing
+    assert bench.write([bench.bank.untrained], [prompt], [6]) == before != [found]

@@ -19,8 +19,8 @@ from murmura.reading import Reading
 from murmura.resources import Loader, Resources
 from murmura.streams import Stream
 from murmura.training.adapter import State, is_same, split_residual
-from murmura.training.bank import Bank
-from murmura.training.config import LocalTraining
+from murmura.training.bank import Bank, target_names
+from murmura.training.config import LocalTraining, LoraSpec
 
 T = TypeVar("T")
 
@@ -61,6 +61,7 @@ class Workbench:
         self.slots = slots
         self.decode_rows, self.decode_dtype = decode_rows, decode_dtype
         self.resources = resources or Resources({}, "server", Loader(str(self.bank.device)))
+        self._others: dict[str, Workbench] = {}
 
     @cached_property
     def bank(self) -> Bank:
@@ -131,6 +132,25 @@ class Workbench:
                 )  # fmt: skip
                 results.update(zip(chosen, written, strict=True))
         return [results[i] for i in range(len(prompts))]
+
+    def another(self, option: str) -> Workbench:
+        """A workbench to write with the causal model that is declared under ``option``; nothing is trained in it, and
+        all its adapters are ``bank.untrained``.
+
+        Raises:
+            RunError: it is not declared for this side.
+            ModelError: its weights cannot be loaded.
+        """
+        if option not in self._others:
+            found = self.resources.language_model(option)
+            # The least that a bank can have: rank 1 on one layer.
+            [target, *_] = target_names(found.model, ("all-linear",))
+            bank = Bank(found.model, LoraSpec(rank=1, targets=(target,)))
+            self._others[option] = Workbench(
+                bank, found.tokenizer, self.reading, self.training, max_length=self.max_length, slots=1,
+                decode_rows=self.decode_rows, decode_dtype=self.decode_dtype, base=found.base,
+            )  # fmt: skip
+        return self._others[option]
 
     def score(
         self, adapters: Sequence[State], items: Sequence[Tokenised], *, description: str = "score"
