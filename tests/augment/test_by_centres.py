@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from murmura.augment.config import AugmentConfig
-from murmura.augment.strategies import strategy, weigh
+from murmura.augment.strategies import choosing, weigh
 from murmura.errors import RunError
 from murmura.federation.wire.messages import Reply
 from murmura.retrieval.approximate import Index
@@ -58,7 +58,7 @@ def towards(*cosines):
 
 
 def choose(pool, centres, *, sites=None, withheld=None, round=1, server=None, **options):
-    chosen = strategy(AugmentConfig(pool="pool", **{"clusters": 1} | options), withheld)
+    chosen = choosing(AugmentConfig(pool="pool", **{"clusters": 1} | options), withheld)
     fleet = Fleet(centres)
     return chosen, chosen.choose(server or Server(), fleet, sites or list(centres), pool, round), fleet
 

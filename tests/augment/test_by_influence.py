@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from murmura.augment.config import AugmentConfig
-from murmura.augment.strategies import strategy, weigh
+from murmura.augment.strategies import choosing, weigh
 from murmura.augment.verbs import Augmenting
 from murmura.data.records import Instruction
 from murmura.errors import RunError
@@ -71,7 +71,7 @@ def pool(tmp_path, sites):
 
 
 def choose(bench, sites, pool, *, withheld=None, asked=None, spoil=lambda found: found, **options):
-    chosen = strategy(AugmentConfig(**OPTIONS | options), withheld)
+    chosen = choosing(AugmentConfig(**OPTIONS | options), withheld)
     stream = Stream(0)
     server = SimpleNamespace(stream=stream, workbench=bench, adapter=bench.bank.initial(stream / "adapter"), round=1)
     fleet = Fleet(chosen.config, bench, sites, spoil)
@@ -113,7 +113,7 @@ def test_of_a_sample_only_its_rows_are_compared_and_that_is_told(bench, sites, p
     chosen, found, _ = choose(bench, sites, pool, records=4, less_sample=4)
     assert sorted(found["kidney"].rows) == sorted(found["heart"].rows) and len(found["heart"].rows) == 4
     assert chosen.title == "LESS among 4 records of the pool"
-    assert strategy(AugmentConfig(**OPTIONS)).title == "LESS"
+    assert choosing(AugmentConfig(**OPTIONS)).title == "LESS"
 
 
 def test_a_budget_in_bytes_is_spent_on_the_best(bench, sites, pool):

@@ -5,12 +5,13 @@ import tomllib
 import pytest
 import tomli_w
 
-from murmura.augment.config import ENCODER, SITE_ENCODER, AugmentConfig
+from murmura.augment.config import ENCODER, SITE_ENCODER, WRITER, AugmentConfig
 from murmura.errors import ConfigError
 
 
 def parsed(**options):
-    return AugmentConfig.parse({"pool": "pool", **options}, "my.toml")
+    table = {"pool": "pool", **options}
+    return AugmentConfig.parse({name: value for name, value in table.items() if value is not None}, "my.toml")
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,10 @@ def parsed(**options):
         ({"less_sample": 9}, "'less_sample' does nothing with strategy 'feddca'"),
         ({"strategy": "less", "alpha": 0.5}, "'alpha' does nothing with strategy 'less'"),
         ({"strategy": "less", "less_sample": 9}, r"less_sample \(9\) is below records \(5000\)"),
+        ({"strategy": "self-instruct"}, "'pool' does nothing with strategy 'self-instruct'"),
+        ({"strategy": "self-instruct", "pool": None, "domain": "x"}, "'domain' does nothing with strategy 'self-ins"),
+        ({"writer": "tiny"}, "'writer' does nothing with strategy 'feddca'"),
+        ({"pool": None}, "'pool' is missing, which strategy 'feddca' chooses from"),
         ({"records": 0}, "greater than or equal to 1"),
     ],
 )
@@ -45,14 +50,18 @@ def test_what_a_run_writes_out_is_read_back():
         parsed(),
         parsed(strategy="random", every=2),
         parsed(strategy="less", less_epochs=2),
+        parsed(pool=None, strategy="self-instruct", writer="tiny"),
         parsed(site_encoder="minilm", alpha=0),
     ):
         table = tomllib.loads(tomli_w.dumps(config.model_dump(mode="json", exclude_none=True)))
         assert AugmentConfig.parse(table, "config.toml") == config
 
 
-def test_sites_need_the_pools_encoder_or_in_feddca_star_another_one_on_both_sides():
+def test_sites_need_the_pools_encoder_or_in_feddca_star_another_one_on_both_sides_or_what_writes():
     assert parsed(strategy="random").resources() == {}
+    assert parsed(strategy="self-instruct", pool=None).resources() == {}
+    [(option, one)] = parsed(strategy="self-instruct", pool=None, writer="tiny").resources().items()
+    assert (option, one.kind, one.name, one.side) == (WRITER, "causal", "tiny", "site")
     [(option, one)] = parsed(encoder="tiny").resources().items()
     assert (option, one.kind, one.name, one.side) == (ENCODER, "encoder", "tiny", "site")
     [(option, one)] = parsed(encoder="tiny", site_encoder="mini").resources().items()

@@ -9,7 +9,7 @@ import pytest
 
 from murmura.augment.config import AugmentConfig
 from murmura.augment.lead import Augmentation, measured_with
-from murmura.augment.strategies import Chosen, Strategy, weigh
+from murmura.augment.strategies import Chosen, FromPool, weigh
 from murmura.data.records import Instruction
 from murmura.errors import ConfigError
 from murmura.federation.wire.messages import Reply, decode, encode
@@ -19,7 +19,7 @@ from murmura.streams import Stream
 from tests.retrieval.pools import make_pool, unit
 
 
-class Fixed(Strategy):
+class Fixed(FromPool):
     """Gives each site rows that it is told."""
 
     title, private, scored_by = "fixed", "how they feel", "cosine"
@@ -80,9 +80,9 @@ def told(tmp_path):
 
 
 def test_records_are_chosen_once_or_every_so_many_rounds(make):
-    assert [round for round in range(1, 8) if make().is_due(round)] == [1]
-    assert [round for round in range(1, 8) if make(every=3).is_due(round)] == [1, 4, 7]
-    assert [round for round in range(1, 4) if make(every=1).is_due(round)] == [1, 2, 3]
+    assert [round for round in range(1, 8) if make().strategy.config.is_due(round)] == [1]
+    assert [round for round in range(1, 8) if make(every=3).strategy.config.is_due(round)] == [1, 4, 7]
+    assert [round for round in range(1, 4) if make(every=1).strategy.config.is_due(round)] == [1, 2, 3]
 
 
 def test_sites_are_sent_their_records_and_the_run_tells_of_it(make, pool, server, tmp_path):

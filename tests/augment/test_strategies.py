@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from murmura.augment.config import AugmentConfig
-from murmura.augment.strategies import RandomRows, sent, strategy, weigh
+from murmura.augment.strategies import FromPool, RandomRows, sent, strategy, weigh
 from murmura.federation.wire.messages import size
 from murmura.streams import Stream
 from tests.retrieval.pools import make_pool, unit
@@ -58,5 +58,6 @@ def test_a_budget_in_bytes_is_what_travels_and_not_more(pool):
 
 def test_every_name_of_a_strategy_has_one():
     for name in AugmentConfig.model_fields["strategy"].annotation.__args__:
-        made = strategy(AugmentConfig(pool="pool", strategy=name))
-        assert made.title and bool(made.private) == bool(made.asks) == bool(made.scored_by) == (name != "random")
+        made = strategy(AugmentConfig(pool=None if name == "self-instruct" else "pool", strategy=name))
+        assert made.title and bool(made.private) == bool(made.asks) == (name != "random")
+        assert not isinstance(made, FromPool) or bool(made.scored_by) == (name != "random")

@@ -110,6 +110,7 @@ def attacked(what: Subject, missing: list[str]) -> tuple[list[Centred], list[dic
 
 def _public(config: AugmentConfig, encoder: Encoder, what: Subject) -> Vectors:
     """The pool's vectors; of FedDCA*, those that the sites' encoder makes of some of its records."""
+    assert config.pool is not None, "centres are asked for to choose from one"
     pool = Pool.open(config.pool)
     if config.site_encoder is None:
         pool.refuse_other(encoder)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from murmura.augment import noise
 from murmura.augment.config import SITE_ENCODER
-from murmura.augment.strategies import Chosen, Rows, Strategy
+from murmura.augment.strategies import Chosen, FromPool, Rows
 from murmura.errors import RunError
 from murmura.retrieval.approximate import Index
 from murmura.retrieval.cache import Cached
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Vectors = npt.NDArray[np.float32]
 
 
-class ByCentres(Strategy):
+class ByCentres(FromPool):
     """What these strategies share: sites are asked for centres, and what is near to some of them is fetched.
 
     With a ``site_encoder`` (FedDCA*) centres are projected into the pool's space.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from murmura.augment.influence import field, influences, projection
-from murmura.augment.strategies import Chosen, Rows, Strategy
+from murmura.augment.strategies import Chosen, FromPool, Rows
 from murmura.data.tokenising import Tokenised, tokenise_all
 from murmura.errors import RunError
 from murmura.progress import bar, phase
@@ -36,7 +36,7 @@ _AT_ONCE = 1024  # records of the pool whose texts are held at once
 Scores = npt.NDArray[np.float32]
 
 
-class LESS(Strategy):
+class LESS(FromPool):
     """Records of the highest influence on a site's own."""
 
     asks: ClassVar[tuple[str, ...]] = ("features",)

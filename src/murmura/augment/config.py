@@ -12,20 +12,24 @@ from murmura.config import ModelSource, Section, Source
 if TYPE_CHECKING:
     from murmura.resources import Resource
 
-Name = Literal["feddca", "coverage", "direct", "random", "less"]
+Name = Literal["feddca", "coverage", "direct", "random", "less", "self-instruct"]
 
-ENCODER, SITE_ENCODER = "augment.encoder", "augment.site_encoder"
-"""What sites embed their instructions with: the pool's encoder, or in FedDCA* another one."""
+ENCODER, SITE_ENCODER, WRITER = "augment.encoder", "augment.site_encoder", "augment.writer"
+"""What sites embed their instructions with, the pool's encoder or in FedDCA* another one; what writes for them."""
 
 _BY_CENTRES = ("feddca", "coverage", "direct")
 _ONE_CENTRE = ("feddca", "coverage")
 _LESS = ("less",)
+_WRITING = ("self-instruct",)
+_FROM_POOL = (*_BY_CENTRES, "random", *_LESS)
 _OF: Mapping[str, tuple[str, ...]] = {
     "clusters": _BY_CENTRES, "smallest_cluster": _BY_CENTRES, "encoder": _BY_CENTRES, "site_encoder": _BY_CENTRES,
     "similarity": _BY_CENTRES, "focus": _BY_CENTRES, "alpha": _ONE_CENTRE, "project_first": _ONE_CENTRE,
     "filter_rule": ("feddca",), "order": ("feddca",), "targets": ("coverage",),
     "less_warm_up": _LESS, "less_epochs": _LESS, "less_lr": _LESS, "less_batch": _LESS, "less_dimension": _LESS,
-    "less_over": _LESS, "less_sample": _LESS,
+    "less_over": _LESS, "less_sample": _LESS, "writer": _WRITING, "write_temperature": _WRITING,
+    "write_tokens": _WRITING, "write_attempts": _WRITING, "write_rouge": _WRITING, "pool": _FROM_POOL,
+    "bytes": _FROM_POOL, "dedup": _FROM_POOL, "domain": _FROM_POOL,
     "noise_multiplier": _BY_CENTRES, "search": _BY_CENTRES,
 }  # fmt: skip
 """Which strategies read an option; all of them, where it is not here."""
@@ -37,18 +41,20 @@ _OF_PROJECTOR = (
 
 class AugmentConfig(Section):
     """Public instructions for every site to train on beside its own, chosen by the server from a pool
-    (`murmura pool build`). Any method that has a place for them takes this section."""
+    (`murmura pool build`), or written there after its own. Any method that has a place for them takes this section."""
 
-    pool: Source
-    """The folder of a pool."""
+    pool: Source | None = None
+    """The folder of a pool; not with 'self-instruct'."""
     strategy: Name = "feddca"
     """feddca: each site clusters its instructions and sends the centres; the server picks one of each site, such that
     together they are diverse, and sends the site what is nearest to it. coverage: it picks those that together cover
     most (facility location; `targets` says of what). direct: what is nearest to each of a site's own centres.
     less: those whose training step goes where gradients of a site's own records point (LESS); each site sends the
-    projected gradient of every record. random: any records of the pool; nothing is asked of the sites."""
+    projected gradient of every record. random: any records of the pool; nothing is asked of the sites.
+    self-instruct: none of a pool, but records that a model writes at the site after its own; they are as private as
+    those, and stay there."""
     records: int = Field(5000, ge=1)
-    """Public records for each site."""
+    """Public records for each site, or records to be written at each."""
     bytes: int | None = Field(None, ge=1)
     """Instead of `records`: as many as travel to each site in so many bytes, the nearest first."""
     every: int | None = Field(None, ge=1)
@@ -127,6 +133,18 @@ class AugmentConfig(Section):
     """Iterations of k-means on noisy sums and counts; each of them is a release."""
     noise_delta: float = Field(1e-5, gt=0, lt=1)
     """δ of the centres' ε."""
+    writer: ModelSource | None = None
+    """The causal model that writes at the sites ('self-instruct'); the resident one with the global adapter if not
+    given."""
+    write_temperature: float = Field(0.7, gt=0)
+    """At which it draws tokens."""
+    write_tokens: int = Field(512, ge=1)
+    """Most tokens of a new input and response together; a response that is longer keeps its complete sentences."""
+    write_attempts: int = Field(3, ge=1)
+    """Attempts at a new instruction, and at input and response, for each record to be written."""
+    write_rouge: float = Field(1.0, gt=0, le=1)
+    """A new record that is more like one of the site's own, or like an earlier one, than this (ROUGE-L) is dropped;
+    at 1 only one that repeats it."""
     domain: str | None = None
     """The sites' domain, as the pool calls it: what is fetched is then measured by how well it covers that domain
     (`coverage`), and drawn beside it."""
@@ -135,6 +153,8 @@ class AugmentConfig(Section):
     def _options_that_do_nothing(self) -> Self:
         idle = [option for option, strategies in _OF.items() if self.strategy not in strategies]
         self.refuse_idle(idle, f"with strategy '{self.strategy}'")
+        if self.pool is None and self.strategy in _FROM_POOL:
+            raise ValueError(f"'pool' is missing, which strategy '{self.strategy}' chooses from")
         if self.bytes is not None:
             self.refuse_idle(["records"], "beside 'bytes'")
         if self.noise_multiplier is None:
@@ -174,14 +194,20 @@ class AugmentConfig(Section):
         """Whether sites are asked for gradients."""
         return self.strategy in _LESS
 
+    def is_due(self, round: int) -> bool:
+        """Whether sites are given other records in this round, counted from 1."""
+        return round == 1 or (self.every is not None and (round - 1) % self.every == 0)
+
     def selections(self, rounds: int) -> int:
-        """How often records are chosen in so many rounds."""
-        return 1 if self.every is None else 1 + (rounds - 1) // self.every
+        """How often that is in so many rounds."""
+        return sum(self.is_due(round) for round in range(1, rounds + 1))
 
     def resources(self) -> Mapping[str, Resource]:
         """Models that sites and server need for it, by the option that names each, with its table."""
         from murmura.resources import Resource
 
+        if self.writer is not None:
+            return {WRITER: Resource("causal", self.writer, "site")}
         if not self.by_centres:
             return {}
         if self.site_encoder is not None:  # the server embeds what its projector is trained on

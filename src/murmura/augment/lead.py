@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from murmura.augment.strategies import Chosen, Rows, Strategy, sent
+from murmura.augment.strategies import Chosen, FromPool, Rows, sent
 from murmura.augment.telling import given, told
 from murmura.errors import ConfigError
 from murmura.retrieval.texts import text_hash
@@ -35,14 +35,9 @@ class Augmentation:
         folder: of the run, which tells of every choice.
     """
 
-    def __init__(self, strategy: Strategy, pool: Pool, folder: RunFolder) -> None:
+    def __init__(self, strategy: FromPool, pool: Pool, folder: RunFolder) -> None:
         self.strategy, self.pool, self._folder = strategy, pool, folder
         self._identity = hashlib.sha256(pool.manifest.model_dump_json(include={"files"}).encode()).hexdigest()
-
-    def is_due(self, round: int) -> bool:
-        """Whether records are chosen in this round, counted from 1."""
-        every = self.strategy.config.every
-        return round == 1 or (every is not None and (round - 1) % every == 0)
 
     def before(self, server: Server, fleet: Fleet, round: int) -> None:
         """What comes before the method in a round (``Server.opening``). A round that is repeated repeats it.
@@ -52,7 +47,7 @@ class Augmentation:
         """
         kept = server.store.setdefault(_KEPT, {"pool": self._identity, "selections": []})
         selections = [TypeAdapter(Selection).validate_python(one) for one in kept["selections"]]
-        if self.is_due(round):
+        if self.strategy.config.is_due(round):
             selections.append(self._select(server, fleet, round))
             kept["selections"] = [asdict(one) for one in selections]
         self._folder.write_augment(selections)

@@ -54,7 +54,39 @@ def weigh(records: Sequence[Instruction]) -> list[int]:
     return [len(json.dumps(sent(record))) + 2 for record in records]
 
 
-class Strategy(ABC):
+class Strategy:
+    """One way to have sites train on other records besides their own.
+
+    Args:
+        config: the options.
+
+    Attributes:
+        title: what reports call it.
+        asks: verbs that it asks of sites (``murmura.augment.verbs``).
+        private: what it reads of private records, in words; empty for nothing.
+        betrays: what the server learns of them by that, in words.
+    """
+
+    title: ClassVar[str]
+    asks: ClassVar[tuple[str, ...]] = ()
+    private: ClassVar[str] = ""
+    betrays: ClassVar[str] = ""
+
+    def __init__(self, config: AugmentConfig) -> None:
+        self.config = config
+
+    @property
+    def warning(self) -> str:
+        """What to know of it before a run; empty for nothing."""
+        if not self.private:
+            return ""
+        return (
+            f"To choose public records the server is sent {self.private}. Nothing protects that, and no ε covers it: "
+            f"{self.betrays}."
+        )
+
+
+class FromPool(Strategy, ABC):
     """One way to choose public records.
 
     Args:
@@ -62,23 +94,15 @@ class Strategy(ABC):
         withheld: rows of the pool that nobody is given.
 
     Attributes:
-        title: what reports call it.
-        asks: verbs that it asks of sites (``murmura.augment.verbs``).
-        private: what it reads of private records, in words; empty for nothing.
-        betrays: what that tells of them.
         scored_by: what its scores are; empty where there are none.
         guarantee: of what it has read of private records so far; None where nothing protects that.
     """
 
-    title: ClassVar[str]
-    asks: ClassVar[tuple[str, ...]] = ()
-    private: ClassVar[str] = ""
-    betrays: ClassVar[str] = ""
     scored_by: str = ""
     guarantee: Guarantee | None = None
 
     def __init__(self, config: AugmentConfig, withheld: Rows | None = None) -> None:
-        self.config = config
+        super().__init__(config)
         self.withheld = np.zeros(0, np.int64) if withheld is None else withheld
 
     @abstractmethod
@@ -117,7 +141,7 @@ class Strategy(ABC):
             most *= 2
 
 
-class RandomRows(Strategy):
+class RandomRows(FromPool):
     """Rows of all domains, each as likely as any other: random sampling, a baseline of FedDCA (Wang et al. 2024)."""
 
     title = "random"
@@ -144,12 +168,21 @@ def _beginnings(rows: Rows) -> Callable[[int], list[Found]]:
     return lambda most: [Found(rows[:most], none[:most])]
 
 
-def strategy(config: AugmentConfig, withheld: Rows | None = None) -> Strategy:
+def strategy(config: AugmentConfig) -> Strategy:
     """The strategy that a config names."""
+    if config.pool is not None:
+        return choosing(config)
+    from murmura.augment.writing import SelfInstruct
+
+    return SelfInstruct(config)
+
+
+def choosing(config: AugmentConfig, withheld: Rows | None = None) -> FromPool:
+    """The strategy that a config names, which chooses from a pool."""
     from murmura.augment.by_centres import Coverage, Direct, FedDCA
     from murmura.augment.by_influence import LESS
 
-    known: dict[str, type[Strategy]] = {
+    known: dict[str, type[FromPool]] = {
         "feddca": FedDCA, "coverage": Coverage, "direct": Direct, "random": RandomRows, "less": LESS,
     }  # fmt: skip
     return known[config.strategy](config, withheld)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from murmura.augment.config import AugmentConfig
-from murmura.augment.strategies import Chosen, Rows, Strategy, weigh
+from murmura.augment.strategies import Chosen, FromPool, Rows, weigh
 from murmura.retrieval.coverage import coverage
 from murmura.retrieval.map import histogram, plane
 from murmura.runs.augment import Example, Given, Point, Selection, Similarity
@@ -39,7 +39,7 @@ def given(chosen: Chosen, pool: Pool, config: AugmentConfig) -> Given:
 
 
 def told(
-    strategy: Strategy, pool: Pool, chosen: Mapping[str, Chosen], sites: Mapping[str, Given], round: int, stream: Stream
+    strategy: FromPool, pool: Pool, chosen: Mapping[str, Chosen], sites: Mapping[str, Given], round: int, stream: Stream
 ) -> Selection:
     """The whole choice.
 
@@ -81,7 +81,7 @@ def _coverage(pool: Pool, domain: str, fetched: Rows) -> float:
     return sum(len(block) * coverage(pool.vectors[block], covering) for block in blocks) / max(len(rows), 1)
 
 
-def _examples(strategy: Strategy, pool: Pool, chosen: Mapping[str, Chosen]) -> tuple[Example, ...]:
+def _examples(strategy: FromPool, pool: Pool, chosen: Mapping[str, Chosen]) -> tuple[Example, ...]:
     """The first record of each site, then the second of each, and so on."""
     places = zip_longest(*([(site, place) for place in range(len(one.rows))] for site, one in chosen.items()))
     shown = list(islice((pair for turn in places for pair in turn if pair is not None), _EXAMPLES))

@@ -11,6 +11,7 @@ import torch
 from murmura.augment import noise
 from murmura.augment.config import ENCODER, SITE_ENCODER, AugmentConfig
 from murmura.augment.influence import features, field, projection
+from murmura.augment.writing import account, written
 from murmura.data.records import Instruction
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, DifferentialPrivacy, Embeddings, Metric, Release, Verbs, verb
@@ -119,6 +120,16 @@ class Augmenting(Verbs):
                     found.append(features(bench.bank, items, bench.training, project).cpu())
                 replies.append(Reply(site.name, {"features": torch.stack(found)}))
         return replies
+
+    @verb(releases={}, everyone=True)
+    def write(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Let a model write new records after each site's own, and keep them in place of those that it has; nothing
+        leaves (Self-Instruct, Wang et al. 2023, arXiv 2212.10560)."""
+        asked = self.config.records
+        for site, drafts in zip(cohort.sites, written(cohort, ask, self.config), strict=True):
+            site.keep_written(drafts.records, asked)
+            site.tell(account(cohort.round, drafts, asked))
+        return cohort.reply()
 
     @verb(releases={}, slots=False, everyone=True)
     def take(self, cohort: Cohort, ask: Ask) -> list[Reply]:

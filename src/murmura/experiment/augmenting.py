@@ -21,7 +21,7 @@ def opened(experiment: Experiment) -> tuple[Experiment, Pool | None]:
         ConfigError: what is asked for does not fit the pool, or needs faiss.
     """
     config = experiment.augment
-    if config is None:
+    if config is None or config.pool is None:
         return experiment, None
     pool = Pool.open(config.pool)
     if config.domain is not None:

@@ -172,11 +172,12 @@ def dry_run(experiment: Experiment) -> DryRun:
         heldout, validation = public.heldout, public.validation
     adapter = model.trainable * _FLOAT32 if model else 0
     augmentation = None
-    if pool and experiment.augment:
+    if experiment.augment:
         settings: Any = experiment.method
-        chosen = strategy(experiment.augment)
         own = sum(sizes.values()) if sizes else None
-        augmentation = dry_run_augment.foreseen(chosen, pool, len(names or ()), own, settings.rounds, adapter)
+        augmentation = dry_run_augment.foreseen(
+            experiment.augment, pool, len(names or ()), own, settings.rounds, adapter
+        )
     given = augmentation.records if augmentation else 0
     rounds = _rounds(experiment, method, names, cohorts, growth, owned, model, given)
     return DryRun(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from murmura.augment.config import AugmentConfig
-from murmura.augment.strategies import Strategy, weigh
+from murmura.augment.strategies import strategy, weigh
+from murmura.augment.writing import drafting
 from murmura.retrieval.pool import Pool
 
 _LOOKED_AT = 100  # records of the pool, to know how many bytes one has
@@ -17,45 +18,50 @@ _SIZE = 8  # of an int64
 
 @dataclass(frozen=True)
 class ForeseenAugmentation:
-    """Public records for all sites.
+    """Other records for all sites to train on.
 
     Args:
         title: the strategy, as reports call it.
-        rows: of the pool.
-        records: most that a site would be given.
-        times: how often they would be chosen.
+        rows: of the pool; None where there is none, and records are written at the sites.
+        records: most that a site would be given, or that would be written there.
+        times: how often they would be chosen or written.
         bytes_down: to all sites in the whole run, about.
         bytes_up: from them; None where that is not known.
+        tokens: most that would be written at a site each time.
     """
 
     title: str
-    rows: int
+    rows: int | None
     records: int
     times: int
     bytes_down: int
     bytes_up: int | None
+    tokens: int = 0
 
 
 def foreseen(
-    strategy: Strategy, pool: Pool, sites: int, own: int | None, rounds: int, adapter: int
+    config: AugmentConfig, pool: Pool | None, sites: int, own: int | None, rounds: int, adapter: int
 ) -> ForeseenAugmentation:
-    """What a strategy would do.
+    """What ``[augment]`` would do.
 
     Args:
+        pool: what records would be chosen from, if they are.
         sites: of the run.
         own: records of all of them; None where that is not known.
         rounds: of the run.
         adapter: bytes of one.
     """
-    config = strategy.config
+    title, times = strategy(config).title, config.selections(rounds)
+    if pool is None:
+        down = 0 if config.writer else times * sites * adapter
+        return ForeseenAugmentation(title, None, config.records, times, down, 0, drafting(config).most_tokens)
     some = weigh(pool.records(np.linspace(0, len(pool) - 1, min(_LOOKED_AT, len(pool))).astype(np.int64)))
     each = sum(some) / len(some)
     records = min(len(pool), config.records if config.bytes is None else int(config.bytes / each))
-    times = config.selections(rounds)
     adapters = times - 1 if config.focus == "hardest" else times * config.less_epochs if config.by_influence else 0
     up = _up(config, pool, sites, own)
     return ForeseenAugmentation(
-        strategy.title, len(pool), records, times, int(sites * (times * records * each + adapters * adapter)),
+        title, len(pool), records, times, int(sites * (times * records * each + adapters * adapter)),
         None if up is None else times * up,
     )  # fmt: skip
 

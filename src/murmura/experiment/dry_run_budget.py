@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from murmura.augment.strategies import strategy
+from murmura.augment.verbs import Augmenting
 from murmura.errors import PrivacyError
 from murmura.experiment.config import Experiment
 from murmura.federation.method import Method
@@ -41,7 +42,8 @@ def _uncovered(experiment: Experiment, method: Method, sizes: Mapping[str, int])
     ]
     augment = experiment.augment
     if augment is not None and augment.noise_multiplier is None:
-        asked += [f"what verb {verb} releases" for verb in strategy(augment).asks]
+        verbs = Augmenting(augment)
+        asked += [f"what verb {verb} releases" for verb in strategy(augment).asks if not verbs.is_free(verb)]
     evaluation = experiment.evaluation
     asked += ["attacks on their records"] * bool(evaluation.attacks or evaluation.memorisation)
     return " and ".join(asked)

@@ -106,11 +106,8 @@ def _of_run(experiment: Experiment, method: Method, gathered: Gathered | None, p
             f"{bound(plan.epsilon().value)} ({plan.describe()}). Whatever else sites send has no ε, and so the run has "
             "none."
         )
-    elif experiment.augment and (chosen := strategy(experiment.augment)).private:
-        found.append(
-            f"To choose public records the server is sent {chosen.private}. Nothing protects that, and no ε covers it: "
-            f"{chosen.betrays}."
-        )
+    elif experiment.augment and (warning := strategy(experiment.augment).warning):
+        found.append(warning)
     if RunFolder(folder).holds_run:
         found.append(f"{folder} already holds a run: --resume continues it, --overwrite starts over.")
     return found

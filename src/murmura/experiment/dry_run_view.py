@@ -96,7 +96,8 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
     yield "records", f"{held_out}, {skipped}"
     yield "rounds", f"{len(dry_run.rounds)}; sites in each: {_range([r.sites for r in dry_run.rounds])}"
     if dry_run.augmentation:
-        yield "public records", _augmentation(dry_run.augmentation)
+        kind = "public records" if dry_run.augmentation.rows is not None else "written records"
+        yield kind, _augmentation(dry_run.augmentation)
     yield "optimiser steps", f"at most {_each_and_all([r.steps for r in dry_run.rounds])}"
     yield "tokens to write", _tokens(dry_run)
     if dry_run.scored:
@@ -132,6 +133,11 @@ def _tokens(dry_run: DryRun) -> str:
 
 def _augmentation(found: ForeseenAugmentation) -> str:
     often = "once" if found.times == 1 else f"{count(found.times)} times"
+    if found.rows is None:
+        return (
+            f"at most {count(found.records)} a site, written there {often} ({found.title}) with at most "
+            f"{count(found.tokens)} tokens each time; {size(found.bytes_down)} down for all sites"
+        )
     up = DASH if found.bytes_up is None else size(found.bytes_up)
     return (
         f"at most {count(found.records)} a site of {count(found.rows)} in the pool, chosen {often} ({found.title}); "

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from murmura import methods
 from murmura.augment.lead import Augmentation, measured_with
-from murmura.augment.strategies import strategy
+from murmura.augment.strategies import choosing
+from murmura.augment.writing import SelfInstruct
 from murmura.errors import RunError
 from murmura.experiment.config import Experiment
 from murmura.experiment.workplace import Workplace, verbs_of
@@ -116,11 +117,15 @@ def assemble(
     server = Server(
         workbench, fleet, monitor, folder, stream, adapter, method.rule, hides_times=sampled, curious=curious
     )
-    if pool is None or experiment.augment is None:
+    if experiment.augment is None:
+        return ServerSide(method, server, fleet, monitor)
+    if pool is None:
+        written = SelfInstruct(experiment.augment)
+        server.opening = lambda round: written.before(server, fleet, round)
         return ServerSide(method, server, fleet, monitor)
     withheld = measured_with(pool, yardstick)
     if len(withheld):
         say(f"{len(withheld)} records of the pool ask what the run is measured with, and no site is given them")
-    augmentation = Augmentation(strategy(experiment.augment, withheld), pool, folder)
+    augmentation = Augmentation(choosing(experiment.augment, withheld), pool, folder)
     server.opening = lambda round: augmentation.before(server, fleet, round)
     return ServerSide(method, server, fleet, monitor, augmentation)

@@ -81,7 +81,7 @@ class Method(Verbs, ABC):
 
     def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
         """Why sites cannot train on public records besides (``[augment]``), and what to do; None if they can: then the
-        method's verbs find them in ``cohort.public``."""
+        method's verbs find them in ``cohort.others``."""
         fix = "Leave the [augment] section out, or take another method."
         return f"{self.label} has no part that public instructions could be trained in", fix
 

@@ -177,7 +177,7 @@ class Averaging(Method):
     @verb(releases={"adapter": Weights(), "examples": Count(), "loss": Metric("mean training loss")})
     def train(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Train the global adapter on the site's records, and on public ones if it has any, and send it back."""
-        return self.answered(cohort, ask, self.trained(cohort, ask, cohort.own_and_public()), examples=cohort.examples)
+        return self.answered(cohort, ask, self.trained(cohort, ask, cohort.own_and_others()), examples=cohort.examples)
 
     def trained(
         self,

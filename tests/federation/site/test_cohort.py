@@ -71,8 +71,19 @@ def test_public_records_are_kept_beside_the_own_ones_and_are_no_members(workbenc
     own, kept = cohort.own(), cohort.public()
     assert [len(items) for items in kept] == [3, 0]
     assert FedIT(FedITConfig()).members(sites[0], Stream(0)) == make_sites(3, 2)[0].records
-    assert [items[: len(mine)] for items, mine in zip(cohort.own_and_public(), own, strict=True)] == own
-    assert [items[len(mine) :] for items, mine in zip(cohort.own_and_public(), own, strict=True)] == kept
+    assert [items[: len(mine)] for items, mine in zip(cohort.own_and_others(), own, strict=True)] == own
+    assert [items[len(mine) :] for items, mine in zip(cohort.own_and_others(), own, strict=True)] == kept
+
+
+def test_written_records_are_trained_on_too_and_are_not_public(workbench):
+    sites, made = make_sites(3, 2), instructions(2, seed=50)
+    cohort = cohort_of(workbench, sites)
+    sites[0].keep_written(made, asked=5)
+    sites[0].store = decode(encode(sites[0].store))  # as it is kept
+    assert sites[0].written == made and sites[0].public == [] and cohort.examples == [3 + 5, 2]
+    assert cohort.public() == [[], []] and [len(items) for items in cohort.others()] == [2, 0]
+    assert [len(items) for items in cohort.own_and_others()] == [3 + 2, 2]
+    assert FedIT(FedITConfig()).members(sites[0], Stream(0)) == make_sites(3, 2)[0].records
 
 
 def test_divergence_names_round_site_and_step(workbench):

@@ -20,7 +20,7 @@ from murmura.training.adapter import State
 from murmura.training.loop import NonFiniteLoss, Trained, train
 from murmura.workbench import Workbench
 
-_PUBLIC, _SENT = "public", "public_sent"  # in a site's store
+_PUBLIC, _WRITTEN, _COUNTED = "public", "written", "counted"  # in a site's store
 
 
 @dataclass
@@ -64,13 +64,28 @@ class Site:
             sent: how many it was sent.
         """
         self.store[_PUBLIC] = [list(astuple(record)) for record in records]
-        self.store[_SENT] = sent
+        self.store[_COUNTED] = sent
+
+    @property
+    def written(self) -> list[Instruction]:
+        """The records that a model has written here after its own, which it keeps to train on beside these; they are as
+        private. None unless the run augments sites so."""
+        return [Instruction(*fields) for fields in self.store.get(_WRITTEN, [])]
+
+    def keep_written(self, records: Sequence[Instruction], asked: int) -> None:
+        """Keep written records in place of those that it has.
+
+        Args:
+            asked: how many there were to be.
+        """
+        self.store[_WRITTEN] = [list(astuple(record)) for record in records]
+        self.store[_COUNTED] = asked
 
     @property
     def examples(self) -> int:
-        """How many records it counts for in a mean: its own, and the public ones that it was sent. Those of them that
-        it leaves out count too, or else the number would tell the server how many are its own."""
-        return self.size + int(self.store.get(_SENT, 0))
+        """How many records it counts for in a mean: its own, and as many others as it was sent, or as were to be
+        written. How many of them it trains on follows from its own, so the number does not tell the server."""
+        return self.size + int(self.store.get(_COUNTED, 0))
 
     def tell(self, what: str) -> None:
         """Tell the site's owner, and nobody else; nothing of it leaves.
@@ -191,9 +206,14 @@ class Cohort:
         """The same of the public records that each site keeps; nothing unless the run augments sites."""
         return [self.workbench.tokenise_fitting(site.public) for site in self.sites]
 
-    def own_and_public(self) -> list[list[Any]]:
+    def others(self) -> list[list[Any]]:
+        """The same of all that each site keeps beside its own: public records, or written ones, which are private."""
+        written = [self.workbench.tokenise_fitting(site.written) for site in self.sites]
+        return [sent + made for sent, made in zip(self.public(), written, strict=True)]
+
+    def own_and_others(self) -> list[list[Any]]:
         """Both together, the site's own first."""
-        return [own + public for own, public in zip(self.own(), self.public(), strict=True)]
+        return [own + others for own, others in zip(self.own(), self.others(), strict=True)]
 
     def reply(self, **fields: Sequence[Any]) -> list[Reply]:
         """One reply a site: ``fields[name][k]`` goes into the reply of site k."""

@@ -226,7 +226,7 @@ class DPLoRA(Averaging):
         """T-FedAvg's client: train through ternary weights, send their codes and scales."""
         bank = cohort.workbench.bank
         starts = [tfedavg.received(ask.payload(site.name), bank) for site in cohort.sites]
-        trained = cohort.train(cohort.own_and_public(), starts, ask["lr"], "private", around=tfedavg.ternary_pass)
+        trained = cohort.train(cohort.own_and_others(), starts, ask["lr"], "private", around=tfedavg.ternary_pass)
         packed = [quantise(t.state) for t in trained]
         return cohort.reply(
             codes=[p.codes for p in packed], scales=[p.scales for p in packed], loss=[t.loss for t in trained]
@@ -238,7 +238,7 @@ class DPLoRA(Averaging):
 
         A site knows the last global update from the adapters that it was sent, so nothing more is sent down for it.
         """
-        starts, trained = cohort.starts(ask), self.trained(cohort, ask, cohort.own_and_public())
+        starts, trained = cohort.starts(ask), self.trained(cohort, ask, cohort.own_and_others())
         least, replies = threshold(self.config.relevance, ask.round), self.answered(cohort, ask, trained)
         for k, (site, start, result) in enumerate(zip(cohort.sites, starts, trained, strict=True)):
             previous = _last_global_update(site, start)

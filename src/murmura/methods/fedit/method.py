@@ -74,7 +74,7 @@ class FedIT(Averaging):
     def train_alone(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Train the site's own adapter further, on public records too if it has any; it stays there."""
         starts = cohort.own_adapters(ask)
-        trained = cohort.train(cohort.own_and_public(), starts, ask["lr"], "private")
+        trained = cohort.train(cohort.own_and_others(), starts, ask["lr"], "private")
         for site, result in zip(cohort.sites, trained, strict=True):
             site.store["adapter"] = result.state
         return cohort.reply(loss=[t.loss for t in trained])

@@ -183,12 +183,12 @@ class FewFedPIT(Averaging):
         return cohort.train(shards, start, ask["lr"], purpose, **self.local.options(cohort, ask, start))
 
     def _synthesise(self, cohort: Cohort, ask: Ask, writers: Sequence[State], judges: Sequence[Trained]) -> Synthetic:
-        """Each site's synthetic records, and the public ones that it keeps beside them (``[augment]``)."""
+        """Each site's synthetic records, and those that it keeps beside its own (``[augment]``)."""
         synthetic, counts = self._written(cohort, ask, writers, judges)
         records, told = [], []
-        for own, count, public in zip(synthetic, counts, cohort.public(), strict=True):
-            records.append(own + public)
-            told.append({fate: number for fate, number in count.items() if fate != WITHOUT or not public})
+        for own, count, others in zip(synthetic, counts, cohort.others(), strict=True):
+            records.append(own + others)
+            told.append({fate: number for fate, number in count.items() if fate != WITHOUT or not others})
         return records, told
 
     def _written(self, cohort: Cohort, ask: Ask, writers: Sequence[State], judges: Sequence[Trained]) -> Synthetic:

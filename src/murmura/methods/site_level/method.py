@@ -122,7 +122,7 @@ class SiteLevel(Method):
         starts = cohort.starts(ask)
         options = self.local.options(cohort, ask, starts)
         # To stop would tell the server of one site.
-        shards, finite = cohort.own_and_public(), not self.config.private
+        shards, finite = cohort.own_and_others(), not self.config.private
         trained = cohort.train(shards, starts, ask["lr"], "private", finite=finite, **options)
         uploads = cohort.uploads([result.state for result in trained])
         replies = []

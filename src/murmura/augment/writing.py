@@ -1,0 +1,88 @@
+"""Self-Instruct (Wang et al. 2023, arXiv 2212.10560): a model writes new records after a site's own, at the site.
+
+Nothing of it leaves. FedDCA's authors show two instructions for a new one, and one record for its response.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from murmura.augment.config import WRITER, AugmentConfig
+from murmura.augment.strategies import Strategy
+from murmura.drafting.draft import Drafts, Order, draft
+from murmura.drafting.fates import REASONS, counted
+from murmura.drafting.plan import Drafting
+from murmura.generation.sampling import Sampling
+
+if TYPE_CHECKING:
+    from murmura.federation.server.fleet import Fleet
+    from murmura.federation.server.rounds import Server
+    from murmura.federation.site.cohort import Cohort
+    from murmura.federation.wire.messages import Ask
+
+_INSTRUCTIONS, _EXAMPLES = 2, 1  # shown, as FedDCA's authors do
+_TOKENS = 64  # most of a new instruction
+
+
+def drafting(config: AugmentConfig) -> Drafting:
+    """How much is written for each site, and how."""
+    return Drafting(
+        drafts=config.records, instructions_shown=_INSTRUCTIONS, examples_shown=_EXAMPLES,
+        instruction_attempts=config.write_attempts, example_attempts=config.write_attempts, rouge=config.write_rouge,
+        alpaca_filters=False, instruction_tokens=_TOKENS, example_tokens=config.write_tokens,
+        sampling=Sampling(config.write_temperature),
+    )  # fmt: skip
+
+
+def written(cohort: Cohort, ask: Ask, config: AugmentConfig) -> list[Drafts]:
+    """New records for each site, by the resident model with the adapter that the ask brings, or by another one."""
+    bench = cohort.workbench
+    if config.writer is not None:
+        bench = bench.another(WRITER)
+        adapters = [bench.bank.untrained for _ in cohort.sites]
+    else:
+        adapters = [cohort.whole(site, ask.payload(site.name).get("adapter")) for site in cohort.sites]
+    streams = cohort.streams("write")
+    orders = [
+        Order(site.records, [], adapter, stream)
+        for site, adapter, stream in zip(cohort.sites, adapters, streams, strict=True)
+    ]
+    return draft(bench, orders, drafting(config))
+
+
+def account(round: int, drafts: Drafts, asked: int) -> str:
+    """How many records were written for a site, and why not more, for its owner."""
+    reasons = {reason: drafts.counts[counted(fate)] for fate, reason in REASONS.items()}
+    why = "".join(f"; {count} times {reason}" for reason, count in reasons.items() if count)
+    return f"Round {round}: {len(drafts.records)} of {asked} records were written after this site's own{why}."
+
+
+class SelfInstruct(Strategy):
+    """Sites train on records that a model writes after their own, where they are (Self-Instruct, Wang et al. 2023,
+    arXiv 2212.10560, as FedDCA's comparison takes it)."""
+
+    title = "Self-Instruct"
+    asks: ClassVar[tuple[str, ...]] = ("write",)
+    private: ClassVar[str] = "the records themselves, which are shown at the site to the model that writes"
+
+    @property
+    def warning(self) -> str:
+        return (
+            "Sites would train on records that a model writes after their own (Self-Instruct). These are not public: "
+            "they are as private as what they follow, and stay at the site."
+        )
+
+    def before(self, server: Server, fleet: Fleet, round: int) -> None:
+        """What comes before the method in a round (``Server.opening``). A round that is repeated repeats it.
+
+        Raises:
+            RunError: too few sites answer.
+        """
+        if not self.config.is_due(round):
+            return
+        each = server.current(fleet.sites) if self.config.writer is None else {}
+        done = sum(1 for _ in fleet.ask("write", fleet.sites, each))
+        server.event(
+            f"{done} sites have had records written after their own, at most {self.config.records} each "
+            "(Self-Instruct), and train on these too; none of them is public, and none has left its site"
+        )
