@@ -81,14 +81,14 @@ class RetrievalWork:
 
 
 def sorting(work: RetrievalWork) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
-    """All rows are sorted for each site. What it found is checked against float64, rounded, which is not timed."""
+    """All rows are sorted for each site. A stable sort in float64, rounded, is what ways are held to, and not timed."""
     pool = work.pool()
 
     def fetch() -> list[np.ndarray]:
         return [best(pool @ centre) for centre in work.chosen()]
 
-    def best(scores: np.ndarray) -> np.ndarray:
-        order = np.argsort(-scores, kind="stable")
+    def best(scores: np.ndarray, kind: str | None = None) -> np.ndarray:
+        order = np.argsort(-scores, kind=kind)
         return order[scores[order] < ALPHA][: work.records]
 
     def exact(_: Any) -> torch.Tensor:
@@ -97,7 +97,7 @@ def sorting(work: RetrievalWork) -> tuple[Callable[[], Any], Callable[[Any], Any
         for centre in work.chosen().astype(np.float64):
             for first in range(0, len(pool), TILE):
                 scores[first : first + TILE] = pool[first : first + TILE].astype(np.float64) @ centre
-            rows.append(best(scores))
+            rows.append(best(scores, "stable"))
         return {"rows": torch.from_numpy(np.stack(rows))}
 
     return fetch, exact

@@ -117,6 +117,17 @@ def test_in_turn_what_one_query_has_taken_no_later_one_takes():
     assert len(set(taken)) == 36
 
 
+def test_in_turn_many_queries_take_as_few_would():
+    """More than are searched for together, with rows of their own to leave out, until nothing is left."""
+    vectors, queries = unit(90, 4), unit(20, 4, seed=1)
+    without = [None if number % 3 else np.array([number, 40]) for number in range(20)]
+    taken: set[int] = set()
+    for found, query, rows in zip(in_turn(queries, vectors, 5, without=without), queries, without, strict=True):
+        assert_same(found, query, vectors, 5, without=sorted(taken.union([] if rows is None else rows.tolist())))
+        taken |= set(found.rows.tolist())
+    assert len(taken) == 90
+
+
 def test_in_turn_the_last_ones_get_what_is_left():
     vectors = unit(20, 4)
     found = in_turn(unit(3, 4, seed=1), vectors, 8)

@@ -86,7 +86,7 @@ def index(
 ) -> None:
     """Make an index for approximate search (augment.search), and measure what it misses.
 
-    It needs faiss, and is for pools of many millions of records: exact search of 400,000 takes less than a second.
+    It needs faiss, and is for pools of many millions of records. Exact search reads all vectors once.
     """
     from murmura.retrieval.approximate import Index
     from murmura.retrieval.pool import Pool

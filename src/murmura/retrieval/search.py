@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BLOCK = 32_768
 _UNIT = 2.0**-24  # rounding unit of float32
+_IN_TURN = 8  # queries that are searched for together though they take turns
 _AT_ONCE = 256  # candidates scored in float64 together: they stay in the processor's cache
 
 Rows = npt.NDArray[np.int64]
@@ -87,14 +88,17 @@ def in_turn(
     Args:
         search: ``nearest``, or another one with its arguments. The others are as there.
     """
-    # The ones before a query have taken at most so many of those that it would take.
-    found = search(queries, vectors, most * len(queries), below=below, without=without)
     taken = np.zeros(len(vectors), dtype=bool)
     left = []
-    for one in found:
-        free = np.flatnonzero(~taken[one.rows])[:most]
-        taken[one.rows[free]] = True
-        left.append(Found(one.rows[free], one.scores[free]))
+    for first in range(0, len(queries), _IN_TURN):
+        some, gone = queries[first : first + _IN_TURN], np.flatnonzero(taken)
+        theirs = [None] * len(some) if without is None else without[first : first + _IN_TURN]
+        excluded = [gone if rows is None else np.union1d(gone, rows) for rows in theirs]
+        # The ones before a query, of these, take at most so many of those that it would take.
+        for one in search(some, vectors, most * len(some), below=below, without=excluded):
+            free = np.flatnonzero(~taken[one.rows])[:most]
+            taken[one.rows[free]] = True
+            left.append(Found(one.rows[free], one.scores[free]))
     return left
 
 
