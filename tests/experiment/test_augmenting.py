@@ -30,7 +30,7 @@ from murmura.retrieval.pool import VECTORS, Pool
 from murmura.runs import read
 from murmura.training.adapter import is_same
 from tests.augment.public import embedded_pool, public, save_encoder
-from tests.experiment.small import SIZES, experiment, record, write_data
+from tests.experiment.small import SIZES, experiment, record, write_data, write_lines
 from tests.retrieval.pools import make_pool
 
 ROWS = 30
@@ -214,6 +214,24 @@ def test_what_the_run_is_measured_with_is_given_to_nobody(make, tmp_path, encode
     result = run(make({"rounds": 1}, {"strategy": "random", "pool": str(folder)}, evaluation=QUICK))
     assert {one.rows for one in read(result.folder).augment[0].sites.values()} == {2}
     assert "2 records of the pool ask what the run is measured with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("by", ["partition", "file"])
+def test_what_one_file_has_shared_out_to_the_sites_is_given_to_none(make, tmp_path, encoder, capsys, by):
+    """Where sites have files of their own, each knows its own records alone."""
+    private = [record(site, number) for site in SIZES for number in range(2)]
+    folder = embedded_pool(tmp_path / "own", encoder, [*(Instruction(**one) for one in private), *public(2)]).folder
+    write_lines(
+        tmp_path / "all.jsonl", [record(site, number) for site, size in SIZES.items() for number in range(size)]
+    )
+    shared = {"train": str(tmp_path / "all.jsonl"), "sites": {"by": "partition", "count": 2}}
+    result = run(
+        make({"rounds": 1}, {"strategy": "random", "pool": str(folder), "records": 6}, evaluation=QUICK,
+             **({"data": shared} if by == "partition" else {}))
+    )  # fmt: skip
+    given = {one.rows for one in read(result.folder).augment[0].sites.values()}
+    said = "4 records of the pool were shared out to the sites" in capsys.readouterr().err
+    assert (given, said) == (({2}, True) if by == "partition" else ({6}, False))
 
 
 def test_a_run_does_not_go_on_with_another_pool_and_keeps_what_it_has(make, tmp_path, encoder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -101,8 +102,12 @@ class Augmentation:
 def measured_with(pool: Pool, yardstick: Yardstick) -> Rows:
     """The rows of a pool that ask what the run is measured with, so that no site may train on them: held-out records,
     non-members, and questions of all kinds. int64, ascending."""
-    asked = [*(one.subject for one in (*yardstick.heldout, *yardstick.nonmembers)), *yardstick.asks]
-    wanted = {text_hash(text) for text in asked}
+    return asking(pool, [*(one.subject for one in (*yardstick.heldout, *yardstick.nonmembers)), *yardstick.asks])
+
+
+def asking(pool: Pool, texts: Iterable[str]) -> Rows:
+    """The rows of a pool whose question is one of some texts, int64, ascending."""
+    wanted = {text_hash(text) for text in texts}
     begin = np.ascontiguousarray(pool.hashes[:, :_PREFIX]).view(np.uint64).ravel()
     begins = np.array([int.from_bytes(one[:_PREFIX], "little") for one in wanted], dtype="<u8")
     found = [int(row) for row in np.flatnonzero(np.isin(begin, begins)) if pool.hashes[row].tobytes() in wanted]

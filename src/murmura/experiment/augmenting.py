@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from murmura.augment.config import AugmentConfig
-from murmura.augment.strategies import strategy
+from murmura.augment.lead import asking
+from murmura.augment.strategies import Rows, strategy
+from murmura.data.records import Instruction
 from murmura.errors import ConfigError, DataError
 from murmura.experiment.config import Experiment
 from murmura.federation.method import Method
@@ -80,3 +84,25 @@ def require_whole(experiment: Experiment, pool: Pool, loader: Loader) -> None:
     pool.verify()
     if experiment.augment is not None and experiment.augment.encoder is not None:
         pool.refuse_other(loader.encoder(experiment.augment.encoder))
+
+
+def shared_out(
+    experiment: Experiment, method: Method, pool: Pool | None, records: Iterable[Instruction]
+) -> Rows | None:
+    """The rows of a pool that one file has been shared out with, over simulated sites: the pool of the same data set is
+    what is left of it (FedDCA, Wang et al. 2024, arXiv 2409.20135). A site knows its own records among
+    public ones, and no server knows any; so nothing is taken out where sites have files of their own, or where an ε is
+    told, which holds for what follows from public records.
+
+    Args:
+        records: all sites' private ones.
+
+    Returns:
+        int64, ascending; None where nothing is taken out.
+    """
+    config = experiment.augment
+    if config is None or pool is None or experiment.data.sites.by != "partition":
+        return None
+    if method.promises or config.noise_multiplier:
+        return None
+    return asking(pool, (record.question for record in records))

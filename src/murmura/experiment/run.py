@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from murmura import methods
 from murmura.errors import Interrupted, MurmuraError, RunError
-from murmura.experiment.augmenting import opened, require_augmentable, require_whole
+from murmura.experiment.augmenting import opened, require_augmentable, require_whole, shared_out
 from murmura.experiment.canaries import NOT_FOR_RELEASE, plant
 from murmura.experiment.config import Experiment
 from murmura.experiment.footprint import disk, residual
@@ -108,13 +108,14 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
     needed = disk(experiment, method, len(people.sites), nbytes(slot), beside)
     run = before.checkpoint.run["run"] if before and before.checkpoint else uuid4().hex
     records = {site.name: site.records for site in people.sites}
+    given_away = shared_out(experiment, method, pool, (one for own in records.values() for one in own))
     begun = False
     try:
         folder.prepare(resume=resume, needed=needed)
         with closing(simulate(experiment, records, place, folder, run)) as engine:
             side = assemble(
                 experiment, engine, place, folder, run=run, yardstick=public, promised=plan, canaries=canaries,
-                pool=pool,
+                pool=pool, shared_out=given_away,
             )  # fmt: skip
             if plan and (caveat := plan.caveat(sizes)):
                 side.server.caveat = caveat

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from murmura import methods
 from murmura.augment.lead import Augmentation, measured_with
-from murmura.augment.strategies import choosing
+from murmura.augment.strategies import Rows, choosing
 from murmura.augment.writing import SelfInstruct
 from murmura.errors import RunError
 from murmura.experiment.config import Experiment
@@ -85,6 +87,7 @@ def assemble(
     promised: PrivacyPlan | None = None,
     canaries: Sequence[Canary] = (),
     pool: Pool | None = None,
+    shared_out: Rows | None = None,
 ) -> ServerSide:
     """The server of a run.
 
@@ -98,6 +101,7 @@ def assemble(
         promised: the plan that the run follows.
         canaries: those among the records of simulated sites.
         pool: what sites are augmented from (``[augment]``).
+        shared_out: rows of it that were shared out to simulated sites (``augmenting.shared_out``).
     """
     method, stream = methods.build(experiment.method, experiment.aggregation), Stream(experiment.run.seed)
     workbench = place.workbench(experiment, "server")
@@ -126,6 +130,9 @@ def assemble(
     withheld = measured_with(pool, yardstick)
     if len(withheld):
         say(f"{len(withheld)} records of the pool ask what the run is measured with, and no site is given them")
+    if shared_out is not None and len(shared_out):
+        say(f"{len(shared_out)} records of the pool were shared out to the sites, and no site is given them")
+        withheld = np.union1d(withheld, shared_out)
     augmentation = Augmentation(choosing(experiment.augment, withheld), pool, folder)
     server.opening = lambda round: augmentation.before(server, fleet, round)
     return ServerSide(method, server, fleet, monitor, augmentation)
