@@ -36,6 +36,14 @@ def works(answer):
         f"```python\n{BODY}```",
         f"import math\n\n{WHOLE}",
         f"```python\n{PROMPT}{BODY}\n# Test\nassert root(4) == 2\n```",
+        f"{BODY}\nclass Other:\n    pass\n",  # a body, and what small models go on with
+        "    y = sqrt(x)\n    return helper(y)\n\n\ndef other(x):\n    return x\n",
+        "return helper(sqrt(x))\n\ndef main():\n    print(root(4))\n",
+        f"{BODY}\nfrom typing import List\n",
+        f"{BODY}\n@property\ndef other(x):\n    retu",  # cut off
+        f"{BODY}```\nIt takes the root.",
+        f"{BODY}```\n\n```python\nassert root(4) == 2\n```",
+        "In a word:\n\nimport math\nreturn math.sqrt(x)\n",
     ],
 )
 def test_the_function_is_found_and_stands_behind_what_its_prompt_begins_with(answer):

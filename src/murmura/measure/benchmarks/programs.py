@@ -6,7 +6,6 @@ import ast
 import re
 import textwrap
 import warnings
-from collections.abc import Sequence
 
 from murmura.data.records import Program
 
@@ -18,29 +17,29 @@ _INDENT = "    "
 def program(question: Program, answer: str) -> str:
     """The function that an answer gives, with what its prompt has before it.
 
-    Fences (```) divide an answer into parts. The code is the first part that defines the function, else the first one
-    in fences, else all of the answer; from the first line on that begins as code does. Where it defines the function,
-    it takes its place behind the imports and helpers of the prompt; else it is taken for the function's body, and
-    indented if need be. What follows the last line up to which all is Python is left out.
+    Fences (```) divide an answer into parts. The first part that defines the function takes its place behind the
+    imports and helpers of the prompt, from its first line on that begins as code does. If there is none, the function's
+    body is what the answer begins with, where that continues the prompt; else what the first fences hold; else the
+    answer from its first line on that begins as code does. A body is indented if need be. Whatever follows the last
+    line up to which all is Python is left out.
     """
     defines = re.compile(rf"^def {re.escape(question.entry_point)}\b", re.MULTILINE)
-    code = _code(answer, defines)
-    if defines.search(code):
+    parts = _FENCE.split(answer)  # every second one stands in fences
+    whole = next((part for part in map(textwrap.dedent, parts) if defines.search(part)), None)
+    if whole is not None:
         head = question.prompt[: _start(defines, question.prompt)]
-        return _longest(f"{head}\n", code.splitlines(keepends=True))
-    return _longest(question.prompt.rstrip("\n") + "\n", _body(code).splitlines(keepends=True))
+        return _longest(f"{head}\n", _from_first_line(whole))
+    prompt = question.prompt.rstrip("\n") + "\n"
+    fenced = next((textwrap.dedent(part) for part in parts[1::2] if part.strip()), None)
+    start = _body(parts[0])
+    if (fenced is None or parts[0].strip("\n")[:1].isspace()) and _python(prompt, start).strip():
+        return _longest(prompt, start)
+    return _longest(prompt, _body(fenced or _from_first_line(answer)))
 
 
 def _start(defines: re.Pattern[str], prompt: str) -> int:
     found = defines.search(prompt)
     return found.start() if found else 0
-
-
-def _code(answer: str, defines: re.Pattern[str]) -> str:
-    parts = [textwrap.dedent(part) for part in _FENCE.split(answer)]  # every second one stands in fences
-    whole = next((part for part in parts if defines.search(part)), None)
-    fenced = next((part for part in parts[1::2] if part.strip()), None)
-    return fenced if whole is None and fenced is not None else _from_first_line(whole or answer)
 
 
 def _from_first_line(text: str) -> str:
@@ -56,13 +55,16 @@ def _body(code: str) -> str:
     return "".join(lines if indented else [_INDENT + line if line.strip() else line for line in lines])
 
 
-def _longest(head: str, lines: Sequence[str]) -> str:
-    """The head and as many of the first lines as make Python with it; all of them if no number does."""
-    for count in range(len(lines), 0, -1):
-        found = head + "".join(lines[:count])
-        if _is_python(found):
-            return found
-    return head + "".join(lines)
+def _longest(head: str, code: str) -> str:
+    """The head and as many of the code's first lines as make Python with it; all of them if no number does."""
+    return head + (_python(head, code) or code)
+
+
+def _python(head: str, code: str) -> str:
+    """As many of the code's first lines as make Python behind the head; empty if no number does."""
+    lines = code.splitlines(keepends=True)
+    found = ("".join(lines[:count]) for count in range(len(lines), 0, -1))
+    return next((first for first in found if _is_python(head + first)), "")
 
 
 def _is_python(text: str) -> bool:
