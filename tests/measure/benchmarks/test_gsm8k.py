@@ -39,7 +39,17 @@ COLUMNS = {"instruction": "question", "input": "input", "output": "answer"}
         ("He sells 3 for $18 and keeps 2, which makes 16.", "16"),
         ("10-4=6", "6"),
         ("7-5", "5"),  # a subtraction, and no negative number
+        ("7 - 5", "5"),
+        ("She has 20 eggs - 2 eggs", "2"),
+        ("5-3=2", "2"),
+        ("In total:\n- 18", "18"),  # an item of a list
+        ("In total:\n- $18", "18"),
+        ("In total:\n- -18", "-18"),
         ("It is -5", "-5"),
+        ("It is $-5", "-5"),
+        ("It is (-5)", "-5"),
+        ("3 - -5", "-5"),
+        ("3.0", "3"),
         ("1, 2, 3", "3"),
         ("1,2", "2"),
         ("12,345,678", "12345678"),

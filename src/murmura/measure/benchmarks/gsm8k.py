@@ -13,7 +13,7 @@ from murmura.measure.benchmarks.config import GSM8KConfig
 from murmura.measure.figure import SHARE, Drawn, Figure
 
 _NUMBER = re.compile(
-    r"(?P<sign>(?<![\w.)])[-−])?\s?[$€£]?\s?(?P<digits>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
+    r"(?P<sign>(?<![\w.)])[-−](?=[$€£.0-9]))?[$€£]?\s?(?P<digits>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
 )
 _MARKED = re.compile(r"####(?P<rest>[^\n]*)")
 _SAID = re.compile(r"\banswer\s+is\b:?(?P<rest>[^\n]*)", re.IGNORECASE)
@@ -24,7 +24,8 @@ def final_number(answer: str) -> Decimal | None:
 
     It is the first number behind the first ``####``, as in GSM8K's own solutions; else the first one behind the first
     "answer is" on its line, as solutions of MathInstruct end; else the last number of all. Signs of currency, commas
-    between thousands and what follows the number are passed over: "$1,200.00 a day." is 1200.
+    between thousands and what follows the number are passed over: "$1,200.00 a day." is 1200. A minus belongs to the
+    number only where no space parts them: "7 - 5" ends in 5, and the item "- 18" of a list is 18.
     """
     for marker in (_MARKED, _SAID):
         for found in marker.finditer(answer):
