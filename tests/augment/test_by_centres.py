@@ -13,6 +13,7 @@ from murmura.augment.config import AugmentConfig
 from murmura.augment.strategies import choosing, weigh
 from murmura.errors import RunError
 from murmura.federation.wire.messages import Reply
+from murmura.privacy.said import Said
 from murmura.retrieval.approximate import Index
 from murmura.streams import Stream
 from tests.retrieval.pools import make_pool, unit
@@ -194,6 +195,22 @@ def test_the_hardest_are_asked_for_only_when_records_are_chosen_again(tmp_path):
         *_, fleet = choose(pool, one, records=1, alpha=0, every=2, focus="hardest", round=round)
         [(_, _, each, shared)] = fleet.asked
         assert shared == {"hardest": hardest} and bool(each) == hardest
+
+
+def test_what_a_site_says_of_its_epsilon_is_kept_though_another_one_stops_the_round(tmp_path):
+    class Noisy(Fleet):
+        def ask(self, verb, sites, each=None, **shared):
+            for reply in super().ask(verb, sites, each, **shared):
+                privacy = {"plan": "the plan", "epsilon": 3.0, "refused": None}
+                yield Reply(reply.site, {**reply.fields, "privacy": privacy})
+
+    server, pool = Server(), make_pool(tmp_path / "pool", towards(0.9, 0.8, 0.6))
+    server.said = Said()
+    config = AugmentConfig(pool="pool", records=1, noise_multiplier=2.0, clusters=1)
+    fleet = Noisy({"a": ([(1.0, 0.0)], [2]), "b": ([(math.nan, 0.0)], [1]), "c": ([(1.0, 0.0)], [2])})
+    with pytest.raises(RunError, match="site b"):  # c has answered before, a has not
+        choosing(config).choose(server, fleet, ["a", "b", "c"], pool, 1)
+    assert set(server.said.last) == {"b", "c"}
 
 
 @pytest.mark.parametrize(
