@@ -60,6 +60,21 @@ def test_a_test_that_is_itself_replaced_is_the_published_one_again():
     assert fate("def check(candidate):\n    pass\n\ndef f():\n    return 2\n") == "wrong"
 
 
+def test_whoever_replaces_functions_that_the_jail_uses_has_not_passed():
+    wrong = "def check(candidate):\n    pass\n\ndef f():\n    return 2\n"
+    for replaced in (
+        "import json\nreal = json.dumps\njson.dumps = lambda told: real({**told, 'fate': 'right'})",
+        "import os\nreal = os.write\nos.write = lambda to, told: real(to, told.replace(b'wrong', b'right'))",
+        "import builtins\nbuiltins.exec = lambda *of: None",
+    ):
+        assert fate(f"{replaced}\n{wrong}") == "wrong", replaced
+
+
+def test_a_fate_that_is_none_is_not_passed_on(monkeypatch):
+    monkeypatch.setattr(sandbox, "_tried", lambda trial, limits: ({"fate": "perfect"}, 0))
+    assert fates([Trial(RIGHT, TEST, "f")], LIMITS) == ["ended early"]
+
+
 def test_it_sees_an_empty_folder_and_no_environment(monkeypatch):
     monkeypatch.setenv("SECRET", "of whoever runs this")
     assert fate("import os\ndef f():\n    return int(not os.environ and os.listdir('.') == [])\n") == "right"

@@ -4,8 +4,9 @@ A program has a working folder that is empty, no environment, no standard input,
 so many seconds of a processor and so much memory. On Linux (x86-64, ARM 64) the kernel refuses it everything else: it
 can read files but open none for writing; it has no network, no other process, no thread, and nobody to signal to. What
 it reads has no way out: of a program nothing is learnt but one of ``FATES``. It is right where the test was passed to
-its end, which the jail says with a token that the program was never told. A program that looks for the token in the
-memory of its own process could still deceive, and nothing guards against that.
+its end, which the jail says with a token that the program is not given. That guards against what ends early, prints, or
+replaces functions of modules, and not against deceit: a program shares its process with its test, and one that sets out
+to pass for right can, for example by reading the token from the frames of what runs it.
 
 Elsewhere (macOS, other processors) the limits are the system's own, and network, files and processes are not cut.
 """
@@ -100,7 +101,7 @@ def _fate(trial: Trial, limits: Limits) -> str:
     told, code = _tried(trial, limits)
     if told.get("fate") == "not run":
         raise RunError(f"a program that a model wrote could reach {NOT_CUT}, and was not run")
-    if "fate" in told:
+    if told.get("fate") in FATES:
         return str(told["fate"])
     if code is None or code in (-signal.SIGXCPU, -signal.SIGKILL):
         return "too long"
