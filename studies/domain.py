@@ -165,8 +165,8 @@ def instruction(row: dict[str, Any]) -> dict[str, str]:
 
 
 def build(pool: Path, sources: Sequence[str], place: Path) -> None:
-    """A pool without what is private or measured on."""
-    without = [word for name in ("private", "heldout") for word in ("--without", str(place / f"{name}.jsonl"))]
+    """A pool without what is private or measured on, so that no site is given another's records."""
+    without = ["--without-private", str(place / "private.jsonl"), "--without", str(place / "heldout.jsonl")]
     command = [sys.executable, "-m", "murmura", "pool", "build", *sources, "--out", str(pool), *without]
     subprocess.run([*command, "--skip-bad", "--overwrite"], check=True)
 

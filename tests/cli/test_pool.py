@@ -49,6 +49,13 @@ def test_a_pool_is_built_and_told(build, pool, tmp_path):
     assert found["domains"] == ["code", "math"] and found["dimension"] == 32
 
 
+def test_info_says_that_private_records_are_missing(build, pool, tmp_path):
+    assert "private records" not in build().stdout
+    again = build("--overwrite", "--without-private", tmp_path / "code.jsonl")
+    assert again.exit_code == 0, again.output
+    assert "private records were left out of this pool" in pool("info", tmp_path / "pool").stdout
+
+
 def test_mistakes_are_told_as_such(build, pool, tmp_path, encoder):
     assert build().exit_code == 0
     again = build()

@@ -322,6 +322,32 @@ def test_what_makes_no_sense_is_refused_with_the_reason(make, encoder, method, a
     assert not refused.run.path.exists()
 
 
+@pytest.mark.parametrize(
+    ("method", "augment", "said"),
+    [
+        ({"name": "dplora"}, {"strategy": "random"}, "DP-LoRA's ε"),
+        ({"name": "dpfedavg"}, {"strategy": "random"}, "ε would not cover"),
+        ({}, {"noise_multiplier": 2.0}, "the centres' ε"),
+        ({}, {"strategy": "random"}, None),
+    ],
+)  # fmt: skip
+def test_no_epsilon_is_stated_over_a_pool_from_which_private_records_are_missing(
+    make, encoder, tmp_path, method, augment, said
+):
+    folder = tmp_path / "without"
+    embedded_pool(folder, encoder, public(ROWS))
+    manifest = json.loads((folder / "pool.json").read_text())
+    (folder / "pool.json").write_text(json.dumps(manifest | {"without_private": True}))
+    chosen = make(method, augment | {"pool": str(folder)})
+    if said is None:
+        assert run(make(method | {"rounds": 1}, augment | {"pool": str(folder)}, evaluation=QUICK)).rows
+        assert read(chosen.run.path).augment[0].without_private
+        return
+    for tried in (dry_run, run):
+        with pytest.raises(ConfigError, match=rf"augment\.pool: private records were left out.*{said}"):
+            tried(chosen)
+
+
 def test_only_sites_with_instructions_are_augmented(make):
     with pytest.raises(ConfigError, match=r"train on public instructions, and data\.kind is 'document'; remove"):
         make(data={"kind": "document"})

@@ -78,6 +78,11 @@ def test_a_run_whose_every_upload_is_noisy_is_not_said_to_protect_only_a_part(ru
     assert "left with noise for" not in render([run(SELECTION, disclosure=NOISED)])
 
 
+def test_that_private_records_are_missing_from_the_pool_is_told(run):
+    assert "Private records were left out of the pool" in words(run(replace(SELECTION, without_private=True)))
+    assert "left out of the pool" not in words(run(SELECTION, name="b"))
+
+
 def test_texts_are_shown_as_they_are_and_not_as_markup(run):
     example = replace(SELECTION.examples[0], text="<script>alert(1)</script> & more" + " word" * 100, why="<i>near</i>")
     page = render([run(replace(SELECTION, examples=(example,), domain='"<b>'))])

@@ -101,6 +101,16 @@ def test_what_somebody_holds_is_left_out_and_counted(make, tmp_path):
     assert "heldout" not in (pool.folder / "pool.json").read_text()
 
 
+def test_of_private_records_a_pool_says_that_they_are_left_out_and_no_more(make, tmp_path):
+    public = lines(tmp_path / "code.jsonl", "code", range(5))
+    own = lines(tmp_path / "ward.jsonl", "code", [1, 3])
+    pool = make(public, without_private=[str(own)])
+    assert [one.instruction for one in pool.records(range(3))] == [f"explain the code result {n}" for n in (0, 2, 4)]
+    [source] = pool.manifest.sources
+    assert (source.records, source.repeated, source.left_out, source.bad) == (3, 0, 0, 0)
+    assert pool.manifest.without_private and "ward" not in (pool.folder / "pool.json").read_text()
+
+
 def test_a_text_that_cannot_be_read_may_be_in_the_pool(make, tmp_path):
     public = lines(tmp_path / "code.jsonl", "code", range(2))
     own = write_lines(tmp_path / "own.jsonl", [record("code", 0), {"instruction": "what"}])
@@ -111,7 +121,7 @@ def test_a_text_that_cannot_be_read_may_be_in_the_pool(make, tmp_path):
 
 def test_a_pool_of_nothing_is_refused(make, tmp_path):
     public = lines(tmp_path / "code.jsonl", "code", range(2))
-    with pytest.raises(DataError, match=r"no record is left.*--without"):
+    with pytest.raises(DataError, match=r"no record is left.*file to leave out"):
         make(public, without=[str(public)])
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(DataError, match=r"empty.jsonl: holds no records"):

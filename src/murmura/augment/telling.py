@@ -66,6 +66,7 @@ def told(
         points=() if config.domain is None else _points(pool, config.domain, rows, stream),
         histogram=histogram(np.concatenate([one.scores for one in scored]), domains) if scored else None,
         guarantee=strategy.guarantee,
+        without_private=pool.manifest.without_private,
     )
 
 

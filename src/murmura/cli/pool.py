@@ -40,7 +40,16 @@ def build(
         typer.Option(
             "--without",
             metavar="FILE",
-            help="Leave out records whose instruction and input are in this file, or folder: private or held-out ones.",
+            help="Leave out records whose instruction and input are in this public file, or folder: held-out ones.",
+        ),
+    ] = None,
+    without_private: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without-private",
+            metavar="FILE",
+            help="The same for private records, for simulations: whoever has the sources can tell which are "
+            "missing, so no run with an ε takes such a pool.",
         ),
     ] = None,
     split: Annotated[str, typer.Option("--split", help="Split of Hugging Face data sets.")] = "train",
@@ -56,7 +65,7 @@ def build(
     from murmura.retrieval.build import build as make
     from murmura.retrieval.encoder import Encoder
 
-    reading = Reading(dict(map(mapping, field or [])), split, without or [], skip_bad)
+    reading = Reading(dict(map(mapping, field or [])), split, without or [], without_private or [], skip_bad)
     _print(make([Origin.of(text) for text in sources], out, Encoder(encoder), reading, overwrite=overwrite))
 
 
@@ -100,6 +109,7 @@ def _print(pool: Pool) -> None:
     from rich.console import Console
     from rich.table import Column, Table
 
+    from murmura.retrieval.pool import WITHOUT_PRIVATE
     from murmura.units import count, size
 
     right = [Column(name, justify="right") for name in ("in the pool", "repeated", "left out", "bad")]
@@ -112,3 +122,5 @@ def _print(pool: Pool) -> None:
         f"{pool.folder}: {count(len(pool))} records, vectors of {pool.dimension} numbers by '{pool.encoder.name}' "
         f"({pool.encoder.fingerprint[:12]}), {on_disk}"
     )
+    if pool.manifest.without_private:
+        typer.echo(f"{pool.folder}: {WITHOUT_PRIVATE}.")

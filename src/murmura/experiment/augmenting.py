@@ -13,7 +13,7 @@ from murmura.experiment.config import Experiment
 from murmura.federation.method import Method
 from murmura.resources import Loader
 from murmura.retrieval.approximate import Index
-from murmura.retrieval.pool import Pool
+from murmura.retrieval.pool import WITHOUT_PRIVATE, Pool
 
 
 def opened(experiment: Experiment) -> tuple[Experiment, Pool | None]:
@@ -49,9 +49,9 @@ def _written_out(config: AugmentConfig, pool: Pool) -> AugmentConfig:
     return config.model_copy(update={"encoder": pool.encoder.name})
 
 
-def require_augmentable(experiment: Experiment, method: Method) -> None:
+def require_augmentable(experiment: Experiment, method: Method, pool: Pool | None) -> None:
     """Refuse ``[augment]`` where the method has no place for public records, or where to choose them would read private
-    ones that an ε is promised for.
+    ones that an ε is promised for, as would a choice from a pool that private records were left out of.
 
     Raises:
         ConfigError: it is refused, and why.
@@ -71,6 +71,13 @@ def require_augmentable(experiment: Experiment, method: Method) -> None:
             f"{method.label} promises an ε for private records, and it would not cover what strategy "
             f"'{experiment.augment.strategy}' reads of them: {chosen.private}",
             where="augment.strategy", fix="Take 'random', which reads none.",
+        )  # fmt: skip
+    noisy = experiment.augment.noise_multiplier is not None
+    if pool is not None and pool.manifest.without_private and (method.promises or noisy):
+        whose = "the centres' ε" if noisy else f"{method.label}'s ε"
+        raise ConfigError(
+            f"{WITHOUT_PRIVATE}; {whose} would not cover that",
+            where="augment.pool", fix="Build it again and leave no private records out: sites do that themselves.",
         )  # fmt: skip
 
 

@@ -139,7 +139,7 @@ def dry_run(experiment: Experiment) -> DryRun:
     """
     experiment, pool = opened(experiment)
     method, stream = methods.build(experiment.method, experiment.aggregation), Stream(experiment.run.seed)
-    require_augmentable(experiment, method)
+    require_augmentable(experiment, method, pool)
     unknown: list[str] = []
     model, resources = _model(experiment, unknown), foreseen(declared_resources(experiment, method), unknown)
     gathered = _gathered(experiment, method, stream / "data", unknown)

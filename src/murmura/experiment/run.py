@@ -77,7 +77,7 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
     stream = Stream(experiment.run.seed)
     before = past(folder, experiment) if resume else None
     method = methods.build(experiment.method, experiment.aggregation)
-    require_augmentable(experiment, method)
+    require_augmentable(experiment, method, pool)
     place = workplace(experiment)
     if pool:
         require_whole(experiment, pool, place.loader)

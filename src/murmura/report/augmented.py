@@ -29,6 +29,9 @@ _NOTHING_ELSE = (
     "It covers the centres and nothing else: what sites uploaded after training, and whatever else they sent, has no "
     "ε, and so the run has none."
 )
+_WITHOUT_PRIVATE = (
+    "Private records were left out of the pool: whoever has it and the files that it is made of can tell which."
+)
 _MANY_SITES = 12
 _COLUMNS = 5  # domains with a column of their own
 _TEXT = 280  # characters of an example that are shown
@@ -112,6 +115,8 @@ def _sentences(run: RunRecord, last: Selection) -> list[str]:
     found = [_what(run, last)]
     if last.private:
         found.append(f"What the strategy reads of private records: {last.private}.")
+    if last.without_private:
+        found.append(_WITHOUT_PRIVATE)
     if last.guarantee is not None:
         found.append(_guaranteed(last.guarantee))
         if not run.finished:

@@ -65,14 +65,17 @@ class Reading:
     Attributes:
         fields: Field to column, where they differ.
         split: The split of Hugging Face data sets.
-        without: Files, or folders of them, with records that the pool must not hold: sites' own, or those that models
-            are to be measured on.
+        without: Files, or folders of them, with public records that the pool must not hold: those that models are to be
+            measured on.
+        without_private: The same with private records, such as sites' own. The manifest says that some were left out,
+            and neither which files they were in nor how many.
         skip_bad: Leave out records that cannot be used, and count them.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
     split: str = "train"
     without: Sequence[str] = ()
+    without_private: Sequence[str] = ()
     skip_bad: bool = False
 
     @property
@@ -105,9 +108,10 @@ def build(
         with _alone(out):
             _refuse_other_things(out, overwrite)
             with replacing_folder(out) as draft:
-                sources = _write_records(draft, origins, reading or Reading())
+                reading = reading or Reading()
+                sources = _write_records(draft, origins, reading)
                 _write_vectors(draft, Cached(encoder, cache))
-                _write_manifest(draft, encoder, sources)
+                _write_manifest(draft, encoder, sources, without_private=bool(reading.without_private))
     except OSError as error:
         raise DataError(
             f"the pool cannot be written ({error.strerror or error})", where=str(out), fix=f"{remedy(error)}."
@@ -146,15 +150,17 @@ class _Draft:
     """Records as they come, written to ``records.jsonl``; what the other files say of them is kept in memory, some 150
     bytes for each."""
 
-    def __init__(self, known: frozenset[bytes]) -> None:
-        self._left_out, self._seen = known, set[bytes]()
+    def __init__(self, left_out: frozenset[bytes], private: frozenset[bytes]) -> None:
+        self._left_out, self._private, self._seen = left_out, private, set[bytes]()
         self.hashes, self.domain, self.starts = bytearray(), array("H"), array("q", [0])
 
     def offer(self, record: Instruction, domain: int) -> tuple[str, bytes]:
-        """What becomes of a record, by a field of ``Source``, and its line where it is kept."""
+        """What becomes of a record, by a field of ``Source`` or as ``private``, and its line where it is kept."""
         digest = text_hash(record.question)
         if digest in self._left_out:
             return "left_out", b""
+        if digest in self._private:
+            return "private", b""
         if digest in self._seen:
             return "repeated", b""
         self._seen.add(digest)
@@ -169,10 +175,11 @@ def _write_records(folder: Path, origins: Sequence[Origin], reading: Reading) ->
     domains = list(dict.fromkeys(origin.domain for origin in origins))
     if len(domains) > _MOST_DOMAINS:
         raise DataError(f"{count(len(domains))} domains, and a pool has at most {count(_MOST_DOMAINS)}")
-    draft, bad, sources = _Draft(_hashes_of(reading)), list[BadRecord](), list[Source]()
+    draft = _Draft(_hashes_of(reading, reading.without), _hashes_of(reading, reading.without_private))
+    bad, sources, private = list[BadRecord](), list[Source](), 0
     with (folder / files.RECORDS).open("wb") as file, bar("reading", len(origins)) as progress:
         for origin in origins:
-            became = dict.fromkeys(("records", "repeated", "left_out", "bad"), 0)
+            became = dict.fromkeys(("records", "repeated", "left_out", "private", "bad"), 0)
             for record in one_by_one(origin.source, reading.layout, reading.split):
                 if isinstance(record, BadRecord):
                     bad.append(record)
@@ -185,31 +192,32 @@ def _write_records(folder: Path, origins: Sequence[Origin], reading: Reading) ->
                 raise DataError(
                     "holds no records", where=origin.source, fix=f"{reading.layout.expected} in each record."
                 )
+            private += became.pop("private")  # a count for each source would tell of private records
             digest = None if is_hub_id(origin.source) else File.of(Path(origin.source)).sha256
             sources.append(Source(source=origin.source, domain=origin.domain, sha256=digest, **became))
             progress.advance()
-    usable = sum(source.records + source.repeated + source.left_out for source in sources)
+    usable = private + sum(source.records + source.repeated + source.left_out for source in sources)
     if bad and not (reading.skip_bad and usable):
         raise refusal(bad, usable + len(bad), reading.layout.expected)
     if not draft.domain:
-        raise DataError("no record is left for the pool", fix="Every one of them is in the files of --without.")
+        raise DataError("no record is left for the pool", fix="Every one of them is in a file to leave out.")
     np.save(folder / files.HASHES, np.frombuffer(draft.hashes, np.uint8).reshape(-1, 32))
     np.save(folder / files.DOMAIN, np.array(draft.domain, np.uint16))
     np.save(folder / files.STARTS, np.array(draft.starts, np.int64))
     return tuple(sources)
 
 
-def _hashes_of(reading: Reading) -> frozenset[bytes]:
-    """Of the texts that the pool must not hold. Bad records are refused here whatever is skipped elsewhere: of a text
-    that cannot be read nobody knows whether the pool has it."""
+def _hashes_of(reading: Reading, places: Sequence[str]) -> frozenset[bytes]:
+    """Of the texts in these files, which the pool must not hold. Bad records are refused here whatever is skipped
+    elsewhere: of a text that cannot be read nobody knows whether the pool has it."""
     hashes = set()
-    for place in reading.without:
+    for place in places:
         for file in site_files(place).values() if Path(place).is_dir() else [place]:
             for record in one_by_one(file, reading.layout, reading.split):
                 if isinstance(record, BadRecord):
                     raise DataError(
                         f"{record.why}; so the pool may hold its text", where=str(record.where),
-                        fix=f"{record.fix or reading.layout.expected}. In files of --without no record is skipped.",
+                        fix=f"{record.fix or reading.layout.expected}. In a file to leave out no record is skipped.",
                     )  # fmt: skip
                 hashes.add(text_hash(record.question))
     return frozenset(hashes)
@@ -233,7 +241,7 @@ def _write_vectors(folder: Path, cached: Cached) -> None:
     vectors.flush()
 
 
-def _write_manifest(folder: Path, encoder: Encoder, sources: tuple[Source, ...]) -> None:
+def _write_manifest(folder: Path, encoder: Encoder, sources: tuple[Source, ...], *, without_private: bool) -> None:
     names = (files.VECTORS, files.HASHES, files.DOMAIN, files.STARTS, files.RECORDS)
     manifest = Manifest(
         version=files.VERSION,
@@ -243,5 +251,6 @@ def _write_manifest(folder: Path, encoder: Encoder, sources: tuple[Source, ...])
         domains=tuple(dict.fromkeys(source.domain for source in sources)),
         sources=sources,
         files={name: File.of(folder / name) for name in names},
+        without_private=without_private,
     )
     write(folder / files.MANIFEST, (manifest.model_dump_json(indent=1) + "\n").encode())

@@ -9,7 +9,8 @@ records.jsonl  the records, one a line
 starts.npy     int64 [n + 1], the byte at which each record begins, and the end
 =============  ====================================================================================
 
-Arrays are memory-mapped, so a pool may be larger than memory. Nothing in a pool is private.
+Arrays are memory-mapped, so a pool may be larger than memory. Nothing in a pool is private; but what is missing from it
+may be: see ``Manifest.without_private``.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ MANIFEST = "pool.json"
 VECTORS, HASHES, DOMAIN, STARTS = "vectors.npy", "hashes.npy", "domain.npy", "starts.npy"
 RECORDS = "records.jsonl"
 VERSION = 1
+WITHOUT_PRIVATE = (
+    "private records were left out of this pool, and whoever has it and the files that it is made of can tell which"
+)
 _CHUNK = 1 << 22  # bytes read at a time
 
 
@@ -73,7 +77,7 @@ class Source(_Told):
         sha256: of the file; None for a data set of the hub.
         records: how many are in the pool.
         repeated: how many are not, since their text was in the pool already.
-        left_out: how many are not, since somebody holds their text as private (``--without``).
+        left_out: how many are not, since their text is in a file of ``--without``, such as a held-out one.
         bad: how many could not be used.
     """
 
@@ -94,7 +98,14 @@ class Made(_Told):
 
 
 class Manifest(_Told):
-    """What a pool holds. ``files`` has every other file, by its name."""
+    """What a pool holds.
+
+    Attributes:
+        files: every other file, by its name.
+        without_private: whether records that somebody holds as private were left out (``--without-private``). Which
+            they are, whoever has the sources can tell; so nothing that is drawn from such a pool is independent of
+            private records. How many they are, and of what source, is in no count.
+    """
 
     version: int
     encoder: Made
@@ -103,6 +114,7 @@ class Manifest(_Told):
     domains: tuple[str, ...]
     sources: tuple[Source, ...]
     files: dict[str, File]
+    without_private: bool = False
 
 
 @dataclass(frozen=True, eq=False)

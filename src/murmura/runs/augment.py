@@ -108,6 +108,7 @@ class Selection:
         points: The domain and what was given, in the plane.
         histogram: Of the scores.
         guarantee: Of centres that sites made noisy.
+        without_private: Whether private records were left out of the pool.
     """
 
     round: int
@@ -123,6 +124,7 @@ class Selection:
     points: tuple[Point, ...] = ()
     histogram: ScoreHistogram | None = None
     guarantee: Guarantee | None = None
+    without_private: bool = False
 
     @property
     def rows(self) -> int:
