@@ -96,7 +96,7 @@ def test_sites_are_sent_their_records_and_the_run_tells_of_it(make, pool, server
     given = row["sites"]["a"]
     assert (given["rows"], given["missing"], given["by_domain"]) == (3, 0, {"code": 3})
     assert given["similarity"] == pytest.approx({"mean": 0.5, "least": 0.1, "most": 0.9})
-    assert given["bytes"] == sum(weigh(pool.records([0, 2, 4]))) and (given["centres"], given["alone"]) == (2, 1)
+    assert given["bytes"] == sum(weigh(pool.records([0, 2, 4]))) and (row["centres"], row["alone"]) == (4, 2)
     assert [(one["site"], one["why"]) for one in row["examples"]] == [
         ("a", "it stands at 0"), ("b", "it stands at 0"), ("a", "it stands at 1"), ("a", "it stands at 2"),
     ]  # fmt: skip
@@ -117,6 +117,7 @@ def test_a_site_that_has_not_taken_its_records_is_not_said_to_have_them(make, se
     make().before(server, Fleet(deaf=["a"]), 1)
     [row] = told(tmp_path)
     assert list(row["sites"]) == ["b"] and {one["site"] for one in row["examples"]} == {"b"}
+    assert (row["centres"], row["alone"]) == (4, 2)  # the server has its centres all the same
 
 
 def test_what_was_told_is_kept_with_the_checkpoint_and_told_in_every_round(make, server, tmp_path):

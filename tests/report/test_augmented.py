@@ -56,9 +56,10 @@ def test_what_sites_were_given_is_told(run):
 def test_that_a_centre_of_one_record_is_its_vector_is_told(run):
     told = words(run(PLAINLY))
     assert "A centre of a single record is that record’s vector" in told
-    assert "Of the 8 that sites sent, 1 are of one." in told
-    nothing = {site: replace(given, centres=None, alone=None) for site, given in SELECTION.sites.items()}
-    assert "centre" not in words(run(replace(PLAINLY, sites=nothing), name="b"))
+    assert "Of the 8 that sites sent in all, 1 are of one." in told
+    again = replace(PLAINLY, round=2, centres=4, alone=2)
+    assert "Of the 12 that sites sent in all, 3 are of one." in words(run(PLAINLY, again, name="c"))
+    assert "centre" not in words(run(replace(PLAINLY, centres=None, alone=None), name="b"))
 
 
 def test_the_epsilon_of_centres_is_told_as_that_of_centres_alone(run):

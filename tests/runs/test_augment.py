@@ -16,8 +16,8 @@ SELECTION = Selection(
     1,
     "FedDCA",
     {
-        "a": Given(3, 0, 300, {"code": 2, "math": 1}, Similarity(0.5, 0.25, 0.75), 4, 1),
-        "b": Given(1, 2, 100, {"math": 1}, Similarity(0.25, 0.25, 0.25), 4, 0),
+        "a": Given(3, 0, 300, {"code": 2, "math": 1}, Similarity(0.5, 0.25, 0.75)),
+        "b": Given(1, 2, 100, {"math": 1}, Similarity(0.25, 0.25, 0.25)),
     },
     records=3,
     clusters=4,
@@ -28,6 +28,8 @@ SELECTION = Selection(
     points=(Point(0.5, -1.25, "fetched", "code"), Point(0.0, 2.0, "pool", "code")),
     histogram=ScoreHistogram((0.0, 0.5, 1.0), {"code": (1, 1), "math": (2, 0)}),
     guarantee=Guarantee(math.inf, 1e-5, "zero-out", "the plan"),
+    centres=8,
+    alone=1,
 )
 
 

@@ -69,16 +69,15 @@ class Augmentation:
             )  # fmt: skip
 
     def _select(self, server: Server, fleet: Fleet, round: int) -> Selection:
-        chosen = self.strategy.choose(server, fleet, fleet.sites, self.pool, round)
-        taken = self._send(fleet, chosen)
-        chosen = {site: chosen[site] for site in taken}
+        answered = self.strategy.choose(server, fleet, fleet.sites, self.pool, round)
+        chosen = {site: answered[site] for site in self._send(fleet, answered)}
         sites = {site: given(one, self.pool, self.strategy.config) for site, one in chosen.items()}
         few = ", ".join(f"{site} {one.rows}" for site, one in sites.items() if one.missing)
         if few:
             wanted = self.strategy.config.records
             server.event(f"the pool has fewer records for these sites than the {wanted} asked for: {few}")
         self._tell_of_long_ones(server, chosen)
-        return told(self.strategy, self.pool, chosen, sites, round, self.strategy.stream(server, round) / "told")
+        return told(self.strategy, self.pool, answered, sites, round, self.strategy.stream(server, round) / "told")
 
     def _tell_of_long_ones(self, server: Server, chosen: dict[str, Chosen]) -> None:
         """Sites leave out records that the model cannot take; which these are, the server sees as well."""

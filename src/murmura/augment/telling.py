@@ -33,22 +33,23 @@ def given(chosen: Chosen, pool: Pool, config: AugmentConfig) -> Given:
         bytes=sum(weigh(pool.records(chosen.rows))),
         by_domain=dict(Counter(_domains(pool, chosen.rows)).most_common()),
         similarity=None if scores is None else Similarity(*(float(f(scores)) for f in (np.mean, np.min, np.max))),
-        centres=None if chosen.sizes is None else len(chosen.sizes),
-        alone=None if chosen.sizes is None or config.noise_multiplier else int((chosen.sizes == 1).sum()),
     )
 
 
 def told(
-    strategy: FromPool, pool: Pool, chosen: Mapping[str, Chosen], sites: Mapping[str, Given], round: int, stream: Stream
-) -> Selection:
+    strategy: FromPool, pool: Pool, answered: Mapping[str, Chosen], sites: Mapping[str, Given], round: int,
+    stream: Stream,
+) -> Selection:  # fmt: skip
     """The whole choice.
 
     Args:
-        chosen: for each site that has taken its records.
-        sites: what each of these was given.
+        answered: what was chosen for each site.
+        sites: what each was given that has taken its records.
         stream: draws what is shown of the domain and of what was fetched.
     """
     config = strategy.config
+    chosen = {site: answered[site] for site in sites}
+    sizes = [one.sizes for one in answered.values() if one.sizes is not None]
     rows = np.unique(np.concatenate([np.zeros(0, np.int64), *(one.rows for one in chosen.values())]))
     scored = [one for one in chosen.values() if one.scores is not None]
     domains = [name for one in scored for name in _domains(pool, one.rows)]
@@ -67,6 +68,8 @@ def told(
         histogram=histogram(np.concatenate([one.scores for one in scored]), domains) if scored else None,
         guarantee=strategy.guarantee,
         without_private=pool.manifest.without_private,
+        centres=sum(map(len, sizes)) if sizes else None,
+        alone=int(sum((own == 1).sum() for own in sizes)) if sizes and config.noise_multiplier is None else None,
     )
 
 

@@ -121,10 +121,10 @@ def _sentences(run: RunRecord, last: Selection) -> list[str]:
         found.append(_guaranteed(last.guarantee))
         if not run.finished:
             found.append("The run is unfinished: centres that it sent after its last saved round are not in that ε.")
-    elif any(one.centres for one in last.sites.values()):
-        alone = [one.alone for one in last.sites.values() if one.alone is not None]
-        sent = sum(one.centres or 0 for one in last.sites.values())
-        told = f" Of the {count(sent)} that sites sent, {count(sum(alone))} are of one." if alone else ""
+    elif any(one.centres for one in run.augment):
+        alone = [one.alone for one in run.augment if one.alone is not None]
+        sent = sum(one.centres or 0 for one in run.augment)
+        told = f" Of the {count(sent)} that sites sent in all, {count(sum(alone))} are of one." if alone else ""
         found.append(_CENTRES + told)
     return found
 

@@ -27,8 +27,6 @@ class Given:
         bytes: Of their texts.
         by_domain: Records of each of the pool's domains.
         similarity: Their scores; None where the strategy has none.
-        centres: How many centres the site sent; None where none were asked for.
-        alone: How many of these it said are of a single record, whose vector they then are; None where sizes are noisy.
     """
 
     rows: int
@@ -36,8 +34,6 @@ class Given:
     bytes: int
     by_domain: Mapping[str, int]
     similarity: Similarity | None = None
-    centres: int | None = None
-    alone: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +105,10 @@ class Selection:
         histogram: Of the scores.
         guarantee: Of centres that sites made noisy.
         without_private: Whether private records were left out of the pool.
+        centres: How many centres came, from all sites, also from those that then took no records; None where none
+            were asked for.
+        alone: How many of these are of a single record, as their sites said, whose vector they then are; None where
+            sizes are noisy.
     """
 
     round: int
@@ -125,6 +125,8 @@ class Selection:
     histogram: ScoreHistogram | None = None
     guarantee: Guarantee | None = None
     without_private: bool = False
+    centres: int | None = None
+    alone: int | None = None
 
     @property
     def rows(self) -> int:
