@@ -137,6 +137,18 @@ def test_coverage_is_drawn_against_what_runs_differ_in(run):
     assert compared([few, made("none", records=9, coverage=None)]) == []
 
 
+def test_runs_that_differ_in_another_option_are_no_repetitions_of_each_other(run):
+    def made(name, records, alpha):
+        told = run(replace(SELECTION, records=records), name=name)
+        return replace(told, config=f"{told.config}\n[augment]\nrecords = {records}\nalpha = {alpha}\nevery = 2\n")
+
+    runs = [made(f"{records}-{alpha}", records, alpha) for records in (3, 9) for alpha in (0.7, 0.0)]
+    [one] = compared(runs)
+    assert [label for _, label in one.legend] == ["FedDCA, alpha = 0.7", "FedDCA, alpha = 0.0"]
+    [one] = compared([runs[0], runs[2], replace(runs[0], name="again")])
+    assert [label for _, label in one.legend] == ["FedDCA"]
+
+
 def test_pages_of_several_runs_say_which_is_which(run):
     runs = read_all([run(PLAINLY, name="a").folder, run(PLAINLY, name="b", method="Other").folder])
     page = render(runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,6 +33,9 @@ _NOTHING_ELSE = (
 _WITHOUT_PRIVATE = (
     "Private records were left out of the pool: whoever has it and the files that it is made of can tell which."
 )
+Options = tuple[tuple[str, str], ...]
+"""Names and values."""
+
 _MANY_SITES = 12
 _COLUMNS = 5  # domains with a column of their own
 _TEXT = 280  # characters of an example that are shown
@@ -254,9 +258,11 @@ def _capital(text: str) -> str:
 
 
 def compared(records: Sequence[RunRecord]) -> list[Compared]:
-    """Coverage against how many records were fetched, and against ξ, where runs differ in these; what else tells
-    strategies apart has a line of its own."""
-    known = [run.augment[-1] for run in records if run.augment and run.augment[-1].coverage is not None]
+    """Coverage against how many records were fetched, and against ξ, where runs differ in these. Runs that differ in
+    any other option of ``[augment]`` have lines of their own: only what a seed tells apart is a repetition."""
+    known = [
+        (run.augment[-1], _options(run)) for run in records if run.augment and run.augment[-1].coverage is not None
+    ]
     every = [
         _against(known, "records asked for each site", lambda one: one.records, lambda one: ("ξ", one.clusters)),
         _against(known, "clusters at each site (ξ)", lambda one: one.clusters, lambda one: ("records", one.records)),
@@ -264,20 +270,28 @@ def compared(records: Sequence[RunRecord]) -> list[Compared]:
     return [one for one in every if one]
 
 
+def _options(run: RunRecord) -> Options:
+    """What a run's ``[augment]`` says beside what is drawn or named anyway."""
+    section = tomllib.loads(run.config).get("augment", {})
+    named = ("strategy", "domain", "records", "clusters")
+    return tuple(sorted((name, str(value)) for name, value in section.items() if name not in named))
+
+
 def _against(
-    known: Iterable[Selection],
+    known: Iterable[tuple[Selection, Options]],
     axis: str,
     along: Callable[[Selection], int | None],
     other: Callable[[Selection], tuple[str, int | None]],
 ) -> Compared | None:
-    """Coverage along one option, a line for each strategy, domain and value of the other; None where no line has two
-    points."""
-    lines: dict[tuple[str, str, str], dict[int, list[float]]] = {}
-    for one in known:
+    """Coverage along one option, a line for each strategy, domain, value of the other and whatever else is set; None
+    where no line has two points."""
+    lines: dict[tuple[str, str, str, Options], dict[int, list[float]]] = {}
+    for one, options in known:
         place, (name, value) = along(one), other(one)
         if place is not None and one.coverage is not None:
             told = f"{name} = {count(value)}" if value is not None else ""
-            lines.setdefault((one.strategy, one.domain or "", told), {}).setdefault(place, []).append(one.coverage)
+            key = one.strategy, one.domain or "", told, options
+            lines.setdefault(key, {}).setdefault(place, []).append(one.coverage)
     if not any(len(points) > 1 for points in lines.values()):
         return None
     looks = [(style(place), label) for place, label in enumerate(_told_apart(list(lines)))]
@@ -300,9 +314,13 @@ def _against(
     return Compared(looks, Picture(title, svg(draw, "coverage", title, rounds=False), caption))
 
 
-def _told_apart(keys: Sequence[tuple[str, str, str]]) -> list[str]:
-    """A label for each line: the strategy, and of domain and option what not all lines have in common."""
+def _told_apart(keys: Sequence[tuple[str, str, str, Options]]) -> list[str]:
+    """A label for each line: the strategy, of domain and option what not all lines have in common, and of all else what
+    not all lines of the strategy have."""
     varies = [len({key[part] for key in keys}) > 1 for part in range(3)]
-    return [
-        ", ".join([key[0], *(key[part] for part in (1, 2) if varies[part] and key[part])]) for key in keys
-    ]  # fmt: skip
+    labels = []
+    for key in keys:
+        alike = [set(other[3]) for other in keys if other[0] == key[0]]
+        own = [f"{name} = {value}" for name, value in key[3] if not all((name, value) in one for one in alike)]
+        labels.append(", ".join([key[0], *(str(key[part]) for part in (1, 2) if varies[part] and key[part]), *own]))
+    return labels
