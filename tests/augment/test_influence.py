@@ -61,7 +61,7 @@ def test_it_is_the_sum_over_epochs_of_weighted_cosines(bank, monkeypatch, over):
     public, own = items(5, seed=1), [items(3, seed=2), [], items(2, seed=3)]
     validation = [own_features(bank, milestones, records) for records in own]
     assert [tuple(given.shape) for given in validation] == [(2, 3, 256), (2, 0, 256), (2, 2, 256)]
-    monkeypatch.setattr(by_example, "GRADIENTS", 3 * bank.size)
+    monkeypatch.setitem(by_example.HELD, "cpu", 3 * bank.size)
     found = influences(bank, public, milestones, validation, TRAINING, PROJECTION, over)
     for site in (0, 2):
         sums = by_hand(bank, milestones, public, own[site])

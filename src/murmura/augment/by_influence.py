@@ -49,6 +49,15 @@ class LESS(FromPool):
         sample = self.config.less_sample
         return "LESS" if sample is None else f"LESS among {sample} records of the pool"
 
+    @property
+    def warning(self) -> str:
+        c = self.config
+        rows = "each record of the pool" if c.less_sample is None else f"each of {c.less_sample} records of the pool"
+        return (
+            f"{super().warning} For {rows} the server would take a forward and a backward pass in each of "
+            f"{c.less_epochs} epochs; the time that is estimated leaves that out."
+        )
+
     def choose(self, server: Server, fleet: Fleet, sites: Sequence[str], pool: Pool, round: int) -> dict[str, Chosen]:
         stream = self.stream(server, round) / "less"
         milestones = self._warm_up(server, pool, stream)

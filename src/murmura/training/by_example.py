@@ -10,7 +10,8 @@ from murmura.training.bank import Bank, Factor
 from murmura.training.batch import Sequenced, collate, micro_batches
 from murmura.training.config import LocalTraining
 
-GRADIENTS = 2**26  # most numbers in the per-example gradients held at once (256 MB)
+GRADIENTS = 2**26  # most numbers in the per-example gradients of one pass (256 MB)
+HELD = {"cpu": 2**28, "cuda": 2**30}  # and of several (1 and 4 GB): making a projection's matrix wants many at once
 
 Loss = Callable[[list[int]], torch.Tensor]
 """Token losses [n] of a group of rows, named by their indices."""
@@ -80,4 +81,4 @@ def example_gradients(bank: Bank, items: Sequence[Sequenced], slot: int, trainin
 
 def at_once(bank: Bank) -> int:
     """Of how many records ``example_gradients`` should be asked for at a time."""
-    return max(GRADIENTS // bank.size, 1)
+    return max(HELD.get(bank.device.type, 2**28) // bank.size, 1)
