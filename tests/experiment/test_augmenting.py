@@ -325,8 +325,8 @@ def test_what_makes_no_sense_is_refused_with_the_reason(make, encoder, method, a
 @pytest.mark.parametrize(
     ("method", "augment", "said"),
     [
-        ({"name": "dplora"}, {"strategy": "random"}, "DP-LoRA's ε"),
-        ({"name": "dpfedavg"}, {"strategy": "random"}, "ε would not cover"),
+        ({"name": "dplora"}, {"strategy": "random"}, "the ε that DP-LoRA"),
+        ({"name": "dpfedavg"}, {"strategy": "random"}, "promises would not cover"),
         ({}, {"noise_multiplier": 2.0}, "the centres' ε"),
         ({}, {"strategy": "random"}, None),
     ],

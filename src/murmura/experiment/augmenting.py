@@ -74,7 +74,7 @@ def require_augmentable(experiment: Experiment, method: Method, pool: Pool | Non
         )  # fmt: skip
     noisy = experiment.augment.noise_multiplier is not None
     if pool is not None and pool.manifest.without_private and (method.promises or noisy):
-        whose = "the centres' ε" if noisy else f"{method.label}'s ε"
+        whose = "the centres' ε" if noisy else f"the ε that {method.label} promises"
         raise ConfigError(
             f"{WITHOUT_PRIVATE}; {whose} would not cover that",
             where="augment.pool", fix="Build it again and leave no private records out: sites do that themselves.",
