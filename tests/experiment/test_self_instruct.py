@@ -72,9 +72,10 @@ def test_sites_train_on_what_was_written_and_nothing_of_it_leaves(make, drafted,
 @pytest.mark.slow
 def test_workers_write_the_same(make, tmp_path):
     """A tiny model writes nothing of use; why not is the same for each attempt."""
-    local = run(make({"rounds": 1})).folder
+    few = {"write_tokens": 40, "write_attempts": 2}
+    local = run(make({"rounds": 1}, few)).folder
     apart = {"folder": str(tmp_path / "apart"), "engine": "processes", "workers": 2}
-    workers = run(make({"rounds": 1}, run=apart)).folder
+    workers = run(make({"rounds": 1}, few, run=apart)).folder
     for site in SIZES:
         ours, theirs = ((folder / "private" / site / "notes.txt").read_text() for folder in (workers, local))
         assert "times" in theirs and ours.partition("Round")[2] == theirs.partition("Round")[2]
