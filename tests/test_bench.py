@@ -14,7 +14,7 @@ import pytest
 
 import murmura
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("bench")]  # they share what programs print
+pytestmark = pytest.mark.slow
 
 BENCH = Path(__file__).parents[1] / "bench"
 ON_A_TINY_MODEL = {

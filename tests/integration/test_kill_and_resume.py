@@ -106,9 +106,7 @@ FORKING = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "CUDA_VISI
 TIMES = {"seconds", "wall", "peak_memory"}
 
 
-pytestmark = [
-    pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.xdist_group("kills")  # the first test makes all runs
-]  # fmt: skip
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # the first test makes all runs
 
 
 @pytest.fixture(scope="module")
