@@ -13,9 +13,9 @@ text is longer than 24 words.
 ``public-only`` trains a model on public texts, and all others begin with it. ``expand-only`` goes on with texts that
 are expanded from public ones, ``pretext-ε`` from those that sites voted for, ``expand-private`` from the private ones
 themselves; ``private-only`` with the private texts, and ``dpfedavg-ε`` by DP-FedAvg. One model writes, varies and is
-trained. A pilot with a seed of its own chooses the learning rates and DP-FedAvg's clipping norm by the loss on held-out
-news, and shows whether expanded private texts help at all: if not, nothing that is like them can. No ε counts that
-choice.
+trained. A pilot with a seed of its own chooses each arm's learning rate, and DP-FedAvg's clipping norm, by the loss on
+held-out news; votes at every ε share the rate of 7.58. It shows whether expanded private texts help at all: if not,
+nothing that is like them can. No ε counts that choice.
 
 What votes can show here: 200 sites cast 800 of them, against noise of σ = 31 on each candidate at ε = 1.29 and of 6.4
 at 7.58 (six rounds, four votes a site). Of 64 candidates from other domains, the ten that are most like the news have
@@ -39,7 +39,20 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pretext_runs import ARMS, FULL, PILOT_SEED, PILOTS, SMALL, START, UNNOISED, USUAL, VOTED, Study, minutes, tokens
+from pretext_runs import (
+    ARMS,
+    FULL,
+    PILOT_SEED,
+    PILOTS,
+    SMALL,
+    START,
+    UNNOISED,
+    VOTED,
+    Study,
+    minutes,
+    pilot_tokens,
+    tokens,
+)  # fmt: skip
 
 from murmura.runs import RunFolder, read
 from murmura.units import DASH, decimal, signed
@@ -62,7 +75,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the folder with the files")
     parser.add_argument("--out", type=Path, required=True, help="where runs are kept")
     parser.add_argument("--full", action="store_true", help="the full study, for a large machine")
-    parser.add_argument("--arms", choices=ARMS, nargs="+", default=list(USUAL))
+    parser.add_argument("--arms", choices=ARMS, nargs="+", default=list(ARMS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--show", action="store_true", help="run nothing, print the tables of what is there")
     parser.add_argument("--secure", action="store_true", help="also sum the votes without noise securely, and compare")
@@ -93,14 +106,12 @@ def main() -> None:
 def estimate(study: Study, arms: Sequence[str], seeds: Sequence[int]) -> str:
     """What each arm takes, in tokens, and about how long on two cores; as Markdown."""
     lines = [["arm", "writes", "reads", "trains on", "minutes for SmolLM2-135M"], ["---", *["--:"] * 4]]
-    pilots = [
-        (f"pilot of {arm}", arm, True, len(study.settings(arm))) for arm in dict.fromkeys(PILOTS[a] for a in arms)
-    ]
+    asked = [(f"pilot of {arm}", 1, pilot_tokens(study.scale, arm)) for arm in dict.fromkeys(PILOTS[a] for a in arms)]
+    asked += [(arm, len(seeds), tokens(study.scale, arm)) for arm in arms]
     total = 0.0
-    for words, arm, pilot, times in [*pilots, *((arm, arm, False, len(seeds)) for arm in arms)]:
-        asked = tokens(study.scale, arm, pilot=pilot)
-        total += times * minutes(asked)
-        lines.append([f"{words} (× {times})", *(f"{count:,.0f}" for count in asked.values()), f"{minutes(asked):.1f}"])
+    for name, times, own in asked:
+        total += times * minutes(own)
+        lines.append([f"{name} (× {times})", *(f"{count:,.0f}" for count in own.values()), f"{minutes(own):.1f}"])
     lines.append(["all, without loading the model", "", "", "", f"{total:.0f}"])
     return pipes(lines)
 
@@ -114,17 +125,18 @@ def tables(study: Study, seeds: Sequence[int]) -> str:
 
 
 def orderings(folders: Mapping[str, Mapping[int, Path]]) -> str:
-    """By how much the arm that should be better is so, and with how many seeds."""
+    """By how much the arm that should be better is so, and with how many seeds; of the pairs that were run."""
     lines = [["claimed", "loss", "seeds", "accuracy", "seeds"], ["---", *["--:"] * 4]]
     for claim, pairs in CLAIMS.items():
         for better, worse in pairs:
             cells = []
             for key, sign in zip(MEASURED, (-1, 1), strict=True):
                 one, other = ends(folders[better], key), ends(folders[worse], key)
-                gains = [sign * (one[seed] - other[seed]) for seed in one if seed in other]
-                far = apart(one, other) if len(gains) > 1 else signed(sign * gains[0]) if gains else DASH
-                cells += [far, f"{sum(gain > 0 for gain in gains)} of {len(gains)}"]
-            lines.append([f"{claim}: {better} against {worse}", *cells])
+                if gains := [sign * (one[seed] - other[seed]) for seed in one if seed in other]:
+                    far = apart(one, other) if len(gains) > 1 else signed(sign * gains[0])
+                    cells += [far, f"{sum(gain > 0 for gain in gains)} of {len(gains)}"]
+            if cells:
+                lines.append([f"{claim}: {better} against {worse}", *cells])
     return pipes(lines)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from random import Random
@@ -41,14 +41,8 @@ ARMS: dict[str, dict[str, Any]] = {
 """What each arm has in ``[method]``, besides sizes. All but the first begin with the model that it leaves."""
 START, UNNOISED = "public-only", "pretext-inf"
 VOTED = tuple(arm for arm, method in ARMS.items() if method.get("seeds") == "voted")
-USUAL = tuple(arm for arm in ARMS if arm != "dpfedavg-1.29")
-"""Arms that are run if none are named."""
-PILOTS = {
-    "public-only": START, "expand-only": "expand-private", **dict.fromkeys(VOTED, "expand-private"),
-    "expand-private": "expand-private", "private-only": "expand-private", "dpfedavg-7.58": "dpfedavg-7.58",
-    "dpfedavg-1.29": "dpfedavg-1.29",
-}  # fmt: skip
-"""By whose pilot an arm's setting is chosen."""
+PILOTS = {arm: "pretext-7.58" if arm in VOTED else arm for arm in ARMS}
+"""By whose pilot an arm's setting is chosen: its own, but votes at every ε share one."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +57,8 @@ class Scale:
         drawn: public texts that public-only is trained on, and that Expand-only has for seeds.
         voting: options of voting.
         samples: expanded texts; ``pilot_samples`` and ``pilot_epochs`` make about as many steps.
-        rates: learning rates that the pilot tries; the first for public-only, the other for what comes after it.
-        clips: of DP-FedAvg.
+        rates: learning rates that the pilot tries.
+        clips: clipping norms that it tries for DP-FedAvg.
         dp_rounds: rounds of DP-FedAvg, in each of which every site takes a step on all its texts.
         precision: ``training.precision``; ``writing`` has options of ``[run]``.
     """
@@ -86,7 +80,7 @@ class Scale:
     rank: int
     targets: tuple[str, ...]
     max_length: int
-    rates: tuple[tuple[float, ...], tuple[float, ...]]
+    rates: tuple[float, ...]
     clips: tuple[float, ...]
     dp_rounds: int
     precision: str
@@ -101,7 +95,7 @@ SMALL = Scale(
     },
     samples=512, sample_tokens=40, epochs=1, pilot_samples=160, pilot_epochs=3, batch=8, rank=4,
     targets=tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in ("q_proj", "v_proj")),
-    max_length=64, rates=((3e-4, 1e-3), (1e-3, 3e-3)), clips=(0.03, 0.2), dp_rounds=2, precision="bfloat16",
+    max_length=64, rates=(3e-4, 1e-3, 3e-3, 1e-2), clips=(0.2, 0.6, 2.0), dp_rounds=2, precision="bfloat16",
     writing={"decode_rows": 64, "decode_dtype": "bfloat16"},
 )  # fmt: skip
 FULL = Scale(
@@ -112,7 +106,7 @@ FULL = Scale(
     },
     samples=50_000, sample_tokens=85, epochs=1, pilot_samples=5000, pilot_epochs=10, batch=64, rank=4,
     targets=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), max_length=96,
-    rates=((1e-4, 3e-4, 1e-3), (1e-4, 3e-4, 1e-3)), clips=(0.03, 0.1, 0.3, 1.0), dp_rounds=100, precision="bfloat16",
+    rates=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2), clips=(0.03, 0.1, 0.3, 1.0, 3.0), dp_rounds=100, precision="bfloat16",
     writing={"decode_rows": 512},
 )  # fmt: skip
 
@@ -163,7 +157,7 @@ class Study:
         fields = (str(row[field]) for row in read_rows(path) for field in FIELDS if row.get(field))
         return list(dict.fromkeys(" ".join(words) for text in fields if low <= len(words := text.split()) <= high))
 
-    def experiment(self, folder: Path, arm: str, seed: int, setting: float, *, pilot: bool = False) -> dict[str, Any]:
+    def experiment(self, folder: Path, arm: str, seed: int, setting: float) -> dict[str, Any]:
         """The experiment file of one run.
 
         Args:
@@ -184,24 +178,20 @@ class Study:
         if arm != START:
             table["model"]["adapter"] = str(self.start(seed) / "adapter")
         if ARMS[arm].get("name") == "dpfedavg":
-            sections = self._averaging(ARMS[arm], setting)
-        else:
-            sections = self._on_texts(ARMS[arm], place, setting, pilot=pilot)
-        return table | {name: table.get(name, {}) | options for name, options in sections.items()}
+            return joined(table, self._averaging(ARMS[arm], setting))
+        return joined(table, self._on_texts(ARMS[arm], place, setting))
 
-    def _on_texts(self, method: dict[str, Any], place: Path, lr: float, *, pilot: bool) -> dict[str, dict[str, Any]]:
+    def _on_texts(self, method: dict[str, Any], place: Path, lr: float) -> dict[str, dict[str, Any]]:
         """Sections of PrE-Text and of what is trained on other texts."""
         s = self.scale
         asked: dict[str, Any] = {
             "name": "pretext", "public": str(place / "public.jsonl"), "public_words": s.words[0] - 1,
-            "population": s.drawn, "samples": s.pilot_samples if pilot else s.samples, "generator": self.model,
-            "sample_tokens": s.sample_tokens,
+            "population": s.drawn, "samples": s.samples, "generator": self.model, "sample_tokens": s.sample_tokens,
         }  # fmt: skip
         if method["seeds"] == "voted":
             asked |= {"delta": DELTA} if "epsilon" in method else {}
             asked |= {"variation_model": self.model, "encoder": self.encoder, "texts_per_site": s.texts, **s.voting}
-        epochs = s.pilot_epochs if pilot and method.get("samples") != 0 else s.epochs
-        return {"training": {"batch_size": s.batch, "epochs": epochs, "lr": lr}, "method": asked | method}
+        return {"training": {"batch_size": s.batch, "epochs": s.epochs, "lr": lr}, "method": asked | method}
 
     def _averaging(self, method: dict[str, Any], clip: float) -> dict[str, dict[str, Any]]:
         """Sections of DP-FedAvg. A site's step is longer than any clipping norm, so that this alone is its length."""
@@ -219,15 +209,41 @@ class Study:
         """The run whose model other arms begin with."""
         return self.folder(START, seed, self.setting(START) if seed == PILOT_SEED else None)
 
-    def run(self, arm: str, seed: int, setting: float | None = None) -> None:
-        """One run: of the pilot with this setting, or with the one that the pilot chose."""
-        folder, pilot = self.folder(arm, seed, setting), setting is not None
-        work(folder, self.experiment(folder, arm, seed, self.setting(arm) if setting is None else setting, pilot=pilot))
+    def run(self, arm: str, seed: int) -> None:
+        """One run, with the setting that the pilot chose."""
+        folder = self.folder(arm, seed)
+        work(folder, self.experiment(folder, arm, seed, self.setting(arm)))
+
+    # ---- the pilot ---------------------------------------------------------------------------------------------------
 
     def settings(self, arm: str) -> tuple[float, ...]:
         """What the pilot tries for an arm."""
-        s = self.scale
-        return s.clips if ARMS[arm].get("name") == "dpfedavg" else s.rates[arm != START]
+        return self.scale.clips if ARMS[arm].get("name") == "dpfedavg" else self.scale.rates
+
+    def pilot(self, arms: Sequence[str], at_once: int) -> None:
+        """Run what is missing of the pilots of these arms; first those that others begin with, then what is written."""
+        piloted = dict.fromkeys(PILOTS[arm] for arm in arms)
+        together([partial(self._try, START, one) for one in self.settings(START)], at_once)
+        together([partial(self._write, arm) for arm in piloted if expands(arm)], at_once)
+        together([partial(self._try, arm, one) for arm in piloted for one in self.settings(arm)], at_once)
+
+    def _write(self, arm: str) -> None:
+        """Have an arm write the texts of its pilot, once for all rates, and take no more than a step on them."""
+        folder, s = self.folder(arm, PILOT_SEED), self.scale
+        table = self.experiment(folder, arm, PILOT_SEED, s.rates[0])
+        work(folder, joined(table, {"training": {"max_steps": 1}, "method": {"samples": s.pilot_samples}}))
+
+    def _try(self, arm: str, setting: float) -> None:
+        """One run of the pilot. An arm that expands texts is trained on what it has written, as if it were private."""
+        folder, s = self.folder(arm, PILOT_SEED, setting), self.scale
+        if not expands(arm):
+            return work(folder, self.experiment(folder, arm, PILOT_SEED, setting))
+        written = self.folder(arm, PILOT_SEED) / "outcomes" / "dataset" / "train.jsonl"
+        changed: dict[str, dict[str, Any]] = {
+            "data": {"train": str(written.resolve()), "sites": {"by": "partition", "count": 1}},
+            "training": {"epochs": s.pilot_epochs},
+        }  # fmt: skip
+        work(folder, joined(self.experiment(folder, "private-only", PILOT_SEED, setting), changed))
 
     def piloted(self, arm: str) -> dict[float, float]:
         """The loss on held-out texts at the end of the pilot's runs, by setting."""
@@ -240,18 +256,12 @@ class Study:
         losses = self.piloted(arm)
         return min(losses, key=lambda one: losses[one])
 
-    def pilot(self, arms: Sequence[str], at_once: int) -> None:
-        """Run what is missing of the pilots of these arms; first those that others begin with."""
-        for names in ([START], [arm for arm in dict.fromkeys(PILOTS[arm] for arm in arms) if arm != START]):
-            together([self._job(arm, PILOT_SEED, one) for arm in names for one in self.settings(arm)], at_once)
+    # ---- the runs ----------------------------------------------------------------------------------------------------
 
     def complete(self, arms: Sequence[str], seed: int, at_once: int) -> None:
         """Run what is missing with a seed."""
         self.run(START, seed)
-        together([self._job(arm, seed) for arm in arms if arm != START], at_once)
-
-    def _job(self, arm: str, seed: int, setting: float | None = None) -> Callable[[], None]:
-        return partial(self.run, arm, seed, setting)
+        together([partial(self.run, arm, seed) for arm in arms if arm != START], at_once)
 
     # ---- the same votes by a secure sum ------------------------------------------------------------------------------
 
@@ -263,8 +273,12 @@ class Study:
         """Have the votes of the arm without noise summed securely; its texts are not expanded."""
         folder = self.secured(seed)
         table = self.experiment(folder, UNNOISED, seed, self.setting(UNNOISED))
-        table["method"]["samples"] = 0
-        work(folder, table | {"aggregation": {"secure": True}, "evaluation": table["evaluation"] | {"uploads": 0}})
+        changed: dict[str, dict[str, Any]] = {
+            "method": {"samples": 0},
+            "aggregation": {"secure": True},
+            "evaluation": {"uploads": 0},
+        }
+        work(folder, joined(table, changed))
 
     def summed_alike(self, seed: int) -> list[bool]:
         """Of each round, whether a secure sum gave the same candidates the same votes, to the last bit."""
@@ -312,6 +326,16 @@ class Study:
         return Encoder(self.encoder)
 
 
+def expands(arm: str) -> bool:
+    """Whether an arm has a model write texts, to train on them."""
+    return "seeds" in ARMS[arm] and ARMS[arm].get("samples") != 0
+
+
+def joined(table: dict[str, Any], sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """An experiment with some options of some sections changed."""
+    return table | {name: table.get(name, {}) | options for name, options in sections.items()}
+
+
 def outcome(folder: Path, name: str) -> list[Any]:
     """A list that a run has left, empty if it leaves none of that name."""
     file = folder / "outcomes" / name
@@ -326,7 +350,7 @@ SPEED = {"write": 130.0, "read": 400.0, "train": 300.0}
 """Roughly, tokens a second of SmolLM2-135M on two cores that do nothing else."""
 
 
-def tokens(scale: Scale, arm: str, *, pilot: bool = False) -> dict[str, float]:
+def tokens(scale: Scale, arm: str) -> dict[str, float]:
     """About how many tokens an arm writes, reads (prompts, held-out texts) and trains on."""
     s, method = scale, ARMS[arm]
     text = TOKENS * sum(s.words) / 2
@@ -338,13 +362,26 @@ def tokens(scale: Scale, arm: str, *, pilot: bool = False) -> dict[str, float]:
         varied = v["population"] * ((v["lookahead"] + 1) * v["rounds"] - 1)
         found["write"] += varied * text * v.get("change", 0.5) / 2
         found["read"] += varied * text / 2
-    if method.get("samples") == 0:
+    if not expands(arm):
         count = s.sites * s.texts if method["seeds"] == "private" else s.drawn
         return found | {"train": s.epochs * count * text}
-    count = s.pilot_samples if pilot else s.samples
-    found["write"] += count * min(text, s.sample_tokens)
-    found["read"] += count * 3 * (text + 8)
-    return found | {"train": count * (s.pilot_epochs if pilot else s.epochs) * text}
+    found["write"] += s.samples * min(text, s.sample_tokens)
+    found["read"] += s.samples * 3 * (text + 8)
+    return found | {"train": s.epochs * s.samples * text}
+
+
+def pilot_tokens(scale: Scale, arm: str) -> dict[str, float]:
+    """The same of an arm's pilot, with all settings."""
+    s = scale
+    tries = len(s.clips if ARMS[arm].get("name") == "dpfedavg" else s.rates)
+    if not expands(arm):
+        return {what: tries * count for what, count in tokens(s, arm).items()}
+    written = tokens(replace(s, samples=s.pilot_samples), arm)
+    text, measured = TOKENS * sum(s.words) / 2, 2 * s.heldout * TOKENS * sum(s.words) / 2
+    return {
+        "write": written["write"], "read": written["read"] + tries * measured,
+        "train": tries * s.pilot_epochs * s.pilot_samples * text,
+    }  # fmt: skip
 
 
 def minutes(asked: dict[str, float]) -> float:

@@ -474,13 +474,11 @@ def test_pretext(pretext, scale):
     module, study = pretext(scale)
     for lr, loss in zip(study.settings("public-only"), (1.0, 2.0, 3.0), strict=False):
         write_run(study.folder("public-only", 100, lr), rows=[{"round": 0}, {"round": 1, "heldout_loss": loss}])
-    for seed, pilot in ((0, False), (100, True)):
+    for seed in (0, 100):
         start = study.start(seed)
         (start / "adapter").mkdir(parents=True)
         assert seed == 0 or start == study.folder("public-only", 100, study.settings("public-only")[0])
-        tables = {
-            arm: study.experiment(study.folder(arm, seed), arm, seed, 1e-3, pilot=pilot) for arm in module.ARMS
-        }  # fmt: skip
+        tables = {arm: study.experiment(study.folder(arm, seed), arm, seed, 1e-3) for arm in module.ARMS}
         found = {arm: Experiment.of(table) for arm, table in tables.items()}
         assert len({one.dump() for one in found.values()}) == len(found)
         assert [arm for arm, one in found.items() if one.model.adapter is None] == ["public-only"]
@@ -520,7 +518,9 @@ def test_the_tables_of_the_pretext_study_tell_which_claims_hold(pretext, tmp_pat
     text = module.tables(study, [0, 1])
     assert "| pretext-7.58 | 2.500 | 2.800 | 2.650 | −0.450 ± 0.050 |" in text
     assert "votes beat DP-FedAvg at one ε: pretext-7.58 against dpfedavg-7.58 | 0.000 ± 0.100 | 1 of 2 |" in text
-    assert "expanded private texts beat votes: expand-private against pretext-inf | – | 0 of 0 | – | 0 of 0 |" in text
+    assert (
+        "expand-private against pretext-7.58 | −0.600 ± 0.100 | 2 of 2 |" in text and "against pretext-inf" not in text
+    )
     assert "| pretext-7.58 | 1.250 | 1.050 | 0.662 | 0, 1 |" in text and "| expand-private | – | – |" in text
     module.draw(study, [0, 1], tmp_path / "picture.svg")
     drawn = (tmp_path / "picture.svg").read_text()
@@ -536,7 +536,7 @@ def test_the_pretext_study_from_its_pilot_to_its_tables(pretext, llama_folder, t
     encoder = save_encoder(tmp_path / "encoder", tokenizer)
     module, study = pretext(
         model=str(llama_folder), encoder=str(encoder), voting=voting, samples=6, pilot_samples=3,
-        pilot_epochs=1, sample_tokens=20, rank=2, targets=("q_proj", "v_proj"), rates=((1e-3,), (1e-3, 1e-2)),
+        pilot_epochs=1, sample_tokens=20, rank=2, targets=("q_proj", "v_proj"), rates=(1e-3, 1e-2),
         clips=(0.1,), dp_rounds=1, precision="float32", writing={"decode_rows": 8},
     )  # fmt: skip
     done = []
@@ -551,7 +551,12 @@ def test_the_pretext_study_from_its_pilot_to_its_tables(pretext, llama_folder, t
     study.complete(arms, 0, 1)
     study.run_secured(0)
     assert study.summed_alike(0) == [True, True]
-    assert len(done) == 1 + 2 + 1 + 4 + 1 and done[0] == "pilot-public-only-0.001-seed100"
+    assert len(done) == 2 + 1 + (2 + 1) + 4 + 1 and done[0] == "pilot-public-only-0.001-seed100"
+    # Each rate is tried on the very texts that the pilot's votes led to.
+    written, *tried = (
+        study.folder("pretext-7.58", 100, lr) / "outcomes/dataset/train.jsonl" for lr in (None, 1e-3, 1e-2)
+    )
+    assert all(one.read_text().splitlines() == written.read_text().splitlines() for one in tried)
     text = module.tables(study, [0])
     told = study.told("pretext-inf", 0)
     assert told["rounds"] == pytest.approx(
