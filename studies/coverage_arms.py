@@ -72,6 +72,7 @@ class Setting:
         records: Private ones of each site.
         candidates: So many records, drawn at random and the same for all seeds, are all that is public; None leaves
             out none.
+        own: So many of these candidates are of the private domain; None leaves that to chance.
     """
 
     private: str
@@ -82,6 +83,7 @@ class Setting:
     sites: int = 10
     records: int = 50
     candidates: int | None = None
+    own: int | None = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -102,10 +104,8 @@ class Case:
     def __post_init__(self) -> None:
         self.sites = deal(self.world, self.setting, self.seed)
         self.private = np.sort(np.concatenate(self.sites))
-        every = np.arange(len(self.world.vectors))
-        drawn = (Stream(0) / "coverage" / "candidates").numpy().permutation(every)[: self.setting.candidates]
-        self.public = np.setdiff1d(drawn, self.private)
-        self.withheld = np.setdiff1d(every, self.public)
+        self.public = np.setdiff1d(candidates(self.world, self.setting), self.private)
+        self.withheld = np.setdiff1d(np.arange(len(self.world.vectors)), self.public)
 
     def stream(self, name: str) -> Stream:
         """A stream of this case's seed."""
@@ -145,6 +145,15 @@ class Case:
         rows = self.world.rows_of(domain)
         held = np.unique(np.concatenate([*self.sites, *fetched]))
         return coverage(self.world.vectors[rows], self.world.vectors[np.intersect1d(held, rows)])
+
+
+def candidates(world: World, setting: Setting) -> Rows:
+    """What is public, but for private records."""
+    order = (Stream(0) / "coverage" / "candidates").numpy().permutation(len(world.vectors))
+    if setting.candidates is None or setting.own is None:
+        return order[: setting.candidates]
+    own = np.isin(order, world.rows_of(setting.private))
+    return np.concatenate([order[own][: setting.own], order[~own][: setting.candidates - setting.own]])
 
 
 def deal(world: World, setting: Setting, seed: int) -> list[Rows]:

@@ -24,6 +24,8 @@ FURTHER = (
     ("FedDCA, no record twice", "coverage, no record twice"), ("FedDCA", "random in the domain"),
 )  # fmt: skip
 """What else is compared, the lower one first."""
+Settings = Mapping[str, Mapping[str, Any]]
+"""By private domain, what makes its setting other than the usual one."""
 
 
 @dataclass(frozen=True)
@@ -93,47 +95,46 @@ def estimate(values: Sequence[float], words: Callable[[float], str] = decimal) -
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; lines without a figure are left out."""
+    """A Markdown table; lines and columns without a figure are left out."""
     told = [line for line in lines if any(cell != DASH for cell in line[1:])]
-    return pipes([head, ["---", *["--:"] * (len(head) - 1)], *told])
+    kept = [0, *(place for place in range(1, len(head)) if any(line[place] != DASH for line in told))]
+    every = [head, ["---", *["--:"] * (len(head) - 1)], *told]
+    return pipes([[line[place] for place in kept] for line in every])
 
 
-def coverages(
-    results: Results, arms: Sequence[str], seeds: Sequence[int], options: Mapping[str, Any] | None = None
-) -> str:
-    """Coverage of each private domain in one setting, the usual one if not given."""
-    lines = []
+def coverages(results: Results, arms: Sequence[str], seeds: Sequence[int], settings: Settings | None = None) -> str:
+    """Coverage of each private domain in its setting, the usual one if not given."""
+    settings, lines = settings or {}, []
     for arm in arms:
-        own = [results.values(private, arm, seeds, options) for private in PRIVATE]
+        own = [results.values(private, arm, seeds, settings.get(private)) for private in PRIVATE]
         by_seed = [fmean(values) for values in zip(*own, strict=True)] if len(set(map(len, own))) == 1 else []
         lines.append([arm, *map(estimate, own), estimate(by_seed)])
     return table(["coverage", *PRIVATE, "mean"], lines)
 
 
-def fetched(
-    results: Results, arms: Sequence[str], seeds: Sequence[int], options: Mapping[str, Any] | None = None
-) -> str:
-    """What was fetched in one setting."""
-    lines = []
+def fetched(results: Results, arms: Sequence[str], seeds: Sequence[int], settings: Settings | None = None) -> str:
+    """What was fetched in each domain's setting."""
+    settings, lines = settings or {}, []
     for arm in arms:
         cells = []
         for private in PRIVATE:
-            right = results.values(private, arm, seeds, options, lambda one: one.right)
-            distinct = results.values(private, arm, seeds, options, lambda one: one.distinct)
+            right = results.values(private, arm, seeds, settings.get(private), lambda one: one.right)
+            distinct = results.values(private, arm, seeds, settings.get(private), lambda one: one.distinct)
             cells.append(f"{100 * fmean(right):.1f}%, {count(round(fmean(distinct)))}" if right else DASH)
         lines.append([arm, *cells])
     return table(["of the domain, different records", *PRIVATE], lines)
 
 
 def orderings(
-    results: Results, pairs: Iterable[tuple[str, str]], seeds: Sequence[int], options: Mapping[str, Any] | None = None
+    results: Results, pairs: Iterable[tuple[str, str]], seeds: Sequence[int], settings: Settings | None = None
 ) -> str:
     """By how much one strategy covers more than another one, on the same private records."""
-    lines = []
+    settings, lines = settings or {}, []
     for lower, higher in pairs:
         cells, every = [], []
         for private in PRIVATE:
-            both = [[results.values(private, arm, [seed], options) for arm in (higher, lower)] for seed in seeds]
+            own = settings.get(private)
+            both = [[results.values(private, arm, [seed], own) for arm in (higher, lower)] for seed in seeds]
             differences = [one[0] - other[0] for one, other in both if one and other]
             every += differences
             cells.append(estimate(differences, lambda value: signed(value, 4)))
@@ -142,11 +143,10 @@ def orderings(
     return table(["difference", *PRIVATE, "above 0"], lines)
 
 
-def papers_order(
-    results: Results, seeds: Sequence[int], options: Mapping[str, Any] | None = None
-) -> list[tuple[str, str]]:
+def papers_order(results: Results, seeds: Sequence[int], settings: Settings | None = None) -> list[tuple[str, str]]:
     """Each two strategies that follow one another in the paper's order, among those that there are."""
-    there = [arm for arm in ORDER if any(results.values(private, arm, seeds, options) for private in PRIVATE)]
+    own = settings or {}
+    there = [arm for arm in ORDER if any(results.values(of, arm, seeds, own.get(of)) for of in PRIVATE)]
     return list(pairwise(there))
 
 

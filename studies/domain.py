@@ -168,9 +168,9 @@ def rates_table(study: Study) -> str:
     lines = [["Pilot: held-out loss by rate", *(f"{lr:g}" for lr in study.scale.rates)]]
     lines.append(["---", *["--:"] * len(study.scale.rates)])
     for arm in ARMS:
-        losses = study.piloted(arm)
-        marked = {lr: f"{loss:.3f}" + (" *" if lr == study.rate(arm) else "") for lr, loss in losses.items()}
-        lines.append([arm, *(marked.get(lr, DASH) for lr in study.scale.rates)])
+        if losses := study.piloted(arm):
+            marked = {lr: f"{loss:.3f}" + (" *" if lr == study.rate(arm) else "") for lr, loss in losses.items()}
+            lines.append([arm, *(marked.get(lr, DASH) for lr in study.scale.rates)])
     return pipes(lines)
 
 

@@ -26,6 +26,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,14 @@ CURVES: Mapping[str, tuple[Sequence[Any], Sequence[str]]] = {
     "dirichlet": (DIRICHLET, ("local", "FedDCA", "coverage")),
 }
 MIXED = ("local", "random", "FedDCA", "coverage")
-LESS_PRIVATE = ("code", "math", "finance")  # of medicine, few would be among the candidates
-SHARE = 50  # of the candidates, one in so many is given to each site
+SHARE = 50  # of the candidates beside LESS, one in so many is given to each site
+FEW_OF_MEDICINE, OF_THEM_ITS_OWN = 300, 150
+"""Candidates where medicine is private, since of any 900 too few would be of it."""
 WITH_LESS = ("local", "random", "LESS", "direct", "FedDCA", "coverage", "random in the domain")
 MAIN = tuple(arm for arm in ARMS if arm != "LESS")
 """What is compared with all of the pool to choose from."""
+Cell = tuple[Setting, Sequence[str]]
+"""A setting, and the strategies that are compared in it."""
 
 
 def main() -> None:
@@ -86,25 +90,21 @@ def main() -> None:
         if absent := [str(path) for paths in files.values() for path in paths if not path.exists()]:
             parser.error(f"no such file: {', '.join(absent)}")
         world = prepare(files, options.out, options.encoder)
-        work = list(main_cells() if options.pilot else every_cell())
         if options.less:
-            work = list(cells_with_less(options.candidates))
-            world = replace(world, influence=influence(world, work, seeds, options.out))
-        with bar("cases", len(work) * len(seeds)) as progress:
-            for setting, arms in work:
-                for seed in seeds:
-                    complete(results, world, setting, seed, arms)
-                    progress.advance(1)
+            for work in cells_with_less(options.candidates):
+                complete(results, replace(world, influence=influence(world, work, seeds, options.out)), work, seeds)
+        else:
+            complete(results, world, list(main_cells() if options.pilot else every_cell()), seeds)
     print(tables(results, seeds, options.candidates))
 
 
-def main_cells() -> Iterator[tuple[Setting, Sequence[str]]]:
+def main_cells() -> Iterator[Cell]:
     """The main comparison: settings and strategies."""
     for private in PRIVATE:
         yield Setting(private), MAIN
 
 
-def every_cell() -> Iterator[tuple[Setting, Sequence[str]]]:
+def every_cell() -> Iterator[Cell]:
     """All of the study."""
     yield from main_cells()
     for name, (values, arms) in CURVES.items():
@@ -117,27 +117,32 @@ def every_cell() -> Iterator[tuple[Setting, Sequence[str]]]:
         yield Setting(way), MIXED
 
 
-def cells_with_less(candidates: int) -> Iterator[tuple[Setting, Sequence[str]]]:
-    """The comparison with LESS."""
-    for private in LESS_PRIVATE:
-        yield Setting(private, fetched=math.ceil(candidates / SHARE), candidates=candidates), WITH_LESS
+def cells_with_less(candidates: int) -> list[list[Cell]]:
+    """The comparison with LESS; what stands in one list shares a warm-up."""
+    usual = Setting(PRIVATE[0], fetched=math.ceil(candidates / SHARE), candidates=candidates)
+    medical = Setting(
+        "medical", fetched=math.ceil(FEW_OF_MEDICINE / SHARE), candidates=FEW_OF_MEDICINE, own=OF_THEM_ITS_OWN
+    )
+    others = [replace(usual, private=private) for private in PRIVATE if private != medical.private]
+    return [[(setting, WITH_LESS) for setting in group] for group in (others, [medical])]
 
 
-def influence(
-    world: World, work: Sequence[tuple[Setting, Sequence[str]]], seeds: Sequence[int], out: Path
-) -> Influence:
+def influence(world: World, work: Sequence[Cell], seeds: Sequence[int], out: Path) -> Influence:
     """What LESS goes by; its warm-up sees no record that is private in any of these cases."""
     private = [Case(world, setting, seed).private for setting, _ in work for seed in seeds]
     public = np.setdiff1d(np.arange(len(world.vectors)), np.concatenate(private))
     return Influence(Pool.open(out / "pool"), public, out / "less")
 
 
-def complete(results: Results, world: World, setting: Setting, seed: int, arms: Sequence[str]) -> None:
-    """Do what is missing of one setting and seed."""
-    missing = [arm for arm in arms if key(setting.private, setting.options, seed, arm) not in results]
-    if missing:
-        case = Case(world, setting, seed)
-        results.keep([measured(case, arm) for arm in missing])
+def complete(results: Results, world: World, work: Sequence[Cell], seeds: Sequence[int]) -> None:
+    """Do what is missing."""
+    with bar("cases", len(work) * len(seeds)) as progress:
+        for (setting, arms), seed in product(work, seeds):
+            missing = [arm for arm in arms if key(setting.private, setting.options, seed, arm) not in results]
+            if missing:
+                case = Case(world, setting, seed)
+                results.keep([measured(case, arm) for arm in missing])
+            progress.advance(1)
 
 
 def measured(case: Case, arm: str) -> Found:
@@ -157,7 +162,8 @@ def measured(case: Case, arm: str) -> Found:
 
 def tables(results: Results, seeds: Sequence[int], candidates: int) -> str:
     """All tables of what is there; those with nothing in them are left out."""
-    usual, [few, *_] = Setting(PRIVATE[0]), [setting.options for setting, _ in cells_with_less(candidates)]
+    usual = Setting(PRIVATE[0])
+    few = {setting.private: setting.options for work in cells_with_less(candidates) for setting, _ in work}
     found = [
         told.coverages(results, MAIN, seeds),
         told.fetched(results, MAIN, seeds),

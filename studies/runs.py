@@ -128,7 +128,7 @@ def levels(arms: Mapping[str, Mapping[int, Path]], seeds: Sequence[int], key: st
     arm ``first`` over the seeds and its standard error.
 
     Args:
-        arms: of each, its run's folder by seed, whether there is a run or not.
+        arms: of each, its run's folder by seed, whether there is a run or not; arms without any are left out.
     """
     found = {arm: ends(folders, key) for arm, folders in arms.items()}
     lines = [
@@ -139,9 +139,10 @@ def levels(arms: Mapping[str, Mapping[int, Path]], seeds: Sequence[int], key: st
     starts = [DASH if one is None else f"{one.values[key]:.3f}" for one in begun]
     lines.append(["before training", *starts, DASH, DASH])
     for arm, own in found.items():
-        cells = [f"{own[seed]:.3f}" if seed in own else DASH for seed in seeds]
-        far = DASH if arm == first else apart(own, found[first])
-        lines.append([arm, *cells, f"{fmean(own.values()):.3f}" if own else DASH, far])
+        if own:
+            cells = [f"{own[seed]:.3f}" if seed in own else DASH for seed in seeds]
+            far = DASH if arm == first else apart(own, found[first])
+            lines.append([arm, *cells, f"{fmean(own.values()):.3f}", far])
     return pipes(lines)
 
 

@@ -94,6 +94,33 @@ def test_where_some_records_are_all_that_is_public_no_strategy_fetches_others(co
             assert np.isin(rows, few[0].public).all() and len(rows) == (0 if arm == "local" else 8)
 
 
+def test_a_domain_with_few_records_may_have_its_share_of_what_is_public(coverage, world, setting):
+    few = replace(setting, private="medical", candidates=50, own=20)
+    cases = [coverage.Case(world, few, seed) for seed in (0, 1)]
+    medical = world.rows_of("medical")
+    drawn = np.union1d(*(case.public for case in cases))
+    assert len(np.setdiff1d(drawn, medical)) == 30 and len(np.intersect1d(drawn, medical)) <= 20  # whatever the seed
+    for case in cases:
+        own = np.intersect1d(case.public, medical)
+        assert 0 < len(own) < 20 and not np.isin(case.private, case.public).any()
+        assert all(np.isin(rows, case.public).all() for rows in coverage.ARMS["random"](case))
+
+
+def test_a_warm_up_has_no_record_that_is_private_where_it_is_used(coverage, world, setting, monkeypatch, tmp_path):
+    alike, [(medical, arms)] = coverage.cells_with_less(900)
+    assert [(one.private, one.candidates, one.fetched) for one, _ in alike] == [
+        (private, 900, 18) for private in ("code", "math", "finance")
+    ]
+    assert (medical.candidates, medical.own, medical.fetched, "LESS" in arms) == (300, 150, 6, True)
+    monkeypatch.setattr(coverage, "Influence", lambda pool, public, folder: public)
+    monkeypatch.setattr(coverage.Pool, "open", lambda folder: None)
+    private = {name: replace(setting, private=name) for name in ("math", "medical")}
+    for name, other in (("math", "medical"), ("medical", "math")):
+        public = coverage.influence(world, [(private[name], arms)], [0, 1], tmp_path)
+        held = [coverage.Case(world, private[name], seed).private for seed in (0, 1)]
+        assert not np.isin(public, held).any() and np.isin(world.rows_of(other), public).all()
+
+
 def test_less_leaves_out_what_it_cannot_compare(coverage, world, setting):
     case = coverage.Case(world, setting, 0)
     too_long = world.rows_of("math")[::2]
@@ -170,11 +197,11 @@ def test_a_projector_sees_no_private_record(coverage, world, setting, monkeypatc
 
 def test_what_is_found_is_kept_and_not_made_again(coverage, world, setting, tmp_path, monkeypatch):
     results, file = coverage.Results(tmp_path / "coverage.json"), tmp_path / "coverage.json"
-    coverage.complete(results, world, setting, 0, ["local", "random"])
+    coverage.complete(results, world, [(setting, ["local", "random"])], [0])
     before, made, measured = json.loads(file.read_text()), [], coverage.measured
     monkeypatch.setattr(coverage, "measured", lambda case, arm: made.append(arm) or measured(case, arm))
     for _ in range(2):
-        coverage.complete(coverage.Results(file), world, setting, 0, ["local", "random", "direct"])
+        coverage.complete(coverage.Results(file), world, [(setting, ["local", "random", "direct"])], [0])
     assert made == ["direct"]
     assert json.loads(file.read_text())[:2] == before
     assert [row["arm"] for row in json.loads(file.read_text())] == ["local", "random", "direct"]
@@ -197,33 +224,36 @@ def results(coverage, tmp_path):
 
 def test_tables_have_means_and_standard_errors(coverage, results):
     text = coverage.tables(results, [0, 1], 100).splitlines()
-    assert "| coverage | code | math | finance | medical | mean |" in text
-    assert "| local | 0.550 ± 0.0500 | 0.250 | – | – | – |" in text
-    assert "| random | 0.620 ± 0.0200 | – | – | – | – |" in text
-    assert "| random | 31.0%, 1,200 | – | – | – |" in text
+    assert "| coverage | code | math |" in text  # of other domains there is nothing
+    assert "| local | 0.550 ± 0.0500 | 0.250 |" in text
+    assert "| random | 0.620 ± 0.0200 | – |" in text
+    assert "| random | 31.0%, 1,200 |" in text
 
 
 def test_strategies_are_compared_on_the_same_records(coverage, results):
     text = coverage.tables(results, [0, 1], 100).splitlines()
-    assert "| random − local | +0.0700 ± 0.0300 | – | – | – | 2 of 2 |" in text
-    assert "| direct − random | +0.1300 ± 0.1700 | – | – | – | 1 of 2 |" in text
+    assert "| random − local | +0.0700 ± 0.0300 | 2 of 2 |" in text
+    assert "| direct − random | +0.1300 ± 0.1700 | 1 of 2 |" in text
     assert not any("FedDCA" in line and "±" in line for line in text)  # of which there is nothing
 
 
 def test_the_comparison_with_less_has_tables_of_its_own(coverage, results):
-    options = next(coverage.cells_with_less(100))[0].options
-    for arm, value in {"random": 0.3, "LESS": 0.25, "direct": 0.5}.items():
-        results.keep([coverage.Found("code", options, 0, arm, {"code": value}, 0.5, 10)])
+    for work in coverage.cells_with_less(100):
+        for setting, _ in work:
+            for arm, value in {"random": 0.3, "LESS": 0.25, "direct": 0.5}.items():
+                covered = {setting.private: value + 0.1 * (setting.private == "medical")}
+                results.keep([coverage.Found(setting.private, setting.options, 0, arm, covered, 0.5, 10)])
     text = coverage.tables(results, [0], 100).splitlines()
-    assert "| LESS | 0.250 | – | – | – | – |" in text and "| direct | 0.500 | – | – | – | – |" in text
-    assert "| random − LESS | +0.0500 | – | – | – | 1 of 1 |" in text
-    assert not any("LESS" in line for line in coverage.tables(results, [0], 50).splitlines())
+    assert "| LESS | 0.250 | 0.250 | 0.250 | 0.350 | 0.275 |" in text
+    assert "| direct | 0.500 | 0.500 | 0.500 | 0.600 | 0.525 |" in text
+    assert "| random − LESS | +0.0500 | +0.0500 | +0.0500 | +0.0500 | 4 of 4 |" in text
+    assert "| LESS | 0.350 |" in coverage.tables(results, [0], 50).splitlines()  # medicine, which has its own number
 
 
 def test_a_curve_has_the_usual_setting_where_it_belongs(coverage, results):
     text = coverage.tables(results, [0, 1], 100).splitlines()
-    assert "| fetched | 50 | 100 | 200 | 500 |" in text
-    assert "| code, random | 0.625 | – | 0.620 ± 0.0200 | – |" in text
+    assert "| fetched | 50 | 200 |" in text
+    assert "| code, random | 0.625 | 0.620 ± 0.0200 |" in text
     assert not any("code, direct" in line for line in text)
     assert not any("dirichlet" in line and "0.01" in line for line in coverage.tables(results, [7], 100).splitlines())
 
