@@ -38,12 +38,12 @@ def test_what_was_answered_is_known_again(path):
     found = state(Answers(path, ASKED, 4))
     assert found == ([2], [1], 3, {"empty": 1, "too_short": 1})
     assert Answers(path, ASKED, 4).missing(1).tolist() == []
-    assert list(Texts(path)) == [LINES[3]["text"], LINES[2]["text"], LINES[0]["text"]]
-    assert (len(Texts(path)), Texts(path)[-1], Texts(path)[:2]) == (
+    assert list(Texts(path, 4)) == [LINES[3]["text"], LINES[2]["text"], LINES[0]["text"]]
+    assert (len(Texts(path, 4)), Texts(path, 4)[-1], Texts(path, 4)[:2]) == (
         3, LINES[0]["text"], [LINES[3]["text"], LINES[2]["text"]],
     )  # fmt: skip
     with pytest.raises(IndexError):
-        Texts(path)[3]
+        Texts(path, 4)[3]
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -65,13 +65,13 @@ def test_a_process_may_be_killed_at_any_byte(path, tmp_path):
 def test_a_line_that_is_being_written_is_not_read(path):
     with path.open("a") as stream:
         stream.write('{"sample": 2, "attempt": 1, "te')
-    assert len(Texts(path)) == 3
+    assert len(Texts(path, 4)) == 3
 
 
 def test_there_may_be_more_samples_than_last_time_or_fewer(path):
     assert Answers(path, ASKED, 6).missing(3).tolist() == [2, 4, 5]
     fewer = Answers(path, ASKED, 2)
-    assert (fewer.missing(3).tolist(), fewer.texts) == ([], 2)
+    assert (fewer.missing(3).tolist(), fewer.texts, len(Texts(path, 2))) == ([], 2, 2)
 
 
 def test_texts_that_were_begun_with_something_else_are_left_alone(path):
@@ -94,7 +94,7 @@ def test_a_damaged_line_is_told_with_its_number(path, line):
     with pytest.raises(CheckpointError, match=rf"{path}:3: the line is damaged\. Take it out"):
         Answers(path, ASKED, 4)
     with pytest.raises(CheckpointError, match="the line is damaged"):
-        Texts(path)
+        Texts(path, 4)
 
 
 def test_a_disk_that_is_full_costs_nothing(path, monkeypatch):
@@ -109,11 +109,11 @@ def test_a_disk_that_is_full_costs_nothing(path, monkeypatch):
     monkeypatch.undo()
     assert path.read_bytes() == before
     kept.add([{"sample": 2, "attempt": 1, "text": "three"}])
-    assert len(Texts(path)) == 4
+    assert len(Texts(path, 4)) == 4
     with pytest.raises(CheckpointError, match="cannot be kept"):
         Answers(path.parent, ASKED, 4)
     with pytest.raises(CheckpointError, match="cannot be read"):
-        Texts(path.parent / "nowhere")
+        Texts(path.parent / "nowhere", 4)
 
 
 def test_lines_are_json_that_anybody_can_read(path):

@@ -19,7 +19,10 @@ from murmura.federation.server.rounds import Server
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 
-_TRAINING = ("training.", "evaluation.")
+_IN_ROUNDS = (  # may change where a round is left that uses it
+    "training.", "evaluation.",
+    "method.curve", "method.endpoint", "method.samples",  # whether texts can be added, their file says (Answers)
+)  # fmt: skip
 _MAY_CHANGE = {
     "aggregation.secure_repeats",
     "augment.pool",  # where it is: what is in it may not (Augmentation.require_same_pool)
@@ -182,7 +185,7 @@ def _changed(folder: RunFolder, begun: Experiment, experiment: Experiment) -> di
     for key in {**before, **now}:
         if before.get(key) == now.get(key) or key in _CALLED:
             continue
-        if not key.startswith(_TRAINING) and key not in _MAY_CHANGE:
+        if not key.startswith(_IN_ROUNDS) and key not in _MAY_CHANGE:
             raise ConfigError(
                 f"{key} is {_value(now.get(key))}, but the run was started with {_value(before.get(key))}",
                 where=str(folder.path), fix="Resume with the same experiment, or start another run.",
@@ -198,7 +201,7 @@ def _require_rounds(folder: RunFolder, done: int, experiment: Experiment, change
             f"method.rounds is {rounds}, but the run has {done} rounds behind it", where=str(folder.path),
             fix=f"Set method.rounds to {done} or more, or start another run.",
         )  # fmt: skip
-    idle = next((key for key in changed if key.startswith(_TRAINING)), None)
+    idle = next((key for key in changed if key.startswith(_IN_ROUNDS)), None)
     if rounds == done and idle:
         raise ConfigError(
             f"all {done} rounds are done, so {idle} = {_value(changed[idle][1])} would change none of them",

@@ -122,23 +122,24 @@ class Texts(Sequence[str]):
 
     Args:
         path: of the file; what is added to it later is not seen.
+        samples: of which there are to be texts: 0 to this − 1. An earlier run may have asked for more.
 
     Raises:
         CheckpointError: it cannot be read or is damaged.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, samples: int) -> None:
         self.path = path
-        samples, starts, start = array("q"), array("q"), 0
+        numbers, starts, start = array("q"), array("q"), 0
         try:
             for end, line in _lines(path):
-                if "text" in line:
-                    samples.append(line["sample"])
+                if "text" in line and line["sample"] < samples:
+                    numbers.append(line["sample"])
                     starts.append(start)
                 start = end
         except OSError as error:
             raise CheckpointError(f"the texts cannot be read ({error.strerror or error})", where=str(path)) from error
-        self._starts = np.array(starts, np.int64)[np.argsort(np.array(samples, np.int64))]
+        self._starts = np.array(starts, np.int64)[np.argsort(np.array(numbers, np.int64))]
 
     def __len__(self) -> int:
         return len(self._starts)

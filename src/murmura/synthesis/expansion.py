@@ -65,7 +65,7 @@ def expand(
                     progress.advance(sum("text" in line or line["attempt"] + 1 == attempts for line in lines))
                     _require_some(kept)
         _require_some(kept, over=True)
-    return Expansion(Texts(path), kept.faults, samples - kept.texts)
+    return Expansion(Texts(path, samples), kept.faults, samples - kept.texts)
 
 
 def _asked(seeds: Sequence[str], generator: Mapping[str, Any], stream: Stream) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def outcomes(config: PretextConfig, label: str, server: Server, against: str) ->
 
     def dataset(folder: Path) -> None:
         if config.samples:
-            _write(folder / "train.jsonl", Texts(server.expanded))
+            _write(folder / "train.jsonl", Texts(server.expanded, config.samples))
             _write(folder / "seeds.jsonl", store[SEEDS])
         else:
             _write(folder / "train.jsonl", store[SEEDS])
