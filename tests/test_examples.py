@@ -97,10 +97,12 @@ def text_places(tmp_path, llama_folder, bert_folder, pool_folder):
     """The same for documents: as many as the sites of the paper have, and models for what PrE-Text needs besides."""
     write_lines(tmp_path / "train.jsonl", [{"text": f"heart {n}"} for n in range(10_000)])
     write_lines(tmp_path / "heldout.jsonl", [{"text": f"kidney {n}"} for n in range(60)])
+    write_lines(tmp_path / "public.jsonl", [{"text": f"{'spleen ' * 21}{n}"} for n in range(20)])
     others = {"encoder": pool_folder.parent / "encoder", "variation_model": bert_folder, "generator": llama_folder}
     places = {f"method.{option}": str(folder) for option, folder in others.items()}
     places |= {"model.name": str(llama_folder), "run.folder": str(tmp_path / "run")}
-    return places | {"data.train": str(tmp_path / "train.jsonl"), "data.heldout": str(tmp_path / "heldout.jsonl")}
+    files = {"data.train": "train", "data.heldout": "heldout", "method.public": "public"}
+    return places | {option: str(tmp_path / f"{name}.jsonl") for option, name in files.items()}
 
 
 def test_there_are_examples():
@@ -129,6 +131,7 @@ def test_an_example_is_planned(file, request):
     if file in PRETEXT:
         places |= {"data.sites.count": 5}
     if file == EVOLVE:
+        kept.add("method.public")
         places |= {"method.variation_model": places["method.generator"]}
     if file == CLASSIFY:
         places |= {"method.several_tokens": "average"}  # the tiny model's tokenizer has few words

@@ -32,6 +32,7 @@ def notes(
     """
     return [
         *_of_run(experiment, method, gathered, people),
+        *method.remarks({site.name: site.records for site in people.sites} if people else {}),
         *_few(experiment, people),
         *_caveats(experiment, method, sizes),
         *of_budgets(experiment, method, sizes),

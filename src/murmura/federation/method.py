@@ -127,6 +127,17 @@ class Method(Verbs, ABC):
             DataError: it cannot.
         """
 
+    def remarks(self, sites: Mapping[str, Sequence[Any]]) -> list[str]:
+        """What a dry run has to tell the run's owner of files that the method's options name, in sentences.
+
+        Args:
+            sites: records of each, where they are known.
+
+        Raises:
+            DataError: such a file cannot be used.
+        """
+        return []
+
     def members(self, site: Site, stream: Stream) -> Sequence[Any]:
         """The records of a site that count as members in attacks: those that it trains on just as they are.
 

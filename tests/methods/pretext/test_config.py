@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from murmura import methods
-from murmura.errors import ConfigError
+from murmura.errors import ConfigError, DataError
 from murmura.experiment.dry_run import dry_run
 from murmura.methods.pretext.config import PretextConfig
+from tests.methods.pretext.world import texts
 
 
 @pytest.mark.parametrize(
@@ -45,7 +48,22 @@ def test_a_dry_run_says_what_would_be_sent_and_promised(make):
     assert not any("without noise" in note for note in made.notes)
     plain = dry_run(make({"noise_multiplier": 0}))
     assert plain.guarantee == "none" and {row.verb for row in plain.disclosure} >= {"vote", "look"}
-    assert {row.verb for row in dry_run(make({"seeds": "private"})).disclosure} >= {"give"}
+    given = {"seeds": "private", "samples": 4, "generator": "tiny", "endpoint": "http://somewhere/v1"}
+    [row] = [row for row in dry_run(make(given)).disclosure if row.verb == "give"]
+    assert "in clear" in row.what and "sends them on to http://somewhere/v1" in row.note
+
+
+def test_a_dry_run_reads_the_public_texts_and_counts_private_ones_among_them(make, tmp_path):
+    assert not [note for note in dry_run(make()).notes if "sites' texts" in note]
+    with (tmp_path / "public.jsonl").open("a") as file:
+        file.writelines(json.dumps({"text": f" {text}  "}) + "\n" for text in texts("tablets", 2))
+    [note] = [note for note in dry_run(make()).notes if "sites' texts" in note]
+    assert note.startswith("2 of the sites' texts are in ") and "no ε is about that" in note
+    assert not [note for note in dry_run(make({"seeds": "private"})).notes if "sites' texts" in note]
+    with pytest.raises(DataError, match="no public text has more than 50 words"):
+        dry_run(make({"public_words": 50}))
+    with pytest.raises(DataError, match=r"nowhere\.jsonl"):
+        dry_run(make({"public": "nowhere.jsonl"}))
 
 
 def test_methods_are_told_apart_by_their_labels():

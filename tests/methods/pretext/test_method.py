@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import datasets
 import pytest
 
 from murmura import methods
-from murmura.errors import RunError
+from murmura.errors import ConfigError, DataError, RunError
 from murmura.experiment.run import run
 from murmura.methods.pretext import closing
+from murmura.methods.pretext.config import PretextConfig
 from tests.methods.pretext.world import SITES, left, texts
 
 
@@ -79,11 +81,36 @@ def test_private_texts_are_given_away_in_clear_and_the_card_says_so(make):
     assert (result.folder / "model" / "model.safetensors").exists()  # the model was trained whole
 
 
-def test_seeds_are_expanded_and_the_model_is_trained_on_what_is_written(make, llama_folder):
-    asked = make(
-        {"seeds": "public", "samples": 7, "sample_tokens": 24, "generator": str(llama_folder), "curve": [3, 5, 7]}
+def test_public_texts_are_read_before_anything_is_measured(make):
+    asked = make({"public": "nowhere.jsonl"})
+    with pytest.raises(DataError, match=r"nowhere\.jsonl"):
+        run(asked)
+    assert not (asked.run.path / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("seeds", ["private", "paraphrased"])
+def test_public_texts_do_not_stand_in_for_what_no_site_has_sent(seeds, monkeypatch):
+    """All paraphrases may be empty: what is trained on public texts is no DP-Prompt."""
+    monkeypatch.setattr("murmura.methods.pretext.paraphrases.note_privacy", lambda *_: None)
+    method = methods.build(PretextConfig(seeds=seeds, public="nowhere.jsonl", samples=0))
+    server = SimpleNamespace(
+        rows=[{"round": 0}, {"round": 1}], store={"given": []}, rounds=lambda count: [count], drop_adapter=lambda: None
     )
-    result = run(asked)
+    with pytest.raises(RunError, match="no seed is left"):
+        method.lead(server, None)
+
+
+def test_seeds_are_expanded_and_the_model_is_trained_on_what_is_written(make, llama_folder, monkeypatch):
+    options = {"seeds": "public", "sample_tokens": 24, "generator": str(llama_folder)}
+    with monkeypatch.context() as patch, pytest.raises(RunError, match="stopped"):
+        patch.setattr(closing, "trained", stopped)
+        run(make(options | {"samples": 4}))
+    asked = make(options | {"samples": 7, "curve": [3, 5, 7]})
+    begun = (asked.run.path / "expanded.jsonl").read_bytes()
+    result = run(asked, resume=True)  # with more texts than it was begun with
+    assert (asked.run.path / "expanded.jsonl").read_bytes().startswith(begun)
+    with pytest.raises(ConfigError, match=r"all 1 rounds are done, so method\.samples = 9 would change none of them"):
+        run(make(options | {"samples": 9, "curve": [3, 5, 7]}), resume=True)
     found = [json.loads(line)["text"] for line in (result.folder / "outcomes/dataset/train.jsonl").open()]
     curve, last = left(result.folder, "curve.json"), result.rows[-1]
     assert [one["texts"] for one in curve] == [3, 5, len(found)] and len(found) == last["trained_texts"] > 5
@@ -106,6 +133,9 @@ def test_paraphrases_are_made_at_the_sites_at_an_epsilon_that_holds_against_ever
     assert row["protection"]["added_by"] == "site" and "DP-Prompt, ε=9" in row["protection"]["mechanism"]
     assert 5 <= result.rows[-1]["trained_texts"] <= 4 + 3 + 2  # some may be empty
     assert result.rows[-1]["epsilon"] == 9.0 and result.rows[-1]["privacy"]["delta"] == 0
+    # North sends 4 paraphrases and west 2: that tells how many texts they have.
+    assert "4 at most, tells how many texts" in row["note"]
+    assert result.rows[-1]["privacy"]["adjacency"] == "replace-one, by as many texts"
     card = (result.folder / "outcomes" / "dataset" / "README.md").read_text(encoding="utf-8")
     assert "δ = 0" in card and "holds against everybody, the server too" in card
     assert "Only 4 of your 5 texts take part" in (result.folder / "private" / "north" / "notes.txt").read_text()

@@ -56,7 +56,8 @@ class PretextConfig(SiteNoiseConfig):
     population: int = Field(2048, ge=2)
     """Candidates in each round; with seeds "public", how many seeds are drawn."""
     text_tokens: int = Field(64, ge=8)
-    """Most tokens of a candidate, by the tokenizer of the variation model; what is longer is cut."""
+    """Most tokens of a first candidate, by the tokenizer of the model that is trained, and of a variation, by that of
+    the model that varies; what is longer is cut."""
     lookahead: int = Field(4, ge=0)
     """L: a candidate stands where the mean of so many variations of it does; 0: where it does itself."""
     variation: Literal["mask-fill", "continue", "paraphrase"] = "mask-fill"

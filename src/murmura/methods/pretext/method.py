@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from murmura.errors import ConfigError
+from murmura.errors import ConfigError, DataError
 from murmura.federation.forecast import Forecast, Part
 from murmura.federation.method import Method
 from murmura.federation.wire.messages import Ask, Reply
@@ -43,6 +43,7 @@ _IN_SHARES = DifferentialPrivacy(
 _LOCAL = DifferentialPrivacy(
     "site", "site", "each token drawn by the exponential mechanism (DP-Prompt, {config.strength})"
 )
+_AS_MANY = "how many there are, {config.texts_per_site} at most, tells how many texts the site has"
 _LABELS = {
     ("public", False): "public-only", ("public", True): "Expand-only",
     ("private", False): "private-only", ("private", True): "Expand-private",
@@ -147,18 +148,41 @@ class Pretext(Method):
         down = self._dimension * c.population * _FLOAT32
         return Forecast(records=min(len(part.records), c.texts_per_site), down=down, up=c.population * _FLOAT32)
 
+    def remarks(self, sites: Mapping[str, Sequence[Any]]) -> list[str]:
+        public = self.config.public
+        if public is None or self.config.seeds == "private":
+            return []
+        from murmura.data.hub import is_hub_id
+        from murmura.methods.pretext.population import found_among_public
+
+        try:
+            found = found_among_public(self.config, (record.text for own in sites.values() for record in own))
+        except DataError as error:
+            if not is_hub_id(public):
+                raise
+            return [f"The public texts are not known here: {error}"]
+        if not found:
+            return []
+        return [
+            f"{found} of the sites' texts are in {public} too: what is made of public texts may hold them word for "
+            "word, and no ε is about that. Take them out of one of the two, and do not publish how many there were."
+        ]
+
     # ---- on the server -------------------------------------------------------------------------------------------
 
     def lead(self, server: Server, fleet: Fleet) -> None:
         """Algorithm 1 of Hou et al. 2024; a round of its own follows for ``Expand`` and the training of the model."""
         from murmura.methods.pretext.closing import close, generator_of
-        from murmura.methods.pretext.evolution import Evolution, starting, union
+        from murmura.methods.pretext.evolution import Evolution
         from murmura.methods.pretext.paraphrases import gathered, note_privacy
+        from murmura.methods.pretext.population import read
 
         c = self.config
         if c.samples and c.endpoint:
             generator_of(c, server)  # refused now, if at all
         if not server.rows:
+            if c.public is not None:
+                read(c)  # refused now, if at all
             server.adapter = server.initial()  # so that the model is measured as it is before training
         evolution = Evolution(c, server, fleet, in_shares=self.in_shares) if c.seeds == "voted" else None
         for round in server.rounds(c.all_rounds):
@@ -168,7 +192,7 @@ class Pretext(Method):
                     evolution.note_privacy()
                 elif c.seeds == "paraphrased":
                     note_privacy(c, server, fleet)
-                close(c, server, union(server) if evolution else server.store.get(_GIVEN) or starting(c, server))
+                close(c, server, self._seeds(server))
                 continue
             server.expanded.unlink(missing_ok=True)  # of an earlier attempt: other seeds will come of this one
             if evolution:
@@ -177,6 +201,14 @@ class Pretext(Method):
                 server.store[_GIVEN] = gathered(c, server, fleet)
             else:
                 server.store[_GIVEN] = [text for reply in fleet.ask("give", fleet.sites) for text in reply["texts"]]
+
+    def _seeds(self, server: Server) -> list[str]:
+        """What is expanded: nothing stands in for what the sites have not sent."""
+        from murmura.methods.pretext.evolution import starting, union
+
+        if self.config.seeds == "voted":
+            return union(server)
+        return server.store[_GIVEN] if self.config.asking else starting(self.config, server)
 
     def leaves(self, server: Server) -> dict[str, Any]:
         from murmura.methods.pretext.release import outcomes
@@ -189,6 +221,9 @@ class Pretext(Method):
 
     def releases(self, name: str) -> dict[str, Release]:
         declared = super().releases(name)
+        if name == "give" and self.config.samples and self.config.endpoint:
+            on = f"the server sends them on to {self.config.endpoint}, in prompts"
+            return {"texts": replace(declared["texts"], note=on)}
         if name != "vote":
             return declared
         [votes] = declared.values()
@@ -233,7 +268,7 @@ class Pretext(Method):
         """Give the site's texts away: a baseline that protects nothing."""
         return cohort.reply(texts=[[record.text for record in site.records] for site in cohort.sites])
 
-    @verb(releases={"texts": Texts("paraphrases of its texts", _LOCAL)}, slots=False)
+    @verb(releases={"texts": Texts("paraphrases of its texts", _LOCAL, _AS_MANY)}, slots=False)
     def paraphrase(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Send a paraphrase of each of the site's texts, whose tokens are drawn privately (Utpala et al. 2023)."""
         from murmura.methods.pretext.paraphrases import written

@@ -64,11 +64,11 @@ def note_privacy(config: PretextConfig, server: Server, fleet: Fleet) -> None:
     assert config.epsilon is not None, "the options need it"
     times = max(1, math.ceil(server.asks("paraphrase") / len(fleet.sites)))
     what = (
-        f"site-level, replace-one; at most {config.texts_per_site} texts a site, each paraphrased once with "
-        f"{config.paraphrase_tokens} tokens drawn by the exponential mechanism (DP-Prompt); δ = 0"
+        f"site-level, any texts in place of as many others; at most {config.texts_per_site} texts a site, each "
+        f"paraphrased once with {config.paraphrase_tokens} tokens drawn by the exponential mechanism (DP-Prompt); δ = 0"
     )
     server.note_privacy({
-        "unit": "site", "adjacency": "replace-one", "delta": 0.0, "epsilon": times * config.epsilon, "refused": None,
-        "accountant": "the formula of DP-Prompt", "plan": what + (f"; sent {times} times" if times > 1 else ""),
-        "claimed_per_step": None,
+        "unit": "site", "adjacency": "replace-one, by as many texts", "delta": 0.0, "epsilon": times * config.epsilon,
+        "refused": None, "accountant": "the formula of DP-Prompt", "claimed_per_step": None,
+        "plan": what + (f"; sent {times} times" if times > 1 else ""),
     })  # fmt: skip

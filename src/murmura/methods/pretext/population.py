@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,8 @@ from murmura.retrieval.texts import text_hash
 from murmura.streams import Stream
 
 
-def public_texts(config: PretextConfig, measured_with: Collection[str]) -> list[str]:
-    """The public texts that candidates may be drawn from: those of more than ``public_words`` words.
-
-    Args:
-        measured_with: texts that the run is measured with, which are left out.
+def read(config: PretextConfig) -> list[str]:
+    """The public texts of more than ``public_words`` words.
 
     Raises:
         DataError: the file cannot be read, or holds none.
@@ -32,17 +29,43 @@ def public_texts(config: PretextConfig, measured_with: Collection[str]) -> list[
         config.public, Document, fields=config.public_fields, split=config.public_split,
         renaming="method.public_fields = {{{field} = '{column}'}}",
     )  # fmt: skip
-    held_out = {text_hash(text) for text in measured_with}
     texts = [one.text for one in found.records if len(one.text.split()) > config.public_words]
-    kept = [text for text in texts if text_hash(text) not in held_out]
-    if not kept:
+    if not texts:
         raise DataError(
             f"no public text has more than {config.public_words} words", where=config.public,
             fix="Lower method.public_words, or name another file.",
         )  # fmt: skip
+    return texts
+
+
+def public_texts(config: PretextConfig, measured_with: Iterable[str]) -> list[str]:
+    """The public texts that candidates may be drawn from.
+
+    Args:
+        measured_with: texts that the run is measured with, which are left out.
+
+    Raises:
+        DataError: as ``read``, or none is left.
+    """
+    texts, held_out = read(config), {text_hash(text) for text in measured_with}
+    kept = [text for text in texts if text_hash(text) not in held_out]
+    if not kept:
+        raise DataError(
+            "every public text is one that the run is measured with", where=config.public, fix="Name another file."
+        )
     if len(kept) < len(texts):
         say(f"{len(texts) - len(kept)} public texts are held-out ones too, and are not drawn")
     return kept
+
+
+def found_among_public(config: PretextConfig, texts: Iterable[str]) -> int:
+    """How many of some texts are public ones too.
+
+    Raises:
+        DataError: as ``read``.
+    """
+    public = {text_hash(text) for text in read(config)}
+    return sum(text_hash(text) in public for text in texts)
 
 
 def drawn(texts: Sequence[str], count: int, stream: Stream) -> list[str]:
