@@ -9,7 +9,7 @@ import pytest
 
 from murmura.augment.config import AugmentConfig
 from murmura.augment.lead import Augmentation, measured_with
-from murmura.augment.strategies import Chosen, FromPool, weigh
+from murmura.augment.strategies import Chosen, FromPool, RandomRows, weigh
 from murmura.data.records import Instruction
 from murmura.errors import ConfigError, RunError
 from murmura.federation.wire.messages import Reply, decode, encode
@@ -61,7 +61,7 @@ def server():
     bench = SimpleNamespace(reading=SimpleNamespace(fit=fit))
     return SimpleNamespace(
         stream=Stream(0), store={}, noted=noted, events=events, note=noted.__setitem__, event=events.append,
-        workbench=bench,
+        workbench=bench, keeps_secrets=False,
     )  # fmt: skip
 
 
@@ -160,6 +160,38 @@ def test_a_site_that_missed_its_records_has_them_when_it_answers_again(make, ser
     assert not again.asked
 
 
+def test_where_no_row_goes_to_two_sites_none_goes_to_a_late_one_either(server, tmp_path, pool):
+    config = AugmentConfig(pool="pool", strategy="random", records=4, dedup="all", every=3)
+    lead = Augmentation(RandomRows(config), pool, RunFolder(tmp_path))
+
+    def asked(round, **fleet):
+        lead.before(server, now := Fleet(**fleet), round)
+        server.store = decode(encode(server.store))  # as a run that is resumed has it
+        return {
+            site: {tuple(one) for one in fields["records"]} for _, each in now.asked for site, fields in each.items()
+        }
+
+    first, late = asked(1, deaf=["a"]), asked(2, answering=["a", "b", "silent"])
+    assert late.keys() == {"a"} and len(late["a"]) == 4
+    assert not late["a"] & (first["b"] | first["silent"])  # what a was to have is free again, since it has not come
+    assert sum(map(len, asked(4).values())) == 12  # another choice begins with all of the pool
+
+
+def test_where_cohorts_are_secret_whom_the_server_has_heard_decides_nothing(make, server):
+    server.keeps_secrets = True
+    augmentation = make(every=5)
+    augmentation.before(server, Fleet(deaf=["a"]), 1)
+    assert server.events[-1].endswith("they are asked again at the beginning of every round")
+    augmentation.before(server, fleet := Fleet(deaf=["a"], answering=["b"]), 2)
+    assert [list(each) for _, each in fleet.asked] == [["a"]]
+
+
+def test_only_the_last_choice_has_points_to_draw(make, server, tmp_path):
+    for round in (1, 2):
+        make(domain="code", every=1).before(server, Fleet(), round)
+    assert [bool(row["points"]) for row in told(tmp_path)] == [False, True]
+
+
 def test_noisy_centres_are_not_asked_for_twice(make, server):
     augmentation = make(noise_multiplier=1.0, every=5)
     augmentation.before(server, Fleet(deaf=["a"]), 1)
@@ -179,7 +211,7 @@ def test_what_was_told_is_kept_with_the_checkpoint_and_told_in_every_round(make,
     make(domain="code", every=2).before(server, fleet, 2)
     assert told(tmp_path) == first and server.noted and not fleet.asked
     make(domain="code", every=2).before(server, fleet, 3)
-    assert [row["round"] for row in told(tmp_path)] == [1, 3] and told(tmp_path)[:1] == first
+    assert [row["round"] for row in told(tmp_path)] == [1, 3] and told(tmp_path)[0] == {**first[0], "points": []}
 
 
 def test_another_pool_is_refused_when_a_run_goes_on(make, server, tmp_path, pool):

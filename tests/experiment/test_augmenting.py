@@ -32,7 +32,7 @@ from murmura.runs import read
 from murmura.training.adapter import is_same
 from tests.augment.public import embedded_pool, public, save_encoder
 from tests.experiment.small import SIZES, experiment, record, write_data, write_lines
-from tests.retrieval.pools import devices_asked, make_pool
+from tests.retrieval.pools import devices_asked, make_pool, unit
 
 ROWS = 30
 QUICK = {"attacks": False, "sample": 1, "every": 9}
@@ -334,6 +334,12 @@ def test_what_makes_no_sense_is_refused_with_the_reason(make, encoder, method, a
         with pytest.raises(ConfigError, match=said):
             tried(refused)
     assert not refused.run.path.exists()
+
+
+def test_a_domain_of_which_the_pool_has_no_record_is_refused(make, tmp_path):
+    empty = make_pool(tmp_path / "empty", unit(1, 8), ("heart", "letter"))
+    with pytest.raises(ConfigError, match=r"augment\.domain: .*'letter' and no records of it.*murmura pool info"):
+        dry_run(make(augment={"pool": str(empty.folder), "domain": "letter", "strategy": "random"}))
 
 
 @pytest.mark.parametrize(

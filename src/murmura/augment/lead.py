@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from pydantic import TypeAdapter
 
 from murmura.augment.strategies import Chosen, FromPool, Rows, sent
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from murmura.retrieval.pool import Pool
     from murmura.runs.folder import RunFolder
 
-_KEPT = "augment"  # in the server's store
+_KEPT, _GIVEN = "augment", "augment_given"  # in the server's store
 _PREFIX = 8  # bytes of a hash that are compared first
 
 
@@ -48,8 +49,10 @@ class Augmentation:
         kept = server.store.setdefault(_KEPT, {"pool": self._identity, "selections": []})
         selections = [TypeAdapter(Selection).validate_python(one) for one in kept["selections"]]
         if self.strategy.config.is_due(round):
+            server.store.pop(_GIVEN, None)
+            selections = [replace(one, points=()) for one in selections]  # many, and no page shows earlier ones
             selections.append(self._select(server, fleet, round))
-        elif late := self._late(fleet, selections[-1]):
+        elif late := self._late(server, fleet, selections[-1]):
             selections[-1] = self._joined_by(late, selections[-1], server, fleet, round)
         kept["selections"] = [asdict(one) for one in selections]
         self._folder.write_augment(selections)
@@ -73,7 +76,8 @@ class Augmentation:
     def _select(self, server: Server, fleet: Fleet, round: int) -> Selection:
         answered, sites = self._give(server, fleet, fleet.sites, round)
         if missing := [site for site in fleet.sites if site not in sites]:
-            server.event(f"these sites have no public records of this choice: {', '.join(missing)}; {self._then}")
+            then = self._then(server)
+            server.event(f"these sites have no public records of this choice: {', '.join(missing)}; {then}")
         return told(self.strategy, self.pool, answered, sites, round, self.strategy.stream(server, round) / "told")
 
     # ---- sites that miss a choice ------------------------------------------------------------------------------------
@@ -83,17 +87,19 @@ class Augmentation:
         """Noisy centres that were lost on their way have cost their ε, and would cost it again."""
         return self.strategy.config.noise_multiplier is None
 
-    @property
-    def _then(self) -> str:
-        if self._asks_again:
-            return "they are asked again at the beginning of a later round, if they answer anything"
-        return "they are not asked again for it, since centres that have left would cost their ε twice"
+    def _then(self, server: Server) -> str:
+        if not self._asks_again:
+            return "they are not asked again for it, since centres that have left would cost their ε twice"
+        when = "of every round" if server.keeps_secrets else "of a later round, if they answer anything"
+        return f"they are asked again at the beginning {when}"
 
-    def _late(self, fleet: Fleet, last: Selection) -> list[str]:
-        """Sites that have missed the last choice and answer again."""
+    def _late(self, server: Server, fleet: Fleet, last: Selection) -> list[str]:
+        """Sites that have missed the last choice and answer again. Who answers tells who was asked: where cohorts are
+        secret, all that have missed it."""
         if not self._asks_again:
             return []
-        return [site for site in fleet.sites if site in fleet.answering and site not in last.sites]
+        heard = fleet.sites if server.keeps_secrets else fleet.answering
+        return [site for site in fleet.sites if site in heard and site not in last.sites]
 
     def _joined_by(self, late: Sequence[str], last: Selection, server: Server, fleet: Fleet, round: int) -> Selection:
         """The last choice with what these sites are given now; that one does not answer stops no run."""
@@ -123,8 +129,9 @@ class Augmentation:
         Raises:
             RunError: too few sites answer, unless they have missed an earlier choice.
         """
-        chosen = self.strategy.choose(server, fleet, sites, self.pool, round)
-        config = self.strategy.config
+        before, config = server.store.get(_GIVEN), self.strategy.config
+        strategy = self.strategy if before is None else self.strategy.without(before.numpy())
+        chosen = strategy.choose(server, fleet, sites, self.pool, round)
         if few := [site for site, one in chosen.items() if config.bytes is None and len(one.rows) < config.records]:
             counts = ", ".join(f"{site} {len(chosen[site].rows)}" for site in few)
             whose = "the pool has" if config.search == "exact" else "the index of the pool proposes"
@@ -140,6 +147,9 @@ class Augmentation:
         except RunError:
             if config.is_due(round):
                 raise
+        if config.dedup == "all":
+            rows = [torch.from_numpy(one.rows) for site, one in chosen.items() if site in taken]
+            server.store[_GIVEN] = torch.cat([torch.zeros(0, dtype=torch.int64) if before is None else before, *rows])
         return chosen, {site: given(one, self.pool, config) for site, one in chosen.items() if site in taken}
 
     def _fitting(self, server: Server, chosen: dict[str, Chosen]) -> dict[str, Chosen]:

@@ -6,8 +6,9 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -123,6 +124,12 @@ class FromPool(Strategy, ABC):
         super().__init__(config)
         self.device = device
         self.withheld = np.zeros(0, np.int64) if withheld is None else withheld
+
+    def without(self, rows: Rows) -> Self:
+        """The same, which gives these rows to nobody either."""
+        other = copy(self)
+        other.withheld = np.union1d(self.withheld, rows)
+        return other
 
     def identity(self, pool: Pool) -> str:
         """A digest of what it chooses from."""

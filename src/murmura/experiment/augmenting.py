@@ -31,9 +31,14 @@ def opened(experiment: Experiment) -> tuple[Experiment, Pool | None]:
     pool = Pool.open(config.pool)
     if config.domain is not None:
         try:
-            pool.rows_of(config.domain)
+            rows = pool.rows_of(config.domain)
         except DataError as error:
             raise ConfigError(error.what, where="augment.domain", fix=error.fix) from None
+        if not len(rows):
+            raise ConfigError(
+                f"the pool has the domain '{config.domain}' and no records of it", where="augment.domain",
+                fix=f"`murmura pool info {config.pool}` says what became of them. Name another domain, or remove it.",
+            )  # fmt: skip
     if config.site_encoder == pool.encoder.name:
         raise ConfigError(
             f"'{config.site_encoder}' is the pool's own encoder, so there is nothing to project",

@@ -101,7 +101,7 @@ class Selection:
         domain: The sites' domain in the pool, where it was named.
         coverage: Of the pool's records of that domain by those of it that were given in that round.
         examples: A few of the records that were given.
-        points: The domain and what was given, in the plane.
+        points: The domain and what was given, in the plane; empty as soon as there is a later choice.
         histogram: Of the scores.
         guarantee: Of centres that sites made noisy.
         without_private: Whether private records were left out of the pool.
