@@ -16,7 +16,7 @@ from murmura.report import pictures, table
 from murmura.report.page import render
 from murmura.report.promise import promises_of
 from murmura.runs import RunFolder, read, read_all
-from murmura.runs.schema import SiteReport
+from murmura.runs.schema import OtherModel, SiteReport
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
 from tests.privacy.plans import RECORDS, of_records
@@ -285,7 +285,24 @@ def test_how_much_trains_is_told(tmp_path):
     folder = write_run(tmp_path / "a")
     told = replace(read(folder).environment, parameters=335_000_000, trained=1_572_864)
     RunFolder(folder).write_environment(told)
-    assert "1,572,864 of 335,000,000 parameters (0.47 %)" in page_of(tmp_path, folder)
+    assert "1,572,864 of 335,000,000 parameters (0.47 %), 6.29 MB a message" in page_of(tmp_path, folder)
+    RunFolder(folder).write_environment(replace(told, trained_at="server"))  # then no message holds it
+    assert "1,572,864 of 335,000,000 parameters (0.47 %), at the server<" in page_of(tmp_path, folder)
+
+
+def test_a_model_that_is_used_twice_is_named_once(tmp_path):
+    folders = [write_run(tmp_path / name) for name in "ab"]
+    for folder in folders:
+        writers = (OtherModel(option, "tiny", "causal language model", "at the server", 7, None) for option in "xy")
+        RunFolder(folder).write_environment(replace(read(folder).environment, resources=tuple(writers)))
+    assert page_of(tmp_path, *folders).count("tiny (causal language model, 7 parameters, at the server)") == 1
+
+
+def test_many_sites_whose_sizes_are_not_told_are_folded_away(tmp_path):
+    sites = [SiteReport(f"site-{place}", None, None, None, None) for place in range(13)]
+    page = page_of(tmp_path, write_run(tmp_path / "a", sites=sites))
+    assert "<summary>All 13 sites by name</summary>" in page
+    assert "by name</summary>" not in page_of(tmp_path, write_run(tmp_path / "b", sites=sites[:12]))
 
 
 def test_a_refused_epsilon_is_told_with_its_reason(tmp_path):
@@ -415,6 +432,9 @@ def test_the_page_says_what_a_guarantee_allows_an_attack_and_draws_its_curve(tmp
         assert sentence in page
     assert "ε at every δ" in page and 'aria-label="log₁₀ δ"' in page
     assert "A person has" not in page
+    page = page_of(tmp_path, folder, write_run(tmp_path / "b", method="Without"))
+    section = page[page.index("What is guaranteed</h2>") : page.index("<h2>Sites</h2>")]
+    assert re.findall(r"</svg>\s*(.*)</li>", section) == ["FedAvg"]  # the other has no line there
     ledger = folder / "private" / "a" / "privacy.journal"
     ledger.write_bytes(ledger.read_bytes().replace(b"4.0", b"2.0"))
     assert "finds at most" not in page_of(tmp_path, folder)  # of a ledger that was edited nothing is known

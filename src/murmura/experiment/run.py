@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 from murmura import methods
@@ -233,8 +233,11 @@ def _describe(
     folder.write_config(_remarks(resumed) + experiment.dump())
     folder.write_resumed([Resumption(**one) for one in resumed])
     resident, resources = place.resident, tuple(supply.told() for supply in place.supplies)
-    trained = sum(tensor.numel() for tensor in resident.state.values()) if trains else 0
-    folder.write_environment(environment(resident.device, resident.source, resident.parameters, trained, resources))
+    trained = sum(tensor.numel() for tensor in resident.state.values())
+    where: Literal["sites", "server"] = "sites" if trains else "server"
+    folder.write_environment(
+        environment(resident.device, resident.source, resident.parameters, trained, resources, where)
+    )
     unused = [one.row() for one in people.unused]
     folder.write_records(people.reports, people.left_out, unused, private=promises)
 

@@ -40,10 +40,10 @@ def environment(run: RunRecord) -> list[tuple[str, str]] | None:
     return [line for line in lines if line[0] != "started"]  # differs between runs that are otherwise alike
 
 
-def resources(run: RunRecord) -> str:
-    """Models that the method used besides the base, and where."""
-    told = run.environment.resources if run.environment else ()
-    return listing([_resource(one) for one in told]) if told else ""
+def resources(runs: Sequence[RunRecord]) -> str:
+    """Models that the runs used besides the base, and where; each once, whatever for."""
+    told = [_resource(one) for run in runs if run.environment for one in run.environment.resources]
+    return listing(list(dict.fromkeys(told))) if told else ""
 
 
 def _resource(told: OtherModel) -> str:
@@ -65,18 +65,17 @@ def machine(run: RunRecord) -> str | None:
 
 
 def trained(run: RunRecord) -> str | None:
-    """How much of the model trains, and what that saves in bytes sent."""
+    """How much of the model trains, and where; of what sites train, what that saves in bytes sent."""
     if run.environment is None:
         return None
     whole, part = run.environment.parameters, run.environment.trained
-    if not part:
-        return f"none of {count(whole)} parameters"
-    if part >= whole:
-        return f"all {count(whole)} parameters, {size(4 * whole)} a message"
     share = 100 * part / whole
-    return (
-        f"{count(part)} of {count(whole)} parameters ({share:.3g} %), {size(4 * part)} a message, not {size(4 * whole)}"
-    )
+    what = f"all {count(whole)} parameters"
+    if part < whole:
+        what = f"{count(part)} of {count(whole)} parameters ({share:.3g} %)"
+    if run.environment.trained_at == "server":
+        return f"{what}, at the server"
+    return f"{what}, {size(4 * part)} a message" + (f", not {size(4 * whole)}" if part < whole else "")
 
 
 def software(run: RunRecord) -> str | None:

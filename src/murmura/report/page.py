@@ -85,6 +85,7 @@ def render(records: Sequence[RunRecord]) -> str:
         outside=[one.title for one in columns(rows) if any(OUTSIDE in row.cells[one.key].remarks for row in rows)],
         guarantees=_distinct((run for run in records if run.last.privacy), _guarantee),
         meanings=[(one.label, one.words) for one in promised],
+        promising=[one.position for one in promised],
         guaranteed=[*pictures.guaranteed(promised), *pictures.held_against(rows)],
         augmented=augmented.augmented(records),
         augmented_meaning=augmented.MEANING,
@@ -112,7 +113,7 @@ def _head(rows: Sequence[Row], records: Sequence[RunRecord]) -> dict[str, Any]:
     facts = [
         ("Methods", listing(labels) if len(labels) > 4 else ""),
         ("Model", _unique(run.model for run in records)),
-        ("Other models", "; ".join(dict.fromkeys(filter(None, map(about.resources, records))))),
+        ("Other models", about.resources(records)),
         ("Sites", _unique((None if run.sites is None else count(len(run.sites)) for run in records), ", ")),
         ("Records left out", _unique(_left_out(run) for run in records)),
         ("Canaries", _unique(_canaries(run) for run in records) if any(map(_canaries, records)) else ""),
@@ -288,7 +289,7 @@ def _sites(run: RunRecord) -> dict[str, Any] | None:
     rows = [(one.site, (one.records, one.used, one.truncated, one.dropped)) for one in run.sites]
     known = [(site, [number for number in numbers if number is not None]) for site, numbers in rows]
     if any(len(numbers) < len(_COUNTED) for _, numbers in known):
-        return {"named": listing([site for site, _ in known])}
+        return {"named": listing([site for site, _ in known]), "many": len(known) > _MANY_SITES, "count": len(known)}
     return {
         "named": "",
         "rows": [(site, [count(number) for number in numbers]) for site, numbers in known],

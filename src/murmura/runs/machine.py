@@ -9,7 +9,7 @@ import sys
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from murmura.runs.schema import Environment, OtherModel
 
@@ -20,7 +20,12 @@ _PACKAGES = ("murmura", "torch", "transformers", "peft", "safetensors", "tokeniz
 
 
 def environment(
-    device: torch.device, model: str, parameters: int, trained: int, resources: tuple[OtherModel, ...] = ()
+    device: torch.device,
+    model: str,
+    parameters: int,
+    trained: int,
+    resources: tuple[OtherModel, ...] = (),
+    trained_at: Literal["sites", "server"] = "sites",
 ) -> Environment:
     """This machine, now.
 
@@ -28,8 +33,9 @@ def environment(
         device: where the model is.
         model: where it came from.
         parameters: how many it has.
-        trained: how many of them a site trains.
+        trained: how many of them the run trains.
         resources: models that the method uses besides.
+        trained_at: who trains them.
     """
     import torch
 
@@ -44,7 +50,7 @@ def environment(
         murmura=packages.get("murmura"), python=platform.python_version(), torch=str(torch.__version__),
         platform=platform.platform(), cpu_count=os.cpu_count(), device=f"{device.type}: {machine}",
         started=datetime.now(UTC).isoformat(timespec="seconds"), model=model, parameters=parameters, trained=trained,
-        packages=packages, resources=resources,
+        packages=packages, resources=resources, trained_at=trained_at,
     )  # fmt: skip
 
 

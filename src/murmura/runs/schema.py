@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 CONFIG = "config.toml"
@@ -243,9 +243,10 @@ class Environment:
         started: When, in ISO 8601 with the time zone.
         model: Where the model came from.
         parameters: How many the model has.
-        trained: How many of them a site trains.
+        trained: How many of them the run trains.
         packages: Versions of the libraries that matter.
         resources: Models that the method uses besides.
+        trained_at: Who trains them.
     """
 
     murmura: str | None
@@ -260,6 +261,7 @@ class Environment:
     trained: int
     packages: Mapping[str, str]
     resources: tuple[OtherModel, ...] = ()
+    trained_at: Literal["sites", "server"] = "sites"
 
 
 @dataclass(frozen=True, slots=True)
