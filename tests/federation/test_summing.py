@@ -68,9 +68,9 @@ def make_fleet(workbench, folder, engine="local", gone=None, min_replies=1):
     return Fleet(made, verbs, Ledger(), Stream(0), min_replies, run="run", agreement=agreement)
 
 
-def vote(fleet, like=LIKE, each=None, breaks=""):
+def vote(fleet, like=LIKE, each=None, breaks="", **options):
     fleet.begin(1)
-    return fleet.sum("vote", fleet.sites, each, like=like, times=10, **{"break": breaks})
+    return fleet.sum("vote", fleet.sites, each, like=like, times=10, **{"break": breaks}, **options)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -101,6 +101,17 @@ def test_with_too_few_the_round_fails_and_says_what_to_do(workbench, tmp_path):
     assert error.value.where == "round 1, verb vote"
     assert "Bring the sites back" in error.value.fix and "site site-2 did not answer" in error.value.fix
     assert "unmask" not in {row["verb"] for row in fleet.ledger.table()}
+
+
+def test_who_is_in_a_sum_is_settled_before_anything_of_it_is_revealed(workbench, tmp_path):
+    fleet, seen = make_fleet(workbench, tmp_path, gone={"vote": ["site-1"]}), []
+    asked = lambda: {row["verb"] for row in fleet.ledger.table()}  # noqa: E731
+    vote(fleet, settled=lambda count: seen.append((count, "check_consistency" in asked(), "unmask" in asked())))
+    assert seen == [(4, True, False)]
+    few = make_fleet(workbench, tmp_path, gone={"check_consistency": ["site-1", "site-2"]})
+    with pytest.raises(RunError, match="only 3 of 5 sites confirmed"):
+        vote(few, settled=seen.append)
+    assert len(seen) == 1
 
 
 def test_a_run_may_need_more_replies_than_a_sum(workbench, tmp_path):

@@ -52,9 +52,13 @@ class Replies:
 
     def __init__(self, *replies):
         self.replies, self.sites, self.asked, self.events = replies, [f"s{k}" for k in range(len(replies))], [], []
+        self.least, self.revealing = len, lambda: None
 
-    def sum(self, verb, sites, like=None, refused=None, **shared):
+    def sum(self, verb, sites, like=None, refused=None, settled=None, **shared):
         self.asked.append((verb, shared))
+        if settled:
+            settled(len(self.sites))
+            self.revealing()
         total = Sum()
         for site, reply in zip(self.sites, self.replies, strict=True):
             fields = {"votes": reply(len(shared["candidates"]))} if callable(reply) else reply
@@ -70,7 +74,7 @@ def at(*places, dtype=torch.int32):
     return lambda count: torch.bincount(torch.tensor(places, dtype=torch.int64), minlength=count).to(dtype)
 
 
-def evolution(tmp_path, fleet, **options):
+def evolution(tmp_path, fleet, *, in_shares=False, **options):
     (tmp_path / "public.jsonl").write_text("".join(f'{{"text": "one two three {k}"}}\n' for k in range(40)))
     options = {
         "public": str(tmp_path / "public.jsonl"), "public_words": 3, "population": 20, "rounds": 3, "lookahead": 0,
@@ -83,7 +87,7 @@ def evolution(tmp_path, fleet, **options):
         note_privacy=told.append, yardstick=SimpleNamespace(heldout=[Document("one two three 7")]),
         workbench=SimpleNamespace(tokenizer=Words(), resources=SimpleNamespace(encoder=lambda option: Vectors())),
     )  # fmt: skip
-    found = Evolution(config, server, fleet)
+    found = Evolution(config, server, fleet, in_shares=in_shares)
     found.__dict__["variation"] = Adding()
     return SimpleNamespace(evolution=found, server=server, noted=noted, events=events, told=told)
 
@@ -124,6 +128,20 @@ def test_published_pairs_of_noise_and_epsilon():
         config = PretextConfig(public="x", noise_multiplier=z, accountant="rdp")
         assert plan(config).epsilon(accountant="rdp").value == pytest.approx(epsilon, abs=2e-4)
     assert plan(PretextConfig(public="x", epsilon=7.58)).noise_multiplier == pytest.approx(2.1805, abs=1e-3)
+
+
+def test_a_sum_with_noise_in_shares_counts_before_its_masks_come_off(tmp_path):
+    """ε holds against the server: were it killed while it takes them off, it would have the sum all the same."""
+    fleet = Replies(at(5), at(6), at(7))
+    world = evolution(tmp_path, fleet, in_shares=True, noise="skellam", noise_multiplier=2.31)
+    fleet.revealing = lambda: pytest.fail("killed")
+    with pytest.raises(pytest.fail.Exception):
+        world.evolution.round(1)
+    fleet.revealing = lambda: None
+    world.evolution.round(1)
+    ledger = world.evolution.account.ledger
+    assert (ledger.rounds, ledger.repeated) == ([1, 1], (1,))
+    assert world.told[-1]["epsilon"] == pytest.approx(plan(world.evolution.config, 3).epsilon(steps=2).value)
 
 
 def test_a_site_that_cannot_have_cast_its_votes_is_left_out(tmp_path):

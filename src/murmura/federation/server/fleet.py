@@ -142,6 +142,7 @@ class Fleet:
         weights: Mapping[str, str] | None = None,
         like: Payload | None = None,
         refused: Callable[[Payload], str | None] | None = None,
+        settled: Callable[[int], None] | None = None,
         **shared: Any,
     ) -> Sum:
         """Ask sites, and learn nothing but the sum of their replies: under masks, where the method's sums are secure
@@ -160,13 +161,15 @@ class Fleet:
                 of single sites only.
             refused: says why a reply does not count though it is like the others; None where it does. Not asked where
                 sums are secure, since nobody sees a reply there.
+            settled: where sums are secure, is called with how many sites are in the sum, before sites reveal anything
+                of it: a ledger has to know of it by then, since from then on it may be known, whatever happens here.
             shared: fields for all of them.
 
         Raises:
             RunError: as ``ask``; or a field cannot be added up; or too few sites answer for a secure sum.
         """
         if owner(self.verbs, verb).secure(verb) is not None:
-            return self._secure_sum(verb, sites, each, weights or {}, like, shared)
+            return self._secure_sum(verb, sites, each, weights or {}, like, shared, settled)
         total = Sum()
 
         def misfits(fields: Payload) -> str | None:
@@ -306,6 +309,7 @@ class Fleet:
         weights: Mapping[str, str],
         like: Payload | None,
         shared: Payload,
+        settled: Callable[[int], None] | None,
     ) -> Sum:
         """A sum under masks, step by step (``SecureSumming`` has what sites do in each)."""
         if self.agreement is None or like is None or each:
@@ -316,14 +320,14 @@ class Fleet:
             )  # fmt: skip
         now = Unmasking(self.run, self.round, verb, sites, Layout.of(like, weights, len(sites), self.agreement.options))
         try:
-            return self._step_by_step(now, verb, shared)
+            return self._step_by_step(now, verb, shared, settled)
         except RunError as error:
             error.where = error.where or f"round {self.round}, verb {verb}"
             fix, events = error.fix or "", "; ".join(self.events)
             error.fix = fix if events in fix else f"{fix} {events}".strip()
             raise
 
-    def _step_by_step(self, now: Unmasking, verb: str, shared: Payload) -> Sum:
+    def _step_by_step(self, now: Unmasking, verb: str, shared: Payload, settled: Callable[[int], None] | None) -> Sum:
         def step(name: str, sites: Sequence[str], fields: Payload, each: Mapping[str, Payload] | None = None) -> Any:
             return self._replies(name, sites, each, {"sum": now.number, **fields}, needed=0)
 
@@ -341,6 +345,8 @@ class Fleet:
         now.collected()
         replies = step("check_consistency", now.names(now.members), {"members": now.members})
         now.confirmed({reply.site: unpacked(reply["signature"], 1, SIGNATURE_BYTES)[0] for reply in replies})
+        if settled is not None:
+            settled(len(now.members))
         signers = list(now.signatures)
         each = {site: {"sealed": packed(now.sealed_for(site), SEALED_BYTES)} for site in now.names(signers)}
         signed = packed(list(now.signatures.values()), SIGNATURE_BYTES)

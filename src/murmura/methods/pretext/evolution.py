@@ -85,24 +85,25 @@ class Evolution:
         return population.places(self.server.workbench.resources.encoder("encoder"), variations)
 
     def votes(self, where: Vectors, round: int) -> np.ndarray:
-        """The noisy sum of all sites' votes, float64 [n] (Hou et al. 2024, Algorithm 2); its cost is in the ledger when
-        this returns."""
+        """The noisy sum of all sites' votes, float64 [n] (Hou et al. 2024, Algorithm 2). Its cost is in the ledger when
+        this returns; with noise in shares before the masks come off, since ε then holds against this server too."""
         whole = self.config.votes == "nearest"
         like = {"votes": torch.zeros(len(where), dtype=torch.int32 if whole else torch.float32)}
         limit = float(self.plan.clipping.norm)
         sums = self.fleet.sum(
             "vote", self.fleet.sites, like=like, candidates=torch.from_numpy(where),
             refused=lambda fields: fault(fields["votes"], limit, whole=whole),
+            settled=(lambda replies: self._enter_shares(round, replies)) if self.shares else None,
         )  # fmt: skip
         if self.shares:
-            noisy = sums["votes"].double()
-            spent = noise_in_shares(self.plan, self.shares, len(sums.sites), len(self.fleet.sites))
-        else:
-            exact = (sums["votes"] if sums.sites else like["votes"]).double()
-            entropy = self._entropy(round)
-            noisy, spent = noise_added(self.plan, exact, len(sums.sites), len(self.fleet.sites), entropy)
+            return sums["votes"].double().numpy()
+        exact = (sums["votes"] if sums.sites else like["votes"]).double()
+        noisy, spent = noise_added(self.plan, exact, len(sums.sites), len(self.fleet.sites), self._entropy(round))
         self.account.record(round, spent)
         return noisy.numpy()
+
+    def _enter_shares(self, round: int, replies: int) -> None:
+        self.account.record(round, noise_in_shares(self.plan, self.shares, replies, len(self.fleet.sites)))
 
     def _entropy(self, round: int) -> Entropy:
         """Where noise comes from: the operating system, or the run's seed where there is none."""

@@ -213,8 +213,11 @@ class Pretext(Method):
     def leaves(self, server: Server) -> dict[str, Any]:
         from murmura.methods.pretext.release import outcomes
 
-        central = self.config.seeds == "voted" and not self.in_shares
-        against = "everybody but the server, which added the noise" if central else "everybody, the server too"
+        against = "everybody, the server too"
+        if self.in_shares:
+            against += ", as long as they know no site's share of the noise (each site knows its own)"
+        elif self.config.seeds == "voted":
+            against = "everybody but the server, which added the noise"
         return outcomes(self.config, self.label, server, against)
 
     # ---- at the sites --------------------------------------------------------------------------------------------
