@@ -15,7 +15,6 @@ from murmura.privacy import (
     FixedSizeSampling,
     FullParticipation,
     PoissonSampling,
-    accounting,
 )
 from murmura.privacy.accounting import epsilon
 from tests.privacy.plans import of_records
@@ -199,15 +198,3 @@ def test_an_event_that_no_accountant_knows():
 def test_delta_is_a_probability(delta):
     with pytest.raises(PrivacyError, match="δ lies between 0 and 1"):
         epsilon(dp.GaussianDpEvent(1.0), delta, "zero-out")
-
-
-def test_a_curve_asks_few_orders_where_each_takes_long(monkeypatch):
-    assert len(accounting._FEW_ORDERS) < 150
-    for name in ("_ORDERS", "_FEW_ORDERS"):  # large ones take longest, and are not the best here
-        monkeypatch.setattr(accounting, name, [order for order in getattr(accounting, name) if order < 20])
-    asked, spent = [], accounting._spent
-    monkeypatch.setattr(accounting, "_spent", lambda one, *rest: asked.append(len(one._orders)) or spent(one, *rest))
-    event = dp.SelfComposedDpEvent(dp.SampledWithoutReplacementDpEvent(100, 10, dp.GaussianDpEvent(1.0)), 30)
-    [found], _ = accounting._profile("rdp", event, "replace-one", [1e-5], [])
-    assert asked == [len(accounting._FEW_ORDERS)] and asked[0] < len(accounting._ORDERS) / 4
-    assert found == pytest.approx(epsilon(event, 1e-5, "replace-one", "rdp").value, rel=1e-3)

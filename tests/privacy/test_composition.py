@@ -45,6 +45,13 @@ def test_integer_noise_composes_with_other_noise_about_one_unit_and_about_a_grou
     assert composed([votes], 1e-5, "zero-out", Selection(10)).value > alone
 
 
+def test_what_no_accountant_knows_together_has_the_bound_that_any_release_has():
+    """A group in Poisson samples is for privacy loss distributions alone, integer noise for Rényi divergences alone."""
+    both = [Release(of_records(sampler=PoissonSampling(0.5), steps=1), 1), Release(of_votes(), 11, by_record=True)]
+    pair = composed(both, 1e-5, "zero-out", size=2)
+    assert pair.accountant == "group" and composed(both, 1e-5, "zero-out").value < pair.value < 30
+
+
 def test_a_group_of_nobody_is_refused():
     with pytest.raises(PrivacyError, match="a group of 0"):
         composed([Release(of_records(), 1)], 1e-5, "zero-out", size=0)

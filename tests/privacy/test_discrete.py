@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from functools import cache
 
-import dp_accounting as dp
 import numpy as np
 import pytest
 from scipy.special import ive, logsumexp
 
-from murmura.privacy.discrete import Accountant, DiscreteGaussianDpEvent, SkellamDpEvent, twice_distance
+from murmura.privacy.discrete import DiscreteGaussianDpEvent, SkellamDpEvent, twice_distance
 
 ORDERS = (2, 3, 4, 8, 16, 64)
 
@@ -92,13 +91,3 @@ def test_few_large_shares_are_hardly_worse_than_one_and_many_small_ones_are():
     assert whole < few == pytest.approx(whole, rel=1e-6)
     assert many > 100
     assert twice_distance(18.48, 1250) == pytest.approx(59, abs=0.5)
-
-
-@pytest.mark.parametrize("event", [SkellamDpEvent(8, 341.5), DiscreteGaussianDpEvent(8, 18.48, 10)])
-def test_the_accountant_adds_curves_up(event):
-    orders = [2, 3.5, 7]
-    composed = dp.ComposedDpEvent([dp.SelfComposedDpEvent(event, 11), dp.GaussianDpEvent(2.0)])
-    found = Accountant(orders).compose(composed).rdp
-    assert found[[0, 2]] == pytest.approx([11 * event.renyi(order) + order / 8 for order in (2, 7)])
-    assert found[1] == math.inf  # no bound is known there
-    assert Accountant(orders).compose(event.further(3)).rdp[0] > 6 * Accountant(orders).compose(event).rdp[0]

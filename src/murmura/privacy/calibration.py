@@ -8,7 +8,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from murmura.errors import PrivacyError
-from murmura.privacy.accounting import epsilon, has_integer_noise, knowing, rough_epsilon, unsampled
+from murmura.privacy.accounting import epsilon, knowing
+from murmura.privacy.events import has_integer_noise, unsampled
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -56,6 +57,7 @@ def _excess(event: Callable[[float], DpEvent], target: float, delta: float, adja
 
 def _least(event: Callable[[float], DpEvent], target: float, delta: float, adjacency: str) -> float:
     """The least noise with which any accountant stays within the target."""
+    from murmura.privacy.renyi import rough_epsilon
 
     least = _root(
         _excess(lambda std: unsampled(event(std)), target, delta, adjacency, "exact"), 0.0, step=1.0, tolerance=1e-6

@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import dp_accounting as dp
 import numpy as np
-from dp_accounting import rdp
 
 
 @dataclass(frozen=True)
@@ -80,14 +79,3 @@ def twice_distance(std: float, shares: int) -> float:
     """
     k = np.arange(1, shares)
     return 10.0 * float(np.exp(-2 * np.pi**2 * std**2 / shares * k / (k + 1)).sum())
-
-
-class Accountant(rdp.RdpAccountant):
-    """``dp_accounting``'s Rényi accountant, which knows integer noise too."""
-
-    def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
-        if not isinstance(event, IntegerNoiseDpEvent):
-            return super()._maybe_compose(event, count, do_compose)
-        if do_compose:
-            self._rdp += count * np.array([event.renyi(order) for order in self._orders])
-        return None

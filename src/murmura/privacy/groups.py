@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from murmura.errors import PrivacyError
-from murmura.privacy import accounting
+from murmura.privacy import accounting, events
 from murmura.privacy.accounting import Epsilon
 from murmura.privacy.curve import Curve
 from murmura.privacy.parts import BatchClipping, PoissonSampling
@@ -41,9 +41,10 @@ def least(one: DpEvent, all_of_them: DpEvent, size: int, delta: float, adjacency
         one: the release as it looks to one unit.
         all_of_them: the same as it looks to the group (``event``), or several of these composed.
     """
-    mixed = accounting.has_mixtures(all_of_them)
-    direct = accounting.epsilon(all_of_them, delta, adjacency, "pld" if mixed else "best")
-    return min(direct, generic(one, size, delta, adjacency), key=lambda found: found.value)
+    mixed, found = events.has_mixtures(all_of_them), [generic(one, size, delta, adjacency)]
+    if not (mixed and events.has_integer_noise(all_of_them)):  # which no accountant knows both
+        found.append(accounting.epsilon(all_of_them, delta, adjacency, "pld" if mixed else "best"))
+    return min(found, key=lambda one: one.value)
 
 
 def event(plan: PrivacyPlan, size: int, steps: int | None = None, repeated: Sequence[int] = ()) -> DpEvent:
@@ -59,7 +60,7 @@ def event(plan: PrivacyPlan, size: int, steps: int | None = None, repeated: Sequ
     sampler, whole = plan.sampler, plan.event(steps, repeated)
     if not _mixes(plan):
         by_batch = isinstance(plan.clipping, BatchClipping)
-        return _further(accounting.unsampled(whole), 1 if by_batch else size)
+        return _further(events.unsampled(whole), 1 if by_batch else size)
     assert isinstance(sampler, PoissonSampling)
     if isinstance(plan.clipping, BatchClipping):
         any_of_them = -math.expm1(size * math.log1p(-sampler.rate))

@@ -15,6 +15,7 @@ from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.methods.dplora.guarantee import Guard, claimed_per_step, note, plan, weakest
 from murmura.privacy import accounting
 from murmura.privacy.entropy import OSEntropy
+from murmura.privacy.events import unsampled
 from murmura.privacy.parts import BatchClipping, ExampleClipping, FixedSizeSampling, PoissonSampling
 from murmura.privacy.said import Said
 from murmura.training.config import LocalTraining
@@ -62,7 +63,7 @@ def test_the_paper_s_plan():
     assert made.sensitivity == pytest.approx(2 * math.sqrt(2))  # not 1, as the paper has it
     replaced = replace(made, adjacency="replace-one")
     assert made.epsilon().value == replaced.epsilon().value == pytest.approx(7.69, abs=0.01)
-    assert accounting.epsilon(accounting.unsampled(made.event()), 1e-5, made.adjacency).value > 90
+    assert accounting.epsilon(unsampled(made.event()), 1e-5, made.adjacency).value > 90
 
 
 @pytest.mark.parametrize(("sigma", "total"), [(2.42, 17.2), (2.0, 22.0), (1.21, 43.6)])
