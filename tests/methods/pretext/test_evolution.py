@@ -11,10 +11,12 @@ import torch
 from murmura.data.records import Document
 from murmura.errors import PrivacyError
 from murmura.federation.wire.sums import Sum, misfit
+from murmura.methods.pretext import evolution as evolution_module
 from murmura.methods.pretext.ballots import require_allowed
 from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.evolution import CANDIDATES, DRAWN, VOTES, Evolution, union
 from murmura.methods.pretext.guarantee import plan
+from murmura.methods.pretext.selection import select
 from murmura.privacy.journal import Journal
 from murmura.streams import Stream
 
@@ -123,6 +125,18 @@ def test_the_noise_is_exactly_what_is_accounted_for(tmp_path, noise):
     assert told["refused"] is None and told["epsilon"] == pytest.approx(expected)
 
 
+def test_shares_of_more_sites_than_are_needed_make_the_noise_and_the_threshold_larger(tmp_path):
+    fleet = Replies(*[at(3)] * 9)
+    fleet.least = lambda sites: 4
+    options = {"noise": "skellam", "noise_multiplier": 2.0, "threshold": 1.0, "in_shares": True}
+    world = evolution(tmp_path, fleet, **options)
+    height = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evolution_module, "select", lambda votes, h, *rest: height.append(h) or select(votes, h, *rest))
+        world.evolution.round(1)
+    assert world.noted["vote_noise"] == pytest.approx(8 * 2.0 * (9 / 4) ** 0.5) == height[0]
+
+
 def test_published_pairs_of_noise_and_epsilon():
     for z, epsilon in ((11.3, 1.28748), (2.31, 7.57898)):
         config = PretextConfig(public="x", noise_multiplier=z, accountant="rdp")
@@ -174,8 +188,9 @@ def test_votes_that_say_nothing_leave_all_candidates_alike_and_an_event(tmp_path
 def test_votes_of_other_kinds_move_the_sum_by_one(tmp_path):
     unit = lambda count: torch.full((count,), 1 / count**0.5)  # noqa: E731
     world = evolution(tmp_path, Replies(unit, unit), votes="cosine", noise_multiplier=3.0)
-    assert world.evolution.plan.clipping.norm == 1.0 and world.evolution.sigma == 3.0
+    assert world.evolution.plan.clipping.norm == 1.0
     world.evolution.round(1)
+    assert world.noted["vote_noise"] == 3.0
     assert world.told[0]["refused"] is None
     with pytest.raises(PrivacyError, match="another privacy plan"):
         plan_of_before = world.server.journal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -44,7 +45,6 @@ class Evolution:
         self.shares = fleet.least(fleet.sites) if in_shares else 0
         self.plan = plan(config, self.shares or 1)
         self.account = Account(server, self.plan, config.accountant)
-        self.sigma = self.plan.noise.std * self.plan.clipping.norm
         for name in (CANDIDATES, VOTES, DRAWN):
             server.store.setdefault(name, [])
 
@@ -57,10 +57,10 @@ class Evolution:
         """One round: the population stands for election, and who survives is kept."""
         candidates = self._population(round)
         where = self._places(candidates, round)
-        votes = self.votes(where, round)
+        votes, sigma = self.votes(where, round)
         if self.config.tells_distance:
             self._tell_distance(where)
-        self._keep(candidates, votes, round)
+        self._keep(candidates, votes, sigma, round)
 
     def note_privacy(self) -> None:
         """Note what is guaranteed, in the round too in which nobody votes."""
@@ -84,9 +84,10 @@ class Evolution:
             variations = [varied[first : first + ahead] for first in range(0, len(varied), ahead)]
         return population.places(self.server.workbench.resources.encoder("encoder"), variations)
 
-    def votes(self, where: Vectors, round: int) -> np.ndarray:
-        """The noisy sum of all sites' votes, float64 [n] (Hou et al. 2024, Algorithm 2). Its cost is in the ledger when
-        this returns; with noise in shares before the masks come off, since ε then holds against this server too."""
+    def votes(self, where: Vectors, round: int) -> tuple[np.ndarray, float]:
+        """The noisy sum of all sites' votes, float64 [n], and σ of its noise (Hou et al. 2024, Algorithm 2). What it
+        costs is in the ledger when this returns; with noise in shares before the masks come off, since ε then holds
+        against this server too."""
         whole = self.config.votes == "nearest"
         like = {"votes": torch.zeros(len(where), dtype=torch.int32 if whole else torch.float32)}
         limit = float(self.plan.clipping.norm)
@@ -95,12 +96,13 @@ class Evolution:
             refused=lambda fields: fault(fields["votes"], limit, whole=whole),
             settled=(lambda replies: self._enter_shares(round, replies)) if self.shares else None,
         )  # fmt: skip
+        sigma = self.plan.noise.std * limit
         if self.shares:
-            return sums["votes"].double().numpy()
+            return sums["votes"].double().numpy(), sigma * math.sqrt(len(sums.sites) / self.shares)
         exact = (sums["votes"] if sums.sites else like["votes"]).double()
         noisy, spent = noise_added(self.plan, exact, len(sums.sites), len(self.fleet.sites), self._entropy(round))
         self.account.record(round, spent)
-        return noisy.numpy()
+        return noisy.numpy(), sigma
 
     def _enter_shares(self, round: int, replies: int) -> None:
         self.account.record(round, noise_in_shares(self.plan, self.shares, replies, len(self.fleet.sites)))
@@ -115,10 +117,10 @@ class Evolution:
         if sums.sites and sums["texts"]:
             self.server.note("population_distance", float(sums["distance"]) / sums["texts"])
 
-    def _keep(self, candidates: list[str], votes: np.ndarray, round: int) -> None:
+    def _keep(self, candidates: list[str], votes: np.ndarray, sigma: float, round: int) -> None:
         """Choose the survivors, note them, and keep all that the next round and the report need."""
         c, server = self.config, self.server
-        survivors = select(votes, c.threshold * self.sigma, c.selection, c.kept, server.stream / "survivors" / round)
+        survivors = select(votes, c.threshold * sigma, c.selection, c.kept, server.stream / "survivors" / round)
         if not survivors.above:
             server.event(
                 "no candidate has votes above the threshold, so the votes say nothing: survivors are drawn alike; "
@@ -127,7 +129,7 @@ class Evolution:
         for name, value in ((CANDIDATES, candidates), (VOTES, votes.tolist()), (DRAWN, survivors.drawn)):
             server.store[name] = [*server.store[name], value]
         server.note("most_votes", float(votes.max()))
-        server.note("vote_noise", self.sigma)
+        server.note("vote_noise", sigma)
         server.note("survivors", len(distinct(candidates, survivors.drawn)))
         server.note("seeds", len(union(server)))
 
