@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from murmura.data.records import Choice
 from murmura.experiment import timing as timing_module
 from murmura.experiment.dry_run import dry_run
 from murmura.experiment.dry_run_augment import ForeseenAugmentation
+from murmura.experiment.dry_run_view import figures
 from murmura.experiment.questions import Asked
 from murmura.experiment.timing import Rates, estimate, timing
+from murmura.federation.forecast import Work
 from murmura.training import loop
 from tests.experiment.small import experiment, write_data
 
@@ -52,6 +56,25 @@ def test_texts_that_are_embedded_gradients_and_what_is_written_at_sites_take_tim
     assert plain.choosing == 0 and found.choosing == 40 * 3.0 + 70 * 7.0
     assert found.writing == plain.writing + 2 * 2 * 30 * 0.5  # two times at two sites
     assert found.total == pytest.approx(plain.total + found.choosing + 60.0)
+
+
+def test_what_else_is_done_with_texts_is_tried_with_a_few(planned, monkeypatch):
+    now, tried = 0.0, []
+
+    def attempt(workbench, records, count):
+        nonlocal now
+        now += 100.0 * (not tried) + 3.0 * count  # the first one loads a model
+        tried.append(count)
+
+    monkeypatch.setattr(timing_module.time, "perf_counter", lambda: now)
+    some = [Work("to embed", 70, attempt, 8), Work("to ask for", 5, None)]
+    made = replace(planned({"rounds": 1}), work=some)
+    found = timing(made)
+    assert tried == [1, 8] and found.work == {"to embed": 70 * 3.0} and found.total == 210.0
+    console = Console(file=io.StringIO(), width=200)
+    console.print(figures(made, found))
+    assert "70 to embed, 5 to ask for" in console.file.getvalue()
+    assert "3 min 30 s for texts to embed; to ask for: not tried" in console.file.getvalue()
 
 
 def test_steps_tokens_and_records_are_tried(planned, monkeypatch):

@@ -43,6 +43,7 @@ from murmura.experiment.resources import foreseen as foreseen_resources
 from murmura.experiment.sites import Gathered, Population, fit, gather
 from murmura.experiment.summing import require_summable
 from murmura.experiment.workplace import verbs_of
+from murmura.federation.forecast import Work
 from murmura.federation.method import Method
 from murmura.federation.server.ledger import Ledger, declared
 from murmura.federation.wire.masks import STEPS
@@ -87,6 +88,7 @@ class DryRun:
         rounds: the first to the last.
         augmentation: public records that sites would be given; None where they are given none.
         tokens: most tokens that the method has written in a round.
+        work: what else is done; nothing where the sites are not known.
         tokens_measuring: most tokens that are written to measure a round, without benchmarks.
         tokens_benchmarks: most tokens that are written whenever benchmarks are measured.
         scored: most records that are scored to attack what a round has made.
@@ -113,6 +115,7 @@ class DryRun:
     rounds: list[ForeseenRound]
     augmentation: dry_run_augment.ForeseenAugmentation | None
     tokens: int | None
+    work: list[Work]
     tokens_measuring: int | None
     tokens_benchmarks: int | None
     scored: int | None
@@ -194,6 +197,7 @@ def dry_run(experiment: Experiment) -> DryRun:
         rounds=rounds,
         augmentation=augmentation,
         tokens=max((round.tokens or 0 for round in rounds), default=0) if sizes and cohorts else None,
+        work=list(method.work(list(sizes.values()), experiment.training)) if sizes else [],
         tokens_measuring=measuring.tokens_written(experiment, method, people, model),
         tokens_benchmarks=measuring.tokens_of_benchmarks(method, people, asked),
         scored=measuring.records_scored(experiment, method, people, widest),

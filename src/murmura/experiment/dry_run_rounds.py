@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,12 +96,16 @@ def foreseen_rounds(
             ForeseenRound(
                 sites=len(cohort),
                 steps=sum(part.steps for part in parts) if owned else None,
-                bytes_down=int(sum(part.down + more_down for part in parts)) if model else None,
-                bytes_up=int(sum(share * part.up + more_up for part in parts)) if model else None,
+                bytes_down=_known(sum(part.down + more_down for part in parts)) if model else None,
+                bytes_up=_known(sum(share * part.up + more_up for part in parts)) if model else None,
                 tokens=sum(part.tokens for part in parts) if owned else None,
             )
         )
     return rounds
+
+
+def _known(size: float) -> int | None:
+    return None if math.isnan(size) else int(size)
 
 
 def _travels(rule: Rule, model: Outline, rank: int | None, round: int, residual: int) -> dict[str, int]:

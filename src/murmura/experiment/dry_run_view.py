@@ -73,7 +73,8 @@ def figures(dry_run: DryRun, timing: Timing | None = None) -> Table:
     for name, value in _figures(dry_run):
         table.add_row(name, Text(value))
     if timing is not None:
-        table.add_row("time", Text(_time(timing)))
+        untried = [f"; {one.what}: not tried" for one in dry_run.work if one.attempt is None]
+        table.add_row("time", Text(_time(timing) + "".join(untried)))
     return table
 
 
@@ -99,8 +100,11 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
     if dry_run.augmentation:
         kind = "public records" if dry_run.augmentation.rows is not None else "written records"
         yield kind, _augmentation(dry_run.augmentation)
-    yield "optimiser steps", f"at most {_each_and_all([r.steps for r in dry_run.rounds])}"
-    yield "tokens to write", _tokens(dry_run)
+    if dry_run.work:
+        yield "texts", ", ".join(f"{count(one.count)} {one.what}" for one in dry_run.work)
+    else:
+        yield "optimiser steps", f"at most {_each_and_all([r.steps for r in dry_run.rounds])}"
+        yield "tokens to write", _tokens(dry_run)
     if dry_run.scored:
         yield "attacks", f"at most {count(dry_run.scored)} records scored for each round that is measured"
     if dry_run.trains:
@@ -150,7 +154,7 @@ def _time(timing: Timing) -> str:
     most = "at most " if timing.writing else ""
     parts = {
         "training": timing.training, "choosing public records": timing.choosing, f"{most}writing": timing.writing,
-        "measuring": timing.measuring,
+        "measuring": timing.measuring, **{f"for texts {what}": seconds for what, seconds in timing.work.items()},
     }  # fmt: skip
     shown = " + ".join(f"{duration(seconds)} {name}" for name, seconds in parts.items() if seconds)
     return f"{most or 'about '}{duration(timing.total)} on this machine, by a few steps that were tried: {shown}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from murmura.experiment.dry_run import DryRun
 from murmura.experiment.reading import yardstick
 from murmura.experiment.sites import Population, populate
 from murmura.experiment.workplace import Workplace, workplace
+from murmura.federation.forecast import Work
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import draw
 from murmura.measure.yardstick import Yardstick
@@ -60,16 +61,18 @@ class Timing:
         writing: what the method has written, or annotated.
         measuring: held-out records, attacks and questions. Programs that a benchmark runs are not counted.
         choosing: public records, for which texts are embedded or gradients taken. The search itself is not counted.
+        work: what else is done with texts (``Method.work``), as far as it can be tried.
     """
 
     training: float
     writing: float
     measuring: float
     choosing: float = 0.0
+    work: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
-        return self.training + self.choosing + self.writing + self.measuring
+        return self.training + self.choosing + self.writing + self.measuring + sum(self.work.values())
 
 
 def timing(dry_run: DryRun) -> Timing:
@@ -91,7 +94,7 @@ def timing(dry_run: DryRun) -> Timing:
     drafted = augmentation.tokens if augmentation else 0
     writes = bool(dry_run.tokens or dry_run.tokens_measuring or dry_run.tokens_benchmarks or drafted)
     rates = Rates(
-        step=_step(workbench, experiment, method, shards),
+        step=_step(workbench, experiment, method, shards) if any(round.steps for round in dry_run.rounds) else 0.0,
         token=_token(workbench, heldout) if writes else None,
         record=_record(workbench, experiment.task, heldout),
     )
@@ -99,7 +102,8 @@ def timing(dry_run: DryRun) -> Timing:
         rates = replace(rates, text=_text(place.workbench(experiment, "site"), experiment, heldout))
     if augmentation and augmentation.gradients:
         rates = replace(rates, gradient=_gradient(workbench, experiment, heldout))
-    return estimate(dry_run, rates, len(names), keeps_adapters=method.keeps_adapters)
+    found = estimate(dry_run, rates, len(names), keeps_adapters=method.keeps_adapters)
+    return replace(found, work={one.what: _work(one, workbench, heldout) for one in dry_run.work if one.attempt})
 
 
 def estimate(dry_run: DryRun, rates: Rates, sites: int, *, keeps_adapters: bool) -> Timing:
@@ -197,6 +201,16 @@ def _gradient(workbench: Workbench, experiment: Experiment, heldout: Sequence[An
     matrix = _seconds(lambda: project(torch.zeros(1, bank.size, device=bank.device)))
     every = _seconds(lambda: features(bank, items, workbench.training, project))
     return max(every - matrix, 0.0) / len(items) + matrix / at_once(bank)
+
+
+def _work(work: Work, workbench: Workbench, heldout: Sequence[Any]) -> float:
+    """Of all of it. Models are loaded before."""
+    attempt, some = work.attempt, min(work.count, work.together or workbench.decode_rows)
+    assert attempt is not None, "only what can be tried is"
+    if not some:
+        return 0.0
+    attempt(workbench, heldout, 1)
+    return _seconds(lambda: attempt(workbench, heldout, some)) / some * work.count
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from murmura.training.config import LocalTraining
 from murmura.training.loop import steps_of
+
+if TYPE_CHECKING:
+    from murmura.workbench import Workbench
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Forecast:
         records: different ones that are trained on first.
         steps: optimiser steps.
         tokens: that the model writes.
-        down: bytes of tensors that travel to the site, and ``up`` from it.
+        down: bytes of tensors that travel to the site, and ``up`` from it; NaN where it is not known.
         server_keeps: bytes of tensors that the server keeps from round to round besides the global adapter; the same
             whatever the site and the round.
         site_keeps: bytes of tensors that the site keeps.
@@ -62,3 +65,21 @@ class Forecast:
     up: float = 0.0
     server_keeps: int = 0
     site_keeps: int = 0
+
+
+@dataclass(frozen=True)
+class Work:
+    """Texts with which something is done in a run besides training at the sites.
+
+    Args:
+        what: such as ``to embed``.
+        count: how many, in the whole run.
+        attempt: does it with so many texts of held-out records, on the server's workbench; None where it cannot be
+            tried.
+        together: so many of them are tried; None: as many as are written at once.
+    """
+
+    what: str
+    count: int
+    attempt: Callable[[Workbench, Sequence[Any], int], None] | None
+    together: int | None = None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from murmura.aggregation.rules import Mean, Rule
-from murmura.federation.forecast import Forecast, Part
+from murmura.federation.forecast import Forecast, Part, Work
 from murmura.federation.wire.releases import Release, SecureSum, Verbs
 from murmura.resources import Resource
 
@@ -157,6 +157,14 @@ class Method(Verbs, ABC):
     def forecast(self, part: Part) -> Forecast:
         """What one site's part in one round will take, in bytes, steps and tokens, before anything is done."""
         return Forecast()
+
+    def work(self, records: Sequence[int], training: LocalTraining) -> Iterable[Work]:
+        """What else is done in a whole run, at the server or with other models than the resident one.
+
+        Args:
+            records: of each site.
+        """
+        return ()
 
     def privacy(self, records: Sequence[int], training: LocalTraining) -> tuple[PrivacyPlan, str] | None:
         """The privacy plan that a run would follow and the accountant of its ε; of several plans the weakest one, and

@@ -9,6 +9,7 @@ import pytest
 from murmura import methods
 from murmura.errors import ConfigError, DataError
 from murmura.experiment.dry_run import dry_run
+from murmura.experiment.timing import timing
 from murmura.methods.pretext.config import PretextConfig
 from tests.methods.pretext.world import texts
 
@@ -51,6 +52,37 @@ def test_a_dry_run_says_what_would_be_sent_and_promised(make):
     given = {"seeds": "private", "samples": 4, "generator": "tiny", "endpoint": "http://somewhere/v1"}
     [row] = [row for row in dry_run(make(given)).disclosure if row.verb == "give"]
     assert "in clear" in row.what and "sends them on to http://somewhere/v1" in row.note
+
+
+def test_a_dry_run_says_what_is_varied_embedded_written_and_trained_on(make, llama_folder):
+    def work(method=None, **sections):
+        return {one.what: one.count for one in dry_run(make(method, **sections)).work}
+
+    # 12 candidates in 2 rounds, looked ahead with once, and 10 epochs; the sites have 5, 3 and 2 texts.
+    assert work() == {"to vary": 2 * 12 * 2 - 12, "to embed": 2 * 12 + 10, "to train on": 24 * 10}
+    options = {"seeds": "public", "samples": 6, "curve": [2, 4], "generator": str(llama_folder)}
+    assert work(options) == {"to write": 6, "to train on": (2 + 4 + 6) * 10}
+    assert work(options, training={"max_steps": 3, "batch_size": 4, "epochs": 1})["to train on"] == 3 * (2 + 4 + 4)
+    there = dry_run(make(options | {"endpoint": "http://somewhere/v1"}))
+    assert [(one.what, one.attempt is None) for one in there.work] == [
+        ("to ask the endpoint for", True), ("to train on", False),
+    ]  # fmt: skip
+    local = {"seeds": "paraphrased", "noise_multiplier": None, "epsilon": 9.0, "texts_per_site": 4}
+    told = dry_run(make(local | {"paraphraser": str(llama_folder)}))
+    assert [(one.what, one.count) for one in told.work] == [("to paraphrase", 4 + 3 + 2), ("to train on", 90)]
+    assert told.rounds[0].bytes_up is None  # who knows how long a text will be
+    assert dry_run(make({"encoder": "nobody/nothing"})).rounds[0].bytes_down is None
+
+
+@pytest.mark.parametrize("seeds", ["voted", "paraphrased"])
+def test_all_of_it_is_tried_to_tell_how_long_it_takes(make, llama_folder, seeds):
+    options = {"seeds": seeds, "samples": 5, "sample_tokens": 8, "generator": str(llama_folder)}
+    if seeds == "paraphrased":
+        options |= {"noise_multiplier": None, "epsilon": 9.0, "paraphraser": str(llama_folder), "paraphrase_tokens": 4}
+    made = dry_run(make(options))
+    found = timing(made)
+    assert found.work.keys() == {one.what for one in made.work} and min(found.work.values()) > 0
+    assert found.training == found.writing == 0 and found.total >= sum(found.work.values())
 
 
 def test_a_dry_run_reads_the_public_texts_and_counts_private_ones_among_them(make, tmp_path):

@@ -25,6 +25,7 @@ from murmura.training.schedule import learning_rate
 
 if TYPE_CHECKING:
     from murmura.federation.server.rounds import Server
+    from murmura.workbench import Workbench
 
 SEEDS, CURVE = "seeds", "curve"
 """In the server's store: the seeds, and how good the model is by the number of texts that it was trained on."""
@@ -66,13 +67,23 @@ def generator_of(config: PretextConfig, server: Server) -> Generator:
         ConfigError: the endpoint cannot be asked as the options say.
         ModelError: the model's weights cannot be loaded.
     """
-    sampling, most = Sampling(temperature=config.temperature), config.sample_tokens
     if config.endpoint is None:
-        return Local(server.workbench.another("generator"), sampling=sampling, max_tokens=most)
+        return local(config, server.workbench)
     return Endpoint(
-        config.endpoint, config.generator, chat=config.endpoint_chat, sampling=sampling, max_tokens=most,
+        config.endpoint, config.generator, chat=config.endpoint_chat,
+        sampling=Sampling(temperature=config.temperature), max_tokens=config.sample_tokens,
         concurrency=config.endpoint_requests, key_variable=config.endpoint_key,
     )  # fmt: skip
+
+
+def local(config: PretextConfig, workbench: Workbench) -> Local:
+    """The generator that is loaded here.
+
+    Raises:
+        ModelError: the model's weights cannot be loaded.
+    """
+    sampling = Sampling(temperature=config.temperature)
+    return Local(workbench.another("generator"), sampling=sampling, max_tokens=config.sample_tokens)
 
 
 def expanded(config: PretextConfig, server: Server) -> Sequence[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import ConfigError, DataError
-from murmura.federation.forecast import Forecast, Part
+from murmura.federation.forecast import Forecast, Part, Work
 from murmura.federation.method import Method
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, DifferentialPrivacy, Metric, Release, Texts, Votes, verb
@@ -131,22 +132,27 @@ class Pretext(Method):
             )  # fmt: skip
 
     @cached_property
-    def _dimension(self) -> int:
-        """Of the encoder's vectors, for forecasts of many sites; 0 where its configuration is not on this machine."""
+    def _dimension(self) -> float:
+        """Of the encoder's vectors, for forecasts of many sites; NaN where its configuration is not on this machine."""
         from murmura.retrieval.encoder import dimension_of
 
-        return dimension_of(self.config.encoder) or 0
+        return dimension_of(self.config.encoder) or math.nan
 
     def forecast(self, part: Part) -> Forecast:
         c = self.config
         if not self.asks(part.round):
             return Forecast()
         if c.seeds == "paraphrased":
-            return Forecast(tokens=min(len(part.records), c.texts_per_site) * c.paraphrase_tokens)
+            return Forecast(up=math.nan)  # how long a text is in bytes, nobody knows before it is written
         if c.seeds == "private":
             return Forecast(up=sum(len(record.text.encode()) for record in part.records))
         down = self._dimension * c.population * _FLOAT32
         return Forecast(records=min(len(part.records), c.texts_per_site), down=down, up=c.population * _FLOAT32)
+
+    def work(self, records: Sequence[int], training: LocalTraining) -> Iterable[Work]:
+        from murmura.methods.pretext.work import work
+
+        return work(self.config, records, training)
 
     def remarks(self, sites: Mapping[str, Sequence[Any]]) -> list[str]:
         public = self.config.public

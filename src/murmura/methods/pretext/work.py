@@ -1,0 +1,96 @@
+"""What a run does besides training at the sites: how much of it there is, and a way to try it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any
+
+from murmura.federation.forecast import Work
+from murmura.methods.pretext.config import PretextConfig
+from murmura.streams import Stream
+from murmura.training.config import LocalTraining
+
+if TYPE_CHECKING:
+    from murmura.workbench import Workbench
+
+_TRIED = Stream(0) / "trial"
+_FEW = 8  # texts that are tried together where a text takes long, and it matters little how many there are
+
+
+def work(config: PretextConfig, records: Sequence[int], training: LocalTraining) -> Iterator[Work]:
+    """All of a run's. Answers that cannot be used are asked for again, which is not foreseen.
+
+    Args:
+        records: of each site.
+    """
+    c, own = config, sum(min(count, config.texts_per_site) for count in records)
+    if c.seeds == "voted":
+        stood = c.population * c.rounds
+        together = _FEW if c.variation == "mask-fill" else None
+        yield Work("to vary", stood * (c.lookahead + 1) - c.population, partial(_vary, c), together)
+        yield Work("to embed", stood * max(c.lookahead, 1) + own, _embed, _FEW)
+    if c.seeds == "paraphrased":
+        yield Work("to paraphrase", own, partial(_paraphrase, c), 1)
+    if c.samples:
+        what = "to write" if c.endpoint is None else "to ask the endpoint for"
+        yield Work(what, c.samples, partial(_expand, c) if c.endpoint is None else None)
+    seeds = {"voted": c.population * c.rounds, "public": c.population, "private": sum(records), "paraphrased": own}
+    last = c.samples or seeds[c.seeds]
+    counts = [*{count for count in c.curve if count < last}, *[last] * (1 + c.legacy_double_tokenisation)]
+    yield Work("to train on", sum(_read(count, training) for count in counts), _train, _FEW)
+
+
+def _read(count: int, training: LocalTraining) -> int:
+    """How many texts a training on so many of them goes through."""
+    if training.max_steps is None:
+        return count * training.epochs
+    return training.max_steps * min(count, training.batch_size)
+
+
+def _texts(records: Sequence[Any], count: int) -> list[str]:
+    return [record.text for record in islice(cycle(records), count)]
+
+
+def _streams(count: int) -> list[Stream]:
+    return [_TRIED / place for place in range(count)]
+
+
+def _vary(config: PretextConfig, bench: Workbench, records: Sequence[Any], count: int) -> None:
+    from murmura.methods.pretext.variations import variation_of
+
+    variation_of(config, bench).vary(_texts(records, count), _streams(count))
+
+
+def _embed(bench: Workbench, records: Sequence[Any], count: int) -> None:
+    bench.resources.encoder("encoder").embed(_texts(records, count))
+
+
+def _paraphrase(config: PretextConfig, bench: Workbench, records: Sequence[Any], count: int) -> None:
+    """Between any bounds: no token is likelier to end a text than with others."""
+    from murmura.methods.pretext.paraphrases import OPTION
+    from murmura.privacy.entropy import OSEntropy
+    from murmura.synthesis.dp_prompt import DPPrompt, paraphrased
+
+    how = DPPrompt(config.paraphrase_tokens, 0.0, 1.0, 1.0)
+    paraphrased(bench.another(OPTION), _texts(records, count), how, OSEntropy())
+
+
+def _expand(config: PretextConfig, bench: Workbench, records: Sequence[Any], count: int) -> None:
+    from murmura.methods.pretext.closing import local
+    from murmura.synthesis.generators import Request
+    from murmura.synthesis.prompts import SHOWN, six_samples
+
+    prompt = six_samples(_texts(records, SHOWN))
+    for _ in local(config, bench).answers(Request(place, 0, prompt, _TRIED / place) for place in range(count)):
+        pass
+
+
+def _train(bench: Workbench, records: Sequence[Any], count: int) -> None:
+    from murmura.training.loop import train
+
+    items = list(islice(cycle(bench.tokenise_fitting(records)), count))
+    options = bench.training.model_copy(update={"batch_size": count, "max_steps": 1})
+    start, step = bench.initial(_TRIED), bench.reading.step
+    train(bench.bank, [items], [start], options, options.lr, [_TRIED], step=step, description="try training")
