@@ -3,12 +3,13 @@
 (s) for each site a product with the whole pool, and a full sort of it,
 (m) Murmura's search for all sites,
 (f) faiss' exact index (IndexFlatIP),
+(b) the product of the pool with all sites' centres alone, which bounds how fast exact search can be,
 (p) the matrix product of coverage alone,
 (c) Murmura's coverage,
 (l) sentence-transformers' own loop over texts,
 (e) Murmura's encoder.
 
-    python bench/feddca.py                                 the figures of README (ways s m f p c l e, in turn)
+    python bench/feddca.py                                 the figures of README (ways s m f b p c l e, in turn)
     python bench/feddca.py --ways s,m --pool 2000000       any size
 """
 
@@ -24,7 +25,6 @@ from statistics import median
 
 import numpy as np
 import ways
-from measure import cores
 from shapes import SHAPES, save_random, save_tokenizer, shape
 from way_retrieval import RetrievalWork
 from ways import Figures
@@ -33,12 +33,16 @@ WAYS = {
     "s": "a full sort for each site",
     "m": "Murmura, search",
     "f": "faiss IndexFlatIP",
+    "b": "the search's product alone",
     "p": "one matrix product",
     "c": "Murmura, coverage",
     "l": "sentence-transformers",
     "e": "Murmura, encoding",
 }
-PAIRS = {"m": "s", "f": "s", "c": "p", "e": "l"}
+COMPARED = (("m", "s"), ("f", "s"), ("m", "f"), ("m", "b"), ("c", "p"), ("e", "l"))
+BOUNDS = "bpl"  # against which more time is taken, and not less
+ALIKE = {"m": "s", "c": "p", "e": "l"}
+"""What finds the same; faiss' float32 products put near ties in another order."""
 TOPICS = 50  # clusters of the pool's vectors
 BLOCK = 50_000
 
@@ -62,24 +66,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"rows of (f) that are (s)'s: {shared(folder):.2%}")
         pairs = {
             f"what ({way}) and ({other}) found": (way, other)
-            for way, other in PAIRS.items()
-            if way != "f" and {way, other} <= medians.keys()  # float32 products put near ties in another order
+            for way, other in ALIKE.items()
+            if {way, other} <= medians.keys()
         }
         return ways.print_differences(folder, pairs, strict=ways.is_exact(work))
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    numbers = {
-        "pool": 400_000, "width": 384, "sites": 10, "clusters": 10, "records": 5000, "domain": 20_000,
-        "texts": 10_000, "batch": 64, "repeats": 3, "cores": cores(),
-    }  # fmt: skip
-    for name, default in numbers.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
+    parser = ways.plain_parser(
+        __doc__, list(WAYS), pool=400_000, width=384, sites=10, clusters=10, records=5000, domain=20_000, texts=10_000,
+        batch=64,
+    )  # fmt: skip
     parser.add_argument("--encoder", default="minilm", help="an alias, a folder or a Hugging Face id")
     parser.add_argument("--random", choices=SHAPES, help="instead of --encoder, one with random weights")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS), help="in order of their turns")
     parser.add_argument("--folder", help="where the pool is made; on a disk that holds it")
     return ways.parse(parser, list(WAYS), arguments)
 
@@ -125,7 +124,7 @@ def encoder(options: argparse.Namespace, folder: Path) -> str:
 
 def once(work: RetrievalWork, folder: Path, way: str) -> Figures:
     """Run one way; what is fast is done several times, and its seconds are the median of these."""
-    several = replace(work, repeats=5 if way in "smf" else 1)
+    several = replace(work, repeats=5 if way in "smfb" else 1)
     figures, seconds = ways.run("way_retrieval.py", several, folder / way, way)
     return replace(figures, seconds=median(seconds))
 
@@ -146,12 +145,11 @@ def print_table(medians: Mapping[str, Figures], repeats: int) -> None:
     print(f"\n{f'medians of {repeats}':32}{'its work':>12}{'peak memory':>14}")
     for way, found in medians.items():
         print(f"{f'({way}) {WAYS[way]}':32}{found.seconds:10.3f} s{found.memory / 1e9:11.2f} GB")
-    for way, other in {**PAIRS, "m against f": "f"}.items():
-        one = way[0]
+    for one, other in COMPARED:
         if {one, other} <= medians.keys():
             times = medians[other].seconds / medians[one].seconds
             memory = medians[one].memory / medians[other].memory
-            how = f"{times:.2f}x faster" if one in "mf" else f"{1 / times:.2f}x the time"
+            how = f"{1 / times:.2f}x the time" if other in BOUNDS else f"{times:.2f}x faster"
             print(f"({one}) against ({other}){how:>24}{memory:10.2f}x memory")
 
 

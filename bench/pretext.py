@@ -21,7 +21,6 @@ from statistics import median
 
 import numpy as np
 import ways
-from measure import cores
 from way_votes import VotingWork
 from ways import Figures
 
@@ -56,13 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    numbers = {"sites": 1250, "texts": 8, "candidates": 2048, "width": 384, "repeats": 3, "cores": cores()}
-    for name, default in numbers.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
+    parser = ways.plain_parser(__doc__, list(WAYS), sites=1250, texts=8, candidates=2048, width=384)
     parser.add_argument("--many", type=int, default=100_000, help="sites whose memory is compared; 0 for none")
-    parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS), help="which, in turn")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     return ways.parse(parser, list(WAYS), arguments)
 
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from work import WORDS, finish
+from work import WORDS, Kept, finish, gpu_peak, timed
 
 ALPHA = 0.7
 CHECKED = 500  # rows of the domain whose coverage is computed plainly too
-TILE = 4096  # rows of the domain in one plain product, since all of them would not fit into memory
+TILE = 4096  # rows in one plain product, since all of them would not fit into memory
 
 
 @dataclass(frozen=True)
-class RetrievalWork:
+class RetrievalWork(Kept):
     """What ``feddca.py`` measures: fetching for all sites from one pool, coverage, encoding.
 
     Attributes:
@@ -45,13 +43,6 @@ class RetrievalWork:
     cores: int
     device: str = "cpu"
     dtype: str = "float32"
-
-    def write(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self)))
-
-    @classmethod
-    def read(cls, path: str | Path) -> RetrievalWork:
-        return cls(**json.loads(Path(path).read_text()))
 
     def pool(self) -> np.ndarray:
         return np.load(Path(self.folder) / "pool.npy", mmap_mode="r")
@@ -111,6 +102,21 @@ def searching(work: RetrievalWork) -> tuple[Callable[[], Any], Callable[[Any], A
         lambda: nearest(work.chosen(), pool, work.records, below=ALPHA, device=work.device),
         lambda found: {"rows": torch.from_numpy(np.stack([one.rows for one in found]))},
     )
+
+
+def multiplying_pool(work: RetrievalWork) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    """The product of the whole pool with all sites' chosen centres alone, which no exact search does without."""
+    from murmura.retrieval.search import tensor
+
+    pool, centres = work.pool(), torch.from_numpy(work.chosen()).to(work.device).T
+
+    def multiply() -> None:
+        for first in range(0, len(pool), TILE):
+            tensor(pool[first : first + TILE], work.device) @ centres
+        if centres.is_cuda:
+            torch.cuda.synchronize()
+
+    return multiply, lambda _: {}
 
 
 def faiss_flat(work: RetrievalWork) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
@@ -178,18 +184,15 @@ def encoding_theirs(work: RetrievalWork) -> tuple[Callable[[], Any], Callable[[A
 
 
 WAYS = {
-    "s": sorting, "m": searching, "f": faiss_flat, "p": multiplying, "c": covering, "l": encoding_theirs, "e": encoding,
+    "s": sorting, "m": searching, "f": faiss_flat, "b": multiplying_pool, "p": multiplying, "c": covering,
+    "l": encoding_theirs, "e": encoding,
 }  # fmt: skip
 
 
 def main(work: RetrievalWork, out: str, way: str) -> None:
     act, found = WAYS[way](work)
-    seconds = []
-    for _ in range(work.repeats):
-        begun = time.perf_counter()
-        result = act()
-        seconds.append(time.perf_counter() - begun)
-    finish(out, found(result), seconds, torch.cuda.max_memory_allocated() if work.device.startswith("cuda") else 0)
+    result, seconds = timed(act, work.repeats)
+    finish(out, found(result), seconds, gpu_peak(work))
 
 
 if __name__ == "__main__":

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-from work import finish
+from work import Kept, finish, gpu_peak, timed
 
 
 @dataclass(frozen=True)
-class VotingWork:
+class VotingWork(Kept):
     """What ``pretext.py`` measures: one round of voting.
 
     Attributes:
@@ -32,13 +30,6 @@ class VotingWork:
     cores: int
     device: str = "cpu"
     dtype: str = "float32"
-
-    def write(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self)))
-
-    @classmethod
-    def read(cls, path: str | Path) -> VotingWork:
-        return cls(**json.loads(Path(path).read_text()))
 
     def texts(self) -> np.ndarray:
         return np.load(Path(self.folder) / "texts.npy")
@@ -148,13 +139,9 @@ WAYS = {"l": looping, "p": multiplying, "v": voting, "m": asking}
 
 def main(work: VotingWork, out: str, way: str) -> None:
     act, found = WAYS[way](work)
-    seconds = []
-    for _ in range(1 + work.repeats):
-        begun = time.perf_counter()
-        result = act()
-        seconds.append(time.perf_counter() - begun)
-    timed = seconds[1:] or seconds  # vectors are asked for and libraries settle the first time
-    finish(out, found(result), timed, torch.cuda.max_memory_allocated() if work.device.startswith("cuda") else 0)
+    result, seconds = timed(act, 1 + work.repeats)
+    # Vectors are asked for and libraries settle the first time.
+    finish(out, found(result), seconds[1:] or seconds, gpu_peak(work))
 
 
 if __name__ == "__main__":

@@ -32,20 +32,26 @@ class Figures:
     memory: int
 
 
-def parser(what: str | None, ways: Sequence[str], **numbers: int) -> argparse.ArgumentParser:
-    """Options that all have: a model, where it computes, which ways, and whole numbers with these defaults."""
+def plain_parser(what: str | None, ways: Sequence[str], **numbers: int) -> argparse.ArgumentParser:
+    """Options that all have: which ways, where they compute, and whole numbers with these defaults."""
     made = argparse.ArgumentParser(description=what, formatter_class=argparse.RawDescriptionHelpFormatter)
-    model = made.add_mutually_exclusive_group()
-    model.add_argument("--model", default="smollm2-135m", help="an alias, a folder or a Hugging Face id")
-    model.add_argument("--random", choices=SHAPES, help="a model of this shape with random weights")
     for name, default in (numbers | {"repeats": 3}).items():
         made.add_argument(f"--{name}", type=int, default=default)
     made.add_argument(
         "--ways", type=lambda text: text.split(","), default=list(ways), help="which, in the order they take turns"
     )
     made.add_argument("--device", default="cpu", help="cpu or cuda")
-    made.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     made.add_argument("--cores", type=int, default=cores(), help="CPU cores to use")
+    return made
+
+
+def parser(what: str | None, ways: Sequence[str], **numbers: int) -> argparse.ArgumentParser:
+    """The same with a model."""
+    made = plain_parser(what, ways, **numbers)
+    model = made.add_mutually_exclusive_group()
+    model.add_argument("--model", default="smollm2-135m", help="an alias, a folder or a Hugging Face id")
+    model.add_argument("--random", choices=SHAPES, help="a model of this shape with random weights")
+    made.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     return made
 
 

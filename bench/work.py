@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     import torch
@@ -25,8 +26,19 @@ WORDS = ("the", "film", "is", "a", "long", "slow", "look", "at", "how", "people"
 VERBALISER = {"bad": ["bad", "dull", "awful"], "good": ["good", "great", "funny"]}
 
 
+class Kept:
+    """A dataclass that a driver leaves in a file for its ways."""
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        return cls(**json.loads(Path(path).read_text()))
+
+
 @dataclass(frozen=True)
-class Work:
+class Work(Kept):
     """One federated fine-tuning by FedAvg, in numbers: AdamW with ``EPS`` and no decay, no clipping, a mean of all.
 
     Attributes:
@@ -57,13 +69,6 @@ class Work:
     cores: int
     actors: int
     lr: float = 1e-3
-
-    def write(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self)))
-
-    @classmethod
-    def read(cls, path: str | Path) -> Work:
-        return cls(**json.loads(Path(path).read_text()))
 
     def records(self, site: int, round: int) -> torch.Tensor:
         """A site's records of a round, int64 [steps * batch, length]."""
@@ -191,7 +196,17 @@ def finish(out: str | Path, found: Mapping[str, torch.Tensor], seconds: list[flo
     (Path(out) / "result.json").write_text(json.dumps({"seconds": seconds, "gpu_peak": gpu_peak}))
 
 
-def gpu_peak(work: Work) -> int:
+def timed(act: Callable[[], Any], times: int) -> tuple[Any, list[float]]:
+    """What it comes to the last time, and the seconds of each time."""
+    seconds, result = [], None
+    for _ in range(times):
+        begun = time.perf_counter()
+        result = act()
+        seconds.append(time.perf_counter() - begun)
+    return result, seconds
+
+
+def gpu_peak(work: Any) -> int:
     """Most GPU memory that this process has had allocated, in bytes; 0 on a CPU."""
     import torch
 

@@ -174,7 +174,7 @@ def test_feddca_measures_and_compares(printed):
     printed = printed["feddca.py"]
     for pair in (r"\(m\) against \(s\)", r"\(m\) against \(f\)"):
         assert re.search(pair + r" +\d+\.\d+x faster +\d+\.\d+x memory", printed)
-    for pair in (r"\(c\) against \(p\)", r"\(e\) against \(l\)"):
+    for pair in (r"\(m\) against \(b\)", r"\(c\) against \(p\)", r"\(e\) against \(l\)"):
         assert re.search(pair + r" +\d+\.\d+x the time +\d+\.\d+x memory", printed)
     assert "what (m) and (s) found: largest difference 0.0e+00 of the largest value, the same" in printed
     assert len(re.findall(r"found: largest difference \S+ of the largest value, the same", printed)) == 3
