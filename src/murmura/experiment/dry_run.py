@@ -6,7 +6,6 @@ else knows how many there are. What cannot be reached is left out, and the dry r
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,7 +18,7 @@ from murmura.data.hub import is_hub_id
 from murmura.errors import DataError
 from murmura.experiment import dry_run_augment, footprint
 from murmura.experiment import dry_run_measuring as measuring
-from murmura.experiment.apart import require_apart
+from murmura.experiment.allowed import allowed
 from murmura.experiment.augmenting import opened, require_augmentable
 from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
@@ -32,7 +31,6 @@ from murmura.experiment.dry_run_rounds import (
     foreseen_rounds,
     residual_growth,
 )
-from murmura.experiment.keeping import require_keepable
 from murmura.experiment.outline import Outline, OutOfReachError, outline
 from murmura.experiment.questions import Asked, ask
 from murmura.experiment.reading import reading, yardstick
@@ -41,7 +39,6 @@ from murmura.experiment.resources import Supply
 from murmura.experiment.resources import declared as declared_resources
 from murmura.experiment.resources import foreseen as foreseen_resources
 from murmura.experiment.sites import Gathered, Population, fit, gather
-from murmura.experiment.summing import require_summable
 from murmura.experiment.workplace import verbs_of
 from murmura.federation.forecast import Work
 from murmura.federation.method import Method
@@ -50,6 +47,7 @@ from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.releases import disclosed, owner
 from murmura.privacy.plan import PrivacyPlan
 from murmura.reading import Reading
+from murmura.retrieval.pool import Pool
 from murmura.runs.schema import Disclosure
 from murmura.streams import Stream
 from murmura.units import bound
@@ -140,6 +138,82 @@ def dry_run(experiment: Experiment) -> DryRun:
     experiment, pool = opened(experiment)
     method, stream = methods.build(experiment.method, experiment.aggregation), Stream(experiment.run.seed)
     require_augmentable(experiment, method, pool)
+    there = _there(experiment, method, stream)
+    promised = method.privacy(list(there.sizes.values()), experiment.training) if there.sizes else None
+    plan, known = promised[0] if promised else None, len(there.sizes) if there.sizes else None
+    experiment = experiment.model_copy(update={"evaluation": allowed(experiment, method, plan, known)})
+    model, people = there.model, there.people
+    for site in people.sites if people else ():
+        method.check(site.name, site.records)
+    asked = _asked(experiment, method, there, stream / "data")
+    heldout, validation = _heldout(experiment, there, stream / "data" / "validation")
+    names = list(there.sizes) if there.sizes else _expected_names(experiment, method)
+    augmentation = _augmentation(experiment, pool, names, there)
+    given = augmentation.records if augmentation else 0
+    cohorts = drawn_cohorts(experiment, method, names, stream)
+    growth = residual_growth(experiment, method, names, cohorts)
+    rounds = foreseen_rounds(experiment, method, names, cohorts, growth, there.owned, model, given)
+    widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
+    return DryRun(
+        experiment=experiment,
+        label=method.title,
+        sites=_sites(experiment, method, there, given) if there.gathered and there.owned else None,
+        heldout=None if heldout is None else len(heldout),
+        validation=None if validation is None else len(validation),
+        asked=asked,
+        bad=there.unused("bad"),
+        twins=there.unused("twin"),
+        rounds=rounds,
+        augmentation=augmentation,
+        tokens=max((round.tokens or 0 for round in rounds), default=0) if there.sizes and cohorts else None,
+        work=list(method.work(list(there.sizes.values()), experiment.training)) if there.sizes else [],
+        tokens_measuring=measuring.tokens_written(experiment, method, people, model),
+        tokens_benchmarks=measuring.tokens_of_benchmarks(method, people, asked),
+        scored=measuring.records_scored(experiment, method, people, widest),
+        model=model,
+        trains=method.trains,
+        resources=there.resources,
+        memory=footprint.memory(experiment, model, widest, there.resources) if model and widest else None,
+        disk=_disk(experiment, method, model, len(names), sum(growth)) if model and names else None,
+        guarantee=_guarantee(promised) if there.sizes else None,
+        disclosure=_disclosure(experiment, method, sum(there.sizes.values()) if there.sizes else 1),
+        example=_example(experiment, there.reading, heldout[0]) if heldout else None,
+        unknown=there.unknown,
+        notes=notes(experiment, method, there.gathered, people, there.sizes),
+    )
+
+
+# ---- what is there ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _There:
+    """What there is to a run; None for what is out of reach, and ``unknown`` says why.
+
+    Attributes:
+        gathered: the records.
+        reading: how the model sees them.
+        people: which of them fit, and whose they are.
+        owned: records of each site that would take part; all of its records where it is not known which ones fit.
+        sizes: how many those are.
+    """
+
+    model: Outline | None
+    resources: list[Supply]
+    gathered: Gathered | None
+    reading: Reading | None
+    people: Population | None
+    owned: Mapping[str, Sequence[Any]] | None
+    sizes: Mapping[str, int] | None
+    unknown: list[str]
+
+    def unused(self, cause: str) -> int | None:
+        """How many records are left out for a cause."""
+        source = self.people or self.gathered
+        return sum(one.cause == cause for one in source.unused) if source else None
+
+
+def _there(experiment: Experiment, method: Method, stream: Stream) -> _There:
     unknown: list[str] = []
     model, resources = _model(experiment, unknown), foreseen_resources(declared_resources(experiment, method), unknown)
     gathered = _gathered(experiment, method, stream / "data", unknown)
@@ -149,72 +223,9 @@ def dry_run(experiment: Experiment) -> DryRun:
     people = fit(gathered, experiment.data, what) if gathered and what else None
     if people and what:
         people, _ = plant(experiment, method, people, what, stream / "canaries")
-    owned = _owned(gathered, people)
+    owned = {site.name: site.records for site in people.sites} if people else _records(gathered) if gathered else None
     sizes = {name: len(records) for name, records in owned.items()} if owned else None
-    promised = method.privacy(list(sizes.values()), experiment.training) if sizes else None
-    require_keepable(experiment, method, promised[0] if promised else None)
-    require_apart(experiment, promised[0] if promised else None, len(sizes or ()))
-    secret = bool(promised and promised[0].has_secret_cohort)
-    evaluation = experiment.evaluation.settled(promises=method.promises, secret_cohorts=secret)
-    plan, known = promised[0] if promised else None, len(sizes) if sizes else None
-    require_summable(experiment, method, evaluation, plan, known)
-    experiment = experiment.model_copy(update={"evaluation": evaluation})
-    names = list(sizes) if sizes else _expected_names(experiment, method)
-    cohorts = drawn_cohorts(experiment, method, names, stream)
-    growth = residual_growth(experiment, method, names, cohorts)
-    residual = footprint.residual(method.rule, model.state, sum(growth)) if model else 0
-    widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
-    heldout: Sequence[Any]
-    validation: Sequence[Any]
-    heldout, validation = [placed.record for placed in gathered.heldout] if gathered else [], []
-    source = people or gathered
-    skipped = Counter(one.cause for one in source.unused) if source else None
-    asked = _asked(experiment, method, what, model, stream / "data", unknown) if people and what and model else None
-    for site in people.sites if people else ():
-        method.check(site.name, site.records)
-    if people and what:
-        public = yardstick(experiment, people, stream / "data" / "validation")
-        heldout, validation = public.heldout, public.validation
-    adapter = model.trainable * FLOAT32 if model else 0
-    augmentation = None
-    if experiment.augment:
-        settings: Any = experiment.method
-        own = sum(sizes.values()) if sizes else None
-        augmentation = dry_run_augment.foreseen(
-            experiment.augment, pool, len(names or ()), own, settings.rounds, adapter
-        )
-    given = augmentation.records if augmentation else 0
-    rounds = foreseen_rounds(experiment, method, names, cohorts, growth, owned, model, given)
-    return DryRun(
-        experiment=experiment,
-        label=method.title,
-        sites=_sites(experiment, method, gathered, people, owned, given) if gathered and owned else None,
-        heldout=len(heldout) if gathered else None,
-        validation=len(validation) if people and what else None,
-        asked=asked,
-        bad=skipped["bad"] if skipped is not None else None,
-        twins=skipped["twin"] if skipped is not None else None,
-        rounds=rounds,
-        augmentation=augmentation,
-        tokens=max((round.tokens or 0 for round in rounds), default=0) if sizes and cohorts else None,
-        work=list(method.work(list(sizes.values()), experiment.training)) if sizes else [],
-        tokens_measuring=measuring.tokens_written(experiment, method, people, model),
-        tokens_benchmarks=measuring.tokens_of_benchmarks(method, people, asked),
-        scored=measuring.records_scored(experiment, method, people, widest),
-        model=model,
-        trains=method.trains,
-        resources=resources,
-        memory=footprint.memory(experiment, model, widest, resources) if model and widest else None,
-        disk=footprint.disk(experiment, method, len(names), adapter, residual) if model and names else None,
-        guarantee=_guarantee(promised) if sizes else None,
-        disclosure=_disclosure(experiment, method, sum(sizes.values()) if sizes else 1),
-        example=_example(experiment, what, heldout[0]) if heldout else None,
-        unknown=unknown,
-        notes=notes(experiment, method, gathered, people, sizes),
-    )
-
-
-# ---- what is there ------------------------------------------------------------------------------------------------
+    return _There(model, resources, gathered, what, people, owned, sizes, unknown)
 
 
 def _model(experiment: Experiment, unknown: list[str]) -> Outline | None:
@@ -242,29 +253,33 @@ def _gathered(experiment: Experiment, method: Method, stream: Stream, unknown: l
         return None
 
 
-def _asked(
-    experiment: Experiment, method: Method, what: Reading, model: Outline, stream: Stream, unknown: list[str]
-) -> Asked | None:
+def _asked(experiment: Experiment, method: Method, there: _There, stream: Stream) -> Asked | None:
     """The questions, or None where some are on a hub that cannot be reached."""
+    if not (there.people and there.reading and there.model):
+        return None
     try:
-        return ask(experiment, method, what, model, stream)
+        return ask(experiment, method, there.reading, there.model, stream)
     except DataError as error:
         if error.where is None or not is_hub_id(error.where):
             raise
-        unknown.append(f"The questions: {error}")
+        there.unknown.append(f"The questions: {error}")
         return None
+
+
+def _heldout(
+    experiment: Experiment, there: _There, stream: Stream
+) -> tuple[Sequence[Any] | None, Sequence[Any] | None]:
+    """Records that are measured on (all held-out ones, where it is not known which of them fit), and those that the
+    server decides by."""
+    if there.people:
+        public = yardstick(experiment, there.people, stream)
+        return public.heldout, public.validation
+    return [placed.record for placed in there.gathered.heldout] if there.gathered else None, None
 
 
 def _example(experiment: Experiment, what: Reading | None, record: Any) -> str | None:
     """A record as the model would see it, as far as that is known without the model."""
     return what.example(record) if what else experiment.task.preview(experiment.data, record)
-
-
-def _owned(gathered: Gathered | None, people: Population | None) -> dict[str, Sequence[Any]] | None:
-    """Records of each site that would take part; all of its records where it is not known which ones fit."""
-    if people is not None:
-        return {site.name: site.records for site in people.sites}
-    return _records(gathered) if gathered else None
 
 
 def _records(gathered: Gathered) -> dict[str, Sequence[Any]]:
@@ -280,14 +295,26 @@ def _expected_names(experiment: Experiment, method: Method) -> list[str] | None:
 # ---- what would happen --------------------------------------------------------------------------------------------
 
 
-def _sites(
-    experiment: Experiment,
-    method: Method,
-    gathered: Gathered,
-    people: Population | None,
-    owned: Mapping[str, Any],
-    public: int,
-) -> list[SitePlan]:
+def _augmentation(
+    experiment: Experiment, pool: Pool | None, names: Sequence[str] | None, there: _There
+) -> dry_run_augment.ForeseenAugmentation | None:
+    """Public records that sites would be given."""
+    if experiment.augment is None:
+        return None
+    settings: Any = experiment.method
+    own = sum(there.sizes.values()) if there.sizes else None
+    adapter = there.model.trainable * FLOAT32 if there.model else 0
+    return dry_run_augment.foreseen(experiment.augment, pool, len(names or ()), own, settings.rounds, adapter)
+
+
+def _disk(experiment: Experiment, method: Method, model: Outline, sites: int, growth: int) -> int:
+    """Bytes of checkpoints and final adapters, with a residual of this rank."""
+    residual = footprint.residual(method.rule, model.state, growth)
+    return footprint.disk(experiment, method, sites, model.trainable * FLOAT32, residual)
+
+
+def _sites(experiment: Experiment, method: Method, there: _There, public: int) -> list[SitePlan]:
+    people, owned = there.people, there.owned or {}
 
     def known(records: Sequence[Any]) -> dict[str, Any]:
         found = forecast(experiment, method, records, public=public)
@@ -297,7 +324,7 @@ def _sites(
         }
 
     if people is None:
-        return [SitePlan(name, len(r), None, None, None, **known(r)) for name, r in _records(gathered).items()]
+        return [SitePlan(name, len(records), None, None, None, **known(records)) for name, records in owned.items()]
     return [SitePlan(**asdict(report), **known(owned.get(report.site, []))) for report in people.reports]
 
 

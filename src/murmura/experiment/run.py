@@ -11,28 +11,30 @@ from uuid import uuid4
 
 from murmura import methods
 from murmura.errors import Interrupted, MurmuraError, RunError
-from murmura.experiment.apart import require_apart
+from murmura.experiment.allowed import allowed
 from murmura.experiment.augmenting import opened, require_augmentable, require_whole, shared_out
 from murmura.experiment.canaries import NOT_FOR_RELEASE, plant
 from murmura.experiment.config import Experiment
 from murmura.experiment.footprint import disk, residual
-from murmura.experiment.keeping import require_keepable
 from murmura.experiment.questions import ask
 from murmura.experiment.reading import yardstick
 from murmura.experiment.resume import Past, past, restored, settle, tables
 from murmura.experiment.server_side import ServerSide, assemble
 from murmura.experiment.simulation import simulate
 from murmura.experiment.sites import Population, populate
-from murmura.experiment.summing import require_summable
 from murmura.experiment.workplace import Workplace, workplace
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import last_saved
 from murmura.federation.server.fleet import Engine
 from murmura.federation.server.rounds import Server
 from murmura.federation.wire.messages import size
+from murmura.measure.canaries import Canary
+from murmura.measure.yardstick import Yardstick
+from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.standing import standing
 from murmura.progress import discreet, say
 from murmura.report import write as build_report
+from murmura.retrieval.pool import Pool
 from murmura.runs.folder import RunFolder
 from murmura.runs.machine import environment
 from murmura.runs.record import read
@@ -76,14 +78,42 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
 
 def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
     experiment, pool = opened(experiment)
-    stream = Stream(experiment.run.seed)
     before = past(folder, experiment) if resume else None
-    method = methods.build(experiment.method, experiment.aggregation)
+    plan = _planned(experiment, pool, before)
+    with _standing(folder, experiment, promises=plan.promised is not None) as started:
+        folder.prepare(resume=resume, needed=plan.needed)
+        return _carried_out(plan, folder, before, started)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a run goes by, before its first round.
+
+    Attributes:
+        experiment: with the pool's encoder written out.
+        promised: the privacy plan; None where nothing is promised.
+        needed: bytes on disk.
+    """
+
+    experiment: Experiment
+    method: Method
+    place: Workplace
+    people: Population
+    canaries: Sequence[Canary]
+    public: Yardstick
+    pool: Pool | None
+    promised: PrivacyPlan | None
+    needed: int
+
+
+def _planned(experiment: Experiment, pool: Pool | None, before: Past | None) -> _Plan:
+    """Read everything, and refuse what would stop the run."""
+    stream, method = Stream(experiment.run.seed), methods.build(experiment.method, experiment.aggregation)
     require_augmentable(experiment, method, pool)
     place = workplace(experiment)
     if pool:
         require_whole(experiment, pool, place.loader)
-    kind, reading = experiment.task.kind, place.reading
+    reading, kind = place.reading, experiment.task.kind
     people = populate(
         experiment.data, reading, stream / "data", kind=kind, pooled=method.pools, promises=method.promises
     )
@@ -99,69 +129,87 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
         method.check(site.name, site.records)
     if method.promises and (people.left_out.person_at or 0) > 1:
         say(_SEVERAL.format(people.left_out.person_at))
-    sizes = [site.size for site in people.sites]
-    promised = method.privacy(sizes, experiment.training)  # refused now, if at all
+    promised = method.privacy([site.size for site in people.sites], experiment.training)  # refused now, if at all
     plan = promised[0] if promised else None
-    require_keepable(experiment, method, plan)
-    require_apart(experiment, plan, len(sizes))
-    secret = bool(plan and plan.has_secret_cohort)
-    evaluation = experiment.evaluation.settled(promises=bool(promised), secret_cohorts=secret)
-    require_summable(experiment, method, evaluation, plan, len(sizes))
+    allowed(experiment, method, plan, len(people.sites))
     public = yardstick(experiment, people, stream / "data" / "validation", asked)
+    needed = _needed(experiment, method, place, len(people.sites))
+    return _Plan(experiment, method, place, people, canaries, public, pool, plan, needed)
+
+
+def _needed(experiment: Experiment, method: Method, place: Workplace, sites: int) -> int:
+    """Bytes on disk for checkpoints and final adapters, with the largest residual that there can be at the end."""
     slot = place.resident.state
-    growth = _residual_growth(experiment, method, len(people.sites))
-    beside = residual(method.rule, slot, growth) if growth else 0
-    needed = disk(experiment, method, len(people.sites), nbytes(slot), beside)
-    run = before.checkpoint.run["run"] if before and before.checkpoint else uuid4().hex
-    records = {site.name: site.records for site in people.sites}
-    given_away = shared_out(experiment, method, pool, (one for own in records.values() for one in own))
-    begun = False
+    ranks = [method.rule.rank(site) or experiment.lora.rank for site in range(sites)]
+    settings: Any = experiment.method
+    growth = int(settings.rounds) * method.rule.residual_growth(ranks)
+    return disk(experiment, method, sites, nbytes(slot), residual(method.rule, slot, growth) if growth else 0)
+
+
+class _Started:
+    """Whether a run's folder tells of it already."""
+
+    told = False
+
+
+@contextmanager
+def _standing(folder: RunFolder, experiment: Experiment, *, promises: bool) -> Iterator[_Started]:
+    """Leave the folder as it should be however the run ends: that of an earlier run comes back where nothing of this
+    one was saved, and whoever stops one that promises an ε is told what the interrupted round has cost."""
+    started = _Started()
     try:
-        folder.prepare(resume=resume, needed=needed)
-        with closing(simulate(experiment, records, place, folder, run)) as engine:
-            side = assemble(
-                experiment, engine, place, folder, run=run, yardstick=public, promised=plan, canaries=canaries,
-                pool=pool, shared_out=given_away,
-            )  # fmt: skip
-            if plan and (caveat := plan.caveat(sizes)):
-                side.server.caveat = caveat
-                say(caveat, public=True)
-            if before and before.checkpoint:
-                before = restored(before, side.server, folder, experiment)
-                if side.augmentation:
-                    side.augmentation.require_same_pool(side.server)
-                _tell(before)
-            side.server.about = {
-                "run": run, "experiment": tables(experiment), "sites": list(records),
-                "resumed": before.resumed if before else [],
-            }  # fmt: skip
-            side.meet()
-            if before:
-                settle(before, folder)
-            if method.pools and not (before and before.checkpoint):
-                pooled = people.sites[0]
-                every = {"records": [asdict(record) for record in pooled.records]}
-                side.fleet.ledger.pooled(pooled.size, size(every))
-            resumed = side.server.about["resumed"]
-            _describe(folder, experiment, people, place, resumed, trains=method.trains, promises=bool(promised))
-            begun = True
-            with _published(side.server, folder, engine):
-                side.method.lead(side.server, side.fleet)
-                _finish(folder, experiment, side, place)
-        if promised:
-            if side.server.journal.lines:
-                folder.write_anchor(side.server.journal.anchor)
-            folder.drop_checkpoints()
+        yield started
     except BaseException as error:
         if folder.put_back():
             say("nothing of the new run was saved: the run that it was to replace is back in its place")
         elif folder.holds_run:
-            cost = _cost(folder, experiment) if begun and promised else ""
+            cost = _cost(folder, experiment) if started.told and promises else ""
             if isinstance(error, KeyboardInterrupt):
                 raise Interrupted(cost) from error
             if isinstance(error, MurmuraError):
                 error.fix = " ".join(part for part in (error.fix, cost) if part)
         raise
+
+
+def _carried_out(plan: _Plan, folder: RunFolder, before: Past | None, started: _Started) -> Result:
+    """Bring the sides together and let the method lead, from the first round or from where the run was left."""
+    experiment, place, people = plan.experiment, plan.place, plan.people
+    records = {site.name: site.records for site in people.sites}
+    run = before.checkpoint.run["run"] if before and before.checkpoint else uuid4().hex
+    every = (one for own in records.values() for one in own)
+    with closing(simulate(experiment, records, place, folder, run)) as engine:
+        side = assemble(
+            experiment, engine, place, folder, run=run, yardstick=plan.public, promised=plan.promised,
+            canaries=plan.canaries, pool=plan.pool, shared_out=shared_out(experiment, plan.method, plan.pool, every),
+        )  # fmt: skip
+        if plan.promised and (caveat := plan.promised.caveat([site.size for site in people.sites])):
+            side.server.caveat = caveat
+            say(caveat, public=True)
+        if before and before.checkpoint:
+            before = restored(before, side.server, folder, experiment)
+            if side.augmentation:
+                side.augmentation.require_same_pool(side.server)
+            _tell(before)
+        resumed = before.resumed if before else []
+        side.server.about = {
+            "run": run, "experiment": tables(experiment), "sites": list(records), "resumed": resumed,
+        }  # fmt: skip
+        side.meet()
+        if before:
+            settle(before, folder)
+        if plan.method.pools and not (before and before.checkpoint):
+            pooled = people.sites[0]
+            side.fleet.ledger.pooled(pooled.size, size({"records": [asdict(record) for record in pooled.records]}))
+        promises = plan.promised is not None
+        _describe(folder, experiment, people, place, resumed, trains=plan.method.trains, promises=promises)
+        started.told = True
+        with _published(side.server, folder, engine):
+            side.method.lead(side.server, side.fleet)
+            _finish(folder, experiment, side, place)
+    if promises:
+        if side.server.journal.lines:
+            folder.write_anchor(side.server.journal.anchor)
+        folder.drop_checkpoints()
     return Result(folder.path, side.server.published)
 
 
@@ -195,13 +243,6 @@ def _cost(folder: RunFolder, experiment: Experiment) -> str:
     saved = last_saved(folder.checkpoint)
     found = standing(folder.path, -1 if saved is None else saved, tables(experiment)["method"])
     return found.cost if found else "The interrupted round has spent no privacy."
-
-
-def _residual_growth(experiment: Experiment, method: Method, sites: int) -> int:
-    """The largest rank that a residual can have at the end, if every site takes part in every round."""
-    ranks = [method.rule.rank(place) or experiment.lora.rank for place in range(sites)]
-    settings: Any = experiment.method
-    return int(settings.rounds) * method.rule.residual_growth(ranks)
 
 
 def _tell(before: Past) -> None:
