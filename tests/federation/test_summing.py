@@ -7,7 +7,7 @@ import torch
 
 from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.rules import rule
-from murmura.errors import RunError, SecureSumError
+from murmura.errors import CheckpointError, RunError, SecureSumError
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
@@ -157,6 +157,33 @@ def test_a_site_whose_budget_is_spent_is_a_drop_out(workbench, tmp_path, monkeyp
     assert vote(fleet)["votes"].tolist() == [110, 40, -110]
     assert fleet.events == ["site site-3 did not answer 'vote': ValueError"]
     fleet.engine.close()
+
+
+def test_what_a_site_cannot_write_down_costs_no_other_site_its_answer(workbench, tmp_path, monkeypatch):
+    """All of a process go through each step but once: none of them is asked again for the one that fails."""
+    fleet = make_fleet(workbench, tmp_path)
+    host = fleet.engine.host
+    monkeypatch.setattr(fleet.engine, "ask", lambda ask, sites: host.answer(ask, sites))  # as from another process
+    full = lambda line: (_ for _ in ()).throw(CheckpointError("the disk is full"))  # noqa: E731
+    monkeypatch.setattr(host.sites["site-2"].masking._journal, "append", full)
+    assert vote(fleet)["votes"].tolist() == [150, 50, -150]
+    assert fleet.events == ["site site-2 did not answer 'check_consistency': CheckpointError"]
+
+
+@pytest.mark.parametrize(("step", "field"), [("share_keys", "sealed"), ("unmask", "shares")])
+def test_a_site_whose_message_has_another_form_is_a_drop_out(workbench, tmp_path, monkeypatch, step, field):
+    fleet, there = make_fleet(workbench, tmp_path), [1, 0, 1, 1, 1] if step != "unmask" else [1] * 5
+    honest = Host.answer
+
+    def answer(host, ask, sites, since=None):
+        for reply in honest(host, ask, sites, since):
+            broken = (ask.verb, reply.site) == (step, "site-1")
+            yield Reply(reply.site, {} if step == "unmask" else {field: reply[field][:, 1:]}) if broken else reply
+
+    monkeypatch.setattr(Host, "answer", answer)
+    assert vote(fleet)["votes"][1] == 10 * sum(there)
+    [event] = fleet.events
+    assert event.startswith(f"the answer of site site-1 to '{step}' is left out: it does not hold")
 
 
 def test_what_cannot_be_masked_costs_no_other_site_its_answer(workbench, tmp_path):

@@ -9,12 +9,11 @@ from typing import Any, Protocol
 
 from murmura.errors import RunError
 from murmura.federation.server.ledger import Ledger
-from murmura.federation.server.unmasking import Unmasking
-from murmura.federation.wire.layout import MASKED, Agreement, Layout, as_vector
-from murmura.federation.wire.masks import OFFER_BYTES, SIGNATURE_BYTES, STEPS, packed, unpacked
+from murmura.federation.server.unmasking import Each, Misfits, Unmasking, step_by_step
+from murmura.federation.wire.layout import MASKED, Agreement, Layout
+from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import Ask, Failure, Payload, Reply, field_sizes, size
 from murmura.federation.wire.releases import Verbs, disclosed, owner
-from murmura.federation.wire.shamir import SEALED_BYTES, SHARE_BYTES
 from murmura.federation.wire.sums import Sum, misfit
 from murmura.streams import Stream
 
@@ -311,7 +310,7 @@ class Fleet:
         shared: Payload,
         settled: Callable[[int], None] | None,
     ) -> Sum:
-        """A sum under masks, step by step (``SecureSumming`` has what sites do in each)."""
+        """A sum under masks. What is left out at one of its steps is a drop-out."""
         if self.agreement is None or like is None or each:
             raise RunError(
                 f"'{verb}' is to be added up under masks, and what a reply is like is not known, or not all sites are "
@@ -319,39 +318,21 @@ class Fleet:
                 fix="The method has to say what a reply is like, and to ask nothing of single sites.",
             )  # fmt: skip
         now = Unmasking(self.run, self.round, verb, sites, Layout.of(like, weights, len(sites), self.agreement.options))
+
+        def step(name: str, sites: Sequence[str], fields: Payload, each: Each, misfits: Misfits) -> Iterator[Reply]:
+            return self._replies(name, sites, each, {"sum": now.number, **fields}, misfits=misfits, needed=0)
+
+        def masked(sites: Sequence[str]) -> Iterator[Reply]:
+            terms, needed = Terms(now.terms(), now.layout.sizes()), min(self.min_replies, len(now.asked))
+            return self._replies(verb, sites, None, shared, misfits=now.layout.misfit, terms=terms, needed=needed)
+
         try:
-            return self._step_by_step(now, verb, shared, settled)
+            return step_by_step(now, step, masked, settled)
         except RunError as error:
             error.where = error.where or f"round {self.round}, verb {verb}"
             fix, events = error.fix or "", "; ".join(self.events)
             error.fix = fix if events in fix else f"{fix} {events}".strip()
             raise
-
-    def _step_by_step(self, now: Unmasking, verb: str, shared: Payload, settled: Callable[[int], None] | None) -> Sum:
-        def step(name: str, sites: Sequence[str], fields: Payload, each: Mapping[str, Payload] | None = None) -> Any:
-            return self._replies(name, sites, each, {"sum": now.number, **fields}, needed=0)
-
-        replies = step("advertise_keys", now.asked, {"verb": verb, "sites": len(now.asked)})
-        now.advertised({reply.site: unpacked(reply["keys"], 1, OFFER_BYTES)[0] for reply in replies})
-        names, count = list(now.roll.names), len(now.roll.names)
-        replies = step("share_keys", names, {"names": names, "keys": packed(now.roll.offers, OFFER_BYTES)})
-        now.shared({reply.site: unpacked(reply["sealed"], count, SEALED_BYTES) for reply in replies})
-        terms, needed = Terms(now.terms(), now.layout.sizes()), min(self.min_replies, len(now.asked))
-        sharers = now.names(now.sharers)
-        for reply in self._replies(
-            verb, sharers, None, shared, misfits=now.layout.misfit, terms=terms, needed=needed
-        ):  # fmt: skip
-            now.add(reply.site, as_vector(reply[MASKED]))
-        now.collected()
-        replies = step("check_consistency", now.names(now.members), {"members": now.members})
-        now.confirmed({reply.site: unpacked(reply["signature"], 1, SIGNATURE_BYTES)[0] for reply in replies})
-        if settled is not None:
-            settled(len(now.members))
-        signers = list(now.signatures)
-        each = {site: {"sealed": packed(now.sealed_for(site), SEALED_BYTES)} for site in now.names(signers)}
-        signed = packed(list(now.signatures.values()), SIGNATURE_BYTES)
-        replies = step("unmask", list(each), {"signers": signers, "signatures": signed}, each)
-        return now.unmasked({reply.site: unpacked(reply["shares"], count, SHARE_BYTES) for reply in replies})
 
     def _entered(self) -> None:
         if self.keeper is not None:

@@ -4,7 +4,7 @@ masked vectors, and takes the masks off the sum with what sites reveal at the en
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -13,9 +13,16 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from murmura.errors import RunError
 from murmura.federation.wire import shamir
-from murmura.federation.wire.layout import Layout
-from murmura.federation.wire.masks import Roll, add_mask
+from murmura.federation.wire.layout import MASKED, Layout, as_vector
+from murmura.federation.wire.masks import OFFER_BYTES, SIGNATURE_BYTES, Roll, add_mask, misshapen, packed, unpacked
+from murmura.federation.wire.messages import Payload, Reply
+from murmura.federation.wire.shamir import SEALED_BYTES, SHARE_BYTES
 from murmura.federation.wire.sums import Sum
+
+Each = Mapping[str, Payload] | None
+"""Fields for single sites."""
+Misfits = Callable[[Payload], str | None]
+"""Why an answer is left out, in words; None where it is not."""
 
 
 class Unmasking:
@@ -33,7 +40,7 @@ class Unmasking:
 
     def __init__(self, run: str, round: int, verb: str, sites: Sequence[str], layout: Layout) -> None:
         self.number = secrets.token_hex(16)
-        self.layout, self.asked = layout, list(sites)
+        self.layout, self.asked, self.verb = layout, list(sites), verb
         self.least = layout.options.least(len(sites))
         self._what = (run, round, verb, len(sites), self.number)
         self._places: dict[str, int] = {}
@@ -128,5 +135,48 @@ class Unmasking:
             raise RunError(
                 f"only {len(sites)} of {len(self.asked)} sites {what}; a secure sum needs {self.least}, and nothing of "
                 "it was revealed",
-                fix="Bring the sites back and start again with --resume, or ask more sites.",
+                fix="Bring the sites back and start again with --resume, or ask more sites. What a site has refused, "
+                "and why, is in notes.txt of its private folder.",
             )
+
+
+def step_by_step(
+    now: Unmasking,
+    step: Callable[[str, Sequence[str], Payload, Each, Misfits], Iterator[Reply]],
+    masked: Callable[[Sequence[str]], Iterator[Reply]],
+    settled: Callable[[int], None] | None = None,
+) -> Sum:
+    """A sum, of which ``SecureSumming`` has what sites do at each step.
+
+    Args:
+        step: asks sites for one of ``STEPS``.
+        masked: asks sites for their masked vectors.
+        settled: is called with how many sites are in the sum, before anything of it is revealed.
+
+    Raises:
+        RunError: too few sites go along with it to the end, or what they reveal does not fit.
+    """
+
+    def rows(
+        name: str, sites: Sequence[str], field: str, count: int, width: int, fields: Payload, each: Each = None
+    ) -> dict[str, list[bytes]]:
+        replies = step(name, sites, fields, each, lambda reply: misshapen(reply.get(field), count, width))
+        return {reply.site: unpacked(reply[field], count, width) for reply in replies}
+
+    fields: Payload = {"verb": now.verb, "sites": len(now.asked)}
+    offers = rows("advertise_keys", now.asked, "keys", 1, OFFER_BYTES, fields)
+    now.advertised({site: offer for site, [offer] in offers.items()})
+    names, count = list(now.roll.names), len(now.roll.names)
+    fields = {"names": names, "keys": packed(now.roll.offers, OFFER_BYTES)}
+    now.shared(rows("share_keys", names, "sealed", count, SEALED_BYTES, fields))
+    for reply in masked(now.names(now.sharers)):
+        now.add(reply.site, as_vector(reply[MASKED]))
+    now.collected()
+    members = now.names(now.members)
+    signatures = rows("check_consistency", members, "signature", 1, SIGNATURE_BYTES, {"members": now.members})
+    now.confirmed({site: signature for site, [signature] in signatures.items()})
+    if settled is not None:
+        settled(len(members))
+    each = {site: {"sealed": packed(now.sealed_for(site), SEALED_BYTES)} for site in now.names(list(now.signatures))}
+    fields = {"signers": list(now.signatures), "signatures": packed(list(now.signatures.values()), SIGNATURE_BYTES)}
+    return now.unmasked(rows("unmask", list(each), "shares", count, SHARE_BYTES, fields, each))

@@ -17,6 +17,7 @@ from murmura.errors import (
 )
 from murmura.federation.site.cohort import Cohort, Site
 from murmura.federation.wire.layout import MASKED, Layout, as_tensor
+from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply, digest
 from murmura.federation.wire.releases import Verbs, owner
 from murmura.privacy.ledger import PrivacyLedger
@@ -131,6 +132,8 @@ class Host:
     def _cohorts(self, verb: str, sites: Sequence[str]) -> Iterator[Sequence[str]]:
         needs_slots = owner(self.verbs, verb).declaration(verb).slots
         size = self.workbench.slots if needs_slots else _TOGETHER
+        if verb in STEPS:  # none of which a site takes twice, as it would have to where another one of its cohort fails
+            size = 1
         return (sites[start : start + size] for start in range(0, len(sites), size))
 
     def _refusal(self, ask: Ask, site: Site) -> Exception | None:

@@ -131,14 +131,21 @@ def packed(rows: Sequence[bytes], width: int) -> torch.Tensor:
     return torch.frombuffer(bytearray(b"".join(row or bytes(width) for row in rows)), dtype=torch.uint8).view(-1, width)
 
 
+def misshapen(rows: Any, count: int, width: int) -> str | None:
+    """Why this is not uint8 [count, width], in words; None where it is."""
+    if isinstance(rows, torch.Tensor) and rows.dtype == torch.uint8 and tuple(rows.shape) == (count, width):
+        return None
+    return f"it does not hold {count} times {width} bytes"
+
+
 def unpacked(rows: torch.Tensor, count: int, width: int) -> list[bytes]:
     """The inverse of ``packed``.
 
     Raises:
         RunError: it is not uint8 [count, width].
     """
-    if rows.dtype != torch.uint8 or tuple(rows.shape) != (count, width):
-        raise RunError(f"a message of a secure sum is {list(rows.shape)}, not bytes [{count}, {width}]")
+    if why := misshapen(rows, count, width):
+        raise RunError(f"a message of a secure sum cannot be read: {why}")
     whole = rows.numpy().tobytes()
     return [whole[start : start + width] for start in range(0, len(whole), width)]
 
