@@ -292,6 +292,7 @@ def test_banded_noise(invoke):
     done = invoke("epsilon", "--noise-multiplier", "6", *words, "--apart", "5").stdout
     assert "each again after 5 steps at the soonest" in done and "banded noise 6 norms, 4 bands" in done
     assert f"exact  ε {bound(plan.epsilon().value, 4)}" in done
+    assert "separation = 0" in invoke("epsilon", "--noise-multiplier", "6", *words, "--apart", "0").stderr
     needed = invoke("noise", "--epsilon", "2", *words, "--apart", "5").stdout
     assert f"exact  noise multiplier {bound(plan.calibrated(2.0).noise.std)}" in needed
     soonest = invoke("epsilon", "--noise-multiplier", "6", *words).stdout  # as soon as the bands allow

@@ -259,7 +259,7 @@ def _sampler(
     alone = rate == 1 and batch is None and restart_every is None
     _require(bands is None or alone, "banded noise with samples or trees", "Give --bands and --apart alone.")
     if bands is not None:
-        return MinSeparation(1, apart or bands)
+        return MinSeparation(1, bands if apart is None else apart)
     if once:
         _require(rate == 1 and batch is None, "--once with samples", "Each unit is in at most one step of a tree.")
         return OncePerTree(1)
