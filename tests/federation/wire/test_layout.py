@@ -104,6 +104,7 @@ def test_what_is_clipped_is_told():
         ({"loss": float("nan")}, "'loss' holds a number that is not finite"),
         ({"votes": torch.zeros(3, dtype=torch.int64)}, "'votes' is not what the secure sum that was asked for"),
         ({"votes": torch.zeros(2)}, "'votes' is not what"),
+        ({"weighed": torch.zeros(1, dtype=torch.int64), "loss": 1.0}, "'weighed' is not what"),
         ({"other": 1}, "'other' has no place in the secure sum"),
         ({"table": {"c": 1}}, "'c' in 'table' has no place"),
         ({"state": {"w": torch.zeros(1)}}, "the tensor 'v' is missing in 'state'"),

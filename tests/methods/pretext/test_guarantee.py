@@ -44,6 +44,13 @@ def test_a_share_that_is_missing_does_not_leave_the_site(monkeypatch):
         share_added(promised, [torch.zeros(900, dtype=torch.int32)], 20, ["north"], 3)
 
 
+@pytest.mark.parametrize("round", [0, 12])
+def test_no_share_leaves_in_a_round_that_no_epsilon_is_for(round):
+    promised = plan(config(noise="skellam"), 20)
+    with pytest.raises(PrivacyError, match=f"votes are asked for in round {round}, and ε is for 11 rounds"):
+        share_added(promised, [torch.zeros(900, dtype=torch.int32)], 20, ["north"], round)
+
+
 @pytest.mark.parametrize("votes", ["nearest", "normalised"])
 def test_noisy_votes_rule_no_site_out(votes):
     """Neither of whole votes nor of others: both histograms are kept, and told in ``evolution.json``."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from murmura.errors import PrivacyError
 from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.voting import length
 from murmura.methods.site_level.account import with_noise
@@ -60,9 +61,15 @@ def share_added(
         shares: among how many sites the noise is divided.
 
     Raises:
-        PrivacyError: what was added cannot be such a share, beyond chance.
+        PrivacyError: what was added cannot be such a share, beyond chance; or the round is none of the plan's, whatever
+            the server says.
     """
     assert isinstance(plan.noise, IntegerNoise) and isinstance(plan.clipping, VoteLimit), "only these have shares"
+    if not 1 <= round <= plan.steps:
+        raise PrivacyError(
+            f"votes are asked for in round {round}, and ε is for {plan.steps} rounds", where=f"site {sites[0]}",
+            fix="Server and sites need the same experiment; if they have it, do not trust this server.",
+        )  # fmt: skip
     limit, numbers = plan.clipping.norm, votes[0].numel()
     drawn = noise_of(plan.noise, limit, len(votes) * numbers, OSEntropy(), shares).view(len(votes), numbers)
     noisy = [(own + share).to(torch.int32) for own, share in zip(votes, drawn, strict=True)]
