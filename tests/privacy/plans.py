@@ -18,33 +18,9 @@ from murmura.privacy.entropy import SeededEntropy
 from murmura.privacy.ledger import Spent
 from murmura.privacy.observation import Observation
 
-RECORDS = PrivacyPlan(
-    unit="record",
-    adjacency="zero-out",
-    sampler=PoissonSampling(0.04),
-    clipping=ExampleClipping(1.5),
-    noise=GaussianNoise(2.0),
-    steps=50,
-    delta=1e-5,
-)
-SITES = PrivacyPlan(
-    unit="site",
-    adjacency="zero-out",
-    sampler=FullParticipation(),
-    clipping=SiteClipping(0.5),
-    noise=GaussianNoise(11.3),
-    steps=11,
-    delta=3e-6,
-)
-VOTES = PrivacyPlan(
-    unit="site",
-    adjacency="zero-out",
-    sampler=FullParticipation(),
-    clipping=VoteLimit(8),
-    noise=SkellamNoise(11.3),
-    steps=11,
-    delta=3e-6,
-)
+RECORDS = PrivacyPlan("record", "zero-out", PoissonSampling(0.04), ExampleClipping(1.5), GaussianNoise(2.0), 50, 1e-5)
+SITES = PrivacyPlan("site", "zero-out", FullParticipation(), SiteClipping(0.5), GaussianNoise(11.3), 11, 3e-6)
+VOTES = replace(SITES, clipping=VoteLimit(8), noise=SkellamNoise(11.3))
 
 
 def of_records(**changes):

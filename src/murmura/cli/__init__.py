@@ -1,4 +1,5 @@
-"""The command line: one file per verb. What a verb needs is imported inside its function, so that help is instant."""
+"""The command line: one file per verb, and ``planned`` for what two of them ask. What a verb needs is imported inside
+its function, so that help is instant."""
 
 from __future__ import annotations
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
+from murmura.cli.planned import of_votes, plan_of, require, sampler_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from murmura.privacy import PrivacyPlan, Sampler
+    from murmura.privacy import PrivacyPlan
     from murmura.privacy.accounting import Epsilon
     from murmura.privacy.odometer import Total
 
@@ -102,9 +104,9 @@ def epsilon(
     from murmura.privacy.curve import RATES, Curve
     from murmura.units import bound
 
-    sampler = _sampler(sampling_rate, batch, of, restart_every, once, bands, apart)
-    plan = _plan(noise_multiplier, steps, delta, sampler, adjacency, clipping, tensor_groups, restart_every, bands)
-    plan = _of_votes(plan, votes, kind, shares)
+    sampler = sampler_of(sampling_rate, batch, of, restart_every, once, bands, apart)
+    plan = plan_of(noise_multiplier, steps, delta, sampler, adjacency, clipping, tensor_groups, restart_every, bands)
+    plan = of_votes(plan, votes, kind, shares)
     found = _bounds(lambda name: plan.epsilon(accountant=name))
     whole = Curve.of(plan.event(), plan.adjacency)
     more = _more(plan, group, chosen_among, shape)
@@ -151,9 +153,9 @@ def noise(
     """Print the least noise / clipping norm that keeps within ε, by every accountant that has a bound."""
     from murmura.units import bound
 
-    sampler = _sampler(sampling_rate, batch, of, restart_every, once, bands, apart)
-    plan = _plan(0.0, steps, delta, sampler, adjacency, "example", tensor_groups, restart_every, bands)
-    plan = _of_votes(plan, votes, kind, shares)
+    sampler = sampler_of(sampling_rate, batch, of, restart_every, once, bands, apart)
+    plan = plan_of(0.0, steps, delta, sampler, adjacency, "example", tensor_groups, restart_every, bands)
+    plan = of_votes(plan, votes, kind, shares)
     found = _bounds(lambda name: plan.calibrated(epsilon, name))
     notes = _notes({name: one.epsilon(accountant=name) for name, one in found.items()})
     if as_json:
@@ -241,95 +243,8 @@ def _bound(found: Epsilon) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _sampler(
-    rate: float,
-    batch: int | None,
-    of: int | None,
-    restart_every: int | None,
-    once: bool,
-    bands: int | None,
-    apart: int | None,
-) -> Sampler:
-    from murmura.privacy import FixedSizeSampling, FullParticipation, MinSeparation, OncePerTree, PoissonSampling
-
-    _require((batch is None) == (of is None), "a batch of fixed size", "Give both --batch and --of.")
-    _require(not once or restart_every is not None, "--once without trees", "Give --restart-every.")
-    _require(batch is None or rate == 1, "two kinds of samples", "Give --sampling-rate, or --batch and --of.")
-    _require(apart is None or bands is not None, "--apart without banded noise", "Give --bands.")
-    alone = rate == 1 and batch is None and restart_every is None
-    _require(bands is None or alone, "banded noise with samples or trees", "Give --bands and --apart alone.")
-    if bands is not None:
-        return MinSeparation(1, bands if apart is None else apart)
-    if once:
-        _require(rate == 1 and batch is None, "--once with samples", "Each unit is in at most one step of a tree.")
-        return OncePerTree(1)
-    if batch is not None and of is not None:
-        return FixedSizeSampling(batch, of)
-    return FullParticipation() if rate == 1 else PoissonSampling(rate)
-
-
-def _plan(
-    noise_multiplier: float,
-    steps: int,
-    delta: float,
-    sampler: Sampler,
-    adjacency: Adjacency,
-    clipping: Clipping,
-    groups: int,
-    restart_every: int | None,
-    bands: int | None,
-) -> PrivacyPlan:
-    """The plan that the options say; with trees or bands it is one of whole sites, like those that are trained so."""
-    from murmura.privacy import (
-        BandedNoise,
-        BatchClipping,
-        ExampleClipping,
-        GaussianNoise,
-        PrivacyPlan,
-        SiteClipping,
-        TreeNoise,
-    )
-
-    if restart_every is not None or bands is not None:
-        plain = clipping == "example" and groups == 1
-        fix = "With --restart-every and --bands whole updates are clipped."
-        _require(plain, "trees or bands of sums that are clipped otherwise", fix)
-    if restart_every is not None:
-        tree = TreeNoise(noise_multiplier, restart_every)
-        return PrivacyPlan("site", adjacency, sampler, SiteClipping(1.0), tree, steps, delta)
-    if bands is not None:
-        banded = BandedNoise(noise_multiplier, bands)
-        return PrivacyPlan("site", adjacency, sampler, SiteClipping(1.0), banded, steps, delta)
-    clipped = BatchClipping(1.0, groups) if clipping == "batch" else ExampleClipping(1.0, groups)
-    return PrivacyPlan("record", adjacency, sampler, clipped, GaussianNoise(noise_multiplier), steps, delta)
-
-
-def _of_votes(plan: PrivacyPlan, votes: int | None, kind: Kind, shares: int | None) -> PrivacyPlan:
-    """The plan with whole sites' votes in place of clipped contributions, and with the noise for them."""
-    from murmura.privacy import DiscreteGaussianNoise, PrivacyPlan, SkellamNoise, VoteLimit
-
-    _require(shares is None or kind == "discrete-gaussian", "--shares of other noise", "Skellam noise needs no number.")
-    if votes is None:
-        _require(kind == "gaussian", f"--noise {kind} without votes", "Give --votes.")
-        return plan
-    plain = plan.clipping.kind == "example" and plan.clipping.groups == 1
-    _require(plain, "votes that are clipped, or noise that is shared by steps", "Give --votes without them.")
-    noise = plan.noise
-    if kind == "skellam":
-        noise = SkellamNoise(noise.std)
-    if kind == "discrete-gaussian":
-        noise = DiscreteGaussianNoise(noise.std, 1 if shares is None else shares)
-    return PrivacyPlan("site", plan.adjacency, plan.sampler, VoteLimit(votes), noise, plan.steps, plan.delta)
-
-
-def _require(holds: bool, what: str, fix: str) -> None:
-    from murmura.privacy.parts import check
-
-    check(holds, what, fix)
-
-
 def _require_choice(chosen_among: float | None, shape: float) -> None:
-    _require(chosen_among is not None or shape == 1, "--shape without a choice", "Give --chosen-among too.")
+    require(chosen_among is not None or shape == 1, "--shape without a choice", "Give --chosen-among too.")
 
 
 def _bounds(of: Callable[[str], Found]) -> dict[str, Found]:

@@ -1,0 +1,112 @@
+"""The privacy plan that options of ``murmura privacy`` say, before anything is trained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from murmura.privacy import Adjacency, PrivacyPlan, Sampler
+
+
+def sampler_of(
+    rate: float,
+    batch: int | None,
+    of: int | None,
+    restart_every: int | None,
+    once: bool,
+    bands: int | None,
+    apart: int | None,
+) -> Sampler:
+    """Who takes part in a step.
+
+    Raises:
+        PrivacyError: options contradict each other, or a number is out of its range.
+    """
+    from murmura.privacy import FixedSizeSampling, FullParticipation, MinSeparation, OncePerTree, PoissonSampling
+
+    require((batch is None) == (of is None), "a batch of fixed size", "Give both --batch and --of.")
+    require(not once or restart_every is not None, "--once without trees", "Give --restart-every.")
+    require(batch is None or rate == 1, "two kinds of samples", "Give --sampling-rate, or --batch and --of.")
+    require(apart is None or bands is not None, "--apart without banded noise", "Give --bands.")
+    alone = rate == 1 and batch is None and restart_every is None
+    require(bands is None or alone, "banded noise with samples or trees", "Give --bands and --apart alone.")
+    if bands is not None:
+        return MinSeparation(1, bands if apart is None else apart)
+    if once:
+        require(rate == 1 and batch is None, "--once with samples", "Each unit is in at most one step of a tree.")
+        return OncePerTree(1)
+    if batch is not None and of is not None:
+        return FixedSizeSampling(batch, of)
+    return FullParticipation() if rate == 1 else PoissonSampling(rate)
+
+
+def plan_of(
+    noise_multiplier: float,
+    steps: int,
+    delta: float,
+    sampler: Sampler,
+    adjacency: Adjacency,
+    clipping: str,
+    groups: int,
+    restart_every: int | None,
+    bands: int | None,
+) -> PrivacyPlan:
+    """The plan that the options say; with trees or bands it is one of whole sites, like those that are trained so.
+
+    Raises:
+        PrivacyError: as ``sampler_of``.
+    """
+    from murmura.privacy import (
+        BandedNoise,
+        BatchClipping,
+        ExampleClipping,
+        GaussianNoise,
+        PrivacyPlan,
+        SiteClipping,
+        TreeNoise,
+    )
+
+    if restart_every is not None or bands is not None:
+        plain = clipping == "example" and groups == 1
+        fix = "With --restart-every and --bands whole updates are clipped."
+        require(plain, "trees or bands of sums that are clipped otherwise", fix)
+    if restart_every is not None:
+        tree = TreeNoise(noise_multiplier, restart_every)
+        return PrivacyPlan("site", adjacency, sampler, SiteClipping(1.0), tree, steps, delta)
+    if bands is not None:
+        banded = BandedNoise(noise_multiplier, bands)
+        return PrivacyPlan("site", adjacency, sampler, SiteClipping(1.0), banded, steps, delta)
+    clipped = BatchClipping(1.0, groups) if clipping == "batch" else ExampleClipping(1.0, groups)
+    return PrivacyPlan("record", adjacency, sampler, clipped, GaussianNoise(noise_multiplier), steps, delta)
+
+
+def of_votes(plan: PrivacyPlan, votes: int | None, kind: str, shares: int | None) -> PrivacyPlan:
+    """The plan with whole sites' votes in place of clipped contributions, and with the noise for them.
+
+    Raises:
+        PrivacyError: as ``sampler_of``.
+    """
+    from murmura.privacy import DiscreteGaussianNoise, PrivacyPlan, SkellamNoise, VoteLimit
+
+    require(shares is None or kind == "discrete-gaussian", "--shares of other noise", "Skellam noise needs no number.")
+    if votes is None:
+        require(kind == "gaussian", f"--noise {kind} without votes", "Give --votes.")
+        return plan
+    plain = plan.clipping.kind == "example" and plan.clipping.groups == 1
+    require(plain, "votes that are clipped, or noise that is shared by steps", "Give --votes without them.")
+    noise = plan.noise
+    if kind == "skellam":
+        noise = SkellamNoise(noise.std)
+    if kind == "discrete-gaussian":
+        noise = DiscreteGaussianNoise(noise.std, 1 if shares is None else shares)
+    return PrivacyPlan("site", plan.adjacency, plan.sampler, VoteLimit(votes), noise, plan.steps, plan.delta)
+
+
+def require(holds: bool, what: str, fix: str) -> None:
+    """
+    Raises:
+        PrivacyError: unless it ``holds``.
+    """
+    from murmura.privacy.parts import check
+
+    check(holds, what, fix)
