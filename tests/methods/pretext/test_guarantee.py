@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from murmura.errors import PrivacyError
+from murmura import methods
+from murmura.aggregation.config import AggregationConfig
+from murmura.errors import BudgetError, PrivacyError
 from murmura.methods.pretext import guarantee
 from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.guarantee import noise_added, noise_in_shares, plan, share_added
+from murmura.privacy.budget import Budget
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.plan import PrivacyPlan
+from murmura.training.config import LocalTraining
 from tests.privacy.attack import given_away, of_sites
 
 
@@ -49,6 +55,22 @@ def test_no_share_leaves_in_a_round_that_no_epsilon_is_for(round):
     promised = plan(config(noise="skellam"), 20)
     with pytest.raises(PrivacyError, match=f"votes are asked for in round {round}, and ε is for 11 rounds"):
         share_added(promised, [torch.zeros(900, dtype=torch.int32)], 20, ["north"], round)
+
+
+def test_each_time_that_a_site_votes_with_skellam_noise_in_shares_its_owners_budget_counts(tmp_path):
+    """Whatever the server's ledger says: of sums that are asked for again and again one more is too many."""
+    secure, training = AggregationConfig(secure=True), LocalTraining()
+    made = {noise: methods.build(config(noise=noise), secure) for noise in ("skellam", "discrete-gaussian")}
+    assert made["discrete-gaussian"].spends("vote", 8, training) is None
+    assert methods.build(config(noise="skellam"), AggregationConfig()).spends("vote", 8, training) is None
+    assert made["skellam"].spends("look", 8, training) is None
+    followed, steps = made["skellam"].spends("vote", 8, training)
+    replaced = replace(followed, adjacency="replace-one", delta=1e-5)
+    budget = Budget(tmp_path, "north", replaced.epsilon(2).value * 1.01, 1e-5)
+    for _ in range(2):
+        budget.reserve("run", followed, steps)
+    with pytest.raises(BudgetError, match="another 1 step would exceed the owner's budget"):
+        budget.reserve("run", followed, steps)
 
 
 @pytest.mark.parametrize("votes", ["nearest", "normalised"])

@@ -102,6 +102,17 @@ class Pretext(Method):
         shares = self.rule.config.least(len(records)) if self.in_shares else 1
         return plan(self.config, shares), self.config.accountant
 
+    @cached_property
+    def _shared(self) -> PrivacyPlan:
+        """What a site's votes cost with Skellam noise in shares, however many sites share it."""
+        from murmura.methods.pretext.guarantee import plan
+
+        return plan(self.config)
+
+    def spends(self, name: str, records: int, training: LocalTraining) -> tuple[PrivacyPlan, int] | None:
+        covered = name == "vote" and self.in_shares and self.config.noise == "skellam"
+        return (self._shared, 1) if covered else None
+
     def asks(self, round: int) -> bool:
         return round <= self.config.asking
 
