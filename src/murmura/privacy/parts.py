@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from murmura.errors import PrivacyError, nearest
 
@@ -365,15 +365,8 @@ IntegerNoise = SkellamNoise | DiscreteGaussianNoise
 Noise = GaussianNoise | TreeNoise | BandedNoise | IntegerNoise
 
 _KINDS: dict[str, dict[str, Any]] = {
-    role: {one.kind: one for one in kinds}
-    for role, kinds in (
-        ("sampler", (PoissonSampling, FixedSizeSampling, FullParticipation, OncePerTree, MinSeparation)),
-        (
-            "clipping",
-            (ExampleClipping, BatchClipping, ClusterClipping, SiteClipping, AdaptiveSiteClipping, VoteLimit),
-        ),
-        ("noise", (GaussianNoise, TreeNoise, BandedNoise, SkellamNoise, DiscreteGaussianNoise)),
-    )
+    role: {one.kind: one for one in get_args(kinds)}
+    for role, kinds in (("sampler", Sampler), ("clipping", Clipping), ("noise", Noise))
 }
 
 
