@@ -121,6 +121,17 @@ def make_bert(tokenizer, *, seed=0):
     return BertForMaskedLM(config).eval()
 
 
+def restless(model):
+    """Larger weights, so that what an untrained model finds likely depends on what it reads."""
+    import torch
+
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(4)
+    return model
+
+
 def make_encoder(tokenizer, *, hidden=32, seed=0):
     """A BERT; sentence-transformers averages its vectors where a folder says nothing else."""
     import torch

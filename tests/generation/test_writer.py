@@ -16,7 +16,7 @@ from murmura.generation.writer import complete
 from murmura.streams import Stream
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
-from tests.conftest import make_gpt2, make_llama
+from tests.conftest import make_gpt2, make_llama, restless
 from tests.training.helpers import random_state
 
 LIMIT = 12
@@ -45,15 +45,6 @@ FAMILIES = {
     "bloom": (partial(made, "bloom", n_layer=2, n_head=4), ("query_key_value",)),  # a bias in place of positions
     "mamba": (partial(made, "mamba", state_size=4), ("in_proj", "x_proj")),  # no keys and values at all
 }
-
-
-def restless(model):
-    """Larger weights, so that an untrained model does not write one token for ever."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.mul_(4)
-    return model
 
 
 def prompts_of_different_lengths():

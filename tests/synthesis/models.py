@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from murmura.models import Loaded
-from tests.conftest import WORDS, make_llama
+from tests.conftest import WORDS, make_llama, restless
 from tests.federation.world import make_workbench
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<extra>")
@@ -27,15 +27,6 @@ def word_tokenizer():
         tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
         mask_token="[MASK]",
     )  # fmt: skip
-
-
-def restless(model):
-    """Larger weights, so that what an untrained model finds likely depends on what it reads."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.mul_(4)
-    return model
 
 
 def masked():
