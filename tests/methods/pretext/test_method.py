@@ -16,7 +16,11 @@ from murmura.methods.pretext.config import PretextConfig
 from tests.methods.pretext.world import SITES, left, texts
 
 
-def test_from_public_texts_to_a_trained_model_and_a_data_set_that_says_what_it_promises(make, monkeypatch):
+def test_from_public_texts_to_a_trained_model_and_a_data_set_that_says_what_it_promises(
+    make, monkeypatch, tmp_path, capfd
+):
+    with (tmp_path / "sites" / "west.jsonl").open("a") as file:
+        file.write(json.dumps({"text": "nobody but west keeps zebrafish and writes of zebrafish at night"}) + "\n")
     with monkeypatch.context() as patch, pytest.raises(RunError, match="stopped"):
         patch.setattr(closing, "trained", stopped)
         run(make())
@@ -46,6 +50,10 @@ def test_from_public_texts_to_a_trained_model_and_a_data_set_that_says_what_it_p
     assert table.keys() == {"join", "vote"} and table["vote"]["bytes"] == 2 * 3 * 12 * 4
     assert table["vote"]["protection"]["added_by"] == "server"
     assert rows[3]["bytes_up"] == rows[3]["bytes_down"] == 0 and "population_distance" not in rows[1]
+    # A word that only private texts have is in nothing that is kept, cached, shown or said.
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) > 12 and not [path for path in files if b"zebrafish" in path.read_bytes()]
+    assert "zebrafish" not in "".join(capfd.readouterr())
 
 
 def stopped(*_):
@@ -98,6 +106,17 @@ def test_public_texts_do_not_stand_in_for_what_no_site_has_sent(seeds, monkeypat
     )
     with pytest.raises(RunError, match="no seed is left"):
         method.lead(server, None)
+
+
+def test_a_round_that_is_done_again_drops_what_was_written_after_its_seeds(tmp_path):
+    """Those of an earlier attempt: fresh noise chooses others, after which a file of the old ones is refused."""
+    method, expanded = methods.build(PretextConfig(seeds="private")), tmp_path / "expanded.jsonl"
+    expanded.write_text("{}\n")
+    server = SimpleNamespace(
+        rows=[{"round": 0}], store={}, rounds=lambda count: [1], drop_adapter=lambda: None, expanded=expanded
+    )
+    method.lead(server, SimpleNamespace(sites=["a"], ask=lambda verb, sites: [{"texts": ["one"]}]))
+    assert server.store == {"given": ["one"]} and not expanded.exists()
 
 
 def test_seeds_are_expanded_and_the_model_is_trained_on_what_is_written(make, llama_folder, monkeypatch):
