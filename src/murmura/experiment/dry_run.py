@@ -175,7 +175,7 @@ def dry_run(experiment: Experiment) -> DryRun:
         resources=there.resources,
         memory=footprint.memory(experiment, model, widest, there.resources) if model and widest else None,
         disk=_disk(experiment, method, model, len(names), sum(growth)) if model and names else None,
-        guarantee=_guarantee(promised) if there.sizes else None,
+        guarantee=_guarantee(method, promised) if there.sizes else None,
         disclosure=_disclosure(experiment, method, sum(there.sizes.values()) if there.sizes else 1),
         example=_example(experiment, there.reading, heldout[0]) if heldout else None,
         unknown=there.unknown,
@@ -352,9 +352,9 @@ def _disclosure(experiment: Experiment, method: Method, records: int) -> list[Di
     return [*(Disclosure(**row) for row in ledger.table()), *promised]
 
 
-def _guarantee(found: tuple[PrivacyPlan, str] | None) -> str:
+def _guarantee(method: Method, found: tuple[PrivacyPlan, str] | None) -> str:
     if found is None:
-        return "none"
+        return method.local_promise or "none"
     promised, accountant = found
     spent = promised.epsilon(accountant=accountant)
     return f"ε = {bound(spent.value)} by {spent.accountant}: {promised.describe()}"

@@ -66,6 +66,11 @@ class Method(Verbs, ABC):
         return False
 
     @property
+    def local_promise(self) -> str:
+        """The ε that what sites send has by itself, in words; empty where it has none, or ``privacy`` has a plan."""
+        return ""
+
+    @property
     @abstractmethod
     def label(self) -> str: ...
 

@@ -71,6 +71,7 @@ def test_a_dry_run_says_what_is_varied_embedded_written_and_trained_on(make, lla
     told = dry_run(make(local | {"paraphraser": str(llama_folder)}))
     assert [(one.what, one.count) for one in told.work] == [("to paraphrase", 4 + 3 + 2), ("to train on", 90)]
     assert told.rounds[0].bytes_up is None  # who knows how long a text will be
+    assert told.guarantee.startswith("ε = 9.000 by the formula of DP-Prompt: site-level, any texts in place of as many")
     assert dry_run(make({"encoder": "nobody/nothing"})).rounds[0].bytes_down is None
 
 

@@ -137,6 +137,17 @@ def test_shares_of_more_sites_than_are_needed_make_the_noise_and_the_threshold_l
     assert world.noted["vote_noise"] == pytest.approx(8 * 2.0 * (9 / 4) ** 0.5) == height[0]
 
 
+def test_a_round_that_was_lost_has_spent_what_it_spent(tmp_path):
+    """Killed after the votes and before the checkpoint: the ledger does not go back, and the sites vote again."""
+    world = evolution(tmp_path, Replies(at(5), at(6)), noise_multiplier=2.31)
+    world.evolution.round(1)
+    world.server.store.clear()
+    again = Evolution(world.evolution.config, world.server, world.evolution.fleet)
+    again.round(1)
+    assert len(world.server.store[VOTES]) == 1
+    assert [one["epsilon"] for one in world.told] == pytest.approx([again.plan.epsilon(steps=n).value for n in (1, 2)])
+
+
 def test_published_pairs_of_noise_and_epsilon():
     for z, epsilon in ((11.3, 1.28748), (2.31, 7.57898)):
         config = PretextConfig(public="x", noise_multiplier=z, accountant="rdp")

@@ -13,6 +13,9 @@ from murmura.errors import ConfigError, DataError, RunError
 from murmura.experiment.run import run
 from murmura.methods.pretext import closing
 from murmura.methods.pretext.config import PretextConfig
+from murmura.streams import Stream
+from murmura.tasks.document import DocumentReading
+from murmura.training.config import LocalTraining
 from tests.methods.pretext.world import SITES, left, texts
 
 
@@ -106,6 +109,26 @@ def test_public_texts_do_not_stand_in_for_what_no_site_has_sent(seeds, monkeypat
     )
     with pytest.raises(RunError, match="no seed is left"):
         method.lead(server, None)
+
+
+def test_the_model_is_trained_by_the_options_of_training_and_its_rate_falls_over_these_steps(monkeypatch):
+    options = LocalTraining(lr=0.4, lr_min=0.1, schedule="cosine", batch_size=2, epochs=3)
+    trained = []
+
+    def train(bank, shards, starts, given, lr, streams, *, watch, **rest):
+        [group] = (rates := SimpleNamespace(param_groups=[{"lr": None}])).param_groups
+        for done in (0, 6, 12):
+            watch(done, rates)
+            trained.append(group["lr"])
+        assert (given, lr, shards) == (options, 0.4, [["an item"] * 8])
+        return ["the result"]
+
+    monkeypatch.setattr(closing, "train", train)
+    reading = DocumentReading.__new__(DocumentReading)
+    bench = SimpleNamespace(reading=reading, training=options, bank=None)
+    server = SimpleNamespace(workbench=bench, initial=dict, stream=Stream(0), round=1)
+    assert closing.trained(server, [], ["an item"] * 8) == "the result"
+    assert trained == pytest.approx([0.4, 0.25, 0.1])  # 12 steps
 
 
 def test_a_round_that_is_done_again_drops_what_was_written_after_its_seeds(tmp_path):

@@ -15,6 +15,7 @@ from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, DifferentialPrivacy, Metric, Release, Texts, Votes, verb
 from murmura.methods.pretext.config import PretextConfig
 from murmura.resources import Resource
+from murmura.units import bound
 
 if TYPE_CHECKING:
     from murmura.aggregation.config import AggregationConfig
@@ -93,6 +94,14 @@ class Pretext(Method):
     @property
     def promises(self) -> bool:
         return self.config.private
+
+    @property
+    def local_promise(self) -> str:
+        if self.config.seeds != "paraphrased" or self.config.epsilon is None:
+            return ""
+        from murmura.methods.pretext.paraphrases import plan
+
+        return f"ε = {bound(self.config.epsilon)} by the formula of DP-Prompt: {plan(self.config)}"
 
     def privacy(self, records: Sequence[int], training: LocalTraining) -> tuple[PrivacyPlan, str] | None:
         if not self.config.private:

@@ -57,18 +57,22 @@ def written(config: PretextConfig, cohort: Cohort, low: float, high: float) -> l
     return [[next(found) for _ in own] for own in texts]
 
 
+def plan(config: PretextConfig) -> str:
+    """What protects a site, in words."""
+    return (
+        f"site-level, any texts in place of as many others; at most {config.texts_per_site} texts a site, each "
+        f"paraphrased once with {config.paraphrase_tokens} tokens drawn by the exponential mechanism (DP-Prompt); δ = 0"
+    )
+
+
 def note_privacy(config: PretextConfig, server: Server, fleet: Fleet) -> None:
     """Note ε of the site that may have answered most often: a round that was repeated after it was stopped has sent
     other paraphrases of the same texts. All sites are asked each time, and answers may have left that never came here.
     """
     assert config.epsilon is not None, "the options need it"
     times = max(1, math.ceil(server.asks("paraphrase") / len(fleet.sites)))
-    what = (
-        f"site-level, any texts in place of as many others; at most {config.texts_per_site} texts a site, each "
-        f"paraphrased once with {config.paraphrase_tokens} tokens drawn by the exponential mechanism (DP-Prompt); δ = 0"
-    )
     server.note_privacy({
         "unit": "site", "adjacency": "replace-one, by as many texts", "delta": 0.0, "epsilon": times * config.epsilon,
         "refused": None, "accountant": "the formula of DP-Prompt", "claimed_per_step": None,
-        "plan": what + (f"; sent {times} times" if times > 1 else ""),
+        "plan": plan(config) + (f"; sent {times} times" if times > 1 else ""),
     })  # fmt: skip
