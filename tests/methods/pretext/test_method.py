@@ -11,6 +11,7 @@ import pytest
 from murmura import methods
 from murmura.errors import ConfigError, DataError, RunError
 from murmura.experiment.run import run
+from murmura.federation.wire.messages import Reply
 from murmura.methods.pretext import closing
 from murmura.methods.pretext.config import PretextConfig
 from murmura.streams import Stream
@@ -138,8 +139,10 @@ def test_a_round_that_is_done_again_drops_what_was_written_after_its_seeds(tmp_p
     server = SimpleNamespace(
         rows=[{"round": 0}], store={}, rounds=lambda count: [1], drop_adapter=lambda: None, expanded=expanded
     )
-    method.lead(server, SimpleNamespace(sites=["a"], ask=lambda verb, sites: [{"texts": ["one"]}]))
-    assert server.store == {"given": ["one"]} and not expanded.exists()
+    replies = [Reply("b", {"texts": ["one", "two"]}), Reply("a", {"texts": ["three"]})]
+    method.lead(server, SimpleNamespace(sites=["a", "b", "c"], ask=lambda verb, sites: replies))
+    assert not expanded.exists()
+    assert server.store == {"given": ["three", "one", "two"]}  # whoever answered first
 
 
 def test_seeds_are_expanded_and_the_model_is_trained_on_what_is_written(make, llama_folder, monkeypatch):
@@ -159,7 +162,7 @@ def test_seeds_are_expanded_and_the_model_is_trained_on_what_is_written(make, ll
     assert curve[-1]["heldout_loss"] == last["heldout_loss"] != curve[0]["heldout_loss"]
     seeds = [json.loads(line)["text"] for line in (result.folder / "outcomes/dataset/seeds.jsonl").open()]
     known = [*texts("rash", 12), *texts("letter", 12), *texts("tablets", 4, 70)]
-    assert len(seeds) == 12 and all(any(one.startswith(text) for one in known) for text in seeds)
+    assert len(set(seeds)) == len(seeds) == 12 and all(any(one.startswith(text) for one in known) for text in seeds)
     assert (result.folder / "expanded.jsonl").exists() and [row["round"] for row in result.rows] == [0, 1]
     assert {row["verb"] for row in json.loads((result.folder / "disclosure.json").read_text())} == {"join", "attack"}
     assert "no private text was read" in (result.folder / "outcomes" / "dataset" / "README.md").read_text(

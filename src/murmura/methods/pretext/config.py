@@ -54,7 +54,7 @@ class PretextConfig(SiteNoiseConfig):
     public_words: int = Field(20, ge=0)
     """Only public texts with more words than this are drawn."""
     population: int = Field(2048, ge=2)
-    """Candidates in each round; with seeds "public", how many seeds are drawn."""
+    """Candidates in each round; with seeds "public", how many are drawn at most, each once."""
     text_tokens: int = Field(64, ge=8)
     """Most tokens of a first candidate, by the tokenizer of the model that is trained, and of a variation, by that of
     the model that varies; what is longer is cut."""

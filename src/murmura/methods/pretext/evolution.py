@@ -135,13 +135,14 @@ class Evolution:
 
 
 def starting(config: PretextConfig, server: Server) -> list[str]:
-    """S_1: public texts, drawn with replacement, each cut to its most tokens.
+    """S_1: public texts, each cut to its most tokens; or public seeds, of which none is there twice.
 
     Raises:
         DataError: as ``population.public_texts``.
     """
     texts = population.public_texts(config, [record.text for record in server.yardstick.heldout])
-    chosen = population.drawn(texts, config.population, server.stream / "population" / 1)
+    stream = server.stream / "population" / 1
+    chosen = population.drawn(texts, config.population, stream, replace=config.seeds == "voted")
     return population.shortened(chosen, server.workbench.tokenizer, config.text_tokens)
 
 

@@ -201,7 +201,7 @@ class Pretext(Method):
         from murmura.methods.pretext.closing import close, generator_of
         from murmura.methods.pretext.evolution import Evolution
         from murmura.methods.pretext.paraphrases import gathered, note_privacy
-        from murmura.methods.pretext.population import read
+        from murmura.methods.pretext.population import read, sent
 
         c = self.config
         if c.samples and c.endpoint:
@@ -226,7 +226,7 @@ class Pretext(Method):
             elif c.seeds == "paraphrased":
                 server.store[_GIVEN] = gathered(c, server, fleet)
             else:
-                server.store[_GIVEN] = [text for reply in fleet.ask("give", fleet.sites) for text in reply["texts"]]
+                server.store[_GIVEN] = sent(fleet.ask("give", fleet.sites), fleet.sites)
 
     def _seeds(self, server: Server) -> list[str]:
         """What is expanded: nothing stands in for what the sites have not sent."""

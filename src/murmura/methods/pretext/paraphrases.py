@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from murmura.methods.pretext.ballots import chosen_texts
 from murmura.methods.pretext.config import PretextConfig
-from murmura.methods.pretext.population import public_texts
+from murmura.methods.pretext.population import public_texts, sent
 from murmura.privacy import local_text
 from murmura.privacy.entropy import OSEntropy
 from murmura.progress import phase
@@ -33,7 +33,7 @@ def gathered(config: PretextConfig, server: Server, fleet: Fleet) -> list[str]:
     read = (server.stream / "bounds").python().sample(texts, min(_READ, len(texts)))
     with phase("score"):
         low, high = logit_bounds(server.workbench.another(OPTION), read)
-    found = [text for reply in fleet.ask("paraphrase", fleet.sites, low=low, high=high) for text in reply["texts"]]
+    found = sent(fleet.ask("paraphrase", fleet.sites, low=low, high=high), fleet.sites)
     note_privacy(config, server, fleet)
     return [text for text in found if text.strip()]
 

@@ -10,6 +10,7 @@ import numpy as np
 from murmura.data.loading import load_records
 from murmura.data.records import Document
 from murmura.errors import DataError
+from murmura.federation.wire.messages import Reply
 from murmura.methods.pretext.config import PretextConfig
 from murmura.progress import say
 from murmura.retrieval.encoder import Encoder
@@ -58,6 +59,12 @@ def public_texts(config: PretextConfig, measured_with: Iterable[str]) -> list[st
     return kept
 
 
+def sent(replies: Iterable[Reply], sites: Sequence[str]) -> list[str]:
+    """The texts that sites have sent, in the order of the sites, whoever answered first."""
+    found = {reply.site: reply["texts"] for reply in replies}
+    return [text for site in sites for text in found.get(site, [])]
+
+
 def found_among_public(config: PretextConfig, texts: Iterable[str]) -> int:
     """How many of some texts are public ones too.
 
@@ -68,9 +75,10 @@ def found_among_public(config: PretextConfig, texts: Iterable[str]) -> int:
     return sum(text_hash(text) in public for text in texts)
 
 
-def drawn(texts: Sequence[str], count: int, stream: Stream) -> list[str]:
-    """So many of the texts, with replacement (the paper's S_1)."""
-    return stream.python().choices(texts, k=count)
+def drawn(texts: Sequence[str], count: int, stream: Stream, *, replace: bool) -> list[str]:
+    """So many of the texts: with replacement, as the paper's S_1; or each once at most, all if there are no more."""
+    draw = stream.python()
+    return draw.choices(texts, k=count) if replace else draw.sample(texts, min(count, len(texts)))
 
 
 def shortened(texts: Sequence[str], tokenizer: Any, most: int) -> list[str]:
