@@ -83,6 +83,8 @@ bench: .venv/bench-stamp
 	$(BIN)/python bench/dp.py --labelled-half --ways h,m --repeats 2
 	$(BIN)/python bench/lpfl.py
 	$(BIN)/python bench/writing.py --repeats 2
+	$(BIN)/python bench/feddca.py --ways s,m,f,b
+	$(BIN)/python bench/feddca.py --ways p,c,l,e --repeats 1
 	$(BIN)/python bench/secure_sum.py --sites 20
 
 clean:

@@ -16,7 +16,6 @@ the command may be stopped and given again. It ends with the tables.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -32,7 +31,7 @@ from murmura.measure.benchmarks.config import SentimentConfig
 from murmura.measure.benchmarks.sentiment import FPB
 from murmura.runs import RunFolder, read
 from murmura.units import DASH
-from runs import levels, pipes, read_rows, together, work, write_rows
+from runs import levels, parser, pipes, read_rows, together, work, write_rows
 
 PILOT_SEED = 100
 FINANCE = "finance_phrasebank.jsonl"
@@ -188,17 +187,7 @@ def fetched_table(study: Study, seeds: Iterable[int]) -> str:
 
 def main() -> None:
     """Run what is missing, then print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="the folder with the files")
-    parser.add_argument("--out", type=Path, required=True, help="where runs are kept")
-    parser.add_argument("--full", action="store_true", help="the full study, for a GPU")
-    parser.add_argument("--arms", choices=ARMS, nargs="+", default=list(ARMS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--show", action="store_true", help="run nothing, print the tables of what is there")
-    parser.add_argument("--at-once", type=int, default=1, help="runs side by side")
-    parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--table", type=Path, help="also write the tables as Markdown, here")
-    options = parser.parse_args()
+    options = parser(__doc__, ARMS).parse_args()
     study = Study(options.data, options.out, FULL if options.full else SMALL, options.model)
     if not options.show:
         for seed in [PILOT_SEED, *options.seeds]:

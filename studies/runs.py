@@ -1,12 +1,13 @@
-"""What studies share: runs in processes of their own that can be stopped and given again, and their table."""
+"""What studies share: options, runs in processes of their own that can be stopped and given again, and their table."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean, stdev
@@ -19,6 +20,21 @@ from murmura import report
 from murmura.measure.catalogue import figure
 from murmura.runs import RunFolder, RunRecord, read, read_all
 from murmura.units import DASH, signed
+
+
+def parser(what: str | None, arms: Collection[str]) -> argparse.ArgumentParser:
+    """The options of a study of arms and seeds whose files are in one folder."""
+    made = argparse.ArgumentParser(description=what, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--data", type=Path, required=True, help="the folder with the files")
+    made.add_argument("--out", type=Path, required=True, help="where runs are kept")
+    made.add_argument("--full", action="store_true", help="the full study, for a large machine")
+    made.add_argument("--arms", choices=arms, nargs="+", default=list(arms))
+    made.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    made.add_argument("--show", action="store_true", help="run nothing, print the tables of what is there")
+    made.add_argument("--at-once", type=int, default=1, help="runs side by side")
+    made.add_argument("--model", default="smollm2-135m")
+    made.add_argument("--table", type=Path, help="also write the tables as Markdown, here")
+    return made
 
 
 def work(folder: Path, table: Mapping[str, Any]) -> None:
