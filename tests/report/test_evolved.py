@@ -20,7 +20,8 @@ PRIVACY = {"unit": "site", "adjacency": "zero-out", "delta": 1e-5, "epsilon": 8.
 @pytest.fixture
 def run(tmp_path):
     def build(rounds=ROUNDS, points=POINTS, noise=3.5, name="a", **options):
-        rows = [metrics(n, vote_noise=noise, privacy=PRIVACY if noise else {}) for n in (1, 2)]
+        noises = noise if isinstance(noise, list) else [noise, noise]
+        rows = [metrics(n, vote_noise=own, privacy=PRIVACY if own else {}) for n, own in enumerate(noises, start=1)]
         path = write_run(tmp_path / name, method="PrE-Text ε=8", rows=rows, kind="document", **options)
         config = path / "config.toml"
         config.write_text(config.read_text().replace('[method]\nname = "fedit"', "[method]\nthreshold = 2.0"))
@@ -37,6 +38,9 @@ def test_votes_are_told_against_the_noise(run):
     assert "is covered by the run’s ε" in text
     [picture] = found.pictures
     assert picture.title == "Votes by round, against the noise" and "± σ" in picture.caption
+    [shared] = evolved([run(noise=[3.5, 4.5], name="c")])  # by sites, of which more have answered in one round
+    text = " ".join(shared.sentences)
+    assert "σ = 3.5 to 4.5 lies" in text and "H = 7.0 to 9.0 was" in text
     [loud] = evolved([run(noise=0.0, name="b")])
     text = " ".join(loud.sentences) + loud.pictures[0].caption
     assert "No ε covers the votes" in text and "σ" not in text and "H =" not in text

@@ -83,25 +83,28 @@ def _sentences(run: RunRecord) -> list[str]:
         f"{_each([len(one.candidates) for one in rounds])} candidates in {_rounds(len(rounds))}, of which "
         f"{_each(lived)} lived."
     ]
-    if noise:
-        height = _threshold(run)
-        line = f" Of each candidate’s votes the threshold H = {decimal(height, 1)} was taken off, down to 0." * (
-            height > 0
-        )
-        found.append(f"Noise of σ = {decimal(noise, 1)} lies on every candidate’s votes.{line}")
+    if any(noise):
+        heights = _thresholds(run)
+        line = f" Of each candidate’s votes the threshold H = {_span(heights)} was taken off, down to 0." * any(heights)
+        found.append(f"Noise of σ = {_span(noise)} lies on every candidate’s votes.{line}")
     found.append(_NOISY if run.last.privacy.get("epsilon") is not None else _OPEN)
     return found
 
 
-def _noise(run: RunRecord) -> float:
-    """σ of the noise in votes; 0 where there was none."""
-    return max((one.values.get("vote_noise", 0.0) for one in run.rounds), default=0.0)
+def _noise(run: RunRecord) -> list[float]:
+    """σ of the noise in each round's votes, 0 for none: of noise in shares it follows from how many sites answered."""
+    return [one.values["vote_noise"] for one in run.rounds if "vote_noise" in one.values]
 
 
-def _threshold(run: RunRecord) -> float:
-    """H, in votes."""
+def _thresholds(run: RunRecord) -> list[float]:
+    """H of each round, in votes."""
     given: Any = tomllib.loads(run.config)["method"].get("threshold", 0.0)
-    return float(given) * _noise(run)
+    return [float(given) * noise for noise in _noise(run)]
+
+
+def _span(values: Sequence[float]) -> str:
+    """``3.5``, or ``3.5 to 4.5`` where they differ."""
+    return " to ".join(dict.fromkeys(decimal(one, 1) for one in (min(values), max(values))))
 
 
 def _rounds(number: int) -> str:
@@ -132,13 +135,15 @@ def _candidates(rounds: Sequence[Generation]) -> Iterable[Candidate]:
 
 def _votes(run: RunRecord) -> Picture:
     """Votes of each round's candidates, evenly by rank where there are many."""
-    noise, height = _noise(run), _threshold(run)
+    noise, heights = _noise(run), _thresholds(run)
 
     def draw(axes: Axes) -> None:
-        if noise:
-            axes.axhspan(-noise, noise, color=MUTED, alpha=0.16, linewidth=0, zorder=1)
-        if height:
-            axes.axhline(height, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=2)
+        for number, (sigma, height) in enumerate(zip(noise, heights, strict=True), start=1):
+            ends = [number - 0.5, number + 0.5]
+            if sigma:
+                axes.fill_between(ends, -sigma, sigma, color=MUTED, alpha=0.16, linewidth=0, zorder=1)
+            if height:
+                axes.plot(ends, [height, height], color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=2)
         for number, one in enumerate(run.evolution, start=1):
             for lived in (True, False):
                 own = sorted((v for v, times in zip(one.votes, one.drawn, strict=True) if bool(times) is lived))
@@ -152,13 +157,13 @@ def _votes(run: RunRecord) -> Picture:
         axes.set_xlabel("round")
 
     parts = ["Filled: candidates that lived. Hollow: those that died."]
-    if noise:
+    if any(noise):
         parts.append("Grey: what noise alone does to two of three candidates (± σ).")
-    if height:
+    if any(heights):
         parts.append("Dashed: the threshold.")
     if max(len(one.votes) for one in run.evolution) > _MARKS:
         parts.append(f"Of each at most {_MARKS}, from the most votes to the fewest.")
-    title = "Votes by round, against the noise" if noise else "Votes by round"
+    title = "Votes by round, against the noise" if any(noise) else "Votes by round"
     return Picture(title, svg(draw, "votes", f"votes {run.name}"), " ".join(parts))
 
 
