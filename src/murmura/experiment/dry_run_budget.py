@@ -58,6 +58,8 @@ def _words(experiment: Experiment, method: Method, site: str, records: int) -> s
         found = [foresee(chosen, site, *one, settings.rounds) for one in spends if one is not None]
     except (PrivacyError, OSError) as error:
         return f"the account cannot be read ({error}), so that the run would not start."
+    if not found:
+        return "this run asks for nothing that costs any ε."
     worst = min(found, key=lambda one: one.answered)
     allowed = "" if chosen.epsilon is None else f" of {chosen.epsilon:g}"
     told = (

@@ -9,6 +9,7 @@ import pytest
 from murmura import methods
 from murmura.errors import ConfigError, DataError
 from murmura.experiment.dry_run import dry_run
+from murmura.experiment.dry_run_budget import of_budgets
 from murmura.experiment.timing import timing
 from murmura.methods.pretext.config import PretextConfig
 from tests.methods.pretext.world import texts
@@ -97,6 +98,14 @@ def test_a_dry_run_reads_the_public_texts_and_counts_private_ones_among_them(mak
         dry_run(make({"public_words": 50}))
     with pytest.raises(DataError, match=r"nowhere\.jsonl"):
         dry_run(make({"public": "nowhere.jsonl"}))
+
+
+def test_a_budget_is_not_touched_where_sites_are_asked_for_nothing(make, tmp_path):
+    asked = make({"seeds": "public"}, budget={"folder": str(tmp_path / "accounts"), "epsilon": 1.0})
+    asked = asked.model_copy(update={"evaluation": asked.evaluation.model_copy(update={"attacks": False})})
+    sizes = {"north": 5, "south": 3}
+    told = of_budgets(asked, methods.build(asked.method, asked.aggregation), sizes)
+    assert told == ["Budget of north, south: this run asks for nothing that costs any ε."]
 
 
 def test_methods_are_told_apart_by_their_labels():
