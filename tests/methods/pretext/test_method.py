@@ -79,7 +79,8 @@ def test_without_noise_sites_tell_how_near_the_population_is_and_nothing_is_prom
 
 
 def test_private_texts_are_given_away_in_clear_and_the_card_says_so(make):
-    asked = make({"seeds": "private", "legacy_double_tokenisation": True}, model={"trainable": "all"})
+    options = {"seeds": "private", "public": "nowhere.jsonl", "legacy_double_tokenisation": True}
+    asked = make(options, model={"trainable": "all"})
     assert not methods.build(asked.method).promises
     result = run(asked)
     trained_on = [json.loads(line)["text"] for line in (result.folder / "outcomes/dataset/train.jsonl").open()]

@@ -207,7 +207,7 @@ class Pretext(Method):
         if c.samples and c.endpoint:
             generator_of(c, server)  # refused now, if at all
         if not server.rows:
-            if c.public is not None:
+            if c.seeds != "private":
                 read(c)  # refused now, if at all
             server.adapter = server.initial()  # so that the model is measured as it is before training
         evolution = Evolution(c, server, fleet, in_shares=self.in_shares) if c.seeds == "voted" else None
