@@ -67,14 +67,14 @@ def test_what_else_is_done_with_texts_is_tried_with_a_few(planned, monkeypatch):
         tried.append(count)
 
     monkeypatch.setattr(timing_module.time, "perf_counter", lambda: now)
-    some = [Work("to embed", 70, attempt, 8), Work("to ask for", 5, None)]
+    some = [Work("to embed", 70, attempt, 8, at_most=True), Work("to ask for", 5, None)]
     made = replace(planned({"rounds": 1}), work=some)
     found = timing(made)
     assert tried == [1, 8] and found.work == {"to embed": 70 * 3.0} and found.total == 210.0
     console = Console(file=io.StringIO(), width=200)
     console.print(figures(made, found))
-    assert "70 to embed, 5 to ask for" in console.file.getvalue()
-    assert "3 min 30 s for texts to embed; to ask for: not tried" in console.file.getvalue()
+    assert "at most 70 to embed, 5 to ask for" in console.file.getvalue()
+    assert ": at most 3 min 30 s for texts to embed; to ask for: not tried" in console.file.getvalue()
 
 
 def test_steps_tokens_and_records_are_tried(planned, monkeypatch):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from murmura.experiment.dry_run_augment import ForeseenAugmentation
     from murmura.experiment.dry_run_rounds import ForeseenRound
     from murmura.experiment.timing import Timing
+    from murmura.federation.forecast import Work
 
 _SITES_SHOWN = 20
 _LINES_SHOWN, _LINE_WIDTH = 14, 100
@@ -74,7 +75,7 @@ def figures(dry_run: DryRun, timing: Timing | None = None) -> Table:
         table.add_row(name, Text(value))
     if timing is not None:
         untried = [f"; {one.what}: not tried" for one in dry_run.work if one.attempt is None]
-        table.add_row("time", Text(_time(timing) + "".join(untried)))
+        table.add_row("time", Text(_time(timing, dry_run.work) + "".join(untried)))
     return table
 
 
@@ -101,7 +102,7 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
         kind = "public records" if dry_run.augmentation.rows is not None else "written records"
         yield kind, _augmentation(dry_run.augmentation)
     if dry_run.work:
-        yield "texts", ", ".join(f"{count(one.count)} {one.what}" for one in dry_run.work)
+        yield "texts", ", ".join(f"{'at most ' * one.at_most}{count(one.count)} {one.what}" for one in dry_run.work)
     else:
         yield "optimiser steps", f"at most {_each_and_all([r.steps for r in dry_run.rounds])}"
         yield "tokens to write", _tokens(dry_run)
@@ -150,13 +151,16 @@ def _augmentation(found: ForeseenAugmentation) -> str:
     )
 
 
-def _time(timing: Timing) -> str:
+def _time(timing: Timing, work: Sequence[Work]) -> str:
     most = "at most " if timing.writing else ""
     parts = {
         "training": timing.training, "choosing public records": timing.choosing, f"{most}writing": timing.writing,
         "measuring": timing.measuring, **{f"for texts {what}": seconds for what, seconds in timing.work.items()},
     }  # fmt: skip
-    shown = " + ".join(f"{duration(seconds)} {name}" for name, seconds in parts.items() if seconds)
+    bounds = {f"for texts {one.what}" for one in work if one.at_most}
+    shown = " + ".join(
+        f"{'at most ' * (name in bounds)}{duration(seconds)} {name}" for name, seconds in parts.items() if seconds
+    )
     return f"{most or 'about '}{duration(timing.total)} on this machine, by a few steps that were tried: {shown}"
 
 

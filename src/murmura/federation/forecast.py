@@ -77,9 +77,11 @@ class Work:
         attempt: does it with so many texts of held-out records, on the server's workbench; None where it cannot be
             tried.
         together: so many of them are tried; None: as many as are written at once.
+        at_most: there may be fewer than ``count``.
     """
 
     what: str
     count: int
     attempt: Callable[[Workbench, Sequence[Any], int], None] | None
     together: int | None = None
+    at_most: bool = False

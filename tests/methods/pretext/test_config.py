@@ -61,6 +61,7 @@ def test_a_dry_run_says_what_is_varied_embedded_written_and_trained_on(make, lla
 
     # 12 candidates in 2 rounds, looked ahead with once, and 10 epochs; the sites have 5, 3 and 2 texts.
     assert work() == {"to vary": 2 * 12 * 2 - 12, "to embed": 2 * 12 + 10, "to train on": 24 * 10}
+    assert work({"selection": "rank", "survivors": 3})["to train on"] == 2 * 3 * 10
     options = {"seeds": "public", "samples": 6, "curve": [2, 4], "generator": str(llama_folder)}
     assert work(options) == {"to write": 6, "to train on": (2 + 4 + 6) * 10}
     assert work(options, training={"max_steps": 3, "batch_size": 4, "epochs": 1})["to train on"] == 3 * (2 + 4 + 4)

@@ -36,10 +36,12 @@ def work(config: PretextConfig, records: Sequence[int], training: LocalTraining)
     if c.samples:
         what = "to write" if c.endpoint is None else "to ask the endpoint for"
         yield Work(what, c.samples, partial(_expand, c) if c.endpoint is None else None)
-    seeds = {"voted": c.population * c.rounds, "public": c.population, "private": sum(records), "paraphrased": own}
+    lived = c.rounds * (c.kept if c.selection == "rank" else c.population)
+    seeds = {"voted": lived, "public": c.population, "private": sum(records), "paraphrased": own}
     last = c.samples or seeds[c.seeds]
     counts = [*{count for count in c.curve if count < last}, *[last] * (1 + c.legacy_double_tokenisation)]
-    yield Work("to train on", sum(_read(count, training) for count in counts), _train, _FEW)
+    # Texts that are drawn twice are one, and those that are empty are none.
+    yield Work("to train on", sum(_read(count, training) for count in counts), _train, _FEW, at_most=True)
 
 
 def _read(count: int, training: LocalTraining) -> int:
