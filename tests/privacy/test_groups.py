@@ -35,6 +35,11 @@ def test_without_sampling_a_group_is_so_many_times_as_far(plan, size):
     assert epsilon(plan, size).value == pytest.approx(dp.get_epsilon_gaussian(z, plan.delta))
 
 
+def test_without_noise_there_is_no_bound_and_none_is_explained():
+    found = epsilon(SITES.with_noise(0.0), 2)
+    assert (found.value, found.accountant, found.note) == (math.inf, "exact", "")
+
+
 def test_a_tree():
     """Two units in every step are one that is twice as long."""
     tree, half = (replace(SITES, noise=TreeNoise(std, 4)) for std in (34.0, 17.0))

@@ -41,10 +41,10 @@ def least(one: DpEvent, all_of_them: DpEvent, size: int, delta: float, adjacency
         one: the release as it looks to one unit.
         all_of_them: the same as it looks to the group (``event``), or several of these composed.
     """
-    mixed, found = events.has_mixtures(all_of_them), [generic(one, size, delta, adjacency)]
+    mixed, found = events.has_mixtures(all_of_them), list[Epsilon]()
     if not (mixed and events.has_integer_noise(all_of_them)):  # which no accountant knows both
         found.append(accounting.epsilon(all_of_them, delta, adjacency, "pld" if mixed else "best"))
-    return min(found, key=lambda one: one.value)
+    return min([*found, generic(one, size, delta, adjacency)], key=lambda one: one.value)
 
 
 def event(plan: PrivacyPlan, size: int, steps: int | None = None, repeated: Sequence[int] = ()) -> DpEvent:
