@@ -9,7 +9,7 @@ from rich.console import Console
 
 from murmura.experiment.dry_run import dry_run
 from murmura.experiment.dry_run_view import show
-from tests.experiment.small import write_data
+from tests.experiment.small import write_data, write_lines
 
 
 def shown(found):
@@ -40,6 +40,14 @@ def test_the_figures_are_there(make):
     assert line(text, "train ").split()[:2] == ["train", "adapter"]
     assert "template 'alpaca'" in text and "### Instruction:" in text and "kidney" in text
     assert "Not known" not in text and text.count("To be noted") == 1
+
+
+def test_texts_that_need_no_template_are_said_to_be_as_they_are(make, tmp_path):
+    for name in ("train", "heldout"):
+        write_lines(tmp_path / f"{name}.jsonl", [{"text": f"{name} note {place} on hives"} for place in range(4)])
+    data = {"kind": "document", "train": str(tmp_path / "train.jsonl"), "heldout": str(tmp_path / "heldout.jsonl")}
+    text = shown(dry_run(make(data=data | {"sites": {"by": "partition", "count": 2}}, evaluation={"sample": 16})))
+    assert line(text, "text").split()[:4] == ["text", "as", "it", "is,"] and "template" not in text
 
 
 def test_what_is_not_known_is_a_dash_and_a_reason(make):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from murmura.experiment.config import Experiment
     from murmura.experiment.dry_run_augment import ForeseenAugmentation
     from murmura.experiment.dry_run_rounds import ForeseenRound
     from murmura.experiment.timing import Timing
@@ -48,8 +49,9 @@ def show(dry_run: DryRun, console: Console | None = None, timing: Timing | None 
             console.print(f"\n{title}" if title else "")
             console.print(table)
     if dry_run.example is not None:
-        form = "its patterns" if _patterns(dry_run) else f"the template '{experiment.data.template}'"
-        console.print(f"\nThe first held-out record, in {form}")
+        names, form = _form(experiment)
+        told = {"template": f", in the template '{form}'", "patterns": ", in its patterns"}.get(names, "")
+        console.print(f"\nThe first held-out record{told}")
         console.print(Padding(Text("\n".join(_first_lines(dry_run.example)), style="dim"), (0, 0, 0, 2)))
     for title, lines in (("Not known here", dry_run.unknown), ("To be noted", dry_run.notes)):
         if lines:
@@ -58,9 +60,13 @@ def show(dry_run: DryRun, console: Console | None = None, timing: Timing | None 
                 console.print(Padding(Text(f"- {text}"), (0, 0, 0, 2)))
 
 
-def _patterns(dry_run: DryRun) -> tuple[str, ...]:
-    """What makes records into text where no template does."""
-    return getattr(dry_run.experiment.method, "patterns", ())
+def _form(experiment: Experiment) -> tuple[str, str]:
+    """What makes records into text, and which: patterns, a template, or nothing where they are texts already."""
+    if patterns := getattr(experiment.method, "patterns", ()):
+        return "patterns", " · ".join(patterns)
+    if experiment.task.kind == "document":
+        return "text", "as it is"
+    return "template", experiment.data.template
 
 
 def figures(dry_run: DryRun, timing: Timing | None = None) -> Table:
@@ -85,10 +91,8 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
     yield "model", e.model.name + (f", {count(dry_run.model.parameters)} parameters" if dry_run.model else "")
     yield "run folder", str(e.run.path)
     yield "seed", str(e.run.seed)
-    yield (
-        "patterns" if _patterns(dry_run) else "template",
-        f"{' · '.join(_patterns(dry_run)) or e.data.template}, at most {count(e.data.max_length)} tokens a record",
-    )
+    names, form = _form(e)
+    yield names, f"{form}, at most {count(e.data.max_length)} tokens a record"
     held_out = f"{_known(dry_run.heldout)} held out"
     if dry_run.validation:
         held_out += f" to measure and {count(dry_run.validation)} to validate"
@@ -228,7 +232,7 @@ def sites(dry_run: DryRun) -> Table | None:
         "labelled": [site.labelled for site in dry_run.sites], "shortened": [site.truncated for site in dry_run.sites],
         "dropped": [site.dropped for site in dry_run.sites], "steps, round 1": [site.steps for site in dry_run.sites],
     }  # fmt: skip
-    if not _patterns(dry_run):
+    if _form(dry_run.experiment)[0] != "patterns":
         del columns["labelled"]
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)

@@ -204,7 +204,7 @@ def _require_rounds(folder: RunFolder, done: int, experiment: Experiment, change
     idle = next((key for key in changed if key.startswith(_IN_ROUNDS)), None)
     if rounds == done and idle:
         raise ConfigError(
-            f"all {done} rounds are done, so {idle} = {_value(changed[idle][1])} would change none of them",
+            f"all rounds are done ({done}), so {idle} = {_value(changed[idle][1])} would change none of them",
             where=str(folder.path), fix="Raise method.rounds too, resume without the change, or start another run.",
         )  # fmt: skip
 
