@@ -49,7 +49,8 @@ def test_no_file_for_others_has_the_numbers(make, private):
         "bad": None, "twins": None, "heldout": 0, "nonmembers": 0, "person_at": None,
     }  # fmt: skip
     assert json.loads(seen["left_out.json"]) == []
-    assert "heart and skin. How many records they have is not told" in seen["report.html"]
+    assert "<p>heart and skin.</p>" in seen["report.html"]
+    assert "How many records they have is not told" in seen["report.html"]
     head, sites, left_out = map(json.loads, (folder / "private/@run/records.jsonl").read_text().splitlines())
     assert head == {"private": NOT_FOR_PUBLICATION}
     assert [one["records"] for one in sites["sites"]] == [6, 3] and left_out["left_out"]["bad"] == 0

@@ -288,6 +288,8 @@ def test_how_much_trains_is_told(tmp_path):
     assert "1,572,864 of 335,000,000 parameters (0.47 %), 6.29 MB a message" in page_of(tmp_path, folder)
     RunFolder(folder).write_environment(replace(told, trained_at="server"))  # then no message holds it
     assert "1,572,864 of 335,000,000 parameters (0.47 %), at the server<" in page_of(tmp_path, folder)
+    RunFolder(folder).write_environment(replace(told, trained=0))
+    assert "none of 335,000,000 parameters" in page_of(tmp_path, folder)
 
 
 def test_a_model_that_is_used_twice_is_named_once(tmp_path):

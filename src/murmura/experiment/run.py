@@ -201,7 +201,7 @@ def _carried_out(plan: _Plan, folder: RunFolder, before: Past | None, started: _
             pooled = people.sites[0]
             side.fleet.ledger.pooled(pooled.size, size({"records": [asdict(record) for record in pooled.records]}))
         promises = plan.promised is not None
-        _describe(folder, experiment, people, place, resumed, trains=plan.method.trains, promises=promises)
+        _describe(folder, experiment, people, place, plan.method, resumed, promises=promises)
         started.told = True
         with _published(side.server, folder, engine):
             side.method.lead(side.server, side.fleet)
@@ -264,9 +264,9 @@ def _describe(
     experiment: Experiment,
     people: Population,
     place: Workplace,
+    method: Method,
     resumed: Sequence[Mapping[str, Any]],
     *,
-    trains: bool,
     promises: bool,
 ) -> None:
     """Write what is known before the first round, and remove what an earlier end of the run has left."""
@@ -274,8 +274,9 @@ def _describe(
     folder.write_config(_remarks(resumed) + experiment.dump())
     folder.write_resumed([Resumption(**one) for one in resumed])
     resident, resources = place.resident, tuple(supply.told() for supply in place.supplies)
-    trained = sum(tensor.numel() for tensor in resident.state.values())
-    where: Literal["sites", "server"] = "sites" if trains else "server"
+    slot = sum(tensor.numel() for tensor in resident.state.values())
+    trained = slot if method.trains or method.server_trains else 0
+    where: Literal["sites", "server"] = "server" if method.server_trains else "sites"
     folder.write_environment(
         environment(resident.device, resident.source, resident.parameters, trained, resources, where)
     )

@@ -28,6 +28,7 @@ class Method(Verbs, ABC):
     Attributes:
         label: its name with the options that matter.
         trains: False when the run has no adapter, or none before the method assigns one on the server.
+        server_trains: True when the server trains the model, and no site does.
         personal: True when the trained adapters stay at the sites (``site.store["adapter"]``) and there is no global
             one; its verbs are asked for through ``server.ask_personal``.
         pools: True when all records are brought together before training, as a baseline.
@@ -37,6 +38,7 @@ class Method(Verbs, ABC):
     """
 
     trains = True
+    server_trains = False
     personal = False
     pools = False
     needs_replies: str = "its server reads what each site sends"

@@ -69,6 +69,8 @@ def trained(run: RunRecord) -> str | None:
     if run.environment is None:
         return None
     whole, part = run.environment.parameters, run.environment.trained
+    if not part:
+        return f"none of {count(whole)} parameters"
     share = 100 * part / whole
     what = f"all {count(whole)} parameters"
     if part < whole:

@@ -59,6 +59,7 @@ class Pretext(Method):
 
     config: PretextConfig
     trains = False
+    server_trains = True
 
     def __init__(self, config: PretextConfig, rule: Any = None) -> None:
         super().__init__(config, rule)
