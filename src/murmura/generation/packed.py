@@ -27,7 +27,7 @@ def products_in(model: nn.Module, dtype: torch.dtype | None = None) -> Iterator[
         dtype: that of products with frozen weights, if not their own. On a CPU nothing else changes its type.
     """
     device = next(model.parameters()).device.type
-    if device != "cpu" or not available():
+    if device != "cpu" or not available() or (dtype is torch.bfloat16 and not multiplies_bfloat16()):
         with torch.autocast(device, dtype, enabled=dtype is not None):
             yield
         return
@@ -49,11 +49,18 @@ def available() -> bool:
     )
 
 
+def multiplies_bfloat16() -> bool:
+    """Whether the operations take bfloat16 on this processor, which needs AVX-512 or the like for that."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def _is_plain(module: nn.Module) -> bool:
     if not (type(module) is nn.Linear or is_conv1d(module)):
         return False
     weight: Any = module.weight
-    return weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16)
+    if weight.device.type != "cpu":
+        return False
+    return weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and multiplies_bfloat16())
 
 
 def _product(module: Any, dtype: torch.dtype | None) -> Callable[[torch.Tensor], torch.Tensor]:
