@@ -33,7 +33,6 @@ trained on, of runs with an ε too: all files are here, and nothing of it goes b
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -56,7 +55,7 @@ from pretext_runs import (
 
 from murmura.runs import RunFolder, read
 from murmura.units import DASH, decimal, signed
-from runs import apart, ends, levels, pipes
+from runs import apart, ends, levels, parser, pipes
 
 CLAIMS = {
     "votes beat public texts alone": [("pretext-1.29", START), ("pretext-7.58", START)],
@@ -71,19 +70,10 @@ MEASURED = ("heldout_loss", "heldout_accuracy")
 
 def main() -> None:
     """Run what is missing, then print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="the folder with the files")
-    parser.add_argument("--out", type=Path, required=True, help="where runs are kept")
-    parser.add_argument("--full", action="store_true", help="the full study, for a large machine")
-    parser.add_argument("--arms", choices=ARMS, nargs="+", default=list(ARMS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--show", action="store_true", help="run nothing, print the tables of what is there")
-    parser.add_argument("--secure", action="store_true", help="also sum the votes without noise securely, and compare")
-    parser.add_argument("--at-once", type=int, default=1, help="runs side by side")
-    parser.add_argument("--model", default="smollm2-135m", help="writes, varies and is trained")
-    parser.add_argument("--table", type=Path, help="also write the tables as Markdown, here")
-    parser.add_argument("--picture", type=Path, help="also draw distances and losses, here: FILE.svg or FILE.png")
-    options = parser.parse_args()
+    parsed = parser(__doc__, ARMS)
+    parsed.add_argument("--secure", action="store_true", help="also sum the votes without noise securely, and compare")
+    parsed.add_argument("--picture", type=Path, help="also draw distances and losses, here: FILE.svg or FILE.png")
+    options = parsed.parse_args()
     study = Study(options.data, options.out, FULL if options.full else SMALL, options.model)
     if not options.show:
         print(estimate(study, options.arms, options.seeds), flush=True)
