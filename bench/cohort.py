@@ -46,10 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = ways.parser(__doc__, list(WAYS), sites=4, rounds=2, steps=2, batch=4, length=64)
+    parser = ways.training_parser(__doc__, list(WAYS), sites=4, rounds=2, steps=2, batch=4, length=64)
     parser.add_argument("--layers", type=int, help="with --random: so many layers")
     parser.add_argument("--hidden", type=int, help="with --random: so wide")
-    parser.add_argument("--labelled-half", action="store_true", help="label the second half of each record only")
     parser.add_argument("--tokens-per-pass", type=int, help="Murmura's training.tokens_per_pass")
     parser.add_argument("--actors", type=int, default=1, help="processes that Flower simulates sites in")
     options = ways.parse(parser, list(WAYS), arguments)
@@ -65,7 +64,7 @@ def the_work(options: argparse.Namespace, folder: Path) -> Work:
         **ways.base_model(options, folder), sites=options.sites, rounds=options.rounds, steps=options.steps,
         batch=options.batch, length=options.length,
         labelled=options.length // 2 if options.labelled_half else options.length, order=orders(options),
-        tokens_per_pass=ways.tokens_per_pass(options), actors=options.actors,
+        tokens_per_pass=ways.tokens_per_pass(options), actors=options.actors, layers=options.adapted,
     )  # fmt: skip
 
 
@@ -94,7 +93,8 @@ def once(work: Work, folder: Path, way: str) -> Figures:
 def in_words(work: Work, options: argparse.Namespace) -> str:
     return (
         f"{ways.name_of(options)} in {work.dtype}, {work.sites} sites x {work.rounds} rounds x {work.steps} steps of "
-        f"{work.batch} x {work.length} tokens ({work.labelled} labelled), {work.cores} cores, "
+        f"{work.batch} x {work.length} tokens ({work.labelled} labelled), adapters in {work.layers} layers, "
+        f"{work.cores} cores, "
         f"{work.tokens_per_pass} tokens a pass in (c)"
     )
 

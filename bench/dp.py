@@ -50,8 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = ways.parser(__doc__, list(WAYS), steps=5, batch=8, length=128)
-    parser.add_argument("--labelled-half", action="store_true", help="label the second half of each record only")
+    parser = ways.training_parser(__doc__, list(WAYS), steps=5, batch=8, length=128)
     options = ways.parse(parser, list(WAYS), arguments)
     if options.steps < 2:
         parser.error("--steps: at least 2, the first is not timed")
@@ -63,7 +62,7 @@ def the_work(options: argparse.Namespace, folder: Path) -> Work:
     return Work(
         **ways.base_model(options, folder), sites=1, rounds=options.steps, steps=1, batch=options.batch,
         length=options.length, labelled=options.length // 2 if options.labelled_half else options.length, order=[],
-        tokens_per_pass=options.batch * options.length, actors=1,
+        tokens_per_pass=options.batch * options.length, actors=1, layers=options.adapted,
     )  # fmt: skip
 
 
@@ -77,7 +76,7 @@ def once(work: Work, folder: Path, way: str) -> Figures:
 def in_words(work: Work, options: argparse.Namespace) -> str:
     return (
         f"{ways.name_of(options)} in {work.dtype}, {work.rounds} steps of {work.batch} x {work.length} tokens "
-        f"({work.labelled} labelled), {work.cores} cores, norm {NORM}, noise {NOISE}"
+        f"({work.labelled} labelled), adapters in {work.layers} layers, {work.cores} cores, norm {NORM}, noise {NOISE}"
     )
 
 

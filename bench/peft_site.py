@@ -8,12 +8,23 @@ import torch
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 from work import ALPHA, EPS, RANK, TARGETS, Work, base_model, initial
 
+from murmura.training.config import layer_range
+
 State = dict[str, torch.Tensor]
 
 
 def build(work: Work) -> Any:
-    config = LoraConfig(r=RANK, lora_alpha=ALPHA, lora_dropout=0.0, target_modules=list(TARGETS), task_type="CAUSAL_LM")
-    return get_peft_model(base_model(work), config)
+    model = base_model(work)
+    layers = None if work.layers == "all" else list(layer_range(work.layers, model.config.num_hidden_layers))
+    config = LoraConfig(
+        r=RANK,
+        lora_alpha=ALPHA,
+        lora_dropout=0.0,
+        target_modules=list(TARGETS),
+        layers_to_transform=layers,
+        task_type="CAUSAL_LM",
+    )
+    return get_peft_model(model, config)
 
 
 def start(model: Any) -> State:
@@ -26,7 +37,7 @@ def train(work: Work, model: Any, adapter: State, site: int, round: int) -> Stat
     model.train()
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=work.lr, eps=EPS, weight_decay=0.0)
-    records = work.records(site, round)
+    records = work.records(site)
     labels = work.labels(records)
     for chosen in work.order[round][site]:
         optimizer.zero_grad()

@@ -38,12 +38,12 @@ def stream(site: int, round: int) -> Stream:
 
 
 def main(work: Work, out: str) -> None:
-    bank = Bank(base_model(work), LoraSpec(rank=RANK, alpha=ALPHA, targets=TARGETS))
+    bank = Bank(base_model(work), LoraSpec(rank=RANK, alpha=ALPHA, targets=TARGETS, layers=work.layers))
     adapter = initial({entry.name: entry.shape for entry in bank.manifest})
     training, seconds = local_training(work), []
     for round in range(work.rounds):
         begun = time.perf_counter()
-        shards = [shard(work, site, round) for site in range(work.sites)]
+        shards = [shard(work, site) for site in range(work.sites)]
         streams = [stream(site, round) for site in range(work.sites)]
         trained = train(bank, shards, [adapter] * work.sites, training, work.lr, streams)
         mean = WeightedMean()
@@ -54,8 +54,8 @@ def main(work: Work, out: str) -> None:
     finish(out, learnt(adapter), seconds, gpu_peak(work))
 
 
-def shard(work: Work, site: int, round: int) -> list[Record]:
-    records = work.records(site, round)
+def shard(work: Work, site: int) -> list[Record]:
+    records = work.records(site)
     return [Record(*row) for row in zip(records.tolist(), work.labels(records).tolist(), strict=True)]
 
 

@@ -49,7 +49,7 @@ def step(work: Work, model: Any, kind: str, round: int) -> None:
         expected_batch_size=work.batch,
     )
     optimizer.zero_grad()
-    losses = record_losses(work, model, round)
+    losses = record_losses(work, model)
     if kind == "ghost":
         DPTensorFastGradientClipping(model, optimizer, losses).backward()
     else:
@@ -57,9 +57,9 @@ def step(work: Work, model: Any, kind: str, round: int) -> None:
     optimizer.step()
 
 
-def record_losses(work: Work, model: Any, round: int) -> torch.Tensor:
+def record_losses(work: Work, model: Any) -> torch.Tensor:
     """Each record's mean token loss."""
-    records = work.records(0, round)
+    records = work.records(0)
     labels = work.labels(records)[:, 1:].to(work.device)
     # Opacus tells examples apart by the first dimension of every input, so positions have to have one.
     positions = torch.arange(work.length).expand(len(records), -1).to(work.device)

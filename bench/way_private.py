@@ -19,13 +19,13 @@ from murmura.training.private import Private
 
 
 def main(work: Work, out: str, kind: str) -> None:
-    bank = Bank(base_model(work), LoraSpec(rank=RANK, alpha=ALPHA, targets=TARGETS))
+    bank = Bank(base_model(work), LoraSpec(rank=RANK, alpha=ALPHA, targets=TARGETS, layers=work.layers))
     adapter = initial({entry.name: entry.shape for entry in bank.manifest})
     first, seconds = adapter, []
     for round in range(work.rounds):
         begun = time.perf_counter()
         privacy = Private([plan(NOISE if round else 0.0)], [OSEntropy()]) if kind == "private" else None
-        records, streams = [shard(work, 0, round)], [stream(0, round)]
+        records, streams = [shard(work, 0)], [stream(0, round)]
         adapter = train(bank, records, [adapter], local_training(work), work.lr, streams, privacy=privacy)[0].state
         seconds.append(time.perf_counter() - begun)
         if round == 0:

@@ -55,6 +55,14 @@ def parser(what: str | None, ways: Sequence[str], **numbers: int) -> argparse.Ar
     return made
 
 
+def training_parser(what: str | None, ways: Sequence[str], **numbers: int) -> argparse.ArgumentParser:
+    """The same with what is trained."""
+    made = parser(what, ways, **numbers)
+    made.add_argument("--labelled-half", action="store_true", help="label the second half of each record only")
+    made.add_argument("--adapted", default="all", help="layers that carry adapters, as lora.layers: 'last 8'")
+    return made
+
+
 def parse(made: argparse.ArgumentParser, ways: Sequence[str], arguments: Sequence[str] | None) -> argparse.Namespace:
     """The options given; ends the program, with a message, where a way is none of these."""
     options = made.parse_args(arguments)

@@ -52,6 +52,7 @@ class Work(Kept):
         tokens_per_pass: Murmura's ``training.tokens_per_pass``.
         cores: CPU cores in use.
         actors: processes that Flower simulates sites in; they share the cores.
+        layers: that carry adapters, as ``LoraSpec.layers``.
     """
 
     model: str
@@ -69,12 +70,13 @@ class Work(Kept):
     cores: int
     actors: int
     lr: float = 1e-3
+    layers: str = "all"
 
-    def records(self, site: int, round: int) -> torch.Tensor:
-        """A site's records of a round, int64 [steps * batch, length]."""
+    def records(self, site: int) -> torch.Tensor:
+        """A site's records, the same in each round, int64 [steps * batch, length]."""
         import torch
 
-        generator = torch.Generator().manual_seed(1_000_003 * site + round)
+        generator = torch.Generator().manual_seed(1_000_003 * site)
         return torch.randint(3, self.vocabulary, (self.steps * self.batch, self.length), generator=generator)
 
     def labels(self, records: torch.Tensor) -> torch.Tensor:

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 BENCH = Path(__file__).parents[1] / "bench"
 ON_A_TINY_MODEL = {
     "cohort.py": "--random tiny --repeats 1 --ways b,c --sites 3 --length 16",
+    "scoring.py": "--random tiny --repeats 1 --length 16 --adapted 1-1",
     "sites.py": "--many 12 --few 3 --rounds 1",
     "dp.py": "--random tiny --repeats 1 --steps 2 --length 16",
     "lpfl.py": "--random tiny --repeats 1 --texts 12 --steps 2 --length 64",

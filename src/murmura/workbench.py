@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
@@ -20,6 +21,7 @@ from murmura.resources import Loader, Resources
 from murmura.streams import Stream
 from murmura.training.adapter import State, is_same, split_residual
 from murmura.training.bank import Bank, target_names
+from murmura.training.cloze import ClozeRecord
 from murmura.training.config import LocalTraining, LoraSpec
 
 if TYPE_CHECKING:
@@ -102,6 +104,15 @@ class Workbench:
     def tokenise_fitting(self, records: Iterable[Any]) -> list[Any]:
         """The same of those records that fit."""
         return [item for item in self.reading.tokenise(list(records)) if item is not None]
+
+    def settle(self, items: Iterable[Any], folder: Path) -> None:
+        """Where the hidden states of tokenised records may be kept that memory has no room for.
+
+        Args:
+            folder: their owner's, in which nobody else may read.
+        """
+        if self.bank.head.frozen is not None:
+            self.bank.states.settle(sequences(items), folder)
 
     @property
     def context(self) -> int | None:
@@ -214,6 +225,11 @@ class Workbench:
                 shared = residual or shared
             groups[-1].append(index)
         return groups
+
+
+def sequences(items: Iterable[Any]) -> Iterator[Sequence[int]]:
+    """Token ids of tokenised records: one sequence each, or one for each pattern that a text is read in."""
+    return (part.ids for item in items for part in (item.items if isinstance(item, ClozeRecord) else [item]))
 
 
 def _least_bank(loaded: Loaded) -> Bank:

@@ -19,7 +19,7 @@ from murmura.errors import ConfigError, nearest
 from murmura.measure.config import AuditConfig, EvaluationConfig
 from murmura.privacy.budget import BudgetConfig
 from murmura.tasks import TASKS, Task
-from murmura.training.config import LocalTraining, LoraSpec
+from murmura.training.config import CACHE_BYTES, LocalTraining, LoraSpec
 
 SIMULATIONS: tuple[str, ...] = ("local", "processes")
 """Engines whose sites are played on this machine."""
@@ -45,6 +45,9 @@ class RunConfig(Section):
     """The run stops if fewer sites than this answer."""
     slots: int = Field(8, ge=1)
     """Most adapters in memory at once; a larger cohort is processed in chunks, with the same results."""
+    cache_bytes: int = Field(CACHE_BYTES, ge=0)
+    """Most memory for what the layers below all adapters compute for each record (lora.layers), which is the same in
+    every pass. Of a site's own records the rest is in its private folder until the run ends; 0: nothing is kept."""
     decode_rows: int = Field(32, ge=1)
     """Number of texts written at once."""
     decode_dtype: Literal["model", "bfloat16"] = "model"

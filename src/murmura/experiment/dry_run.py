@@ -153,6 +153,7 @@ def dry_run(experiment: Experiment) -> DryRun:
     cohorts = drawn_cohorts(experiment, method, names, stream)
     growth = residual_growth(experiment, method, names, cohorts)
     rounds = foreseen_rounds(experiment, method, names, cohorts, growth, there.owned, model, given)
+    read = sum(there.sizes.values()) + len(heldout or ()) if there.sizes else 0
     widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
     return DryRun(
         experiment=experiment,
@@ -173,8 +174,8 @@ def dry_run(experiment: Experiment) -> DryRun:
         model=model,
         trains=method.trains,
         resources=there.resources,
-        memory=footprint.memory(experiment, model, widest, there.resources) if model and widest else None,
-        disk=_disk(experiment, method, model, len(names), sum(growth)) if model and names else None,
+        memory=footprint.memory(experiment, model, widest, there.resources, read) if model and widest else None,
+        disk=_disk(experiment, method, model, len(names), sum(growth), read) if model and names else None,
         guarantee=_guarantee(method, promised) if there.sizes else None,
         disclosure=_disclosure(experiment, method, sum(there.sizes.values()) if there.sizes else 1),
         example=_example(experiment, there.reading, heldout[0]) if heldout else None,
@@ -307,10 +308,11 @@ def _augmentation(
     return dry_run_augment.foreseen(experiment.augment, pool, len(names or ()), own, settings.rounds, adapter)
 
 
-def _disk(experiment: Experiment, method: Method, model: Outline, sites: int, growth: int) -> int:
-    """Bytes of checkpoints and final adapters, with a residual of this rank."""
+def _disk(experiment: Experiment, method: Method, model: Outline, sites: int, growth: int, records: int) -> int:
+    """Bytes of checkpoints, final adapters with a residual of this rank, and states that memory has no room for."""
     residual = footprint.residual(method.rule, model.state, growth)
-    return footprint.disk(experiment, method, sites, model.trainable * FLOAT32, residual)
+    states = max(footprint.states(experiment, model, records) - experiment.run.cache_bytes, 0)
+    return footprint.disk(experiment, method, sites, model.trainable * FLOAT32, residual) + states
 
 
 def _sites(experiment: Experiment, method: Method, there: _There, public: int) -> list[SitePlan]:

@@ -192,6 +192,7 @@ def _memory(dry_run: DryRun) -> str:
         f"{size(memory.base)} frozen base",
         f"{size(memory.adapters)} for {memory.slots} at a time ({per_slot})",
         f"{size(memory.passing)} activations or keys and values",
+        *([f"{size(memory.states)} hidden states of records (run.cache_bytes)"] if memory.states else []),
     ]
     shown = " + ".join(parts)
     if memory.processes > 1:

@@ -38,6 +38,7 @@ class Memory:
             larger; they are not there at one time.
         processes: that take all this on one device: the server's, and with engine 'processes' the workers there.
         resources: other models of all of these processes, as far as their sizes are known.
+        states: hidden states of records, below all adapters; 0 on a GPU, where they are elsewhere.
     """
 
     libraries: int
@@ -48,23 +49,26 @@ class Memory:
     passing: int
     processes: int = 1
     resources: int = 0
+    states: int = 0
 
     @property
     def each(self) -> int:
-        return self.libraries + self.base + self.adapters + self.passing
+        return self.libraries + self.base + self.adapters + self.passing + self.states
 
     @property
     def total(self) -> int:
         return self.processes * self.each + self.resources
 
 
-def memory(experiment: Experiment, outline: Outline, cohort: int, resources: Sequence[Supply] = ()) -> Memory:
-    """An estimate of the peak, for cohorts of so many sites.
+def memory(
+    experiment: Experiment, outline: Outline, cohort: int, resources: Sequence[Supply] = (), records: int = 0
+) -> Memory:
+    """An estimate of the peak, for cohorts of so many sites, and so many records that are read again and again.
 
-    A training pass keeps for each token and layer about 8 vectors as wide as the model and 3 as wide as its inner layer
-    (counted for Llama and GPT-2 with frozen weights), and two copies of some logits; in bfloat16 half of it, and a copy
-    of the base in that. A writing pass keeps every layer's keys and values, and half of that of one layer; on a CPU, a
-    copy of the base's weights too.
+    A training pass keeps for each token and layer, from the first adapted one on, about 8 vectors as wide as the model
+    and 3 as wide as its inner layer (counted for Llama and GPT-2 with frozen weights), and two copies of some logits;
+    in bfloat16 half of it, and a copy of the base in that. A writing pass keeps every layer's keys and values, and half
+    of that of one layer; on a CPU, a copy of the base's weights too.
     """
     run, training, length = experiment.run, experiment.training, experiment.data.max_length
     slots = min(run.slots, cohort) if experiment.model.trainable == "adapter" else 1
@@ -74,7 +78,10 @@ def memory(experiment: Experiment, outline: Outline, cohort: int, resources: Seq
     kept = 8 * width + 3 * inner
     number = _BFLOAT16 if training.precision == "bfloat16" else outline.element_bytes
     tokens = max(length, min(training.tokens_per_pass, slots * training.batch_size * length))
-    train = tokens * layers * kept * number + 2 * min(tokens, _LOGITS_AT_ONCE) * text.vocab_size * _FLOAT32
+    train = (
+        tokens * (layers - outline.below) * kept * number
+        + 2 * min(tokens, _LOGITS_AT_ONCE) * text.vocab_size * _FLOAT32
+    )
     write = run.decode_rows * (length + _answers(experiment)) * (2 * layers * keys + kept // 2) * outline.element_bytes
     packed = outline.parameters * (_BFLOAT16 if run.decode_dtype == "bfloat16" else outline.element_bytes)
     cast = outline.parameters * _BFLOAT16 if number < outline.element_bytes else 0
@@ -89,7 +96,16 @@ def memory(experiment: Experiment, outline: Outline, cohort: int, resources: Seq
         passing=int(max(train * lost + cast, write * lost + (0 if on_gpu else packed))),
         processes=processes,
         resources=_resources(resources, processes, on_gpu=on_gpu),
+        states=0 if on_gpu else min(run.cache_bytes, states(experiment, outline, records)),
     )
+
+
+def states(experiment: Experiment, outline: Outline, records: int) -> int:
+    """Most bytes of the hidden states of so many records below all adapters; 0 where they are not kept."""
+    if not (outline.below and experiment.run.cache_bytes):
+        return 0
+    width = int(outline.config.get_text_config().hidden_size)
+    return records * experiment.data.max_length * width * outline.element_bytes
 
 
 def _answers(experiment: Experiment) -> int:

@@ -15,6 +15,7 @@ from murmura.resources import KINDS, Kind
 from murmura.training.adapter import PEFT_PREFIX, State
 from murmura.training.bank import target_names
 from murmura.training.config import LoraSpec
+from murmura.training.frozen import first_adapted
 from murmura.training.layer import in_out_features
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Outline:
         element_bytes: of one number of an activation.
         device: where it would run.
         masked: whether it fills in masks.
+        below: how many layers are below the first that has an adapter.
     """
 
     tokenizer: Any
@@ -49,6 +51,7 @@ class Outline:
     element_bytes: int
     device: str
     masked: bool
+    below: int = 0
 
     @property
     def trainable(self) -> int:
@@ -76,13 +79,14 @@ def outline(model: ModelConfig, lora: LoraSpec, wanted: Literal["causal", "eithe
         return Outline(
             tokenizer, config, parameters, dict(skeleton.named_parameters()), 0, dtype.itemsize, device, masked
         )
-    state = {}
-    for name in target_names(skeleton, lora.targets):
+    state, names = {}, target_names(skeleton, lora.targets, lora.layers)
+    for name in names:
         wide_in, wide_out = in_out_features(skeleton.get_submodule(name), name)
         state[f"{PEFT_PREFIX}{name}.lora_A.weight"] = torch.empty(lora.rank, wide_in, device="meta")
         state[f"{PEFT_PREFIX}{name}.lora_B.weight"] = torch.empty(wide_out, lora.rank, device="meta")
     base = _base_bytes(skeleton, dtype, model.quantization)
-    return Outline(tokenizer, config, parameters, state, base, dtype.itemsize, device, masked)
+    below = first_adapted(skeleton, names)[1]
+    return Outline(tokenizer, config, parameters, state, base, dtype.itemsize, device, masked, below)
 
 
 def config_and_tokenizer(name: str) -> tuple[Any, Any]:

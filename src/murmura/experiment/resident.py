@@ -124,4 +124,6 @@ def starting(experiment: Experiment, expected: State) -> State | None:
 def _load(experiment: Experiment, device: str | None) -> tuple[models.Loaded, Bank]:
     model = experiment.model
     found = models.load(model.name, experiment.model_task, model.load_dtype, device or model.device, model.quantization)
-    return found, Bank(found.model, experiment.lora if model.trainable == "adapter" else None)
+    return found, Bank(
+        found.model, experiment.lora if model.trainable == "adapter" else None, experiment.run.cache_bytes
+    )

@@ -33,6 +33,7 @@ _MAY_CHANGE = {
     "run.workers",
     "run.answer_seconds",
     "run.min_replies",
+    "run.cache_bytes",
     "run.slots",
     "run.decode_rows",
 }

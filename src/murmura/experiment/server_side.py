@@ -28,6 +28,7 @@ from murmura.privacy.plan import PrivacyPlan
 from murmura.progress import say
 from murmura.retrieval.pool import Pool
 from murmura.runs.folder import RunFolder
+from murmura.runs.schema import OWNER
 from murmura.streams import Stream
 
 
@@ -106,6 +107,9 @@ def assemble(
     """
     method, stream = methods.build(experiment.method, experiment.aggregation), Stream(experiment.run.seed)
     workbench = place.workbench(experiment, "server")
+    if method.trains:
+        for public in (yardstick.heldout, yardstick.nonmembers):
+            workbench.settle(workbench.tokenise_fitting(public), folder.private / OWNER)
     settings = experiment.run
     verbs = verbs_of(experiment, method)
     secret = bool(promised and promised.has_secret_cohort)

@@ -25,7 +25,7 @@ from murmura.streams import Stream
 from murmura.tasks import Task
 from murmura.training.by_example import at_once
 from murmura.training.loop import train
-from murmura.workbench import Workbench
+from murmura.workbench import Workbench, sequences
 
 _STEPS = 2  # tried, after one to warm up
 _TOKENS = 16  # written by each text that is tried
@@ -43,6 +43,8 @@ class Rates:
             question with one of its options is taken to be as long.
         text: seconds to embed a text, where sites are augmented by centres.
         gradient: seconds for the projected gradient of a record, where they are by influence.
+        first: seconds more when a record is read for the first time: what the layers below all adapters compute of it
+            is kept.
     """
 
     step: float
@@ -50,6 +52,7 @@ class Rates:
     record: float
     text: float = 0.0
     gradient: float = 0.0
+    first: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,12 @@ def timing(dry_run: DryRun) -> Timing:
     shards = [site.records for site in people.sites if site.name in cohort]
     drafted = augmentation.tokens if augmentation else 0
     writes = bool(dry_run.tokens or dry_run.tokens_measuring or dry_run.tokens_benchmarks or drafted)
+    first = _first(workbench, heldout)
     rates = Rates(
         step=_step(workbench, experiment, method, shards) if any(round.steps for round in dry_run.rounds) else 0.0,
         token=_token(workbench, heldout) if writes else None,
         record=_record(workbench, experiment.task, heldout),
+        first=first,
     )
     if augmentation and augmentation.embedded:
         rates = replace(rates, text=_text(place.workbench(experiment, "site"), experiment, heldout))
@@ -121,12 +126,14 @@ def estimate(dry_run: DryRun, rates: Rates, sites: int, *, keeps_adapters: bool)
     posed = dry_run.experiment.evaluation.benchmarks
     written = (1 if posed and posed.only_last else measured) * (dry_run.tokens_benchmarks or 0)
     read = ((dry_run.heldout or 0) + answers) * (sites if keeps_adapters else 1) + (dry_run.scored or 0)
-    public = dry_run.augmentation
+    public, own = dry_run.augmentation, sum(site.records for site in dry_run.sites or ())
     drafted = public.times * sites * public.tokens if public else 0
     return Timing(
-        training=rates.step * sum(round.steps or 0 for round in dry_run.rounds),
+        training=rates.step * sum(round.steps or 0 for round in dry_run.rounds) + rates.first * own,
         writing=rounds * (token * (dry_run.tokens or 0) + rates.record * unlabelled) + token * drafted,
-        measuring=measured * (token * (dry_run.tokens_measuring or 0) + rates.record * read) + token * written,
+        measuring=measured * (token * (dry_run.tokens_measuring or 0) + rates.record * read)
+        + token * written
+        + rates.first * (dry_run.heldout or 0),
         choosing=rates.text * public.embedded + rates.gradient * public.gradients if public else 0.0,
     )
 
@@ -156,7 +163,7 @@ def _step(workbench: Workbench, experiment: Experiment, method: Method, shards: 
             frozen=method.rule.frozen(1), step=workbench.reading.step, description="try training",
         )  # fmt: skip
 
-    steps(1)
+    steps(1 if bank.head.frozen is None else _STEPS)  # all states that the timed ones need are known then
     return _seconds(lambda: steps(_STEPS)) / (_STEPS * len(tokenised))
 
 
@@ -174,6 +181,15 @@ def _token(workbench: Workbench, heldout: Sequence[Any]) -> float:
 
     write(1)
     return _seconds(lambda: write(_TOKENS)) / written
+
+
+def _first(workbench: Workbench, heldout: Sequence[Any]) -> float:
+    """What rates of steps and records that are found after it do not have in them."""
+    frozen, some = workbench.bank.head.frozen, heldout[:_READ]
+    if frozen is None:
+        return 0.0
+    rows = [torch.tensor([ids]) for ids in map(list, sequences(workbench.tokenise_fitting(some)))]
+    return _seconds(lambda: [frozen.states(row.to(workbench.bank.device), [row.shape[1]]) for row in rows]) / len(some)
 
 
 def _record(workbench: Workbench, task: Task, heldout: Sequence[Any]) -> float:

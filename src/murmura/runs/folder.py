@@ -95,7 +95,16 @@ class RunFolder:
         with self.locked():
             self._before.settle()
             self._require(resume=resume, overwrite=overwrite)
-            yield
+            self._drop_states()
+            try:
+                yield
+            finally:
+                self._drop_states()
+
+    def _drop_states(self) -> None:
+        """Remove what sites and server have kept of hidden states, also in a run that was killed."""
+        for place in self.private.glob(f"*/{schema.STATES}"):
+            shutil.rmtree(place, ignore_errors=True)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

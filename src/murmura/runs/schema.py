@@ -25,6 +25,8 @@ REPORT = "report.html"
 CHECKPOINTS = "checkpoint"
 PRIVATE = "private"
 OWNER = "@run"
+STATES = "states"
+"""Within a private folder, hidden states of its owner's records that memory has no room for, while a run goes on."""
 """In ``private``, what is for the run's owner alone. No site's folder can be called so (``site_folder``)."""
 FIGURES = f"{PRIVATE}/{OWNER}/figures.jsonl"
 """Where a run's ε counts on secret cohorts: what really travelled; there, and where it counts on secret samples of

@@ -21,9 +21,11 @@ from torch import nn
 from murmura.errors import ModelError
 from murmura.streams import Stream
 from murmura.training.adapter import PEFT_PREFIX, State, crop, fresh, is_same, rank_of, split_residual
-from murmura.training.config import LoraSpec
+from murmura.training.config import CACHE_BYTES, LoraSpec, layer_range
+from murmura.training.frozen import frozen_below, layer_of
 from murmura.training.head import HEADS, Head
 from murmura.training.layer import BankLayer, Routing, in_out_features, is_conv1d
+from murmura.training.states import StateCache
 
 Factor = Literal["A", "B"]
 _WIDEST = 512  # of all slots' ranks together, to be stacked
@@ -53,18 +55,23 @@ class Bank:
     Args:
         model: a transformers causal or masked language model; it is changed in place, and its own dropout stays off.
         lora: the adapter's spec, or None to train all parameters (one slot only, model in float32).
+        cache_bytes: how much of what the layers below all adapters compute is kept in memory. It changes no result
+            beyond float rounding; 0: nothing is kept, and these layers go along in every pass.
+
+    Attributes:
+        states: what is kept.
 
     Raises:
         ModelError: a target that no module matches or that is not linear; full training of a model not in float32.
     """
 
-    def __init__(self, model: Any, lora: LoraSpec | None) -> None:
+    def __init__(self, model: Any, lora: LoraSpec | None, cache_bytes: int = CACHE_BYTES) -> None:
         self.model, self.lora = model.eval(), lora
         self.routing = Routing()
         self.device = next(model.parameters()).device
         for parameter in model.parameters():
             parameter.requires_grad_(False)
-        self.head = Head(model)
+        self.head, self.states = Head(model), StateCache(cache_bytes)
         self._layers: dict[str, BankLayer] = {}
         self._parameters: dict[str, nn.Parameter] = {}
         self._untrained: State = {}
@@ -80,8 +87,9 @@ class Bank:
     # ---- building -----------------------------------------------------------------------------------------------
 
     def _inject(self, lora: LoraSpec) -> list[Entry]:
-        shapes = {}
-        for name in target_names(self.model, lora.targets):
+        shapes, names = {}, target_names(self.model, lora.targets, lora.layers)
+        self.head.frozen = frozen_below(self.head, names, self.states)
+        for name in names:
             parent_name, _, child = name.rpartition(".")
             parent = self.model.get_submodule(parent_name)
             base = getattr(parent, child)
@@ -358,13 +366,22 @@ class Bank:
             self._place(before)
 
 
-def target_names(model: nn.Module, targets: Sequence[str]) -> list[str]:
+def target_names(model: nn.Module, targets: Sequence[str], layers: str = "all") -> list[str]:
     """Full names of the modules that carry an adapter, in the model's order.
 
     Args:
         targets: suffixes of module names as in PEFT; ``("default",)`` takes PEFT's choice for the architecture;
             ``("all-linear",)`` takes every linear layer except the output head.
+        layers: in which of the model's layers; see ``LoraSpec.layers``.
+
+    Raises:
+        ModelError: a target that no module is called, or layers that the model does not have.
     """
+    return _in_layers(model, _targeted(model, targets), layers)
+
+
+def _targeted(model: nn.Module, targets: Sequence[str]) -> list[str]:
+    """Modules that targets name, wherever they are."""
     if tuple(targets) == ("all-linear",):
         return [
             name for name, module in model.named_modules() if _is_linear(module) and name.partition(".")[0] not in HEADS
@@ -386,6 +403,26 @@ def target_names(model: nn.Module, targets: Sequence[str]) -> list[str]:
             raise ModelError(what, fix=f"lora.targets may name: {', '.join(kinds)}.")
         found.update(dict.fromkeys(matches))
     return [name for name in modules if name in found]
+
+
+def _in_layers(model: nn.Module, names: list[str], layers: str) -> list[str]:
+    """Of these modules those that are in the layers asked for."""
+    if layers == "all":
+        return names
+    places = {name: layer_of(model, name) for name in names}
+    count = max((len(model.get_submodule(path)) for path, _ in filter(None, places.values())), default=0)  # type: ignore[arg-type]
+    wanted = layer_range(layers, count)
+    if wanted is None:
+        raise ModelError(
+            f'lora.layers is "{layers}", and the targets are in {count} layers',
+            fix=f'Say "all", "last N" with N at most {count}, or a range within "0-{count - 1}".',
+        )
+    found = [name for name, place in places.items() if place is not None and place[1] in wanted]
+    if not found:
+        raise ModelError(
+            f"no target of the adapter is in the layers {layers}", fix="Change lora.layers or lora.targets."
+        )
+    return found
 
 
 def _is_linear(module: nn.Module) -> bool:

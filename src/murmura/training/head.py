@@ -8,11 +8,15 @@ hidden states is formed part by part in the forward pass, and the logits are dro
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from murmura.training.frozen import FrozenLayers
 
 Measure = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Of logits [n, vocabulary] and the tokens that followed, int64 [n]: a number, or m of them, for each token."""
@@ -29,6 +33,9 @@ class Head:
 
     Some architectures do more than ``head(hidden)`` (soft-capping, scaling); so the short way is tried once on two
     tokens and used only where it gives what the model itself gives.
+
+    Attributes:
+        frozen: what computes the layers below all adapters once for each record; None: all layers go along each time.
     """
 
     def __init__(self, model: Any) -> None:
@@ -42,6 +49,7 @@ class Head:
         )
         self.is_linear = isinstance(self.project, nn.Linear)
         self.is_direct = self.backbone is not None and self.project is not None and self._agrees()
+        self.frozen: FrozenLayers | None = None
 
     @torch.no_grad()
     def _agrees(self) -> bool:
@@ -88,7 +96,7 @@ class Head:
         rows = wanted.nonzero()[:, 0]
         chosen = targets[wanted]
         each = None if weights is None else weights[rows]
-        picked = self._picked(ids, mask, wanted)
+        picked = self._picked(ids, labels, mask, wanted)
         if not self.is_direct:
             return _cross_entropy(picked, chosen, each), rows
         if self.is_linear and not any(p.requires_grad for p in self.project.parameters()):  # type: ignore[union-attr]
@@ -110,7 +118,7 @@ class Head:
             Of each measure [n] or [n, m], and int64 [n] row of each token.
         """
         mask, wanted, targets = self._places(labels)
-        picked, chosen = self._picked(ids, mask, wanted), targets[wanted]
+        picked, chosen = self._picked(ids, labels, mask, wanted), targets[wanted]
         found: list[list[torch.Tensor]] = [[] for _ in measures]
         width: int = self.project.out_features if self.is_linear else 1  # type: ignore[union-attr, assignment]
         nothing = [slice(0, 0)]  # of which measures still say what shape they have
@@ -138,7 +146,7 @@ class Head:
         """
         mask, wanted, _ = self._places(labels)
         rows = wanted.nonzero()[:, 0]
-        picked, head = self._picked(ids, mask, wanted), self.project
+        picked, head = self._picked(ids, labels, mask, wanted), self.project
         if not self.is_direct:
             return picked[:, tokens].float(), rows
         if not isinstance(head, nn.Linear):
@@ -170,13 +178,18 @@ class Head:
             return None, labels[:, 1:] >= 0, labels[:, 1:]
         return (labels != -1).long(), labels >= 0, labels
 
-    def _picked(self, ids: torch.Tensor, mask: torch.Tensor | None, wanted: torch.Tensor) -> torch.Tensor:
+    def _picked(
+        self, ids: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor | None, wanted: torch.Tensor
+    ) -> torch.Tensor:
         """What predicts at the places in question: hidden states, or logits where the way is not direct."""
-        found = self.hidden(ids, mask) if self.is_direct else self.model(input_ids=ids, attention_mask=mask).logits
+        with self.frozen.known(ids, (labels != -1).sum(1).tolist()) if self.frozen else nullcontext():
+            found = self.run(ids, mask)
         return (found[:, :-1] if self.is_decoder else found)[wanted]
 
-    def hidden(self, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """Last hidden states [rows, length, d]."""
+    def run(self, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Last hidden states [rows, length, d]; where the way is not direct, logits [rows, length, vocabulary]."""
+        if not self.is_direct:
+            return self.model(input_ids=ids, attention_mask=mask).logits
         options = {"use_cache": False} if self.is_decoder else {}
         return self.backbone(input_ids=ids, attention_mask=mask, **options).last_hidden_state
 

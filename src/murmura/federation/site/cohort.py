@@ -220,16 +220,23 @@ class Cohort:
 
     def own(self) -> list[list[Any]]:
         """Each site's records as local training takes them; those that do not fit are left out."""
-        return [self.workbench.tokenise_fitting(site.records) for site in self.sites]
+        return [self._tokenised(site, site.records) for site in self.sites]
 
     def public(self) -> list[list[Any]]:
         """The same of the public records that each site keeps; nothing unless the run augments sites."""
-        return [self.workbench.tokenise_fitting(site.public) for site in self.sites]
+        return [self._tokenised(site, site.public) for site in self.sites]
 
     def others(self) -> list[list[Any]]:
         """The same of all that each site keeps beside its own: public records, or written ones, which are private."""
-        written = [self.workbench.tokenise_fitting(site.written) for site in self.sites]
+        written = [self._tokenised(site, site.written) for site in self.sites]
         return [sent + made for sent, made in zip(self.public(), written, strict=True)]
+
+    def _tokenised(self, site: Site, records: Sequence[Any]) -> list[Any]:
+        """Records that a site reads again and again."""
+        items = self.workbench.tokenise_fitting(records)
+        if site.kept is not None:
+            self.workbench.settle(items, site.kept.folder)
+        return items
 
     def own_and_others(self) -> list[list[Any]]:
         """Both together, the site's own first."""

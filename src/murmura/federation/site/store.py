@@ -11,6 +11,7 @@ processes out.
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ from murmura.runs.schema import (
     SITE_JOURNAL,
     SITE_NOTES,
     SITE_RECORDS,
+    STATES,
     site_folder,
 )
 
@@ -95,18 +97,23 @@ class SiteStore:
             lock.release()
             raise
         store._lock = lock
+        store._drop_states()
         return store
 
     def release(self) -> None:
         """Let other processes hold it. Where nothing was kept, nothing is left."""
         if self._lock is None:
             return
+        self._drop_states()
         with suppress(OSError):  # the folder may be gone, and then nothing is left
             if [item.name for item in self.folder.iterdir()] == [LOCK]:
                 (self.folder / LOCK).unlink()
                 self.folder.rmdir()
         self._lock.release()
         self._lock = None
+
+    def _drop_states(self) -> None:
+        shutil.rmtree(self.folder / STATES, ignore_errors=True)
 
     @property
     def is_known(self) -> bool:
