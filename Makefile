@@ -56,7 +56,7 @@ real: venv
 
 # What depends on the order of sums, as on other processors: one without vector units, one with AVX2, and one that nobody
 # has, whose products of matrices are off by as much as an order of sums makes them.
-NUMERIC := tests/training tests/oracles -k "not accounting and not cohorts" \
+NUMERIC := tests/test_precision.py tests/training tests/oracles -k "not accounting and not cohorts" \
 	tests/methods/dpftrl/test_method.py::test_without_noise_and_norm_it_is_momentum_on_mean_updates
 processors: venv
 	$(MAKE) --jobs 2 $(PROCESSORS)

@@ -29,6 +29,7 @@ def local_training(work: Work) -> LocalTraining:
         eps=EPS,
         clip=0.0,
         tokens_per_pass=work.tokens_per_pass,
+        precision=work.dtype,
     )
 
 

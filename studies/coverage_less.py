@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +62,6 @@ class Options:
     batch: int = 8
     lr: float = 2e-3
     dimension: int = 1024
-    precision: Literal["float32", "bfloat16"] = "bfloat16"
 
 
 class Influence:
@@ -140,7 +139,7 @@ class Influence:
         from murmura.training.config import LocalTraining
 
         c = self.options
-        return LocalTraining(lr=c.lr, schedule="constant", epochs=c.epochs, batch_size=c.batch, precision=c.precision)
+        return LocalTraining(lr=c.lr, schedule="constant", epochs=c.epochs, batch_size=c.batch)
 
     @cached_property
     def _milestone(self) -> Milestone:

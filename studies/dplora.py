@@ -148,7 +148,7 @@ def experiment(
         },
         "training": {
             "lr": scale.lr / arm.get("slower", 1.0), "batch_size": scale.batch, "max_steps": scale.steps, "clip": 0.1,
-            "precision": "bfloat16", "tokens_per_pass": 2048,
+            "tokens_per_pass": 2048,
         },
         "aggregation": {"rule": arm["rule"]},
         "method": {"name": "dplora", "rounds": scale.rounds, **arm["method"]},

@@ -110,8 +110,7 @@ def experiment(out: Path, folder: Path, arm: str, seed: int, model: str, scale: 
             "sites": {"by": "partition", "count": 10, "scheme": "dirichlet-equal", "alpha": 1.0, "records": 20},
         },
         "training": {
-            "lr": 2e-3, "batch_size": scale.batch_size, "epochs": scale.epochs, "precision": "bfloat16",
-            "tokens_per_pass": 2048,
+            "lr": 2e-3, "batch_size": scale.batch_size, "epochs": scale.epochs, "tokens_per_pass": 2048,
         },
         "method": method,
         "evaluation": {

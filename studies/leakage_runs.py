@@ -61,7 +61,6 @@ class Scale:
     example_tokens: int
     canaries: int
     candidates: int
-    dtype: str
     rates: dict[str, tuple[float, ...]]  # that the pilot chooses from, by method
     rates_of: dict[str, str]  # the set whose pilot says the rates of a set
 
@@ -75,7 +74,7 @@ SMALL = Scale(
     private_steps=2, text_steps=15, rank=8,
     targets=tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in QUERY_AND_VALUE),
     max_length={"clinic": 112, "medical": 96, "texts": 56}, keep=6, instruction_tokens=32, example_tokens=64,
-    canaries=8, candidates=4, dtype="bfloat16",
+    canaries=8, candidates=4,
     rates={"fedit": (1e-3, 3e-3, 1e-2, 3e-2), "dplora": (1e-2, 3e-2), "lpfl": (1e-3, 3e-3)},
     rates_of={"clinic": "medical", "medical": "medical", "texts": "texts"},
 )  # fmt: skip
@@ -85,7 +84,7 @@ FULL = Scale(
     nonmembers=400, rounds=10, epochs=2, batch=4, uploads=SITES, private_batch=16, private_steps=4, text_steps=250,
     rank=16,
     targets=QUERY_AND_VALUE, max_length={"clinic": 512, "medical": 1024, "texts": 128}, keep=16,
-    instruction_tokens=64, example_tokens=192, canaries=32, candidates=64, dtype="auto",
+    instruction_tokens=64, example_tokens=192, canaries=32, candidates=64,
     rates=dict.fromkeys(("fedit", "dplora", "lpfl"), (1e-4, 3e-4, 1e-3, 3e-3)),
     rates_of={name: name for name in SETS},
 )  # fmt: skip
@@ -171,11 +170,11 @@ class Study:
         if method["name"] == "lpfl":
             pace = {"batch_size": 4, "max_steps": s.text_steps}
         table: dict[str, Any] = {
-            "run": {"name": folder.name, "folder": str(folder), "seed": seed, "decode_dtype": "bfloat16"},
-            "model": {"name": self.model, "dtype": s.dtype},
+            "run": {"name": folder.name, "folder": str(folder), "seed": seed},
+            "model": {"name": self.model},
             "lora": {"rank": s.rank, "alpha": 2.0 * s.rank, "targets": list(s.targets)},
             "data": self.data(),
-            "training": {**pace, "lr": lr, "lr_min": lr / 10, "precision": "bfloat16", "tokens_per_pass": 1024},
+            "training": {**pace, "lr": lr, "lr_min": lr / 10, "tokens_per_pass": 1024},
             "method": method,
             "evaluation": {"attacks": attacked, "uploads": s.uploads if attacked else 0},
         }  # fmt: skip

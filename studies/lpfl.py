@@ -166,8 +166,7 @@ def experiment(
             "sites": {"by": "partition", "count": sites, "scheme": "iid"},
         },
         "training": {
-            **pace, "lr": scale.lr, "batch_size": scale.batch, "weight_decay": 0.01, "precision": "bfloat16",
-            "tokens_per_pass": 2048,
+            **pace, "lr": scale.lr, "batch_size": scale.batch, "weight_decay": 0.01, "tokens_per_pass": 2048,
         },
         "method": {
             "name": "lpfl", "rounds": scale.rounds, "labelled_share": share, "patterns": task["patterns"],

@@ -60,7 +60,7 @@ class Scale:
         rates: learning rates that the pilot tries.
         clips: clipping norms that it tries for DP-FedAvg.
         dp_rounds: rounds of DP-FedAvg, in each of which every site takes a step on all its texts.
-        precision: ``training.precision``; ``writing`` has options of ``[run]``.
+        writing: options of ``[run]``.
     """
 
     private: str
@@ -83,7 +83,6 @@ class Scale:
     rates: tuple[float, ...]
     clips: tuple[float, ...]
     dp_rounds: int
-    precision: str
     writing: dict[str, Any]
 
 
@@ -95,8 +94,7 @@ SMALL = Scale(
     },
     samples=512, sample_tokens=40, epochs=1, pilot_samples=160, pilot_epochs=3, batch=8, rank=4,
     targets=tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in ("q_proj", "v_proj")),
-    max_length=64, rates=(3e-4, 1e-3, 3e-3, 1e-2), clips=(0.2, 0.6, 2.0), dp_rounds=2, precision="bfloat16",
-    writing={"decode_rows": 64, "decode_dtype": "bfloat16"},
+    max_length=64, rates=(3e-4, 1e-3, 3e-3, 1e-2), clips=(0.2, 0.6, 2.0), dp_rounds=2, writing={"decode_rows": 64},
 )  # fmt: skip
 FULL = Scale(
     private="movies", words=(3, 64), sites=1250, texts=8, public=5000, drawn=20_000, heldout=500,
@@ -106,7 +104,7 @@ FULL = Scale(
     },
     samples=50_000, sample_tokens=85, epochs=1, pilot_samples=5000, pilot_epochs=10, batch=64, rank=4,
     targets=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), max_length=96,
-    rates=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2), clips=(0.03, 0.1, 0.3, 1.0, 3.0), dp_rounds=100, precision="bfloat16",
+    rates=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2), clips=(0.03, 0.1, 0.3, 1.0, 3.0), dp_rounds=100,
     writing={"decode_rows": 512},
 )  # fmt: skip
 
@@ -172,7 +170,7 @@ class Study:
                 "kind": "document", "train": str(place / "private.jsonl"), "heldout": str(place / "heldout.jsonl"),
                 "max_length": s.max_length, "sites": {"by": "partition", "count": s.sites},
             },
-            "training": {"precision": s.precision},
+            "training": {},
             "evaluation": {"attacks": False},
         }  # fmt: skip
         if arm != START:

@@ -47,6 +47,13 @@ def coarse_curves(request, monkeypatch):
         monkeypatch.setattr(curve, "_EPSILONS", curve._EPSILONS[::10])
 
 
+@pytest.fixture(autouse=True)
+def same_on_every_processor(request, monkeypatch):
+    """Where nothing is said of precision, tests compute in float32, whatever this machine multiplies natively."""
+    if request.path.stem != "test_precision":
+        monkeypatch.setattr("murmura.precision.is_native", lambda device: False)
+
+
 STUDIES = Path(__file__).parent.parent / "studies"
 
 WORDS = """the patient asks whether the new tablets may be taken with food and when to come back for a blood test

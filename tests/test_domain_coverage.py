@@ -140,9 +140,7 @@ def test_gradients_are_compared_as_less_compares_them_and_made_once(study, token
     records = [Instruction(" ".join(rng.choices(WORDS, k=6)), "", rng.choice(WORDS)) for _ in range(12)]
     records[5] = Instruction("dose", "", "fever " * 200)
     pool = make_pool(tmp_path / "pool", np.eye(12, dtype=np.float32), records=records)
-    options = less.Options(
-        str(llama_folder), targets=("q_proj",), max_length=96, warm_up=4, dimension=64, precision="float32"
-    )
+    options = less.Options(str(llama_folder), targets=("q_proj",), max_length=96, warm_up=4, dimension=64)
     rows, own = np.arange(2, 8), [np.array([0, 5]), np.array([8, 9])]
     influence = less.Influence(pool, np.array([1, 10, 11, 7]), tmp_path / "less", options)
     found = influence(rows, own)

@@ -538,7 +538,7 @@ def test_the_pretext_study_from_its_pilot_to_its_tables(pretext, llama_folder, t
     module, study = pretext(
         model=str(llama_folder), encoder=str(encoder), voting=voting, samples=6, pilot_samples=3,
         pilot_epochs=1, sample_tokens=20, rank=2, targets=("q_proj", "v_proj"), rates=(1e-3, 1e-2),
-        clips=(0.1,), dp_rounds=1, precision="float32", writing={"decode_rows": 8},
+        clips=(0.1,), dp_rounds=1, writing={"decode_rows": 8},
     )  # fmt: skip
     done = []
 

@@ -96,8 +96,17 @@ def test_what_is_drawn_does_not_depend_on_who_shares_the_bank(tokenizer, bench, 
     assert together != bench.write(adapters, prompts, [6] * 7)
 
 
-@pytest.mark.parametrize(("asked", "used"), [("model", None), ("bfloat16", torch.bfloat16)])
-def test_products_while_writing_are_in_the_type_asked_for(bench, monkeypatch, asked, used):
+@pytest.mark.parametrize(
+    ("asked", "native", "used"),
+    [
+        ("model", True, None),
+        ("bfloat16", False, torch.bfloat16),
+        ("auto", True, torch.bfloat16),
+        ("auto", False, None),
+    ],
+)
+def test_products_while_writing_are_in_the_type_asked_for(bench, monkeypatch, asked, native, used):
+    monkeypatch.setattr("murmura.precision.is_native", lambda device: native)
     adapters, items = jobs(bench, count=2)
     types, products_in = [], writer.products_in
     monkeypatch.setattr(writer, "products_in", lambda model, dtype: types.append(dtype) or products_in(model, dtype))

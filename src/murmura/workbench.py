@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -15,6 +15,7 @@ from murmura.data.tokenising import Tokenised, plain_ids
 from murmura.generation.sampling import Numbers, Sampling
 from murmura.generation.scoring import CloseScores, Score, TokenScores, close_scores, energies, score, token_scores
 from murmura.generation.writer import Completion, complete
+from murmura.precision import DecodeDtype, in_bfloat16
 from murmura.progress import phase
 from murmura.reading import Reading
 from murmura.resources import Loader, Resources
@@ -41,7 +42,7 @@ class Workbench:
         max_length: most tokens of a record.
         slots: most adapters in the bank at once; a larger cohort is processed in chunks.
         decode_rows: texts written at once.
-        decode_dtype: model, or bfloat16 for products with frozen weights while writing.
+        decode_dtype: of products with frozen weights while writing; see ``RunConfig``.
         base: what an adapter's folder calls the model.
         resources: what else there is to work with on this side of the run; nothing if not given.
         start: the adapter that training begins with; a fresh one if not given.
@@ -57,7 +58,7 @@ class Workbench:
         max_length: int,
         slots: int = 8,
         decode_rows: int = 32,
-        decode_dtype: Literal["model", "bfloat16"] = "model",
+        decode_dtype: DecodeDtype = "auto",
         base: str = "",
         resources: Resources | None = None,
         start: State | None = None,
@@ -149,7 +150,8 @@ class Workbench:
                 written = complete(
                     self.bank, self.tokenizer, [prompts[i] for i in chosen], slots, [limits[i] for i in chosen],
                     sampling=sampling, streams=[streams[i] for i in chosen] if streams else (), stop=stop, halt=halt,
-                    rows=self.decode_rows, bfloat16=self.decode_dtype == "bfloat16", description=description,
+                    rows=self.decode_rows, bfloat16=in_bfloat16(self.decode_dtype, self.bank.device),
+                    description=description,
                 )  # fmt: skip
                 results.update(zip(chosen, written, strict=True))
         return [results[i] for i in range(len(prompts))]

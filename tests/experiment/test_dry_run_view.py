@@ -26,6 +26,7 @@ def test_the_figures_are_there(make):
     text = shown(dry_run(make(model={"device": "cpu"}, method={"sites_per_round": 1, "rounds": 4})))
     assert "What the run 'small' would do. Nothing is trained or written." in text
     assert "FedAvg" in line(text, "method")
+    assert line(text, "precision").split()[1:] == ["float32", "in", "training,", "float32", "in", "writing"]
     assert "4; sites in each: 1" in line(text, "rounds")
     assert "at most 2 to 3 a round" in line(text, "optimiser steps") and "in all" in line(text, "optimiser steps")
     assert "at most 0 a round by the method" in line(text, "tokens to write")

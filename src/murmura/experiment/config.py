@@ -17,6 +17,7 @@ from murmura.config import ModelSource, Section, Source
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
 from murmura.measure.config import AuditConfig, EvaluationConfig
+from murmura.precision import DecodeDtype
 from murmura.privacy.budget import BudgetConfig
 from murmura.tasks import TASKS, Task
 from murmura.training.config import CACHE_BYTES, LocalTraining, LoraSpec
@@ -50,9 +51,9 @@ class RunConfig(Section):
     every pass. Of a site's own records the rest is in its private folder until the run ends; 0: nothing is kept."""
     decode_rows: int = Field(32, ge=1)
     """Number of texts written at once."""
-    decode_dtype: Literal["model", "bfloat16"] = "model"
-    """bfloat16 computes products with the base model's weights in it while writing: faster on processors that have it,
-    with other texts than in float32."""
+    decode_dtype: DecodeDtype = "auto"
+    """Of products with the base model's weights while writing. auto: bfloat16 where the device multiplies it natively,
+    else model, which is what they are in. Texts differ."""
 
     @model_validator(mode="after")
     def _options_of_processes(self) -> Self:

@@ -32,6 +32,7 @@ from murmura.experiment.dry_run_rounds import (
     residual_growth,
 )
 from murmura.experiment.outline import Outline, OutOfReachError, outline
+from murmura.experiment.precision import settled
 from murmura.experiment.questions import Asked, ask
 from murmura.experiment.reading import reading, yardstick
 from murmura.experiment.resident import starting
@@ -136,6 +137,7 @@ def dry_run(experiment: Experiment) -> DryRun:
         MurmuraError: for what would stop the run before its first round too: bad options, records or adapter targets.
     """
     experiment, pool = opened(experiment)
+    experiment = settled(experiment)
     method, stream = methods.build(experiment.method, experiment.aggregation), Stream(experiment.run.seed)
     require_augmentable(experiment, method, pool)
     there = _there(experiment, method, stream)

@@ -9,6 +9,7 @@ from murmura.augment.noise import planned
 from murmura.augment.strategies import strategy
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run_budget import of_budgets
+from murmura.experiment.precision import slow
 from murmura.experiment.sites import Gathered, Population
 from murmura.federation.method import Method
 from murmura.measure.figure import FEW
@@ -30,7 +31,9 @@ def notes(
         people: which of them fit the model, where that is known.
         sizes: records of each site.
     """
+    too_slow = slow(experiment)
     return [
+        *([f"{too_slow[0].upper()}{too_slow[1:]}."] if too_slow else []),
         *_of_run(experiment, method, gathered, people),
         *method.remarks({site.name: site.records for site in people.sites} if people else {}),
         *_few(experiment, people),

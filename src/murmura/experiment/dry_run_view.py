@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from murmura.experiment.dry_run import DryRun
+from murmura.experiment.precision import told
 from murmura.federation.wire.releases import protection_from_json
 from murmura.resources import KINDS, PLACES, full_name
 from murmura.units import DASH, count, duration, size
@@ -89,6 +90,8 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
     e = dry_run.experiment
     yield "method", dry_run.label
     yield "model", e.model.name + (f", {count(dry_run.model.parameters)} parameters" if dry_run.model else "")
+    training, writing = told(e)
+    yield "precision", f"{training} in training, {writing} in writing"
     yield "run folder", str(e.run.path)
     yield "seed", str(e.run.seed)
     names, form = _form(e)

@@ -15,6 +15,7 @@ from murmura.experiment.resources import Supply
 from murmura.experiment.simulation import count_workers, gpus_for
 from murmura.federation.forecast import Part
 from murmura.federation.method import Method
+from murmura.precision import in_bfloat16
 from murmura.resources import Side
 from murmura.training.adapter import State
 
@@ -76,14 +77,16 @@ def memory(
     text = outline.config.get_text_config()  # of a model that also sees, the part that reads
     width, inner, layers, keys = _shape(text)
     kept = 8 * width + 3 * inner
-    number = _BFLOAT16 if training.precision == "bfloat16" else outline.element_bytes
+    number = _BFLOAT16 if in_bfloat16(training.precision, outline.device) else outline.element_bytes
     tokens = max(length, min(training.tokens_per_pass, slots * training.batch_size * length))
     train = (
         tokens * (layers - outline.below) * kept * number
         + 2 * min(tokens, _LOGITS_AT_ONCE) * text.vocab_size * _FLOAT32
     )
     write = run.decode_rows * (length + _answers(experiment)) * (2 * layers * keys + kept // 2) * outline.element_bytes
-    packed = outline.parameters * (_BFLOAT16 if run.decode_dtype == "bfloat16" else outline.element_bytes)
+    packed = outline.parameters * (
+        _BFLOAT16 if in_bfloat16(run.decode_dtype, outline.device) else outline.element_bytes
+    )
     cast = outline.parameters * _BFLOAT16 if number < outline.element_bytes else 0
     on_gpu, processes = outline.device.startswith("cuda"), _processes(experiment)
     lost = 1.0 if on_gpu else _LOST

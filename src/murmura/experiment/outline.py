@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from murmura import models
 from murmura.errors import ModelError
 from murmura.experiment.config import ModelConfig
+from murmura.experiment.precision import device_name
 from murmura.models.quiet import line, quiet
 from murmura.resources import KINDS, Kind
 from murmura.training.adapter import PEFT_PREFIX, State
@@ -71,7 +72,7 @@ def outline(model: ModelConfig, lora: LoraSpec, wanted: Literal["causal", "eithe
     config, tokenizer = config_and_tokenizer(model.name)
     masked = wanted == "either" and _is_masked(config)
     skeleton = skeleton_of(model.name, config, "masked" if masked else "causal")
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if model.device == "auto" else model.device
+    device = device_name(model)
     automatic = "bfloat16" if device.startswith("cuda") else "float32"
     dtype = getattr(torch, automatic if model.load_dtype == "auto" else model.load_dtype)
     parameters = sum(p.numel() for p in skeleton.parameters())

@@ -13,6 +13,7 @@ from typing import Any, cast
 from murmura import methods
 from murmura.errors import CheckpointError, ConfigError, DataError, PrivacyError
 from murmura.experiment.config import Experiment
+from murmura.experiment.precision import kept, settled
 from murmura.experiment.sites import Population
 from murmura.federation.server.checkpoint import Checkpoint, drop, latest
 from murmura.federation.server.rounds import Server
@@ -36,6 +37,7 @@ _MAY_CHANGE = {
     "run.cache_bytes",
     "run.slots",
     "run.decode_rows",
+    "run.decode_dtype",
 }
 _CALLED = {"run.name", "run.folder"}  # how the run is called and where it is kept: may change, and is no event
 
@@ -130,11 +132,14 @@ def past(folder: RunFolder, experiment: Experiment, refused: Mapping[int, str] |
             fix="Restore it, start over with --overwrite, or take another run.folder.",
         )  # fmt: skip
     begun = Experiment.of(checkpoint.run["experiment"]) if checkpoint else _written_down(folder)
+    experiment = settled(experiment, begun)
     changed = _changed(folder, begun, experiment)
     if checkpoint is None:
         return Past(begun, None)
     _require_rounds(folder, checkpoint.round, experiment, changed)
     events = [f"{problem}; the run goes on from the one before" for problem in checkpoint.damaged]
+    if elsewhere := kept(checkpoint.run.get("automatic", {}), begun, experiment):
+        events.append(elsewhere)
     events += [f"{key} is {_value(now)} from here on, and was {_value(was)}" for key, (was, now) in changed.items()]
     new = [{"after": checkpoint.round, "changed": changed, "events": events}] if events else []
     return Past(begun, checkpoint, [*checkpoint.run["resumed"], *new], events)

@@ -16,6 +16,7 @@ from murmura.experiment.augmenting import opened, require_augmentable, require_w
 from murmura.experiment.canaries import NOT_FOR_RELEASE, plant
 from murmura.experiment.config import Experiment
 from murmura.experiment.footprint import disk, residual
+from murmura.experiment.precision import automatic, settled, slow, told
 from murmura.experiment.questions import ask
 from murmura.experiment.reading import yardstick
 from murmura.experiment.resume import Past, past, restored, settle, tables
@@ -79,6 +80,9 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
 def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
     experiment, pool = opened(experiment)
     before = past(folder, experiment) if resume else None
+    experiment = settled(experiment, before.begun if before else None)
+    if warning := slow(experiment):
+        say(warning)
     plan = _planned(experiment, pool, before)
     with _standing(folder, experiment, promises=plan.promised is not None) as started:
         folder.prepare(resume=resume, needed=plan.needed)
@@ -193,6 +197,7 @@ def _carried_out(plan: _Plan, folder: RunFolder, before: Past | None, started: _
         resumed = before.resumed if before else []
         side.server.about = {
             "run": run, "experiment": tables(experiment), "sites": list(records), "resumed": resumed,
+            "automatic": automatic(experiment.model),
         }  # fmt: skip
         side.meet()
         if before:
@@ -278,7 +283,7 @@ def _describe(
     trained = slot if method.trains or method.server_trains else 0
     where: Literal["sites", "server"] = "server" if method.server_trains else "sites"
     folder.write_environment(
-        environment(resident.device, resident.source, resident.parameters, trained, resources, where)
+        environment(resident.device, resident.source, resident.parameters, trained, told(experiment), resources, where)
     )
     unused = [one.row() for one in people.unused]
     folder.write_records(people.reports, people.left_out, unused, private=promises)

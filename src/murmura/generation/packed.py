@@ -26,9 +26,10 @@ def products_in(model: nn.Module, dtype: torch.dtype | None = None) -> Iterator[
         model: its weights must not change in the meantime. Quantised layers stay as they are.
         dtype: that of products with frozen weights, if not their own. On a CPU nothing else changes its type.
     """
-    device = next(model.parameters()).device.type
+    first = next(model.parameters())
+    device = first.device.type
     if device != "cpu" or not available() or (dtype is torch.bfloat16 and not multiplies_bfloat16()):
-        with torch.autocast(device, dtype, enabled=dtype is not None):
+        with torch.autocast(device, dtype, enabled=dtype not in (None, first.dtype)):
             yield
         return
     changed = [module for module in model.modules() if _is_plain(module)]

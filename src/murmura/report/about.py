@@ -80,6 +80,13 @@ def trained(run: RunRecord) -> str | None:
     return f"{what}, {size(4 * part)} a message" + (f", not {size(4 * whole)}" if part < whole else "")
 
 
+def precision(run: RunRecord) -> str | None:
+    """In which numbers frozen weights were multiplied."""
+    if run.environment is None or run.environment.training_precision is None:
+        return None
+    return f"{run.environment.training_precision} in training, {run.environment.writing_precision} in writing"
+
+
 def software(run: RunRecord) -> str | None:
     """Versions of Murmura, PyTorch and Python."""
     if run.environment is None:

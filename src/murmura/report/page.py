@@ -122,6 +122,7 @@ def _head(rows: Sequence[Row], records: Sequence[RunRecord]) -> dict[str, Any]:
         ("Seed" if len(seeds) < 2 else "Seeds", _unique(seeds, ", ")),
         ("Started", about.started(records)),
         ("Trained", _unique(about.trained(run) for run in records)),
+        ("Precision", _unique(about.precision(run) for run in records)),
         ("Machine", _unique(about.machine(run) for run in records)),
         ("Software", _unique(about.software(run) for run in records)),
     ]

@@ -24,6 +24,7 @@ def environment(
     model: str,
     parameters: int,
     trained: int,
+    precision: tuple[str, str],
     resources: tuple[OtherModel, ...] = (),
     trained_at: Literal["sites", "server"] = "sites",
 ) -> Environment:
@@ -34,6 +35,7 @@ def environment(
         model: where it came from.
         parameters: how many it has.
         trained: how many of them the run trains.
+        precision: in which numbers frozen weights are multiplied in training, and in writing.
         resources: models that the method uses besides.
         trained_at: who trains them.
     """
@@ -51,6 +53,7 @@ def environment(
         platform=platform.platform(), cpu_count=os.cpu_count(), device=f"{device.type}: {machine}",
         started=datetime.now(UTC).isoformat(timespec="seconds"), model=model, parameters=parameters, trained=trained,
         packages=packages, resources=resources, trained_at=trained_at,
+        training_precision=precision[0], writing_precision=precision[1],
     )  # fmt: skip
 
 

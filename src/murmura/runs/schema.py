@@ -249,6 +249,8 @@ class Environment:
         packages: Versions of the libraries that matter.
         resources: Models that the method uses besides.
         trained_at: Who trains them.
+        training_precision: In which numbers frozen weights are multiplied in training; None in older runs.
+        writing_precision: The same in writing.
     """
 
     murmura: str | None
@@ -264,6 +266,8 @@ class Environment:
     packages: Mapping[str, str]
     resources: tuple[OtherModel, ...] = ()
     trained_at: Literal["sites", "server"] = "sites"
+    training_precision: str | None = None
+    writing_precision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from murmura.precision import products
 from murmura.training.bank import Bank, Factor
 from murmura.training.batch import Sequenced, collate, micro_batches
 from murmura.training.config import LocalTraining
@@ -68,7 +69,7 @@ def example_gradients(bank: Bank, items: Sequence[Sequenced], slot: int, trainin
     def loss(group: list[int]) -> torch.Tensor:
         ids, labels = collate([items[i] for i in group], bank.device)
         shares = torch.tensor([1 / max(counts[i], 1) for i in group], device=bank.device)
-        with torch.autocast(bank.device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
+        with products(bank.model, bank.device, training.precision):
             return bank.head.token_nll(ids, labels, shares)[0]
 
     slots = torch.full((len(items),), slot)

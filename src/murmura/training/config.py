@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from murmura.config import Section
+from murmura.precision import Precision
 
 CACHE_BYTES = 2**29
 """How much of what frozen layers compute is kept in memory, if nobody says otherwise: some 1,800 records of 128 tokens
@@ -80,8 +81,9 @@ class LocalTraining(Section):
     """Largest gradient norm of a site's adapter; 0 for no clipping."""
     tokens_per_pass: int = Field(1024, ge=1)
     """Padded tokens that go through the model at once: bounds memory and does not change results."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16 computes the base model's matrix products in bfloat16 while training; adapters stay float32."""
+    precision: Precision = "auto"
+    """Of the base model's matrix products while training; adapters stay float32. auto: bfloat16 where the device
+    multiplies it natively (GPUs from Ampere on, AMX, AVX-512 BF16, Arm with bf16), else float32."""
 
     @model_validator(mode="after")
     def _options_that_do_nothing(self) -> LocalTraining:

@@ -18,6 +18,7 @@ import torch
 from torch.nn import functional as F
 
 from murmura.errors import PrivacyError
+from murmura.precision import in_bfloat16
 from murmura.privacy.entropy import Entropy
 from murmura.privacy.ledger import Spent
 from murmura.privacy.mechanisms import gaussian
@@ -114,7 +115,7 @@ class PrivateStep(Step):
         self.entries, self.columns = self.bank.trained(frozen), self.bank.columns(frozen)
         clippings, device = [plan.clipping for plan in privacy.plans], self.bank.device
         self._limits = torch.tensor([clipping.norm for clipping in clippings], device=device)
-        exact = self.training.precision == "float32"
+        exact = not in_bfloat16(self.training.precision, device)
         exact = exact and all(parameter.dtype == torch.float32 for parameter in self.bank.model.parameters())
         self._targets = self._limits * (1 - (_MARGIN if exact else _COARSE_MARGIN))
         self._together = torch.tensor([clipping.groups == 1 for clipping in clippings], device=device)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from murmura.precision import products
 from murmura.privacy.ledger import Spent
 from murmura.streams import Stream
 from murmura.training.bank import Bank
@@ -98,7 +99,7 @@ class Step:
         """
         ids, labels = collate([rows.items[i] for i in group], self.bank.device)
         self._seed_dropout(rows, group, step)
-        with torch.autocast(self.bank.device.type, torch.bfloat16, enabled=self.training.precision == "bfloat16"):
+        with products(self.bank.model, self.bank.device, self.training.precision):
             nll, row = self.nll(ids, labels, factors[group], rows, group)
         losses.index_add_(0, rows.slots[group].to(self.bank.device)[row], nll.detach())
         return nll
