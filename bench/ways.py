@@ -20,7 +20,7 @@ from murmura.runtime import settle
 
 HERE = Path(__file__).parent
 SAME = 1e-4  # of the largest value: how far apart what ways find may be that do the same in float32
-TOKENS_PER_PASS = {"cpu": 1024, "cuda": 16_384}
+TOKENS_PER_PASS = {"cpu": 256, "cuda": 16_384}  # as training.tokens_per_pass = "auto"
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,12 @@ class Workbench:
         """The same of those records that fit."""
         return [item for item in self.reading.tokenise(list(records)) if item is not None]
 
+    @property
+    def per_pass(self) -> int:
+        """Padded tokens that go through the model at once in training; where nothing is kept for a backward pass, twice
+        as many do."""
+        return self.bank.per_pass(self.training.tokens_per_pass)
+
     def settle(self, items: Iterable[Any], folder: Path) -> None:
         """Where the hidden states of tokenised records may be kept that memory has no room for.
 
@@ -205,7 +211,7 @@ class Workbench:
                 slots = self.load([adapters[i] for i in chosen])
                 found = scoring(
                     self.bank, [items[i] for i in chosen], slots,
-                    tokens_per_pass=2 * self.training.tokens_per_pass, **options,
+                    tokens_per_pass=2 * self.per_pass, **options,
                 )  # fmt: skip
                 results.update(zip(chosen, found, strict=True))
         return [results[i] for i in range(len(items))]

@@ -18,6 +18,7 @@ from murmura.federation.method import Method
 from murmura.precision import in_bfloat16
 from murmura.resources import Side
 from murmura.training.adapter import State
+from murmura.training.passes import tokens_per_pass
 
 _LIBRARIES = 500_000_000  # bytes that Python, torch and transformers take before any model, on a CPU
 _LOST = 1.4  # times what tensors take between them is taken by a CPU's allocator, measured with SmolLM2-135M
@@ -77,8 +78,9 @@ def memory(
     text = outline.config.get_text_config()  # of a model that also sees, the part that reads
     width, inner, layers, keys = _shape(text)
     kept = 8 * width + 3 * inner
+    per_pass = tokens_per_pass(training.tokens_per_pass, outline.config, outline.device)
     number = _BFLOAT16 if in_bfloat16(training.precision, outline.device) else outline.element_bytes
-    tokens = max(length, min(training.tokens_per_pass, slots * training.batch_size * length))
+    tokens = max(length, min(per_pass, slots * training.batch_size * length))
     train = (
         tokens * (layers - outline.below) * kept * number
         + 2 * min(tokens, _LOGITS_AT_ONCE) * text.vocab_size * _FLOAT32

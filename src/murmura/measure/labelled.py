@@ -32,7 +32,7 @@ def pattern_scores(
             some = [items[i * patterns + p] for i in chosen for p in range(patterns)]
             found = label_scores(
                 workbench.bank, some, [slot for slot in slots for _ in range(patterns)], cloze,
-                tokens_per_pass=2 * workbench.training.tokens_per_pass, description=description,
+                tokens_per_pass=2 * workbench.per_pass, description=description,
             )  # fmt: skip
             results[chosen] = found.numpy().reshape(len(chosen), patterns, labels)
     return results

@@ -25,6 +25,7 @@ from murmura.training.config import CACHE_BYTES, LoraSpec, layer_range
 from murmura.training.frozen import frozen_below, layer_of
 from murmura.training.head import HEADS, Head
 from murmura.training.layer import BankLayer, Routing, in_out_features, is_conv1d
+from murmura.training.passes import TokensPerPass, tokens_per_pass
 from murmura.training.states import StateCache
 
 Factor = Literal["A", "B"]
@@ -128,6 +129,10 @@ class Bank:
     def fan_in_fan_out(self) -> bool:
         """True when the adapted layers store their weight as [in, out]."""
         return any(is_conv1d(layer.base) for layer in self._layers.values())
+
+    def per_pass(self, asked: TokensPerPass) -> int:
+        """Padded tokens that go through this model at once; see ``tokens_per_pass``."""
+        return tokens_per_pass(asked, self.model.config, self.device)
 
     # ---- slots --------------------------------------------------------------------------------------------------
 

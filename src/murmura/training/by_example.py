@@ -73,7 +73,7 @@ def example_gradients(bank: Bank, items: Sequence[Sequenced], slot: int, trainin
             return bank.head.token_nll(ids, labels, shares)[0]
 
     slots = torch.full((len(items),), slot)
-    for group, gradients in by_example(bank, items, slots, loss, training.tokens_per_pass):
+    for group, gradients in by_example(bank, items, slots, loss, bank.per_pass(training.tokens_per_pass)):
         rows = torch.tensor(group, device=bank.device)
         for entry, gradient in zip(bank.manifest, gradients, strict=True):
             found[rows, entry.start : entry.stop] = gradient.flatten(1)

@@ -79,8 +79,9 @@ class LocalTraining(Section):
     """SGD's momentum."""
     clip: float = Field(1.0, ge=0)
     """Largest gradient norm of a site's adapter; 0 for no clipping."""
-    tokens_per_pass: int = Field(1024, ge=1)
-    """Padded tokens that go through the model at once: bounds memory and does not change results."""
+    tokens_per_pass: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Padded tokens that go through the model at once: bounds memory and does not change results. auto: 256 on a CPU,
+    as many as an eighth of its memory holds on a GPU."""
     precision: Precision = "auto"
     """Of the base model's matrix products while training; adapters stay float32. auto: bfloat16 where the device
     multiplies it natively (GPUs from Ampere on, AMX, AVX-512 BF16, Arm with bf16), else float32."""

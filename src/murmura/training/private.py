@@ -168,7 +168,7 @@ class PrivateStep(Step):
         def loss(group: list[int]) -> torch.Tensor:
             return self.forward(rows, group, factors, step, losses)
 
-        most = self.training.tokens_per_pass
+        most = self.bank.per_pass(self.training.tokens_per_pass)
         for group, gradients in by_example(self.bank, rows.items, rows.slots, loss, most, self.frozen):
             slots = rows.slots[group].to(device)
             flat, norms = self._without_bad(slots, [gradient.flatten(1) for gradient in gradients])

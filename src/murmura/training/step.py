@@ -66,7 +66,7 @@ class Step:
         tokens = rows.of_slot(len(self.shards))
         factors = self.factors(rows, [tokens[slot] for slot in rows.slots.tolist()])
         losses = torch.zeros(len(self.shards), device=self.bank.device)
-        for group in micro_batches(rows.items, self.training.tokens_per_pass):
+        for group in micro_batches(rows.items, self.bank.per_pass(self.training.tokens_per_pass)):
             self.bank.route(rows.slots[group])
             nll = self.forward(rows, group, factors, step, losses)
             nll.sum().backward()

@@ -1,0 +1,39 @@
+"""How many tokens go through the model at once, where nobody says."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+
+TokensPerPass = int | Literal["auto"]
+
+_CPU = 256
+"""As many as PEFT holds with four records of 64 tokens. A core's matrix products are about as fast as they get from 128
+rows on; README has the curve."""
+_GPU = 16_384
+_SHARE = 8  # of a GPU's memory, a part in so many is for what a pass keeps
+_BYTES = 2
+
+
+def tokens_per_pass(asked: TokensPerPass, config: Any, device: torch.device | str) -> int:
+    """Padded tokens of a pass: those asked for; "auto" goes by device and model, never by a stopwatch.
+
+    On a GPU they are as many as an eighth of its memory holds what a pass keeps of them in bfloat16: for each layer 8
+    vectors as wide as the model and 3 as wide as its inner layer; 16,384 at most, and where there is no GPU to ask.
+
+    Args:
+        config: the model's, as transformers reads it.
+    """
+    if asked != "auto":
+        return asked
+    place = torch.device(device)
+    if place.type != "cuda":
+        return _CPU
+    if not torch.cuda.is_available():
+        return _GPU
+    text = config.get_text_config()
+    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    each = _BYTES * text.num_hidden_layers * (8 * text.hidden_size + 3 * inner)
+    room = torch.cuda.get_device_properties(place).total_memory // _SHARE
+    return int(max(min(room // each, _GPU), _CPU))
