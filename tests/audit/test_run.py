@@ -46,6 +46,13 @@ def make(tmp_path, llama_folder):
     return build
 
 
+@pytest.mark.parametrize("most", [0, 5000])
+def test_an_audit_keeps_as_many_hidden_states_as_the_run_might(make, most):
+    folder = make(lora={"layers": "last 1"}, run={"cache_bytes": most})
+    bank = subject(folder).models.bank
+    assert (bank.states.limit, bank.head.frozen is None) == (most, not most)
+
+
 def test_a_run_that_has_learnt_its_records_is_found_out(copied):
     found = audit(copied, QUICK)
     [model] = found.models

@@ -39,6 +39,7 @@ def go(tmp_path, llama_folder, monkeypatch):
             resume=resume, overwrite=not resume,
         )  # fmt: skip
         assert not list(result.folder.rglob("states"))
+        assert all(any(place.iterdir()) for place in (result.folder / "private").iterdir() if place.is_dir())
         files = sorted(result.folder.rglob("adapter_model.safetensors"))
         assert files
         state = {f"{n} {key}": value for n, file in enumerate(files) for key, value in load_file(file).items()}

@@ -203,6 +203,11 @@ def test_layers_that_the_model_does_not_have(tokenizer, layers):
         target_names(make_llama(tokenizer, layers=4), ("q_proj",), layers)
 
 
+def test_targets_outside_of_all_layers_are_in_none(tokenizer):
+    with pytest.raises(ModelError, match="no target"):
+        target_names(make_llama(tokenizer, layers=4), ("lm_head",), "last 1")
+
+
 def test_peft_adapts_the_same_layers_and_reads_what_is_written(tokenizer, tmp_path):
     spec = LoraSpec(rank=4, targets=("q_proj", "v_proj"), layers="last 2")
     bank, shard = Bank(make_llama(tokenizer, layers=4), spec), items(3)

@@ -64,7 +64,7 @@ def test_what_has_an_owner_goes_to_the_owners_folder(tmp_path):
     for site in "ab":
         kept = tmp_path / site / "states"
         assert len(list(kept.iterdir())) == 2
-        assert kept.stat().st_mode & 0o077 == 0
+        assert kept.stat().st_mode & 0o077 == kept.parent.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize("damage", [b"", b"torn"])

@@ -53,7 +53,7 @@ class Released:
             _require(folder.adapter)
             self.whole, spec = load_peft(folder.adapter)
             specs = [spec]
-        self.bank = Bank(base.model, _widest(specs, folder.path))
+        self.bank = Bank(base.model, _widest(specs, folder.path), experiment.run.cache_bytes)
 
     @staticmethod
     def _load(experiment: Experiment, name: str) -> models.Loaded:

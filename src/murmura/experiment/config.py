@@ -47,8 +47,9 @@ class RunConfig(Section):
     slots: int = Field(8, ge=1)
     """Most adapters in memory at once; a larger cohort is processed in chunks, with the same results."""
     cache_bytes: int = Field(CACHE_BYTES, ge=0)
-    """Most memory for what the layers below all adapters compute for each record (lora.layers), which is the same in
-    every pass. Of a site's own records the rest is in its private folder until the run ends; 0: nothing is kept."""
+    """Most memory of each process for what the layers below all adapters compute for each record (lora.layers), which
+    is the same in every pass. Of a site's own records the rest is in its private folder until the run ends; 0: nothing
+    is kept."""
     decode_rows: int = Field(32, ge=1)
     """Number of texts written at once."""
     decode_dtype: DecodeDtype = "auto"

@@ -101,6 +101,6 @@ def _model(experiment: Experiment, folder: RunFolder, site: str | None) -> tuple
     if site is not None and not own:
         raise ConfigError("the run has one adapter for all sites", where=str(folder.path), fix="Leave --site out.")
     state, spec = load_peft(folder.adapter if site is None else folder.adapter_of(site))
-    bank = Bank(loaded.model, spec)
+    bank = Bank(loaded.model, spec, cache_bytes=0)  # each text is read once
     bank.load([state])
     return bank, loaded.tokenizer

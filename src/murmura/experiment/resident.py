@@ -105,7 +105,7 @@ def starting(experiment: Experiment, expected: State) -> State | None:
         return None
     folder, lora = Path(experiment.model.adapter), experiment.lora
     state, spec = load_peft(folder)
-    fix = "Give [lora] the rank, alpha and targets that the adapter was trained with, or another model.adapter."
+    fix = "Give [lora] the rank, alpha, targets and layers that the adapter was trained with, or another model.adapter."
     odd = sorted(state.keys() ^ expected.keys())
     if odd:
         holder = "the adapter" if odd[0] in state else "an adapter of this model with these targets"

@@ -105,6 +105,8 @@ class RunFolder:
         """Remove what sites and server have kept of hidden states, also in a run that was killed."""
         for place in self.private.glob(f"*/{schema.STATES}"):
             shutil.rmtree(place, ignore_errors=True)
+            with suppress(OSError):  # there is more in it
+                place.parent.rmdir()
 
     @contextmanager
     def locked(self) -> Iterator[None]:

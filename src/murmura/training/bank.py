@@ -416,7 +416,7 @@ def _in_layers(model: nn.Module, names: list[str], layers: str) -> list[str]:
         return names
     places = {name: layer_of(model, name) for name in names}
     count = max((len(model.get_submodule(path)) for path, _ in filter(None, places.values())), default=0)  # type: ignore[arg-type]
-    wanted = layer_range(layers, count)
+    wanted = layer_range(layers, count) if count else range(0)
     if wanted is None:
         raise ModelError(
             f'lora.layers is "{layers}", and the targets are in {count} layers',

@@ -63,7 +63,7 @@ class FrozenLayers:
         try:
             with self.known(ids, [2]):
                 return torch.equal(self._head.run(ids, mask), whole)
-        except (TypeError, ValueError, LookupError, AttributeError, RuntimeError, AssertionError):
+        except (TypeError, ValueError, LookupError, AttributeError, RuntimeError):
             return False  # a layer is handed less than it needs, or tensors of another shape than it expects
 
     @contextmanager

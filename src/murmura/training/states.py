@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from murmura import atomic
 from murmura.runs.schema import STATES
 
 _SPARE = 2**30  # bytes of the disk that are left to others
@@ -99,7 +100,8 @@ def _write(file: Path, states: torch.Tensor) -> None:
     from safetensors.torch import save
 
     with suppress(OSError):
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for place in (file.parent.parent, file.parent):
+            atomic.make_private(place)
         if shutil.disk_usage(file.parent).free < states.nbytes + _SPARE:
             return
         part = file.with_suffix(".part")
