@@ -26,6 +26,7 @@ def test_scale():
         ({"optimizer": "sgd", "eps": 1e-6}, "'eps' does nothing with 'sgd'"),
         ({"epoch": 3}, "unknown key 'epoch'. Did you mean 'epochs'?"),
         ({"tokens_per_pass": 0}, "'tokens_per_pass' = 0"),
+        ({"tokens_per_pass": "many"}, "'tokens_per_pass' = 'many'"),
         ({"betas": [0.9, 1]}, "'betas.1' = 1: Input should be less than 1"),
         ({"betas": [-0.1, 0.9]}, "'betas.0' = -0.1: Input should be greater than or equal to 0"),
     ],
@@ -58,3 +59,9 @@ def test_a_message_does_not_quote_a_whole_table():
     with pytest.raises(ConfigError) as error:
         LocalTraining.parse({"lr": 1e-5, "lr_min": 1e-4, "batch_size": 3}, "x")
     assert "batch_size" not in str(error.value)
+
+
+@pytest.mark.parametrize("layers", ["last 0", "last eight", "22-", "1-2-3", ""])
+def test_layers_that_say_nothing(layers):
+    with pytest.raises(ConfigError, match='"last 8"'):
+        LoraSpec.parse({"layers": layers}, "my.toml [lora]")

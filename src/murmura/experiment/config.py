@@ -82,7 +82,7 @@ class ModelConfig(Section):
     """all: train and exchange every parameter (one site at a time)."""
     adapter: Source | None = None
     """A PEFT folder that training begins with, such as the `adapter` of another run, in place of a fresh adapter; it
-    must have the rank, targets and scale of [lora]. What it was trained on is in no guarantee of this run."""
+    must have the rank, targets, layers and scale of [lora]. What it was trained on is in no guarantee of this run."""
 
     @model_validator(mode="after")
     def _adapter_of_adapters(self) -> Self:

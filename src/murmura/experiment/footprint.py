@@ -106,11 +106,13 @@ def memory(
 
 
 def states(experiment: Experiment, outline: Outline, records: int) -> int:
-    """Most bytes of the hidden states of so many records below all adapters; 0 where they are not kept."""
+    """Most bytes of the hidden states of so many records below all adapters, each in all of its patterns, in one
+    precision; 0 where they are not kept."""
     if not (outline.below and experiment.run.cache_bytes):
         return 0
     width = int(outline.config.get_text_config().hidden_size)
-    return records * experiment.data.max_length * width * outline.element_bytes
+    patterns = len(getattr(experiment.method, "patterns", ())) or 1
+    return patterns * records * experiment.data.max_length * width * outline.element_bytes
 
 
 def _answers(experiment: Experiment) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from murmura.config import Section
 from murmura.precision import Precision
@@ -27,13 +28,20 @@ class LoraSpec(Section):
     targets: tuple[str, ...] = Field(("q_proj", "v_proj"), min_length=1)
     """Modules that carry an adapter (suffix match, as in PEFT); ["default"] for PEFT's choice for the architecture,
     ["all-linear"] for every linear layer but the head."""
-    layers: str = Field("all", pattern=r"^(all|last [1-9]\d*|\d+-\d+)$")
+    layers: str = "all"
     """In which layers: "all", "last 8", or a range such as "22-29" (counted from 0, as PEFT's layers_to_transform).
     What the layers below the first of them compute for a record is computed once (run.cache_bytes)."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout on the adapter's input while training."""
     rslora: bool = False
     """Scale by α/√r instead of α/r."""
+
+    @field_validator("layers")
+    @classmethod
+    def _says_layers(cls, value: str) -> str:
+        if not re.fullmatch(r"all|last [1-9][0-9]*|[0-9]+-[0-9]+", value):
+            raise ValueError('say "all", "last 8", or a range such as "22-29"')
+        return value
 
     @property
     def scale(self) -> float:
@@ -79,12 +87,19 @@ class LocalTraining(Section):
     """SGD's momentum."""
     clip: float = Field(1.0, ge=0)
     """Largest gradient norm of a site's adapter; 0 for no clipping."""
-    tokens_per_pass: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    tokens_per_pass: int | Literal["auto"] = "auto"
     """Padded tokens that go through the model at once: bounds memory and does not change results. auto: 256 on a CPU,
     as many as an eighth of its memory holds on a GPU."""
     precision: Precision = "auto"
     """Of the base model's matrix products while training; adapters stay float32. auto: bfloat16 where the device
     multiplies it natively (GPUs from Ampere on, AMX, AVX-512 BF16, Arm with bf16), else float32."""
+
+    @field_validator("tokens_per_pass", mode="before")
+    @classmethod
+    def _auto_or_some(cls, value: object) -> object:
+        if value != "auto" and not (isinstance(value, int) and value >= 1):
+            raise ValueError('say "auto", or a whole number that is at least 1')  # pydantic would name a key of its own
+        return value
 
     @model_validator(mode="after")
     def _options_that_do_nothing(self) -> LocalTraining:
