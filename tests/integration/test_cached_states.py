@@ -29,12 +29,16 @@ def go(tmp_path, llama_folder, monkeypatch):
     small.write_lines(tmp_path / "public.jsonl", [{"text": one.text, "label": one.label} for one in texts(6, 9)])
 
     def made(method, cache, name="run", *, resume=False, **options):
-        sections = {"data": {"train": "labelled", "heldout": "public.jsonl"}} if method.get("name") == "lpfl" else {}
+        measured, sections = {"uploads": 0, "every": 2}, {}
+        if method.get("name") == "lpfl":
+            sections = {"data": {"train": "labelled", "heldout": "public.jsonl"}}
+        else:
+            measured["sample"] = 1
         result = run(
             small.experiment(
                 tmp_path, llama_folder, {"rounds": 2} | method, lora=LAST, training={"eps": EPS, "epochs": 2},
                 run={"cache_bytes": cache, "folder": str(tmp_path / name), **options},
-                evaluation={"sample": 1, "uploads": 0, "every": 2}, **sections,
+                evaluation=measured, **sections,
             ),
             resume=resume, overwrite=not resume,
         )  # fmt: skip
