@@ -191,7 +191,7 @@ CATALOGUE: tuple[Figure, ...] = (
         meaning="An attack, carried out: whoever has the model, and the one it was tuned from, tries to tell records "
         "that it was trained on (members) from records that it never saw (non-members), by how likely it finds them. "
         "AUC is how often a member looks more like one than a non-member does: 0.5 is guessing, 1 is always. "
-        "The small print gives a 95 % interval (DeLong’s); if it holds 0.5, nothing was found by this attack, but "
+        "The small print gives a 95 % interval; if it holds 0.5, nothing was found by this attack, but "
         "another one may find something. The interval is about this run’s model: it says nothing of what another seed "
         "would give. Then comes the strongest of the attacks tried, chosen on records set apart, and how many members "
         "and non-members it was measured on.",
