@@ -28,7 +28,7 @@ def by_cells(members, others):
 @pytest.mark.parametrize(("auc", "wide"), [(0.5, 1.0), (0.5, 3.0), (0.7, 3.0), (0.76, 1.0), (0.92, 1.0), (0.2, 1.0)])
 def test_few_members_leave_the_truth_inside(found, counts, auc, wide):
     """Of 400 draws an interval that misses 5 % misses 32 or more with probability 0.005. DeLong's on the logit scale,
-    with the quantile of a normal distribution, misses 62 of them at 6 + 150 and 0.92; the bootstrap's percentiles more."""
+    with the quantile of a normal distribution, misses 62 of them at 6 + 150 and 0.92; a bootstrap more."""
     shift, rng, missed = ndtri(auc) * np.hypot(1, wide), np.random.default_rng(0), 0
     for _ in range(DRAWS):
         low, high = found(rng.normal(shift, wide, counts[0]), rng.normal(0, 1, counts[1]))

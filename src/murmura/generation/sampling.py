@@ -87,8 +87,8 @@ def filtered(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """Logits over the temperature, −∞ for tokens that are not to be drawn; [rows, vocabulary]. If they are clipped,
     float64 and less the smallest logit, which changes no probability."""
     if sampling.clip is not None:
-        # A guarantee rests on these bounds: they hold whatever a model computes, and rounding does not blur them. Logits
-        # count from the lower one: two that are large and near would be further apart once both were divided.
+        # A guarantee rests on these bounds: they hold whatever a model computes, and rounding does not blur them.
+        # Logits count from the lower one: two that are large and near would be further apart once both were divided.
         low, high = sampling.clip
         logits = logits.double().nan_to_num(nan=low).clamp(low, high) - low
     scaled = logits / sampling.temperature
