@@ -36,6 +36,7 @@ class Accountant(pld.PLDAccountant):
 
     def __init__(self, relation: Any, grid: float) -> None:
         super().__init__(relation, grid)
+        self._pld: PrivacyLossDistribution
         self.lost, self.share = 0.0, 0.0
 
     def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:

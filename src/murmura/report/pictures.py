@@ -194,7 +194,9 @@ def _curves(rows: Sequence[Row], drawn: Drawn, lines: Sequence[Figure]) -> str:
         for position, row in enumerate(rows):
             for one, hollow in zip(lines, (False, True), strict=False):
                 _line(axes, row, one.key, position, hollow)
-        for level in {drawn.level, _guess(rows, lines[0])} - {None}:
+        for level in (drawn.level, _guess(rows, lines[0])):
+            if level is None:
+                continue
             axes.axhline(level, color=MUTED, linewidth=0.9, zorder=1)
         axes.set_xlabel("round (0 is before training)")
 
