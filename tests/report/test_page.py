@@ -132,7 +132,7 @@ def test_a_page_about_a_classifier_says_nothing_of_answers_attacks_or_generated_
 def test_a_page_about_both_kinds_of_record_speaks_of_both(tmp_path, several):
     assert "Leakage was not measured" not in several and "(never the answer)" in several
     page = page_of(tmp_path, tmp_path / "avg-0", classifier(tmp_path / "c"))
-    assert "in nats per token). Lower is better. Of a classifier: How improbable" in page
+    assert "nothing of the question. Lower is better. Of a classifier: How improbable" in page
     assert "loss (nats per token or per text)" in page
     assert "(never the answer or the pattern)" in page
     assert "Leakage was not measured" not in page

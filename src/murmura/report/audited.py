@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MEANING = (
     "AUC is the chance that a record that the model was trained on looks more like it, to an attack, than one that it "
     "never saw: 0.5 is guessing. “Found at 1 %” is the share of such records that are found where 1 % of the others "
-    "are taken for them. Intervals are 95 % (bootstrap), for this run’s models: they say nothing of another seed, nor "
+    "are taken for them. Intervals are 95 %, for this run’s models: they say nothing of another seed, nor "
     "of how much uploads differ. The strongest attack was chosen on other records, a quarter of all. Attacks that find "
     "nothing are no proof: others may find more."
 )

@@ -15,6 +15,7 @@ from murmura.measure.figure import Figure
 from murmura.report import about, audited, augmented, cost, evolved, pictures
 from murmura.report.confusion import confusions
 from murmura.report.disclosure import partly, released
+from murmura.report.noted import noted
 from murmura.report.promise import promises_of
 from murmura.report.style import Style, style
 from murmura.report.table import OUTSIDE, Cell, Row, alone, columns, kinds, promises_privacy, secrets, table
@@ -70,6 +71,7 @@ def render(records: Sequence[RunRecord]) -> str:
         columns=[(figure.title, figure.meant(kinds(rows))) for figure in columns(rows)],
         attacked=any(row.series(key) for row in rows for key in ATTACKED),
         whole=" or ".join(TASKS[kind].whole for kind in kinds(rows)),
+        noted=noted(rows),
         rows=[_row(row, style(position), columns(rows)) for position, row in enumerate(rows)],
         many_seeds=any(len(row.runs) > 1 for row in rows),
         trade_offs=pictures.trade_offs(rows),
@@ -159,6 +161,7 @@ def _row(row: Row, look: Style, shown: Sequence[Figure]) -> dict[str, Any]:
             cell.spread(figure),
             *cell.interval().split(", "),
             cell.together,
+            cell.guessing(figure),
             f"{cell.n} of {len(row.runs)} seeds" if 0 < cell.n < len(row.runs) else "",
             "" if figure.total or before.mean is None else f"before {before.value(figure)}",
             "expected" if any(figure.key in run.last.expected for run in row.runs) else "",
