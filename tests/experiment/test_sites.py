@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import Counter
 from functools import partial
 
@@ -67,6 +68,17 @@ def test_one_file_a_site():
     assert sizes(found) == SIZES
     assert [r.instruction for r in found.groups["skin"]] == [f"explain the skin result {n}" for n in range(3)]
     assert (len(found.heldout), found.nonmembers, found.unused) == (4, [], [])
+
+
+def test_a_site_whose_file_cannot_be_read_is_not_left_out_without_a_word(tmp_path, capsys):
+    (tmp_path / "sites" / "west.ods").write_bytes(b"")
+    with pytest.raises(DataError, match=r"west\.ods"):
+        gathered(train="sites", skip_bad=True)
+    assert sizes(gathered(train="sites", sites={"ignore": ["*.ods"]})) == SIZES
+    assert "west.ods" in capsys.readouterr().err
+    packed = gzip.compress((tmp_path / "sites" / "skin.jsonl").read_bytes().replace(b"skin", b"west"))
+    (tmp_path / "sites" / "west.ods").rename(tmp_path / "sites" / "west.jsonl.gz").write_bytes(packed)
+    assert sizes(gathered(train="sites")) == SIZES | {"west": 3}
 
 
 def test_a_column_that_names_the_owner():

@@ -40,6 +40,9 @@ class SitesConfig(Section):
     """How many k-means clusters, where there is no label column and no few_shot, which has clusters of its own."""
     records: int | None = Field(None, ge=1)
     """At most this many records per site, drawn at random."""
+    ignore: list[str] = Field([])
+    """Files or folders beside the sites' files in the folder data.train that are no site's, by name or by pattern:
+    ["old", "*.ods"]. Whatever else cannot be read is refused."""
 
     @model_validator(mode="after")
     def _complete(self) -> SitesConfig:
@@ -49,6 +52,8 @@ class SitesConfig(Section):
             raise ValueError('by = "partition" needs count = ...')
         if self.by != "partition":
             self.refuse_idle(["count", "scheme", "alpha", "label", "clusters"], f'with by = "{self.by}"')
+        if self.by != "file":
+            self.refuse_idle(["ignore"], f'with by = "{self.by}"')
         if self.by != "column":
             self.refuse_idle(["column"], f'with by = "{self.by}"')
         if self.scheme == "iid":
@@ -62,7 +67,7 @@ class DataConfig(Section):
     """The sites' private records, the public held-out ones, and how they become text."""
 
     train: Source
-    """A JSONL, CSV or Parquet file, a folder with one such file a site, or a Hugging Face id."""
+    """A JSONL, CSV (.gz too), Excel or Parquet file, a folder with one such file a site, or a Hugging Face id."""
     kind: Kind | None = None
     """What each record is, where the method works with several kinds: instruction or document; else the method's."""
     heldout: Source | None = None

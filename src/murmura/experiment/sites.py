@@ -188,7 +188,7 @@ def _load(data: DataConfig, stream: Stream, embed: Embed, kind: type[Record]) ->
     options: dict[str, Any] = {"kind": kind, "fields": data.fields}
     column = {"file": None, "column": data.sites.column, "partition": data.sites.label}[data.sites.by]
     if data.sites.by == "file":
-        train = scan_sites(data.train, user_column=data.user, **options)
+        train = scan_sites(data.train, user_column=data.user, ignore=data.sites.ignore, **options)
     else:
         train = {"": scan(data.train, site_column=column, user_column=data.user, split=data.split, **options)}
     public = _scan_heldout(data, options)
