@@ -82,7 +82,7 @@ class DryRun:
         validation: held-out records that the server decides by; none of them is measured on.
         asked: questions, with options or of benchmarks, asked to measure a round.
         bad: unusable records that are skipped.
-        twins: public records that are skipped because a site has them too.
+        twins: held-out records that are skipped because a site has them too.
         rounds: the first to the last.
         augmentation: public records that sites would be given; None where they are given none.
         tokens: most tokens that the method has written in a round.
@@ -176,7 +176,7 @@ def dry_run(experiment: Experiment) -> DryRun:
         memory=footprint.memory(experiment, model, widest, there.resources) if model and widest else None,
         disk=_disk(experiment, method, model, len(names), sum(growth)) if model and names else None,
         guarantee=_guarantee(method, promised) if there.sizes else None,
-        disclosure=_disclosure(experiment, method, sum(there.sizes.values()) if there.sizes else 1),
+        disclosure=_disclosure(experiment, method, sum(there.sizes.values()) if there.sizes else 1, people),
         example=_example(experiment, there.reading, heldout[0]) if heldout else None,
         unknown=there.unknown,
         notes=notes(experiment, method, there.gathered, people, there.sizes),
@@ -334,11 +334,13 @@ def _counts(experiment: Experiment, method: Method, name: str) -> bool:
     return needed.get(name, True)
 
 
-def _disclosure(experiment: Experiment, method: Method, records: int) -> list[Disclosure]:
+def _disclosure(experiment: Experiment, method: Method, records: int, people: Population | None) -> list[Disclosure]:
     """Every declared release of the verbs that the run would ask for, with those that measure it last."""
     ledger = Ledger()
     if method.pools:
         ledger.pooled(records, 0)
+    if experiment.data.takes_from_sites:
+        ledger.set_apart(len(people.from_sites) if people else 1, 0)
     measuring = ["assess"] * method.keeps_adapters + ["attack"] * bool(experiment.evaluation.attacks)
     measuring += ["memorise"] * experiment.evaluation.memorisation
     known = verbs_of(experiment, method)

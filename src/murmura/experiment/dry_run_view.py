@@ -99,7 +99,7 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
     held_out += "".join(f", {questions}" for questions in _questions(dry_run))
     skipped = f"{_known(dry_run.bad)} bad ones skipped"
     if dry_run.twins:
-        skipped += f", and {count(dry_run.twins)} public ones that a site has too"
+        skipped += f", and {count(dry_run.twins)} held-out ones that a site has too"
     yield "records", f"{held_out}, {skipped}"
     yield "rounds", f"{len(dry_run.rounds)}; sites in each: {_range([r.sites for r in dry_run.rounds])}"
     if dry_run.augmentation:

@@ -199,7 +199,9 @@ def _carried_out(plan: _Plan, folder: RunFolder, before: Past | None, started: _
             settle(before, folder)
         if plan.method.pools and not (before and before.checkpoint):
             pooled = people.sites[0]
-            side.fleet.ledger.pooled(pooled.size, size({"records": [asdict(record) for record in pooled.records]}))
+            side.fleet.ledger.pooled(pooled.size, _weight(pooled.records))
+        if people.from_sites and not (before and before.checkpoint):
+            side.fleet.ledger.set_apart(len(people.from_sites), _weight(people.from_sites))
         promises = plan.promised is not None
         _describe(folder, experiment, people, place, plan.method, resumed, promises=promises)
         started.told = True
@@ -257,6 +259,11 @@ def _remarks(resumed: Sequence[Mapping[str, Any]]) -> str:
     """For the head of the experiment file, which holds the options of the last round only."""
     lines = [f"# After round {one['after']}: {event}\n" for one in resumed for event in one["events"]]
     return "".join(["# Options changed on the way.\n", *lines, "\n"] if lines else [])
+
+
+def _weight(records: Sequence[Any]) -> int:
+    """Bytes of records."""
+    return size({"records": [asdict(record) for record in records]})
 
 
 def _describe(
