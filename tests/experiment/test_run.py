@@ -327,6 +327,13 @@ def test_held_out_records_that_were_sites_own_are_disclosed_once(quick):
     assert sum(site.records for site in read(first.folder).sites) == sum(SIZES.values()) - 4
 
 
+def test_held_out_records_that_were_sites_own_are_disclosed_where_cohorts_are_secret(quick):
+    secret = {"name": "dpfedavg", "noise_multiplier": 1.0, "sampler": "poisson", "sites_per_round": 1, "rounds": 1}
+    result = run(quick(secret, data={"heldout": None, "heldout_records": 4}, evaluation={"attacks": False}))
+    [found] = [row for row in json.loads((result.folder / "disclosure.json").read_text()) if row["kind"] == "records"]
+    assert (found["verb"], found["messages"]) == ("(set apart)", 4)
+
+
 def test_a_record_held_out_and_private_is_refused(quick, tmp_path):
     write_lines(tmp_path / "heldout.jsonl", [record("skin", 1)])
     with pytest.raises(DataError, match="1 public record is also a private one, so it would"):

@@ -201,7 +201,8 @@ def _carried_out(plan: _Plan, folder: RunFolder, before: Past | None, started: _
             pooled = people.sites[0]
             side.fleet.ledger.pooled(pooled.size, _weight(pooled.records))
         if people.from_sites and not (before and before.checkpoint):
-            side.fleet.ledger.set_apart(len(people.from_sites), _weight(people.from_sites))
+            for ledger in (side.fleet.ledger, side.fleet.told):  # one, unless cohorts are secret
+                ledger.set_apart(len(people.from_sites), _weight(people.from_sites))
         promises = plan.promised is not None
         _describe(folder, experiment, people, place, plan.method, resumed, promises=promises)
         started.told = True
