@@ -23,6 +23,7 @@ from murmura.experiment.augmenting import opened, require_augmentable
 from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run_notes import notes
+from murmura.experiment.dry_run_refusals import refusals
 from murmura.experiment.dry_run_rounds import (
     FLOAT32,
     ForeseenRound,
@@ -100,6 +101,7 @@ class DryRun:
         example: the first held-out record as the model would see it.
         unknown: why the model or the records are not known.
         notes: what should be known of these figures.
+        refusals: why the run would not start, in its own words.
     """
 
     experiment: Experiment
@@ -127,6 +129,7 @@ class DryRun:
     example: str | None
     unknown: list[str]
     notes: list[str]
+    refusals: list[str]
 
 
 def dry_run(experiment: Experiment) -> DryRun:
@@ -154,6 +157,7 @@ def dry_run(experiment: Experiment) -> DryRun:
     growth = residual_growth(experiment, method, names, cohorts)
     rounds = foreseen_rounds(experiment, method, names, cohorts, growth, there.owned, model, given)
     widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
+    disk = _disk(experiment, method, model, len(names), sum(growth)) if model and names else None
     return DryRun(
         experiment=experiment,
         label=method.title,
@@ -174,12 +178,13 @@ def dry_run(experiment: Experiment) -> DryRun:
         trains=method.trains,
         resources=there.resources,
         memory=footprint.memory(experiment, model, widest, there.resources) if model and widest else None,
-        disk=_disk(experiment, method, model, len(names), sum(growth)) if model and names else None,
+        disk=disk,
         guarantee=_guarantee(method, promised) if there.sizes else None,
         disclosure=_disclosure(experiment, method, sum(there.sizes.values()) if there.sizes else 1, people),
         example=_example(experiment, there.reading, heldout[0]) if heldout else None,
         unknown=there.unknown,
         notes=notes(experiment, method, there.gathered, people, there.sizes),
+        refusals=refusals(experiment, method, plan, there.sizes, disk),
     )
 
 

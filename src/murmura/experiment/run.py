@@ -15,6 +15,8 @@ from murmura.experiment.allowed import allowed
 from murmura.experiment.augmenting import opened, require_augmentable, require_whole, shared_out
 from murmura.experiment.canaries import NOT_FOR_RELEASE, plant
 from murmura.experiment.config import Experiment
+from murmura.experiment.dry_run_budget import require_answers
+from murmura.experiment.dry_run_rounds import drawn_cohorts, residual_growth
 from murmura.experiment.footprint import disk, residual
 from murmura.experiment.questions import ask
 from murmura.experiment.reading import yardstick
@@ -131,19 +133,24 @@ def _planned(experiment: Experiment, pool: Pool | None, before: Past | None) -> 
         say(_SEVERAL.format(people.left_out.person_at))
     promised = method.privacy([site.size for site in people.sites], experiment.training)  # refused now, if at all
     plan = promised[0] if promised else None
-    allowed(experiment, method, plan, len(people.sites))
+    evaluation = allowed(experiment, method, plan, len(people.sites))
+    if not (before and before.checkpoint):
+        decided, sizes = (
+            experiment.model_copy(update={"evaluation": evaluation}),
+            {s.name: s.size for s in people.sites},
+        )
+        require_answers(decided, method, plan, sizes)
     public = yardstick(experiment, people, stream / "data" / "validation", asked)
-    needed = _needed(experiment, method, place, len(people.sites))
+    needed = _needed(experiment, method, place, [site.name for site in people.sites])
     return _Plan(experiment, method, place, people, canaries, public, pool, plan, needed)
 
 
-def _needed(experiment: Experiment, method: Method, place: Workplace, sites: int) -> int:
+def _needed(experiment: Experiment, method: Method, place: Workplace, sites: list[str]) -> int:
     """Bytes on disk for checkpoints and final adapters, with the largest residual that there can be at the end."""
     slot = place.resident.state
-    ranks = [method.rule.rank(site) or experiment.lora.rank for site in range(sites)]
-    settings: Any = experiment.method
-    growth = int(settings.rounds) * method.rule.residual_growth(ranks)
-    return disk(experiment, method, sites, nbytes(slot), residual(method.rule, slot, growth) if growth else 0)
+    cohorts = drawn_cohorts(experiment, method, sites, Stream(experiment.run.seed))
+    growth = sum(residual_growth(experiment, method, sites, cohorts))
+    return disk(experiment, method, len(sites), nbytes(slot), residual(method.rule, slot, growth))
 
 
 class _Started:
