@@ -23,6 +23,7 @@ from murmura.experiment.augmenting import opened, require_augmentable
 from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run_notes import notes
+from murmura.experiment.dry_run_proportions import proportions
 from murmura.experiment.dry_run_refusals import refusals
 from murmura.experiment.dry_run_rounds import (
     FLOAT32,
@@ -157,7 +158,9 @@ def dry_run(experiment: Experiment) -> DryRun:
     growth = residual_growth(experiment, method, names, cohorts)
     rounds = foreseen_rounds(experiment, method, names, cohorts, growth, there.owned, model, given)
     widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
+    memory = footprint.memory(experiment, model, widest, there.resources) if model and widest else None
     disk = _disk(experiment, method, model, len(names), sum(growth)) if model and names else None
+    noted = notes(experiment, method, there.gathered, people, there.sizes)
     return DryRun(
         experiment=experiment,
         label=method.title,
@@ -177,13 +180,13 @@ def dry_run(experiment: Experiment) -> DryRun:
         model=model,
         trains=method.trains,
         resources=there.resources,
-        memory=footprint.memory(experiment, model, widest, there.resources) if model and widest else None,
+        memory=memory,
         disk=disk,
         guarantee=_guarantee(method, promised) if there.sizes else None,
         disclosure=_disclosure(experiment, method, sum(there.sizes.values()) if there.sizes else 1, people),
         example=_example(experiment, there.reading, heldout[0]) if heldout else None,
         unknown=there.unknown,
-        notes=notes(experiment, method, there.gathered, people, there.sizes),
+        notes=noted + proportions(experiment, method, rounds, model, memory),
         refusals=refusals(experiment, method, plan, there.sizes, disk),
     )
 

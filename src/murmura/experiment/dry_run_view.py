@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from murmura.experiment.dry_run import DryRun
+from murmura.experiment.dry_run_proportions import of_time
 from murmura.federation.wire.releases import protection_from_json
 from murmura.resources import KINDS, PLACES, full_name
 from murmura.runs.folder import MARGIN
@@ -54,9 +55,10 @@ def show(dry_run: DryRun, console: Console | None = None, timing: Timing | None 
         told = {"template": f", in the template '{form}'", "patterns": ", in its patterns"}.get(names, "")
         console.print(f"\nThe first held-out record{told}")
         console.print(Padding(Text("\n".join(_first_lines(dry_run.example)), style="dim"), (0, 0, 0, 2)))
+    noted = dry_run.notes + (of_time(experiment, timing, len(dry_run.rounds)) if timing else [])
     remarks = {
         "Not known here": dry_run.unknown,
-        "To be noted": dry_run.notes,
+        "To be noted": noted,
         "The run would not start": dry_run.refusals,
     }
     for title, lines in remarks.items():
