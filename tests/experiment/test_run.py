@@ -307,7 +307,7 @@ def test_a_bad_record_is_named_or_skipped_and_counted(quick, tmp_path):
         (str(skin), 2, "bad"), (str(heldout), 1, "twin"),
     ]  # fmt: skip
     assert reasons[0]["reason"].startswith("record without 'output'")
-    assert reasons[1]["reason"] == f"public, and a site has it too: {skin}:1"
+    assert reasons[1]["reason"] == f"held out, and a site has it too: {skin}:1"
 
 
 def test_held_out_records_that_do_not_fit_are_counted(quick, tmp_path, capsys):
@@ -316,6 +316,22 @@ def test_held_out_records_that_do_not_fit_are_counted(quick, tmp_path, capsys):
     run(quick(method={"rounds": 1}))
     assert json.loads((tmp_path / "run" / "data.json").read_text())["heldout"] == 1
     assert "1 record does not fit 128 tokens" in capsys.readouterr().err
+
+
+def test_held_out_records_that_were_sites_own_are_disclosed_once(quick):
+    options = {"data": {"heldout": None, "heldout_records": 4}}
+    first = run(quick(method={"rounds": 1}, **options))
+    for result in (first, run(quick(**options), resume=True)):
+        found = [row for row in json.loads((result.folder / "disclosure.json").read_text()) if row["kind"] == "records"]
+        assert [(row["messages"], row["protection"]) for row in found] == [(4, None)] and found[0]["bytes"] > 0
+    assert sum(site.records for site in read(first.folder).sites) == sum(SIZES.values()) - 4
+
+
+def test_held_out_records_that_were_sites_own_are_disclosed_where_cohorts_are_secret(quick):
+    secret = {"name": "dpfedavg", "noise_multiplier": 1.0, "sampler": "poisson", "sites_per_round": 1, "rounds": 1}
+    result = run(quick(secret, data={"heldout": None, "heldout_records": 4}, evaluation={"attacks": False}))
+    [found] = [row for row in json.loads((result.folder / "disclosure.json").read_text()) if row["kind"] == "records"]
+    assert (found["verb"], found["messages"]) == ("(set apart)", 4)
 
 
 def test_a_record_held_out_and_private_is_refused(quick, tmp_path):

@@ -21,8 +21,8 @@ def build(
         list[str],
         typer.Argument(
             metavar="[DOMAIN=]FILE...",
-            help="JSONL, CSV or Parquet files, or Hugging Face ids, of instructions; a domain is called like its file "
-            "unless named.",
+            help="JSONL, CSV, Excel or Parquet files, or Hugging Face ids, of instructions; a domain is called like "
+            "its file unless named.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="The pool.")],

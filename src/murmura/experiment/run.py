@@ -15,6 +15,8 @@ from murmura.experiment.allowed import allowed
 from murmura.experiment.augmenting import opened, require_augmentable, require_whole, shared_out
 from murmura.experiment.canaries import NOT_FOR_RELEASE, plant
 from murmura.experiment.config import Experiment
+from murmura.experiment.dry_run_budget import require_answers
+from murmura.experiment.dry_run_rounds import drawn_cohorts, residual_growth
 from murmura.experiment.footprint import disk, residual
 from murmura.experiment.precision import automatic, settled, slow, told
 from murmura.experiment.questions import ask
@@ -135,19 +137,24 @@ def _planned(experiment: Experiment, pool: Pool | None, before: Past | None) -> 
         say(_SEVERAL.format(people.left_out.person_at))
     promised = method.privacy([site.size for site in people.sites], experiment.training)  # refused now, if at all
     plan = promised[0] if promised else None
-    allowed(experiment, method, plan, len(people.sites))
+    evaluation = allowed(experiment, method, plan, len(people.sites))
+    if not (before and before.checkpoint):
+        decided, sizes = (
+            experiment.model_copy(update={"evaluation": evaluation}),
+            {s.name: s.size for s in people.sites},
+        )
+        require_answers(decided, method, plan, sizes)
     public = yardstick(experiment, people, stream / "data" / "validation", asked)
-    needed = _needed(experiment, method, place, len(people.sites))
+    needed = _needed(experiment, method, place, [site.name for site in people.sites])
     return _Plan(experiment, method, place, people, canaries, public, pool, plan, needed)
 
 
-def _needed(experiment: Experiment, method: Method, place: Workplace, sites: int) -> int:
+def _needed(experiment: Experiment, method: Method, place: Workplace, sites: list[str]) -> int:
     """Bytes on disk for checkpoints and final adapters, with the largest residual that there can be at the end."""
     slot = place.resident.state
-    ranks = [method.rule.rank(site) or experiment.lora.rank for site in range(sites)]
-    settings: Any = experiment.method
-    growth = int(settings.rounds) * method.rule.residual_growth(ranks)
-    return disk(experiment, method, sites, nbytes(slot), residual(method.rule, slot, growth) if growth else 0)
+    cohorts = drawn_cohorts(experiment, method, sites, Stream(experiment.run.seed))
+    growth = sum(residual_growth(experiment, method, sites, cohorts))
+    return disk(experiment, method, len(sites), nbytes(slot), residual(method.rule, slot, growth))
 
 
 class _Started:
@@ -204,7 +211,10 @@ def _carried_out(plan: _Plan, folder: RunFolder, before: Past | None, started: _
             settle(before, folder)
         if plan.method.pools and not (before and before.checkpoint):
             pooled = people.sites[0]
-            side.fleet.ledger.pooled(pooled.size, size({"records": [asdict(record) for record in pooled.records]}))
+            side.fleet.ledger.pooled(pooled.size, _weight(pooled.records))
+        if people.from_sites and not (before and before.checkpoint):
+            for ledger in (side.fleet.ledger, side.fleet.told):  # one, unless cohorts are secret
+                ledger.set_apart(len(people.from_sites), _weight(people.from_sites))
         promises = plan.promised is not None
         _describe(folder, experiment, people, place, plan.method, resumed, promises=promises)
         started.told = True
@@ -262,6 +272,11 @@ def _remarks(resumed: Sequence[Mapping[str, Any]]) -> str:
     """For the head of the experiment file, which holds the options of the last round only."""
     lines = [f"# After round {one['after']}: {event}\n" for one in resumed for event in one["events"]]
     return "".join(["# Options changed on the way.\n", *lines, "\n"] if lines else [])
+
+
+def _weight(records: Sequence[Any]) -> int:
+    """Bytes of records."""
+    return size({"records": [asdict(record) for record in records]})
 
 
 def _describe(

@@ -1,4 +1,4 @@
-"""What the server measures with: public records, none of which a site trains on."""
+"""What the server measures with: records that no site trains on."""
 
 from __future__ import annotations
 

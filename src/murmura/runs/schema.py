@@ -175,7 +175,7 @@ class LeftOut:
 
     Attributes:
         bad: unusable ones and those of an unknown label; only with ``data.skip_bad``. Not told where an ε is promised.
-        twins: public ones that a site has too; only with ``data.skip_bad``. Not told where an ε is promised.
+        twins: held-out ones that a site has too; only with ``data.skip_bad``. Not told where an ε is promised.
         heldout: held-out ones that do not fit the model.
         nonmembers: non-members that do not fit it.
         person_at: at how many sites one person has records, at most; only where persons are told apart (``data.user``).

@@ -116,8 +116,9 @@ def with_budget(chosen, tmp_path, epsilon, folder="run"):
 
 
 @pytest.mark.slow
-def test_sites_stop_answering_where_their_budget_ends_in_whatever_run(make, tmp_path):
-    """A second run is begun with a budget that the first has used up."""
+def test_sites_stop_answering_where_their_budget_ends_in_whatever_run(make, tmp_path, monkeypatch):
+    """A second run is begun with a budget that the first has used up, by a server that does not ask beforehand."""
+    monkeypatch.setattr("murmura.experiment.run.require_answers", lambda *_: None)
     chosen = make(noise_multiplier=4.0, rounds=2)
     told = run(with_budget(chosen, tmp_path, 1e9)).rows[-1]["privacy"]
     accounts = sorted((tmp_path / "accounts").iterdir())
@@ -132,12 +133,18 @@ def test_sites_stop_answering_where_their_budget_ends_in_whatever_run(make, tmp_
 
 
 @pytest.mark.parametrize("change", [{"algorithm": "fedavg"}, {"noise_multiplier": 0.0}])
-def test_a_budget_refuses_what_no_epsilon_covers(make, tmp_path, change):
+@pytest.mark.parametrize("beforehand", [True, False])
+def test_a_budget_refuses_what_no_epsilon_covers(make, tmp_path, change, beforehand, monkeypatch):
+    if not beforehand:
+        monkeypatch.setattr("murmura.experiment.run.require_answers", lambda *_: None)
     with pytest.raises(BudgetError, match="no ε covers what verb train"):
         run(with_budget(make(**change), tmp_path, 8.0))
 
 
-def test_a_budget_refuses_attacks(make, tmp_path):
+@pytest.mark.parametrize("beforehand", [True, False])
+def test_a_budget_refuses_attacks(make, tmp_path, beforehand, monkeypatch):
+    if not beforehand:
+        monkeypatch.setattr("murmura.experiment.run.require_answers", lambda *_: None)
     chosen = make(noise_multiplier=4.0)
     with_attacks = with_budget(chosen, tmp_path, 1e9).model_copy(
         update={"evaluation": chosen.evaluation.model_copy(update={"attacks": True})}

@@ -45,8 +45,8 @@ class PretextConfig(SiteNoiseConfig):
     """What is added to the sum of votes: gaussian; or whole numbers, which no attack on floats reads anything from:
     skellam, discrete-gaussian. These need whole votes (votes "nearest")."""
     public: Source | None = None
-    """The public texts that the population is drawn from: a JSONL, CSV or Parquet file at the server, or a Hugging Face
-    id. Only seeds "private" do without."""
+    """The public texts that the population is drawn from: a JSONL, CSV, Excel or Parquet file at the server, or a
+    Hugging Face id. Only seeds "private" do without."""
     public_fields: dict[str, str] = Field({})
     """Column of the text in it, where it is not called text: {text = "content"}."""
     public_split: str = "train"
