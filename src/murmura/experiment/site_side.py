@@ -14,6 +14,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.summing import agreement
 from murmura.experiment.workplace import Workplace, verbs_of
 from murmura.federation.site.answer import Host
+from murmura.federation.site.answered import Answered
 from murmura.federation.site.cohort import Site
 from murmura.federation.site.identity import identity, read_roster
 from murmura.federation.site.masking import Masking
@@ -21,7 +22,7 @@ from murmura.federation.site.store import SiteStore
 from murmura.privacy.budget import Budget, BudgetConfig
 from murmura.privacy.journal import Journal
 from murmura.runs.locks import allow_open_files
-from murmura.runs.schema import SUMS_JOURNAL, site_folder
+from murmura.runs.schema import ANSWERS_JOURNAL, SUMS_JOURNAL, site_folder
 from murmura.streams import Stream
 
 
@@ -71,11 +72,14 @@ def assemble(
             sites.append(
                 Site(
                     name, list(own), kept=kept, journal=kept.ledger, centres=kept.centres, results=results,
-                    budget=budget, masking=masking,
+                    budget=budget, masking=masking, answered=Answered(kept.folder / ANSWERS_JOURNAL),
                 )
             )  # fmt: skip
         opened.pop_all()
-    return Host(sites, verbs_of(experiment, method), workbench, Stream(experiment.run.seed), method.rule, run)
+    return Host(
+        sites, verbs_of(experiment, method), workbench, Stream(experiment.run.seed), method.rule, run,
+        methods.rounds(experiment.method),
+    )  # fmt: skip
 
 
 def _budget(chosen: BudgetConfig, site: str) -> Budget | None:

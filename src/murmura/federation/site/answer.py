@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from murmura.errors import (
     CheckpointError,
     MurmuraError,
-    RunError,
+    PrivacyError,
+    RefusedError,
     SecureSumError,
     UndeclaredReleaseError,
     nearest,
@@ -36,11 +37,13 @@ class Host:
 
     Args:
         sites: the ones that live here.
-        verbs: what they can be asked for; the method's first.
+        verbs: what they can be asked for in this run (``Verbs.verbs``), by the sites' own copy of the experiment; the
+            method's first. They answer nothing else.
         workbench: the resident model, with everything that verbs do with it.
         stream: the run's randomness.
         rule: how adapters are aggregated, and so what of them trains and travels.
         run: the run that the sites have joined; they answer no other.
+        rounds: of the run; None: any number.
 
     A site whose ``Site.kept`` is given keeps its store there with every round.
     """
@@ -53,15 +56,18 @@ class Host:
         stream: Stream,
         rule: Rule | None = None,
         run: str = "",
+        rounds: int | None = None,
     ) -> None:
         self.sites = {site.name: site for site in sites}
         self.verbs, self.workbench, self.stream, self.rule, self.run = list(verbs), workbench, stream, rule, run
+        self.rounds = rounds
+        self._said: set[tuple[str, str]] = set()
 
     @property
     def tells_progress(self) -> bool:
         """Whether whoever asks may learn how far the sites are with an answer, and how long each phase of it took: from
         that follows roughly how many records they have, so only where these are told (``Joining``)."""
-        return any("records" in one.releases("join") for one in self.verbs if "join" in one.verb_names())
+        return any("records" in one.releases("join") for one in self.verbs if "join" in one.verbs())
 
     def commit(self, round: int) -> None:
         """Keep every site's store as it is after a round.
@@ -89,20 +95,26 @@ class Host:
                 site.kept.release()
 
     def answer(self, ask: Ask, sites: Sequence[str], since: float | None = None) -> Iterator[Reply | Failure]:
-        """Replies as they come. Sites work in cohorts that the bank has slots for. Sites whose budget does not allow
-        the answer fail alone, and before it. When ``ask.seconds`` are over, no cohort begins to work, and what one has
-        done too late does not leave.
+        """Replies as they come. What this run does not ask is refused, and sites' owners are told. Sites work in cohorts
+        that the bank has slots for. Sites that have answered as often as they may, or whose budget does not allow the
+        answer, fail alone, and before it. When ``ask.seconds`` are over, no cohort begins to work, and what one has done
+        too late does not leave.
 
         Args:
             since: when the ask arrived, as ``time.monotonic`` says; now, if not given.
         """
         until = None if ask.seconds is None else ask.seconds + (time.monotonic() if since is None else since)
+        try:
+            self._require_asked(ask)
+        except RefusedError as error:
+            yield from (self._failed(ask, self.sites[name], error) for name in sites)
+            return
         for cohort in self._cohorts(ask.verb, sites):
             if _is_over(until):
                 yield from (Failure(name, LATE) for name in cohort)
                 continue
             refused = {name: error for name in cohort if (error := self._refusal(ask, self.sites[name]))}
-            yield from (Failure(name, type(error).__name__, error) for name, error in refused.items())
+            yield from (self._failed(ask, self.sites[name], error) for name, error in refused.items())
             names = [name for name in cohort if name not in refused]
             if not names:
                 continue
@@ -123,6 +135,8 @@ class Host:
         try:
             return list(self._work(ask.narrowed(names), names))
         except Exception as error:
+            if len(names) == 1 and isinstance(error, RefusedError | PrivacyError):
+                return [self._failed(ask, self.sites[names[0]], error)]
             if len(names) == 1 or isinstance(error, SecureSumError):  # which is about the server
                 return [Failure(name, type(error).__name__, error) for name in names]
         for name, store in before.items():
@@ -136,20 +150,47 @@ class Host:
             size = 1
         return (sites[start : start + size] for start in range(0, len(sites), size))
 
-    def _refusal(self, ask: Ask, site: Site) -> Exception | None:
-        """Why a site's budget does not allow an answer, which its owner is told; where it does, the account has it."""
+    def _require_asked(self, ask: Ask) -> None:
+        """
+        Raises:
+            RefusedError: another run asks; or for a verb, or in a round, in which this one does not.
+        """
+        if ask.run != self.run:
+            raise RefusedError(f"run '{ask.run}' asks, but the site has joined run '{self.run}'")
         verbs = owner(self.verbs, ask.verb)
-        if site.budget is None or ask.run != self.run or verbs.is_free(ask.verb):
-            return None
+        of_method = verbs is self.verbs[0]
+        if self.rounds is not None and not (int(of_method) <= ask.round <= self.rounds and verbs.asks(ask.round)):
+            raise RefusedError(f"'{ask.verb}' is asked for in round {ask.round}, in which this run does not")
+
+    def _failed(self, ask: Ask, site: Site, error: MurmuraError) -> Failure:
+        """A refusal as it leaves; the site's owner is told all of it, and of the same one once."""
+        told = str(error)
+        if not error.fix and isinstance(error, RefusedError):
+            told += ". Server and sites need the same experiment; if they have it, do not trust this server."
+        if (site.name, told) not in self._said:
+            self._said.add((site.name, told))
+            with suppress(CheckpointError):
+                site.tell(f"Round {ask.round}: {told}")
+        return Failure(site.name, type(error).__name__, error)
+
+    def _refusal(self, ask: Ask, site: Site) -> MurmuraError | None:
+        """Why a site may not answer: it has done so as often as it may, or its budget does not allow it. Where it may,
+        count and account have the answer."""
+        verbs = owner(self.verbs, ask.verb)
+        most = verbs.answers(ask.verb)
         try:
+            if most is not None:
+                count = site.measured if verbs.declaration(ask.verb).measures else site.answered
+                if told := count.enter(ask.verb, ask.round, most):
+                    site.tell(f"Round {ask.round}: {told}")
+            if site.budget is None or verbs.is_free(ask.verb):
+                return None
             spends = verbs.spends(ask.verb, site.size, self.workbench.training)
             if spends is None:
                 site.budget.lose(self.run, f"no ε covers what verb {ask.verb} releases")
             else:
                 site.budget.reserve(self.run, *spends)
         except MurmuraError as error:
-            with suppress(CheckpointError):
-                site.tell(f"Round {ask.round}: {error}")
             return error
         return None
 
@@ -168,12 +209,9 @@ class Host:
         """One cohort's replies.
 
         Raises:
-            RunError: another run asks.
             UndeclaredReleaseError: a reply holds what the verb does not declare; nothing has left the site.
             SecureSumError: the server asks in clear for what leaves in a secure sum alone, or the other way round.
         """
-        if ask.run != self.run:
-            raise RunError(f"run '{ask.run}' asks, but the site has joined run '{self.run}'", where=f"site {names[0]}")
         verbs = owner(self.verbs, ask.verb)
         self._require_masked(ask, verbs, names)
         declared = verbs.releases(ask.verb)

@@ -126,6 +126,10 @@ class Pretext(Method):
     def asks(self, round: int) -> bool:
         return round <= self.config.asking
 
+    def answers(self, name: str) -> int | None:
+        covered = name == "vote" and self.in_shares or name in ("look", "give", "paraphrase")
+        return self.config.asking if covered else None
+
     def resources(self) -> Mapping[str, Resource]:
         c = self.config
         found = {}
