@@ -8,6 +8,7 @@ from murmura.errors import BudgetError
 from murmura.experiment.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.privacy.budget import Budget
+from murmura.privacy.journal import Journal
 from murmura.units import bound
 
 STEPS = {"max_steps": 1, "batch_size": 2, "lr": 5e-3}
@@ -24,7 +25,8 @@ def told(experiment):
 
 
 def spent(tmp_path, site):
-    return Budget(tmp_path / "accounts" / site, site, None, 1e-5).spent().value
+    [line, *_] = Journal(tmp_path / "accounts" / site / "account.journal").lines
+    return Budget(tmp_path / "accounts", site, line["records"], None, 1e-5).spent().value
 
 
 def test_what_is_foretold_is_what_happens(make, tmp_path):

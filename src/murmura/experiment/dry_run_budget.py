@@ -14,11 +14,17 @@ from murmura.privacy.budget import foresee
 from murmura.units import bound
 
 
-def of_budgets(experiment: Experiment, method: Method, sizes: Mapping[str, int] | None) -> list[str]:
+def of_budgets(
+    experiment: Experiment,
+    method: Method,
+    sizes: Mapping[str, int] | None,
+    digests: Mapping[str, str] | None = None,
+) -> list[str]:
     """What each site would spend, and whether it would refuse, as sentences; sites that fare alike share one.
 
     Args:
         sizes: records of each site.
+        digests: of each site's records, where they are known; else they count as none that were there before.
     """
     chosen = experiment.budget
     if chosen.folder is None or not sizes:
@@ -29,7 +35,7 @@ def of_budgets(experiment: Experiment, method: Method, sizes: Mapping[str, int] 
         return [f"No ε at the sites covers {asked}: sites {refuses} (budget.folder = {chosen.folder})."]
     alike: dict[str, list[str]] = {}
     for site, records in sizes.items():
-        alike.setdefault(_words(experiment, method, site, records), []).append(site)
+        alike.setdefault(_words(experiment, method, (digests or {}).get(site, ""), records), []).append(site)
     return [f"Budget of {', '.join(sites)}: {words}" for words, sites in alike.items()]
 
 
@@ -50,12 +56,12 @@ def uncovered(experiment: Experiment, method: Method, sizes: Mapping[str, int]) 
     return " and ".join(asked)
 
 
-def _words(experiment: Experiment, method: Method, site: str, records: int) -> str:
+def _words(experiment: Experiment, method: Method, digest: str, records: int) -> str:
     """How one site's account would fare."""
     chosen, settings = experiment.budget, cast(Any, experiment.method)
     spends = [method.spends(verb, records, experiment.training) for verb in method.verbs()]
     try:
-        found = [foresee(chosen, site, *one, settings.rounds) for one in spends if one is not None]
+        found = [foresee(chosen, digest, *one, settings.rounds) for one in spends if one is not None]
     except (PrivacyError, OSError) as error:
         return f"the account cannot be read ({error}), so that the run would not start."
     if not found:

@@ -10,6 +10,7 @@ from murmura.augment.strategies import strategy
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run_budget import of_budgets
 from murmura.experiment.sites import Gathered, Population
+from murmura.federation.joining import digest
 from murmura.federation.method import Method
 from murmura.measure.figure import FEW
 from murmura.runs.folder import RunFolder
@@ -30,12 +31,13 @@ def notes(
         people: which of them fit the model, where that is known.
         sizes: records of each site.
     """
+    digests = {one.name: digest(one.records) for one in people.sites} if people else None
     return [
         *_of_run(experiment, method, gathered, people),
         *method.remarks({site.name: site.records for site in people.sites} if people else {}),
         *_few(experiment, people),
         *_caveats(experiment, method, sizes),
-        *of_budgets(experiment, method, sizes),
+        *of_budgets(experiment, method, sizes, digests),
     ]
 
 

@@ -310,7 +310,7 @@ def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, place: 
         say("the run leaves no adapter")
     folder.write_outcomes(method.leaves(server))
     rows = server.published
-    timed = [] if server.keeps_secrets else server.rows
+    timed = [] if server.keeps_secrets or server.hides_times else server.rows
     folder.write_summary(
         Summary(
             name=experiment.run.name, method=method.title, seed=experiment.run.seed,
