@@ -120,9 +120,7 @@ def assemble(
     monitor = Monitor(workbench, yardstick, evaluation, stream, canaries=planted)
     curious = Keeper(folder.rounds) if experiment.audit.keep else None
     hides = promised is not None or bool(method.local_promise)
-    server = Server(
-        workbench, fleet, monitor, folder, stream, adapter, method.rule, hides_times=hides, curious=curious
-    )
+    server = Server(workbench, fleet, monitor, folder, stream, adapter, method.rule, hides_times=hides, curious=curious)
     if experiment.augment is None:
         return ServerSide(method, server, fleet, monitor)
     if pool is None:

@@ -24,7 +24,7 @@ from murmura.federation.site.store import SiteStore
 from murmura.privacy.budget import Budget, BudgetConfig
 from murmura.privacy.journal import Journal
 from murmura.runs.locks import allow_open_files
-from murmura.runs.schema import ANSWERS_JOURNAL, SUMS_JOURNAL, site_folder
+from murmura.runs.schema import ANSWERS_JOURNAL, SUMS_JOURNAL
 from murmura.streams import Stream
 
 

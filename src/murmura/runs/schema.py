@@ -27,8 +27,8 @@ PRIVATE = "private"
 OWNER = "@run"
 """In ``private``, what is for the run's owner alone. No site's folder can be called so (``site_folder``)."""
 FIGURES = f"{PRIVATE}/{OWNER}/figures.jsonl"
-"""Where a run's ε counts on secret cohorts: what really travelled; there, and where it counts on secret samples of
-records, how long each round took."""
+"""Of a run that guarantees something: how long each round took, which grows with the records; and where its ε counts on
+secret cohorts, what really travelled."""
 RECORDS = f"{PRIVATE}/{OWNER}/records.jsonl"
 """Of a run that promises an ε: what became of all records."""
 ANCHOR = f"{PRIVATE}/{OWNER}/anchor.jsonl"
@@ -293,8 +293,8 @@ class Summary:
         final: The last row of ``metrics.jsonl``.
         bytes_up: Bytes that the sites sent, over the whole run; the expected number where cohorts are secret.
         bytes_down: Bytes that the server sent, likewise.
-        wall: Seconds that the rounds took; None where cohorts are secret.
-        peak_memory: Bytes at most; None where cohorts are secret.
+        wall: Seconds that the rounds took; None where the run guarantees something.
+        peak_memory: Bytes at most; None likewise.
     """
 
     name: str

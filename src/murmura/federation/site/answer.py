@@ -95,10 +95,10 @@ class Host:
                 site.kept.release()
 
     def answer(self, ask: Ask, sites: Sequence[str], since: float | None = None) -> Iterator[Reply | Failure]:
-        """Replies as they come. What this run does not ask is refused, and sites' owners are told. Sites work in cohorts
-        that the bank has slots for. Sites that have answered as often as they may, or whose budget does not allow the
-        answer, fail alone, and before it. When ``ask.seconds`` are over, no cohort begins to work, and what one has done
-        too late does not leave.
+        """Replies as they come. What this run does not ask is refused, and sites' owners are told. Sites work in
+        cohorts that the bank has slots for. Sites that have answered as often as they may, or whose budget does not
+        allow the answer, fail alone, and before it. When ``ask.seconds`` are over, no cohort begins to work, and what
+        one has done too late does not leave.
 
         Args:
             since: when the ask arrived, as ``time.monotonic`` says; now, if not given.

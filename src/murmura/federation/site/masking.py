@@ -35,9 +35,7 @@ from murmura.federation.wire.masks import Roll, add_mask, advertised, agree, con
 from murmura.federation.wire.messages import Payload
 from murmura.privacy.journal import Journal
 
-_AGAIN = (
-    "a secure sum of this round is made again, as when a run is resumed. With noise in it, its ε has to count both"
-)
+_AGAIN = "a secure sum of this round is made again, as when a run is resumed. With noise in it, its ε has to count both"
 _NOT_KEPT = (
     "no account over all runs is kept here (budget.folder), so this site does not notice where another run on the same "
     "records makes the same sum over other sites: of the two, the difference could be read"

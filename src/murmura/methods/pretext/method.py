@@ -127,7 +127,7 @@ class Pretext(Method):
         return round <= self.config.asking
 
     def answers(self, name: str) -> int | None:
-        covered = name == "vote" and self.in_shares or name in ("look", "give", "paraphrase")
+        covered = (name == "vote" and self.in_shares) or name in ("look", "give", "paraphrase")
         return self.config.asking if covered else None
 
     def resources(self) -> Mapping[str, Resource]:

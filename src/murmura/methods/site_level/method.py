@@ -151,7 +151,7 @@ class SiteLevel(Method):
     def _require_norm(self, norm: float) -> None:
         """
         Raises:
-            RefusedError: updates are to be clipped to another norm than the run's. One that adapts only the server knows.
+            RefusedError: updates are to be clipped to another norm than the run's; one that adapts the server says.
         """
         known = self.config.unclipped_is_sent or norm == self.config.clip_norm
         if not known or not 0 < norm < math.inf:
