@@ -209,6 +209,15 @@ def test_no_more_is_completed_than_the_experiment_says(tmp_path):
     assert outcome(site, "memorise", records=1, adapter={}) == "RefusedError"  # once
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [{"sample": 4}, {"sample": 1, "choices": [{"question": "x"}]}, {"sample": 1, "benchmarks": [{"name": "gsm8k"}]}],
+)
+def test_own_adapters_are_asked_what_the_experiment_asks(tmp_path, fields):
+    site = host(experiment({"name": "fedit", "algorithm": "local"}, evaluation={"sample": 3}), tmp_path)
+    assert outcome(site, "assess", **fields) == "RefusedError" and "in another way than in this run" in told(site)
+
+
 @pytest.mark.parametrize("norm", [1e9, 0.0, float("nan"), float("inf")])
 def test_an_update_is_clipped_to_the_norm_of_the_run(tmp_path, norm):
     site = host(experiment({"name": "dpfedavg", "clip_norm": 0.1}), tmp_path)

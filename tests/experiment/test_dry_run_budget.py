@@ -76,7 +76,8 @@ def test_an_account_that_was_edited_is_told(make, tmp_path):
     folder.mkdir(parents=True)
     (folder / "account.journal").write_text("nonsense\n")
     assert any(
-        note.startswith("Budget of heart: the account cannot be read") for note in told(budgeted(make, tmp_path, 8))
+        note.startswith("Budget of heart, skin: the account cannot be read")
+        for note in told(budgeted(make, tmp_path, 8))
     )
 
 

@@ -53,14 +53,19 @@ class Measured:
         Raises:
             RefusedError: no server of this run sends these fields: more would be learnt by them than is declared.
         """
-        config, whole = self.evaluation, verb == "memorise"
-        most = config.sample if whole else config.attack_records
-        counts = [given.get(name, 0) for name in ("records", "upload_records")] + [len(given.get("nonmembers", ()))]
+        config = self.evaluation
+        most = config.attack_records if verb == "attack" else config.sample
+        counts = [given.get(name, 0) for name in ("records", "upload_records", "sample")]
+        counts += [len(given.get("nonmembers", ()))] if verb == "attack" else []
         points = [one for name in ("cuts", "upload_cuts") for one in given.get(name, {}).values()]
         wrong = {
             f"it is about more than {most} records": any(not 0 <= count <= most for count in counts),
             "its cut points are not those between the scores of non-members": any(p.shape != (CUTS,) for p in points),
             "no single uploads are attacked": "upload" in given and not (self.uploads and config.uploads),
+            "there are no such questions": bool(
+                (given.get("choices") and config.choices is None)
+                or (given.get("benchmarks") and config.benchmarks is None)
+            ),
             "there are no canaries": bool(given.get("canaries")) and not self.planted,
             "the sites' own adapters are not attacked": not self.personal and "adapter" not in given,
         }
@@ -125,6 +130,10 @@ class Measuring(Verbs):
     def verbs(self) -> list[str]:
         return super().verbs() if self._measured is None else list(self._measured.verbs)
 
+    def _require(self, verb: str, given: Mapping[str, Any]) -> None:
+        if self._measured is not None:
+            self._measured.require(verb, given)
+
     def answers(self, name: str) -> int | None:
         return None if self._measured is None else self._measured.verbs[name]
 
@@ -147,8 +156,7 @@ class Measuring(Verbs):
         jobs: list[_Job] = []
         for site in cohort.sites:
             given, stream = ask.payload(site.name), member_stream(cohort.stream, site.name)
-            if self._measured is not None:
-                self._measured.require("attack", given)
+            self._require("attack", given)
             public = [KINDS[self.task.kind](**fields) for fields in given.get("nonmembers", ())]
             members = self._attacked(cohort, site, given)
             for prefix, name in (("", "adapter"), ("upload_", "upload")):
@@ -177,8 +185,7 @@ class Measuring(Verbs):
         it the personal one in the site's store. All sites share batches."""
         drawn = []
         for site, count in zip(cohort.sites, cohort.given(ask, "records"), strict=True):
-            if self._measured is not None:
-                self._measured.require("memorise", ask.payload(site.name))
+            self._require("memorise", ask.payload(site.name))
             members = self._attacked(cohort, site, ask.payload(site.name))
             rng = (cohort.stream / "memorise" / site.name).python()
             drawn.append(rng.sample(members, min(count, len(members))))
@@ -201,6 +208,8 @@ class Measuring(Verbs):
 
         ``adapter`` holds the factors that are not personal, where an aggregation rule leaves some.
         """
+        for site in cohort.sites:
+            self._require("assess", ask.payload(site.name))
         sent = cohort.given(ask, "adapter", default=lambda site: None)
         adapters = [cohort.whole(site, adapter) for site, adapter in zip(cohort.sites, sent, strict=True)]
         figures = Yardstick.heard(self.task, ask).measure(cohort.workbench, adapters)

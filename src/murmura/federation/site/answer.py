@@ -106,8 +106,8 @@ class Host:
         until = None if ask.seconds is None else ask.seconds + (time.monotonic() if since is None else since)
         try:
             self._require_asked(ask)
-        except RefusedError as error:
-            yield from (self._failed(ask, self.sites[name], error) for name in sites)
+        except RefusedError as outside:
+            yield from (self._failed(ask, self.sites[name], outside) for name in sites)
             return
         for cohort in self._cohorts(ask.verb, sites):
             if _is_over(until):

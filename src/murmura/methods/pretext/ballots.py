@@ -35,7 +35,7 @@ class Ballots:
         Args:
             candidates: float32 [n, d], where they stand.
         """
-        texts, where = self.vectors(cohort), _required(candidates)
+        texts, where = self.vectors(cohort), candidates.numpy()
         if self.config.votes == "cosine":
             return list(torch.from_numpy(cosines(texts, where)))
         chosen = nearest(np.concatenate(texts), where, str(cohort.workbench.device))
@@ -45,7 +45,7 @@ class Ballots:
     def distances(self, cohort: Cohort, candidates: torch.Tensor) -> list[list[float]]:
         """Of each site's texts, how far each is from the candidate nearest to it."""
         texts = self.vectors(cohort)
-        found = distances(np.concatenate(texts), _required(candidates), str(cohort.workbench.device))
+        found = distances(np.concatenate(texts), candidates.numpy(), str(cohort.workbench.device))
         ends = np.cumsum([len(own) for own in texts])[:-1]
         return [own[np.isfinite(own)].tolist() for own in np.split(found, ends)]
 
@@ -61,7 +61,7 @@ class Ballots:
         return [self._known[site.name] for site in cohort.sites]
 
 
-def _required(candidates: torch.Tensor) -> Vectors:
+def required(candidates: torch.Tensor) -> torch.Tensor:
     """Where candidates stand, which are means of vectors of length 1. With numbers that overflow, whether a vote fails
     would depend on the texts that vote, and a failure leaves the site without any noise.
 
@@ -73,7 +73,7 @@ def _required(candidates: torch.Tensor) -> Vectors:
         raise RefusedError(f"candidates are asked about that are no vectors, but {where.dtype} {list(where.shape)}")
     if np.linalg.norm(where.astype(np.float64), axis=1).max() > _LONGEST:
         raise RefusedError("candidates are asked about that stand where no text can")
-    return where
+    return candidates
 
 
 def require_allowed(config: PretextConfig, cohort: Cohort, votes: Sequence[torch.Tensor]) -> None:
