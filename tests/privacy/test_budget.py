@@ -116,6 +116,13 @@ def test_a_record_more_is_no_budget_of_its_own(tmp_path):
     assert spent(tmp_path, "tuesday") == twice and spent(tmp_path, "wednesday") == twice
 
 
+def test_a_run_that_is_called_as_an_earlier_one_counts_too(tmp_path):
+    """Whatever a server calls it: the site has another record, and its account the same place."""
+    made(tmp_path, records="monday").reserve("run", RECORDS, 10)
+    made(tmp_path, records="tuesday").reserve("run", RECORDS, 10)
+    assert spent(tmp_path, "tuesday") == pytest.approx(RECORDS.epsilon(20).value, rel=1e-3)
+
+
 def test_sites_of_one_run_have_each_spent_their_own(tmp_path):
     """And once records are shared out anew, each counts as having been where most was spent."""
     for records, steps in (("a", 10), ("b", 30)):

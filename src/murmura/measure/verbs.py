@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort, Site
 
 
+_ATTACKED = {"adapter": "records", "upload": "upload_records"}
+"""Fields of an ask: what is attacked, and with how many records."""
+
+
 @dataclass(frozen=True)
 class Measured:
     """What a run measures at its sites, by which a site knows what it may be asked.
@@ -67,7 +71,8 @@ class Measured:
                 or (given.get("benchmarks") and config.benchmarks is None)
             ),
             "there are no canaries": bool(given.get("canaries")) and not self.planted,
-            "the sites' own adapters are not attacked": not self.personal and "adapter" not in given,
+            "the sites' own adapters are not attacked": not self.personal
+            and any(given.get(count) and name not in given for name, count in _ATTACKED.items()),
         }
         if reason := next((reason for reason, found in wrong.items() if found), None):
             raise RefusedError(f"'{verb}' is asked for in another way than in this run: {reason}")

@@ -143,7 +143,7 @@ class Budget:
 
     def _require(self, run: str, plan: PrivacyPlan, steps: int) -> None:
         before = self._known()
-        after = self._epsilon(before.with_(run, self.records, plan, steps))
+        after = self._epsilon(before.with_(Entry(run, self.records, self.folder.name, plan, steps)))
         if self.epsilon is not None and after.value > self.epsilon:
             told = bound(self._epsilon(before).value) if before.runs else "0"
             more = f"another {steps} step{'s' * (steps != 1)}"
@@ -195,6 +195,7 @@ class Entry:
     Args:
         run: its id.
         records: their digest; None where an earlier release did not note it.
+        place: the folder of that site's account.
         plan: that was followed, for so many ``steps``; a repeated round was entered again, and counts again.
         steps: of it.
         lost: why nothing is known of what it released, in place of a plan.
@@ -202,6 +203,7 @@ class Entry:
 
     run: str
     records: str | None
+    place: str
     plan: PrivacyPlan | None = None
     steps: int = 0
     lost: str = ""
@@ -217,18 +219,20 @@ class Spending:
     def runs(self) -> set[str]:
         return {entry.run for entry in self.entries}
 
-    def with_(self, run: str, records: str, plan: PrivacyPlan, steps: int) -> Spending:
-        """The same with one more entry."""
-        return Spending([*self.entries, Entry(run, records, plan, steps)])
+    def with_(self, entry: Entry) -> Spending:
+        """The same with one more."""
+        return Spending([*self.entries, entry])
 
     def of(self, run: str, records: str) -> list[list[Entry]]:
         """Those of a run that may be about a record among these: of the site that had just these, or of each site in
-        turn."""
-        holders: dict[str | None, list[Entry]] = {}
-        for entry in self.entries:
-            if entry.run == run:
-                holders.setdefault(entry.records, []).append(entry)
-        return [holders[records]] if records in holders else list(holders.values())
+        turn. What is on the same site's account under the same run's id counts, whatever records it had then."""
+        own = [entry for entry in self.entries if entry.run == run]
+        if places := {entry.place for entry in own if entry.records == records}:
+            return [[entry for entry in own if entry.place in places]]
+        holders: dict[str, list[Entry]] = {}
+        for entry in own:
+            holders.setdefault(entry.place, []).append(entry)
+        return list(holders.values())
 
     def lost_of(self, records: str) -> Entry | None:
         """An entry of a run that did what no ε covers, to these records or to what may have been these."""
@@ -277,14 +281,15 @@ def _entries(path: Path, changed: int, size: int) -> Sequence[Entry]:
     """Of one account; equal steps of a run are one entry."""
     steps: dict[tuple[str, str | None, PrivacyPlan], int] = {}
     found: list[Entry] = []
-    for line in Journal.peek(path, f"account of site {site_of(path.parent.name)}").lines:
+    place = path.parent.name
+    for line in Journal.peek(path, f"account of site {site_of(place)}").lines:
         run, records = line["run"], line.get("records")
         if "lost" in line:
-            found.append(Entry(run, records, lost=line["lost"]))
+            found.append(Entry(run, records, place, lost=line["lost"]))
             continue
         key = run, records, _plan(json.dumps(line["plan"]))
         steps[key] = steps.get(key, 0) + line["steps"]
-    return [*found, *(Entry(run, records, plan, count) for (run, records, plan), count in steps.items())]
+    return [*found, *(Entry(run, records, place, plan, count) for (run, records, plan), count in steps.items())]
 
 
 @lru_cache(maxsize=1 << 10)
@@ -326,7 +331,7 @@ def foresee(chosen: BudgetConfig, records: str, plan: PrivacyPlan, steps: int, r
         return Foreseen(math.inf, math.inf, 0 if chosen.epsilon is not None else rounds)
 
     def after(count: int) -> float:
-        found = before.with_("", records, plan, count * steps) if count else before
+        found = before.with_(Entry("", records, "", plan, count * steps)) if count else before
         return found.epsilon(records, chosen.delta).value if found.entries else 0.0
 
     limit = math.inf if chosen.epsilon is None else chosen.epsilon

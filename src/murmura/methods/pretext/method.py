@@ -247,8 +247,8 @@ class Pretext(Method):
         against = "everybody, the server too"
         if self.in_shares:
             against += (
-                ", as long as they know no site's share of the noise (each site knows its own). A server that lies gets "
-                "no more sums than that: each site votes once for each round, and once more if it is started again"
+                ", as long as they know no site's share of the noise (each site knows its own). A server that lies "
+                "gets no more sums: each site votes once for each round, and once more if it is started again"
             )
         elif self.config.seeds == "voted":
             against = "everybody but the server, which added the noise"
