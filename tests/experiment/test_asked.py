@@ -176,6 +176,13 @@ def test_other_runs_and_rounds_are_refused_and_owners_are_told_once(tmp_path):
     assert outcome(voting, "vote", 3) == "RefusedError"  # in which the server trains
 
 
+def test_a_server_fills_no_disk_with_what_is_refused(tmp_path):
+    site = host(experiment({"name": "fedit"}), tmp_path)
+    for number in range(300):
+        assert outcome(site, f"verb {number}") == "RefusedError"
+    assert told(site).count("asks no site") == 100
+
+
 # ---- options of what may be asked --------------------------------------------------------------------------------
 
 

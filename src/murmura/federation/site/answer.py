@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _TOGETHER = 256
 """Most sites in a cohort that needs no slots: what is held while they work, and their replies, grows with it."""
+_NOTED = 100
+"""Most refusals that are noted for a site's owner while its process lives: a server could fill the disk with them."""
 
 
 class Host:
@@ -61,7 +63,7 @@ class Host:
         self.sites = {site.name: site for site in sites}
         self.verbs, self.workbench, self.stream, self.rule, self.run = list(verbs), workbench, stream, rule, run
         self.rounds = rounds
-        self._said: set[tuple[str, str]] = set()
+        self._said: dict[str, set[str]] = {}
 
     @property
     def tells_progress(self) -> bool:
@@ -104,6 +106,7 @@ class Host:
             since: when the ask arrived, as ``time.monotonic`` says; now, if not given.
         """
         until = None if ask.seconds is None else ask.seconds + (time.monotonic() if since is None else since)
+        sites = list(dict.fromkeys(sites))
         try:
             self._require_asked(ask)
         except RefusedError as outside:
@@ -167,8 +170,9 @@ class Host:
         told = str(error)
         if not error.fix and isinstance(error, RefusedError):
             told += ". Server and sites need the same experiment; if they have it, do not trust this server."
-        if (site.name, told) not in self._said:
-            self._said.add((site.name, told))
+        said = self._said.setdefault(site.name, set())
+        if told not in said and len(said) < _NOTED:
+            said.add(told)
             with suppress(CheckpointError):
                 site.tell(f"Round {ask.round}: {told}")
         return Failure(site.name, type(error).__name__, error)
