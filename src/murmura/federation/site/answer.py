@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _TOGETHER = 256
 """Most sites in a cohort that needs no slots: what is held while they work, and their replies, grows with it."""
+_FIX = "Server and sites need the same experiment; if they have it, do not trust this server."
 _NOTED = 100
 """Most refusals that are noted for a site's owner while its process lives: a server could fill the disk with them."""
 
@@ -166,16 +167,19 @@ class Host:
             raise RefusedError(f"'{ask.verb}' is asked for in round {ask.round}, in which this run does not")
 
     def _failed(self, ask: Ask, site: Site, error: MurmuraError) -> Failure:
-        """A refusal as it leaves; the site's owner is told all of it, and of the same one once."""
-        told = str(error)
-        if not error.fix and isinstance(error, RefusedError):
-            told += ". Server and sites need the same experiment; if they have it, do not trust this server."
-        said = self._said.setdefault(site.name, set())
-        if told not in said and len(said) < _NOTED:
-            said.add(told)
-            with suppress(CheckpointError):
-                site.tell(f"Round {ask.round}: {told}")
+        """A refusal as it leaves; the site's owner is told all of it."""
+        fix = "" if error.fix or not isinstance(error, RefusedError) else f". {_FIX}"
+        self._note(ask, site, f"{error}{fix}")
         return Failure(site.name, type(error).__name__, error)
+
+    def _note(self, ask: Ask, site: Site, told: str) -> None:
+        """Tell a site's owner of something that was refused, of the same thing once."""
+        said = self._said.setdefault(site.name, set())
+        if told in said or len(said) >= _NOTED:
+            return
+        said.add(told)
+        with suppress(CheckpointError):
+            site.tell(f"Round {ask.round}: {told}")
 
     def _refusal(self, ask: Ask, site: Site) -> MurmuraError | None:
         """Why a site may not answer: it has done so as often as it may, or its budget does not allow it. Where it may,
@@ -245,10 +249,10 @@ class Host:
         how = "in clear, and its replies leave in a secure sum alone" if ask.masked is None else "in a secure sum"
         error = SecureSumError(
             f"verb {ask.verb} is asked for {how}",
-            fix="Server and sites need the same experiment; if they have it, do not trust this server.",
+            fix=_FIX,
         )
         for name in names:
-            self.sites[name].tell(f"Round {ask.round}: {error}")
+            self._note(ask, self.sites[name], str(error))
         error.where = f"site {names[0]}, round {ask.round}"
         raise error
 
