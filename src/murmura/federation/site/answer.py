@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _TOGETHER = 256
 """Most sites in a cohort that needs no slots: what is held while they work, and their replies, grows with it."""
-_FIX = "Server and sites need the same experiment; if they have it, do not trust this server."
+_DISTRUST = "do not trust this server"
+_FIX = f"Server and sites need the same experiment; if they have it, {_DISTRUST}."
 _NOTED = 100
 """Most refusals that are noted for a site's owner while its process lives: a server could fill the disk with them."""
 
@@ -168,8 +169,10 @@ class Host:
 
     def _failed(self, ask: Ask, site: Site, error: MurmuraError) -> Failure:
         """A refusal as it leaves; the site's owner is told all of it."""
-        fix = "" if error.fix or not isinstance(error, RefusedError) else f". {_FIX}"
-        self._note(ask, site, f"{error}{fix}")
+        told = str(error)
+        if isinstance(error, RefusedError) and not (error.fix and _DISTRUST in error.fix):
+            told = f"{told.rstrip('.')}. {_FIX}"
+        self._note(ask, site, told)
         return Failure(site.name, type(error).__name__, error)
 
     def _note(self, ask: Ask, site: Site, told: str) -> None:

@@ -51,8 +51,8 @@ class Answered:
             raise RefusedError(
                 f"'{verb}' is asked for once more, and this site has answered it {len(before)} times, where the run is "
                 f"planned to ask {most} times",
-                fix="After a crash, start this site's process again: then it answers once more. If there was none, do "
-                "not trust this server.",
+                fix="After a crash, start this site's process again: then it answers once more. If there was none, "
+                "do not trust this server.",
             )
         line: Mapping[str, Any] = {"verb": verb, "round": round, "start": self._start}
         self._journal.append(line)
