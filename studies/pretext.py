@@ -33,6 +33,7 @@ trained on, of runs with an ε too: all files are here, and nothing of it goes b
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -54,6 +55,7 @@ from pretext_runs import (
 )  # fmt: skip
 
 from murmura.runs import RunFolder, read
+from murmura.runs.schema import FIGURES
 from murmura.units import DASH, decimal, signed
 from runs import apart, ends, levels, parser, pipes
 
@@ -154,17 +156,28 @@ def all_told(study: Study, seeds: Sequence[int]) -> dict[str, dict[int, dict[str
 
 
 def costs(folders: Mapping[str, Mapping[int, Path]]) -> str:
-    """What each arm spent and sent, of its first finished run."""
+    """What each arm spent and sent, of its first finished run. Of one that guarantees something the owner alone knows
+    how long it took."""
     lines = [["One run", "ε", "bytes up", "bytes down", "seconds", "peak memory"], ["---", *["--:"] * 5]]
     for arm, own in folders.items():
-        done = [read(folder) for folder in own.values() if RunFolder(folder).is_finished][:1]
-        for run in done:
-            epsilon, totals = run.last.values.get("epsilon"), run.totals
+        done = [folder for folder in own.values() if RunFolder(folder).is_finished][:1]
+        for folder in done:
+            run = read(folder)
+            epsilon, totals = run.last.values.get("epsilon"), {**run.totals, **_owners(folder)}
             spent = DASH if epsilon is None else f"{epsilon:.2f}"
             memory = f"{totals['peak_memory'] / 1e9:.2f} GB"
             sent = [f"{totals[key]:,.0f}" for key in ("bytes_up", "bytes_down")]
             lines.append([arm, spent, *sent, f"{totals['wall']:.0f}", memory])
     return pipes(lines)
+
+
+def _owners(folder: Path) -> dict[str, float]:
+    """Time and memory of a run that guarantees something, which only its owner has."""
+    if not (folder / FIGURES).exists():
+        return {}
+    rows = [json.loads(line) for line in (folder / FIGURES).read_text(encoding="utf-8").splitlines()]
+    known = [row for row in rows if "wall" in row]
+    return {"wall": sum(row["wall"] for row in known), "peak_memory": max(row["peak_memory"] for row in known)}
 
 
 def secure_table(study: Study, seeds: Sequence[int]) -> str:

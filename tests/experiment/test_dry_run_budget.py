@@ -9,6 +9,7 @@ from murmura.errors import BudgetError
 from murmura.experiment.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.privacy.budget import Budget, foresee
+from murmura.privacy.journal import Journal
 from murmura.units import bound
 from tests.experiment.small import SIZES
 
@@ -26,7 +27,8 @@ def told(experiment):
 
 
 def spent(tmp_path, site):
-    return Budget(tmp_path / "accounts" / site, site, None, 1e-5).spent().value
+    [line, *_] = Journal(tmp_path / "accounts" / site / "account.journal").lines
+    return Budget(tmp_path / "accounts", site, line["records"], None, 1e-5).spent().value
 
 
 def test_what_is_foretold_is_what_happens(make, tmp_path):
@@ -105,7 +107,8 @@ def test_an_account_that_was_edited_is_told(make, tmp_path):
     folder.mkdir(parents=True)
     (folder / "account.journal").write_text("nonsense\n")
     assert any(
-        note.startswith("Budget of heart: the account cannot be read") for note in told(budgeted(make, tmp_path, 8))
+        note.startswith("Budget of heart, skin: the account cannot be read")
+        for note in told(budgeted(make, tmp_path, 8))
     )
 
 

@@ -190,7 +190,7 @@ def dry_run(experiment: Experiment) -> DryRun:
         example=_example(experiment, there.reading, heldout[0]) if heldout else None,
         unknown=there.unknown,
         notes=noted + proportions(experiment, method, rounds, model, memory),
-        refusals=refusals(experiment, method, plan, there.sizes, disk),
+        refusals=refusals(experiment, method, plan, there.owned, disk),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from murmura.errors import MurmuraError
 from murmura.experiment.config import Experiment
@@ -16,7 +17,7 @@ def refusals(
     experiment: Experiment,
     method: Method,
     promised: PrivacyPlan | None,
-    sizes: Mapping[str, int] | None,
+    records: Mapping[str, Sequence[Any]] | None,
     disk: int | None,
 ) -> list[str]:
     """What the run would say, each time that it would refuse to start: all of it is worth knowing at once, beside what
@@ -25,14 +26,14 @@ def refusals(
     Args:
         experiment: with what is measured decided.
         promised: the plan that the run follows.
-        sizes: records of each site, where they are known.
+        records: of each site, where they are known.
         disk: bytes that the run needs, where they are known.
     """
     tried: list[Callable[[], None]] = []
     if disk is not None:
         tried.append(lambda: RunFolder(experiment.run.path).require_room(disk))
-    if sizes:
-        tried.append(lambda: require_answers(experiment, method, promised, sizes))
+    if records:
+        tried.append(lambda: require_answers(experiment, method, promised, records))
     return [said for attempt in tried if (said := _refused(attempt))]
 
 

@@ -139,11 +139,8 @@ def _planned(experiment: Experiment, pool: Pool | None, before: Past | None) -> 
     plan = promised[0] if promised else None
     evaluation = allowed(experiment, method, plan, len(people.sites))
     if not (before and before.checkpoint):
-        decided, sizes = (
-            experiment.model_copy(update={"evaluation": evaluation}),
-            {s.name: s.size for s in people.sites},
-        )
-        require_answers(decided, method, plan, sizes)
+        decided = experiment.model_copy(update={"evaluation": evaluation})
+        require_answers(decided, method, plan, {site.name: site.records for site in people.sites})
     public = yardstick(experiment, people, stream / "data" / "validation", asked)
     needed = _needed(experiment, method, place, [site.name for site in people.sites])
     return _Plan(experiment, method, place, people, canaries, public, pool, plan, needed)
@@ -330,7 +327,7 @@ def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, place: 
         say("the run leaves no adapter")
     folder.write_outcomes(method.leaves(server))
     rows = server.published
-    timed = [] if server.keeps_secrets else server.rows
+    timed = [] if server.keeps_secrets or server.hides_times else server.rows
     folder.write_summary(
         Summary(
             name=experiment.run.name, method=method.title, seed=experiment.run.seed,

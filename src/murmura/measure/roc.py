@@ -17,7 +17,8 @@ from murmura.measure.auc_interval import interval
 
 CELLS = 20  # most places in the order of the others' scores, but for the largest ones
 _TOP, _ALONE = 0.02, 5  # share of the others, with the largest scores, that have a place each, and how many at most
-_MOST = 2 * (CELLS + _ALONE) + 1
+CUTS = 2 * (CELLS + _ALONE)
+"""Cut points, always as many."""
 
 FALSE_POSITIVES = 0.01
 ENOUGH = 100
@@ -42,7 +43,7 @@ def cut_points(others: np.ndarray) -> np.ndarray:
     place = np.concatenate([np.full(len(part), k) for k, part in enumerate(parts)])
     first, last = (np.searchsorted(ranked, ranked, side=side) for side in ("left", "right"))
     home = place[(first + last - 1) // 2]
-    cuts = np.full(_MOST - 1, np.inf)
+    cuts = np.full(CUTS, np.inf)
     for k, part in enumerate(parts):
         own = ranked[home == k]
         bottom, top = ranked[part[0]], ranked[part[-1]]

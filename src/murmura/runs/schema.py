@@ -29,8 +29,8 @@ STATES = "states"
 """Within a private folder, hidden states of its owner's records that memory has no room for, while a run goes on."""
 """In ``private``, what is for the run's owner alone. No site's folder can be called so (``site_folder``)."""
 FIGURES = f"{PRIVATE}/{OWNER}/figures.jsonl"
-"""Where a run's ε counts on secret cohorts: what really travelled; there, and where it counts on secret samples of
-records, how long each round took."""
+"""Of a run that guarantees something: how long each round took, which grows with the records; and where its ε counts on
+secret cohorts, what really travelled."""
 RECORDS = f"{PRIVATE}/{OWNER}/records.jsonl"
 """Of a run that promises an ε: what became of all records."""
 ANCHOR = f"{PRIVATE}/{OWNER}/anchor.jsonl"
@@ -65,6 +65,8 @@ SITE_IDENTITY = "identity.pem"
 """In a site's place: the key by which other sites know it (``federation.site.identity``)."""
 SUMS_JOURNAL = "sums.journal"
 """In a site's place: every secure sum that it has signed (``federation.site.masking``)."""
+ANSWERS_JOURNAL = "answers.journal"
+"""In a site's place: every answer that a promise is for (``federation.site.answered``)."""
 ROSTER = "@roster.json"
 """In ``private``: the public keys of all sites. No site's folder can be called so."""
 SITE_RECORDS, SITE_ANCHOR, CENTRES_ANCHOR = "records", "ledger", "centres"
@@ -297,8 +299,8 @@ class Summary:
         final: The last row of ``metrics.jsonl``.
         bytes_up: Bytes that the sites sent, over the whole run; the expected number where cohorts are secret.
         bytes_down: Bytes that the server sent, likewise.
-        wall: Seconds that the rounds took; None where cohorts are secret.
-        peak_memory: Bytes at most; None where cohorts are secret.
+        wall: Seconds that the rounds took; None where the run guarantees something.
+        peak_memory: Bytes at most; None likewise.
     """
 
     name: str

@@ -121,13 +121,14 @@ def test_sites_stop_answering_where_their_budget_ends_in_whatever_run(make, tmp_
     monkeypatch.setattr("murmura.experiment.run.require_answers", lambda *_: None)
     chosen = make(noise_multiplier=4.0, rounds=2)
     told = run(with_budget(chosen, tmp_path, 1e9)).rows[-1]["privacy"]
-    accounts = sorted((tmp_path / "accounts").iterdir())
+    accounts = sorted(path.parent for path in (tmp_path / "accounts").glob("*/account.journal"))
     assert accounts and all(len(Journal(one / "account.journal").lines) == 2 for one in accounts)
-    spent = [Budget(one, one.name, None, told["delta"]).spent().value for one in accounts]
+    digests = [Journal(one / "account.journal").lines[0]["records"] for one in accounts]
+    spent = [Budget(accounts[0].parent, "", one, None, told["delta"]).spent().value for one in digests]
     assert max(spent) == pytest.approx(told["epsilon"])
     with pytest.raises(BudgetError, match="another 1 step would exceed the owner's budget"):
         run(with_budget(chosen, tmp_path, min(spent), "second"))
-    assert [Budget(one, one.name, None, told["delta"]).spent().value for one in accounts] == spent
+    assert [Budget(accounts[0].parent, "", one, None, told["delta"]).spent().value for one in digests] == spent
     notes = [note.read_text() for note in (tmp_path / "second").rglob("notes.txt")]
     assert any("would exceed the owner's budget" in note for note in notes)
 
