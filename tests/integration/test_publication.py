@@ -37,7 +37,7 @@ def ran(tmp_path, llama_folder, monkeypatch, capsys):
     that anybody may see, by file name, and what was printed."""
 
     def go(name, method, cohorts, adapter_moves=False, **evaluation):
-        folder = tmp_path / name
+        folder = tmp_path / name / "data"  # a page names the end of a path
         write_data(folder, SITES)
         left = iter(cohorts)
         monkeypatch.setattr("murmura.methods.dpfedavg.method.draw", lambda *_: next(left))

@@ -202,6 +202,8 @@ def _carried_out(plan: _Plan, folder: RunFolder, before: Past | None, started: _
             side.fleet.ledger.pooled(pooled.size, size({"records": [asdict(record) for record in pooled.records]}))
         promises = plan.promised is not None
         _describe(folder, experiment, people, place, plan.method, resumed, promises=promises)
+        taken_out = experiment.data.heldout is None or experiment.data.nonmember_records is not None
+        folder.write_measured(plan.public.measured(secret=promises and taken_out))
         started.told = True
         with _published(side.server, folder, engine):
             side.method.lead(side.server, side.fleet)

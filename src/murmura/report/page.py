@@ -13,6 +13,7 @@ from murmura.measure import catalogue
 from murmura.measure.catalogue import exposure_by_chance, measured
 from murmura.measure.figure import Figure
 from murmura.report import about, audited, augmented, cost, evolved, pictures
+from murmura.report.comparison import differences
 from murmura.report.confusion import confusions
 from murmura.report.disclosure import partly, released
 from murmura.report.promise import promises_of
@@ -61,13 +62,15 @@ def render(records: Sequence[RunRecord]) -> str:
     )
     environment.filters["drawing"] = Markup  # only ever applied to our own SVG
     rows = table(records)
-    releases = released(rows)
+    releases, differing = released(rows), differences(rows)
     promised = promises_of(rows)
     return environment.get_template("page.html.j2").render(
         dash=DASH,
         several=len(rows) > 1,
         head=_head(rows, records),
         columns=[(figure.title, figure.meant(kinds(rows))) for figure in columns(rows)],
+        differing=[(one.what, one.told, one.figures) for one in differing],
+        incomparable={title for one in differing for title in one.figures},
         attacked=any(row.series(key) for row in rows for key in ATTACKED),
         whole=" or ".join(TASKS[kind].whole for kind in kinds(rows)),
         rows=[_row(row, style(position), columns(rows)) for position, row in enumerate(rows)],
@@ -110,11 +113,16 @@ def _head(rows: Sequence[Row], records: Sequence[RunRecord]) -> dict[str, Any]:
     labels = list(dict.fromkeys(row.runs[0].label for row in rows))
     title = listing(labels) if len(labels) <= 4 else f"{len(labels)} methods"
     seeds = sorted({run.seed for run in records if run.seed is not None})
+    experiments = [(run, tomllib.loads(run.config)) for run in records]
+    engines = [str(told.get("run", {}).get("engine", "local")) for _, told in experiments]
     facts = [
         ("Methods", listing(labels) if len(labels) > 4 else ""),
         ("Model", _unique(run.model for run in records)),
         ("Other models", about.resources(records)),
-        ("Sites", _unique((None if run.sites is None else count(len(run.sites)) for run in records), ", ")),
+        ("Data", _unique(about.records(run, told) for run, told in experiments)),
+        ("Sites", _unique(_sited(run, told) for run, told in experiments)),
+        ("Held-out records", _unique(about.heldout(run, told) for run, told in experiments)),
+        ("A record is", _unique(about.shown_as(run, told) for run, told in experiments)),
         ("Records left out", _unique(_left_out(run) for run in records)),
         ("Canaries", _unique(_canaries(run) for run in records) if any(map(_canaries, records)) else ""),
         ("Rounds", _unique((count(run.last.number) for run in records), ", ")),
@@ -122,6 +130,7 @@ def _head(rows: Sequence[Row], records: Sequence[RunRecord]) -> dict[str, Any]:
         ("Seed" if len(seeds) < 2 else "Seeds", _unique(seeds, ", ")),
         ("Started", about.started(records)),
         ("Trained", _unique(about.trained(run) for run in records)),
+        ("Engine", _unique(engines, ", ") if set(engines) != {"local"} else ""),
         ("Machine", _unique(about.machine(run) for run in records)),
         ("Software", _unique(about.software(run) for run in records)),
     ]
@@ -133,6 +142,12 @@ def _head(rows: Sequence[Row], records: Sequence[RunRecord]) -> dict[str, Any]:
         "unsaved": unsaved(records),
         "audited": [run.name for run in records if _canaries(run)],
     }
+
+
+def _sited(run: RunRecord, experiment: Mapping[str, Any]) -> str | None:
+    """How many sites there are, and how the records became theirs."""
+    number = "" if run.sites is None else count(len(run.sites))
+    return ", ".join(part for part in (number, about.shared_out(experiment)) if part) or None
 
 
 def _canaries(run: RunRecord) -> str | None:

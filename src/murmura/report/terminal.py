@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from murmura.measure.figure import Figure
+from murmura.report.comparison import sentences
 from murmura.report.table import Row, columns, promises
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def show(rows: Sequence[Row], console: Console | None = None) -> None:
     if not console.is_terminal:
         console.width = max(needed, console.width)
     console.print(rich_table(rows, upright=True) if needed > console.width else drawn)
-    for sentence in promises(rows):
+    for sentence in [*sentences(rows), *promises(rows)]:
         console.print(sentence)
 
 
