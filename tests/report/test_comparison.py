@@ -47,11 +47,11 @@ def test_runs_on_the_same_records_stand_side_by_side_without_a_word(tmp_path):
     [
         ({"measured": measured("b" * 64, others="a" * 64)}, "held-out records", ALL[:2]),
         ({"measured": measured(others="c" * 64)}, "non-members", ALL[2:]),
-        ({"more": DATA.replace("256", "512")}, "data.max_length", ALL),
-        ({"more": DATA.replace("chat", "alpaca")}, "data.template", ALL),
+        ({"more": DATA.replace("256", "512")}, "tokens of a record at most", ALL),
+        ({"more": DATA.replace("chat", "alpaca")}, "template", ALL),
         ({"more": DATA.replace("clinic/sites", "bank/sites")}, "sites’ records", ALL),
         ({"model": "other"}, "model, and with it what a token is", ALL[:1]),
-        ({"more": DATA + "[evaluation]\nsample = 6\n"}, "evaluation.sample", ("Held-out ROUGE-L",)),
+        ({"more": DATA + "[evaluation]\nsample = 6\n"}, "questions answered in full", ("Held-out ROUGE-L",)),
     ],
 )
 def test_what_is_not_the_same_is_named_with_the_columns_that_it_concerns(tmp_path, second, named, figures):
@@ -70,17 +70,17 @@ def test_the_engine_and_the_machine_concern_time_and_memory_alone(tmp_path):
 def test_a_column_of_one_row_alone_is_compared_with_nothing(tmp_path):
     without = [metrics(2, heldout_rouge=None, attack_auc=None, upload_auc=None)]
     folders = pair(tmp_path, second={"rows": without, "more": DATA.replace("256", "512")})
-    assert what(folders) == {"data.max_length": ("Held-out loss",)}
+    assert what(folders) == {"tokens of a record at most": ("Held-out loss",)}
 
 
 def test_records_are_told_by_what_is_in_them_and_not_by_where_they_lie(tmp_path):
     moved = pair(tmp_path, second={"more": DATA.replace("heldout.jsonl", "copy.jsonl")})
     assert what(moved) == {}
     edited = pair(tmp_path / "edited", second={"measured": measured("b" * 64)})
-    [heldout, _] = differences(rows_of(*edited))
+    [heldout] = differences(rows_of(*edited))
     assert heldout.words == (
-        f"held-out records (32 of clinic/heldout.jsonl: {'a' * 12} in FedAvg; "
-        f"32 of clinic/heldout.jsonl: {'b' * 12} in FewFedPIT)"
+        f"Held-out records and non-members: 32 of clinic/heldout.jsonl: {'a' * 12} in FedAvg; "
+        f"32 of clinic/heldout.jsonl: {'b' * 12} in FewFedPIT"
     )
 
 
@@ -88,9 +88,9 @@ def test_of_runs_that_do_not_say_what_they_were_measured_on_their_options_tell(t
     older = {"measured": None}
     assert what(pair(tmp_path / "same", older)) == {}
     other = pair(tmp_path / "other", older, {"more": DATA.replace("heldout.jsonl", "other.jsonl")})
-    assert set(what(other)) == {"held-out records", "non-members"}
+    assert what(other) == {"held-out records and non-members": ALL}
     drawn = pair(tmp_path / "drawn", older | {"more": f"{DATA}heldout_records = 20\n"}, {"seed": 1})
-    assert set(what(drawn)) == {"held-out records", "non-members"}
+    assert what(drawn) == {"held-out records and non-members": ALL}
 
 
 def test_seeds_that_draw_records_of_their_own_are_compared_seed_by_seed(tmp_path):
@@ -101,14 +101,14 @@ def test_seeds_that_draw_records_of_their_own_are_compared_seed_by_seed(tmp_path
             folders.append(write_run(tmp_path / f"{method}-{seed}", method, seed, **told))
     assert [len(row.runs) for row in rows_of(*folders)] == [2, 2]
     assert what(folders) == {}
-    assert set(what(folders[:3])) == {"held-out records", "non-members"}
+    assert what(folders[:3]) == {"held-out records and non-members": ALL}
 
 
 def test_terminal_and_markdown_say_so_below_the_table(tmp_path):
     rows = rows_of(*pair(tmp_path, second={"more": DATA.replace("256", "512")}))
     [sentence] = sentences(rows)
     assert sentence.startswith("Not to be compared from row to row: Held-out loss, Held-out ROUGE-L, Leakage")
-    assert sentence.endswith("What differs: data.max_length (256 in FedAvg; 512 in FewFedPIT).")
+    assert sentence.endswith("(AUC). Tokens of a record at most: 256 in FedAvg; 512 in FewFedPIT.")
     console = Console(file=io.StringIO(), width=500)
     report.show(rows, console)
     assert sentence in console.file.getvalue() and sentence in report.markdown(rows)
@@ -117,7 +117,7 @@ def test_terminal_and_markdown_say_so_below_the_table(tmp_path):
 def test_the_page_has_a_bar_across_the_table_and_marks_the_columns(tmp_path):
     page = render(read_all(pair(tmp_path, second={"more": DATA.replace("256", "512")})))
     table = page.partition('class="stack results"')[2].partition("</table>")[0]
-    assert "data.max_length" in table.partition("<thead>")[0] and "256 in FedAvg; 512 in FewFedPIT." in table
+    assert "Tokens of a record at most" in table.partition("<thead>")[0] and "256 in FedAvg; 512 in FewFedPIT." in table
     assert table.count('<span class="alert">≠</span></th>') == len(ALL)
 
 
@@ -127,7 +127,7 @@ def test_the_head_names_the_data(tmp_path):
     for name, value in (
         ("Data", "clinic/sites"), ("Sites", "2, a file each, 8 records at most"),
         ("Held-out records", "20 of clinic/heldout.jsonl, drawn with seed 0"),
-        ("A record is", "template ‘chat’, 256 tokens at most"),
+        ("Read as", "template ‘chat’, 256 tokens at most"),
     ):  # fmt: skip
         assert f"<dt>{name}</dt><dd>{value}</dd>" in head
 

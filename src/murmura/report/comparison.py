@@ -33,8 +33,13 @@ class Difference:
 
     @property
     def words(self) -> str:
-        """``held-out records (32 of a.jsonl in FedAvg; 20 of b.jsonl in FewFedPIT)``."""
-        return f"{self.what} ({'; '.join(f'{value} in {listing(list(labels))}' for value, labels in self.told)})"
+        """``Held-out records: 32 of a.jsonl in FedAvg; 20 of b.jsonl in FewFedPIT``."""
+        told = "; ".join(f"{value} in {listing(list(labels))}" for value, labels in self.told)
+        return f"{self.what[0].upper()}{self.what[1:]}: {told}"
+
+    def beside(self, other: Difference) -> Difference:
+        """Both at once; their values are the same."""
+        return Difference(f"{self.what} and {other.what}", self.told, tuple(dict.fromkeys(self.figures + other.figures)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +61,17 @@ class _Aspect:
 def differences(rows: Sequence[Row]) -> list[Difference]:
     """What differs between the rows, in the order of the aspects below; of a single row nothing."""
     shown = [one for one in columns(rows) if sum(row.cells[one.key].n > 0 for row in rows) > 1]
-    found = (_difference(aspect, rows, shown) for aspect in _ASPECTS)
-    return [one for one in found if one is not None]
+    found: dict[object, Difference] = {}
+    for one in (_difference(aspect, rows, shown) for aspect in _ASPECTS):
+        if one is not None:  # what differs in the same way is told once
+            known = found.get(one.told)
+            found[one.told] = known.beside(one) if known else one
+    return list(found.values())
 
 
 def sentences(rows: Sequence[Row]) -> list[str]:
-    """The same in words: a sentence for all differences that touch the same columns."""
-    by_figures: dict[tuple[str, ...], list[str]] = {}
-    for one in differences(rows):
-        by_figures.setdefault(one.figures, []).append(one.words)
-    return [
-        f"Not to be compared from row to row: {listing(list(figures))}. What differs: {', '.join(words)}."
-        for figures, words in by_figures.items()
-    ]
+    """The same, a sentence each."""
+    return [f"Not to be compared from row to row: {listing(list(one.figures))}. {one.words}." for one in differences(rows)]
 
 
 def _difference(aspect: _Aspect, rows: Sequence[Row], shown: Sequence[Figure]) -> Difference | None:
@@ -146,11 +149,11 @@ _ASPECTS: tuple[_Aspect, ...] = (
     _Aspect("sites’ records", _of_records, about.records, _option("data.train")),
     _Aspect("held-out records", _heldout, about.heldout, _digest("heldout")),
     _Aspect("non-members", _leakage, about.nonmembers, _digest("nonmembers")),
-    _Aspect("questions", _asked, about.questions, _digest("questions")),
+    _Aspect("questions asked besides", _asked, about.questions, _digest("questions")),
     _Aspect("model, and with it what a token is", _per_token, _model),
-    _Aspect("data.template", _of_records, _option("data.template")),
-    _Aspect("data.max_length", _of_records, _option("data.max_length")),
-    _Aspect("evaluation.sample", _written, _option("evaluation.sample")),
+    _Aspect("template", _of_records, _option("data.template")),
+    _Aspect("tokens of a record at most", _of_records, _option("data.max_length")),
+    _Aspect("questions answered in full", _written, _option("evaluation.sample")),
     _Aspect("pool", lambda one: one.key == "coverage", _option("augment.pool")),
     _Aspect("domain", lambda one: one.key == "coverage", _option("augment.domain")),
     _Aspect("machine", _cost, lambda run, _: about.machine(run) or DASH),
