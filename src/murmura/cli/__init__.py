@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from murmura import __version__
-from murmura.cli import audit, data, init, models, pool, predict, privacy, report, run
+from murmura.cli import audit, data, init, models, path, pool, predict, privacy, report, run
 from murmura.errors import Interrupted, MurmuraError
 from murmura.runtime import settle
 
@@ -58,6 +58,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(pool.app, name="pool")
 app.add_typer(privacy.app, name="privacy")
 app.add_typer(models.app, name="models")
+app.command("path")(path.path)
 
 
 def _version(wanted: bool) -> None:

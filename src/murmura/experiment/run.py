@@ -14,6 +14,7 @@ from murmura.errors import Interrupted, MurmuraError, RunError
 from murmura.experiment.allowed import allowed
 from murmura.experiment.augmenting import opened, require_augmentable, require_whole, shared_out
 from murmura.experiment.canaries import NOT_FOR_RELEASE, plant
+from murmura.experiment.card import made_by
 from murmura.experiment.config import Experiment
 from murmura.experiment.footprint import disk, residual
 from murmura.experiment.questions import ask
@@ -23,6 +24,7 @@ from murmura.experiment.server_side import ServerSide, assemble
 from murmura.experiment.simulation import simulate
 from murmura.experiment.sites import Population, populate
 from murmura.experiment.workplace import Workplace, workplace
+from murmura.federation.leaving import leave_adapter, leave_model, nbytes_of
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import last_saved
 from murmura.federation.server.fleet import Engine
@@ -40,7 +42,7 @@ from murmura.runs.machine import environment
 from murmura.runs.record import read
 from murmura.runs.schema import LOG, Resumption, Summary
 from murmura.streams import Stream
-from murmura.training.adapter import fold, nbytes, save_peft
+from murmura.training.adapter import nbytes
 
 _CANARIES = (
     "canaries: {} random secrets stand among the sites' records, to be looked for in what the run trains; its model is "
@@ -143,7 +145,10 @@ def _needed(experiment: Experiment, method: Method, place: Workplace, sites: int
     ranks = [method.rule.rank(site) or experiment.lora.rank for site in range(sites)]
     settings: Any = experiment.method
     growth = int(settings.rounds) * method.rule.residual_growth(ranks)
-    return disk(experiment, method, sites, nbytes(slot), residual(method.rule, slot, growth) if growth else 0)
+    tokenizers = (sites if method.keeps_adapters else 1) * nbytes_of(place.resident.tokenizer)
+    return tokenizers + disk(
+        experiment, method, sites, nbytes(slot), residual(method.rule, slot, growth) if growth else 0
+    )
 
 
 class _Started:
@@ -288,19 +293,16 @@ def _describe(
 
 def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, place: Workplace) -> None:
     """Write the global adapter, or the model that was trained whole, or let the sites keep their own."""
-    bank, adapter = place.bank, side.server.adapter
+    server, told = side.server, made_by(experiment, side.method, side.server.published)
     remark = NOT_FOR_RELEASE if experiment.audit.canaries else ""
-    if bank.lora is None:
-        bank.load([adapter])
+    if place.bank.lora is None:
         with folder.replacing(folder.model, remark) as draft:
-            bank.model.save_pretrained(draft)
-            place.resident.tokenizer.save_pretrained(draft)
+            leave_model(draft, server.adapter, server.workbench, told)
     elif side.method.keeps_adapters:
-        side.server.let_keep()
+        server.let_keep()
     else:
-        plain, spec = fold(adapter, bank.lora)
         with folder.replacing(folder.adapter, remark) as draft:
-            save_peft(draft, plain, spec, place.resident.base, fan_in_fan_out=bank.fan_in_fan_out)
+            leave_adapter(draft, server.adapter, server.workbench, told)
 
 
 def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, place: Workplace) -> None:
