@@ -139,4 +139,7 @@ def test_what_a_run_was_run_with_is_in_its_name(tmp_path):
     text = (engine / "config.toml").read_text()
     (engine / "config.toml").write_text(text.replace("[run]\n", '[run]\nengine = "processes"\n'))
     assert [row.label for row in rows_of(*folders)] == ["FedAvg", "FedAvg + feddca, secure sums"]
-    assert [row.label for row in rows_of(folders[0], engine)] == ["FedAvg (run.engine = –)", "FedAvg (run.engine = processes)"]
+    assert [row.label for row in rows_of(folders[0], engine)] == [
+        "FedAvg (run.engine = –)",
+        "FedAvg (run.engine = processes)",
+    ]

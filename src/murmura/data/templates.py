@@ -52,8 +52,11 @@ class Template(ABC):
 
     @property
     def jinja(self) -> str:
-        """The same as a tokenizer's chat template, so that whoever has the tokenizer asks as was trained: an instruction
-        is a message ``{"role": "user", "content": instruction}``, with ``"input": input`` where it has one."""
+        """The same as a tokenizer's chat template, so that whoever has the tokenizer asks as was trained.
+
+        An instruction is a message ``{"role": "user", "content": instruction}``, with ``"input": input`` where it has
+        one.
+        """
         before, after = self.prompt(Instruction(_PROBE)).split(_PROBE)
         given, rest = self.prompt(Instruction(_PROBE, _INPUT)).split(_PROBE)
         between, behind = rest.split(_INPUT)

@@ -19,10 +19,11 @@ def made_by(experiment: Experiment, method: Method, rows: Sequence[Mapping[str, 
     Args:
         rows: the run's metrics as anybody may see them.
     """
-    options, last = experiment.model, rows[-1]
+    options, last, name = experiment.model, rows[-1], experiment.run.name
+    rounds = f"{last['round']} round{'s' * (last['round'] != 1)}"
     parts = [
-        f"{method.title}, {last['round']} round{'s' * (last['round'] != 1)}, with Murmura {__version__}, as the run '{experiment.run.name}' with "
-        f"seed {experiment.run.seed}; its report has the figures."
+        f"{method.title}, {rounds}, with Murmura {__version__}, as the run '{name}' with seed {experiment.run.seed}; "
+        "its report has the figures."
     ]
     if options.quantization is not None:
         parts.append(f"The base model was quantised ({options.quantization}) meanwhile.")

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
 
 _OWN = (
-    "## What is guaranteed\n\nNothing. This adapter is one site's own, trained on its private records, and is there for "
-    "their owner alone."
+    "## What is guaranteed\n\nNothing. This adapter is one site's own, trained on its private records, and is there "
+    "for their owner alone."
 )
 
 

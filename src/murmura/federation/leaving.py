@@ -110,7 +110,8 @@ def _how(workbench: Workbench) -> str:
         with_input = 'instruction + "\\n\\n" + input' if own else 'instruction, and `"input": input` beside it'
         return (
             f"It was trained with the template '{reading.template.name}', which is the tokenizer's chat template here: "
-            f"`apply_chat_template` asks as was trained. Where there is an input, the message's content is {with_input}."
+            "`apply_chat_template` asks as was trained. Where there is an input, the message's content is "
+            f"{with_input}."
         )
     if reading.cloze is not None:
         return (

@@ -39,7 +39,8 @@ class Difference:
 
     def beside(self, other: Difference) -> Difference:
         """Both at once; their values are the same."""
-        return Difference(f"{self.what} and {other.what}", self.told, tuple(dict.fromkeys(self.figures + other.figures)))
+        figures = dict.fromkeys(self.figures + other.figures)
+        return Difference(f"{self.what} and {other.what}", self.told, tuple(figures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,9 @@ def differences(rows: Sequence[Row]) -> list[Difference]:
 
 def sentences(rows: Sequence[Row]) -> list[str]:
     """The same, a sentence each."""
-    return [f"Not to be compared from row to row: {listing(list(one.figures))}. {one.words}." for one in differences(rows)]
+    return [
+        f"Not to be compared from row to row: {listing(list(one.figures))}. {one.words}." for one in differences(rows)
+    ]
 
 
 def _difference(aspect: _Aspect, rows: Sequence[Row], shown: Sequence[Figure]) -> Difference | None:
