@@ -37,6 +37,19 @@ def test_fetch_takes_several_names_and_tells_where_each_one_is(invoke, llama_fol
     assert done.stderr.count(f"folder {llama_folder.resolve()}") == 2
 
 
+def test_path_prints_the_folder_alone_for_other_programs_to_take(invoke, llama_folder):
+    done = invoke("path", str(llama_folder))
+    assert (done.exit_code, done.stdout) == (0, f"{llama_folder}\n")
+
+
+@pytest.mark.parametrize(
+    "words", [("repor",), ("models", "fech"), ("data", "chek"), ("privacy", "spend"), ("pool", "biuld")]
+)
+def test_a_misspelt_command_is_proposed_the_right_one_once(invoke, words):
+    done = invoke(*words)
+    assert done.exit_code == MISTAKE and done.stderr.count("Did you mean") == 1
+
+
 def test_a_users_mistake_is_told_without_a_traceback(invoke, monkeypatch):
     def fail(name):
         raise ModelError("it is not there", where=name, fix="Look elsewhere.")

@@ -48,7 +48,8 @@ def _parting(words: list[str], interrupt: KeyboardInterrupt) -> str:
 
 
 # Without typer's own tracebacks: they can print local variables, and those hold private records.
-app = typer.Typer(cls=Verbs, no_args_is_help=True, pretty_exceptions_enable=False)
+# And without its suggestions, which come after the same ones of the library below it.
+app = typer.Typer(cls=Verbs, no_args_is_help=True, suggest_commands=False, pretty_exceptions_enable=False)
 app.command("run")(run.run)
 app.command("report")(report.report)
 app.command("audit")(audit.audit)

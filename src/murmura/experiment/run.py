@@ -48,6 +48,9 @@ _CANARIES = (
     "canaries: {} random secrets stand among the sites' records, to be looked for in what the run trains; its model is "
     "not for release"
 )
+_FINISHED = (
+    "the run is finished: {} done, and what it leaves is only written anew. For it to go on, raise method.rounds."
+)
 _SEVERAL = (
     "some persons (data.user) have records at {} sites: no site sees that, and data.records_per_user bounds what they "
     "have at each; the report tells the ε of all of theirs together"
@@ -194,7 +197,7 @@ def _carried_out(plan: _Plan, folder: RunFolder, before: Past | None, started: _
             before = restored(before, side.server, folder, experiment)
             if side.augmentation:
                 side.augmentation.require_same_pool(side.server)
-            _tell(before)
+            _tell(before, methods.rounds(experiment.method))
         resumed = before.resumed if before else []
         side.server.about = {
             "run": run, "experiment": tables(experiment), "sites": list(records), "resumed": resumed,
@@ -252,10 +255,13 @@ def _cost(folder: RunFolder, experiment: Experiment) -> str:
     return found.cost if found else "The interrupted round has spent no privacy."
 
 
-def _tell(before: Past) -> None:
-    """Say on the terminal where the run goes on, and what is different from now on."""
+def _tell(before: Past, rounds: int) -> None:
+    """Say on the terminal where the run goes on, or that it is finished, and what is different from now on."""
     assert before.checkpoint is not None
-    say(f"resuming after round {before.checkpoint.round}")
+    if before.checkpoint.round == rounds:
+        say(_FINISHED.format(f"all {rounds} rounds are" if rounds > 1 else "its one round is"))
+    else:
+        say(f"resuming after round {before.checkpoint.round}")
     for event in before.events:
         say(f"after round {before.checkpoint.round}: {event}")
 

@@ -16,7 +16,7 @@ from murmura.report import about, audited, augmented, cost, evolved, pictures
 from murmura.report.comparison import differences
 from murmura.report.confusion import confusions
 from murmura.report.disclosure import partly, released
-from murmura.report.promise import promises_of
+from murmura.report.promise import promises_of, terms
 from murmura.report.style import Style, style
 from murmura.report.table import OUTSIDE, Cell, Row, alone, columns, kinds, promises_privacy, secrets, table
 from murmura.report.unsaved import unsaved
@@ -87,6 +87,7 @@ def render(records: Sequence[RunRecord]) -> str:
         secrets=secrets(rows),
         outside=[one.title for one in columns(rows) if any(OUTSIDE in row.cells[one.key].remarks for row in rows)],
         guarantees=_distinct((run for run in records if run.last.privacy), _guarantee),
+        terms=terms(records),
         meanings=[(one.label, one.words) for one in promised],
         promising=[one.position for one in promised],
         guaranteed=[*pictures.guaranteed(promised), *pictures.held_against(rows)],
