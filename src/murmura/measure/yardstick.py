@@ -105,9 +105,9 @@ class Yardstick:
         Args:
             secret: some of the records were private, and the run promises an ε: nothing but their number is told.
         """
-        own = (_told(records, secret=secret) for records in (self.heldout, self.nonmembers))
+        heldout, nonmembers = (_told(records, secret=secret) for records in (self.heldout, self.nonmembers))
         asked = [*self.choices, *((one.benchmark.name, what) for one in self.benchmarks for what in one.questions)]
-        return Measured(*own, _told(asked, secret=False))
+        return Measured(heldout, nonmembers, _told(asked, secret=False))
 
     @classmethod
     def heard(cls, task: Task, told: Mapping[str, Any] | Ask) -> Yardstick:
