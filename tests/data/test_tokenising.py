@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from murmura.data.records import Document, Instruction
 from murmura.data.templates import TEMPLATES, template
 from murmura.data.tokenising import (
+    chat_template,
     plain_ids,
     prompt_ids,
     tokenise,
@@ -144,6 +145,19 @@ def test_the_sequence_begins_with_one_bos_and_ends_with_one_eos(bos_tokenizer, n
     assert item.ids.count(bos) == 1
     assert item.ids[item.start :].count(eos) == 1
     assert item.ids[-1] == eos
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("given", ["", "38.5 \n"])
+def test_a_saved_chat_template_gives_the_ids_of_training(any_tokenizer, name, given):
+    record, made = Instruction("is it  fever?", given, "yes"), template(name, any_tokenizer)
+    asking = copy.deepcopy(any_tokenizer)
+    asking.chat_template = chat_template(made, any_tokenizer)
+    said = {"role": "user", "content": record.instruction, "input": given}
+    if name == "chat" and given:
+        said["content"] += f"\n\n{given}"
+    ids = asking.apply_chat_template([said], add_generation_prompt=True, return_dict=True)["input_ids"]
+    assert ids == prompt_ids(record, made, any_tokenizer, ROOMY)
 
 
 def test_a_bos_that_the_tokenizer_does_not_set_is_not_set(tokenizer):

@@ -99,7 +99,7 @@ def test_what_is_skipped_does_not_tell_which_public_records_a_site_has(make, pri
     write_lines(tmp_path / "sites" / "skin.jsonl", [*own, record("kidney", 0), record("kidney", 1)])
     again = run(make(method=private, data=data, run={"name": "small", "folder": str(tmp_path / "again")}))
     seen = published(again.folder)
-    for name in ("sites.json", "data.json", "left_out.json"):
+    for name in ("sites.json", "data.json", "left_out.json", "measured.json"):
         assert seen[name] == alone[name]
     assert of_public(apart) == of_public(again)  # of the same public records, by the same untrained model
     assert "public" not in said + capsys.readouterr().err

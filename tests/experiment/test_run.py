@@ -51,8 +51,8 @@ def test_a_run_leaves_all_its_files(make):
     folder = result.folder
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     assert names == {
-        "config.toml", "environment.json", "sites.json", "data.json", "left_out.json", "metrics.jsonl",
-        "disclosure.json", "summary.json", "adapter", "checkpoint", "private", "report.html",
+        "config.toml", "environment.json", "sites.json", "data.json", "left_out.json", "measured.json",
+        "metrics.jsonl", "disclosure.json", "summary.json", "adapter", "checkpoint", "private", "report.html",
     }  # fmt: skip
     assert Experiment.load(folder / "config.toml") == experiment
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -65,6 +65,29 @@ def test_a_run_leaves_all_its_files(make):
     assert summary["rounds"] == 2 and summary["final"] == rows[-1]
     assert summary["bytes_up"] == sum(row["bytes_up"] for row in rows) > 0
     assert "FedAvg" in (folder / "report.html").read_text()
+
+
+def test_a_run_tells_which_records_it_was_measured_on(quick, tmp_path):
+    def measured(name, **data):
+        return read(run(quick(run={"folder": str(tmp_path / name)}, data=data, method={"rounds": 1})).folder).measured
+
+    first = measured("first")
+    lines = (tmp_path / "heldout.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "moved.jsonl").write_text("".join(reversed(lines)))
+    assert first.heldout.count == len(lines) and measured("same", heldout="moved.jsonl") == first
+    (tmp_path / "edited.jsonl").write_text("".join([*lines[:-1], lines[-1].replace("dose", "pill")]))
+    other = measured("other", heldout="edited.jsonl")
+    assert other.heldout.count == first.heldout.count and other.heldout.digest != first.heldout.digest
+    few = measured("few", heldout_records=2)
+    assert few.heldout.count == 2 and few.heldout == few.nonmembers
+
+
+@pytest.mark.parametrize("promises", [True, False])
+def test_of_private_records_that_are_measured_on_a_promise_lets_the_number_alone_be_told(quick, promises):
+    method = {"rounds": 1} | ({"name": "dplora", "noise_multiplier": 1.0} if promises else {})
+    result = run(quick(data={"heldout": None, "heldout_records": 2}, method=method))
+    found = read(result.folder).measured.heldout
+    assert found.count == 2 and (found.digest is None) == promises
 
 
 def test_peft_loads_the_adapter(quick, llama_folder):

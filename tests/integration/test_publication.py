@@ -37,7 +37,7 @@ def ran(tmp_path, llama_folder, monkeypatch, capsys):
     that anybody may see, by file name, and what was printed."""
 
     def go(name, method, cohorts, adapter_moves=False, **evaluation):
-        folder = tmp_path / name
+        folder = tmp_path / name / "data"  # a page names the end of a path
         write_data(folder, SITES)
         left = iter(cohorts)
         monkeypatch.setattr("murmura.methods.dpfedavg.method.draw", lambda *_: next(left))
@@ -130,7 +130,7 @@ def test_why_a_run_stops_is_for_the_owner_alone(ran, tmp_path, monkeypatch, caps
     said = str(stopped.value) + "".join(capsys.readouterr())
     assert "--resume" in said and "log.txt" in said and "round 1" in said
     assert not any(word in said for word in (*SITES, "of 2", "disk"))
-    log = (tmp_path / "run" / "run" / "private" / "@run" / "log.txt").read_text(encoding="utf-8")
+    log = (tmp_path / "run" / "data" / "run" / "private" / "@run" / "log.txt").read_text(encoding="utf-8")
     assert log.startswith(NOT_FOR_PUBLICATION) and "only 0 of 2 sites answered" in log and "basalt" in log
 
 
@@ -167,7 +167,7 @@ def test_what_was_published_is_as_it_was_after_a_resume(ran, tmp_path, llama_fol
         patch.setattr(Server, "_close", stop)
         ran("again", METHODS["poisson"], MANY)
     monkeypatch.setattr("murmura.methods.dpfedavg.method.draw", lambda *_: ["cedar"])
-    whole = run(experiment(tmp_path / "again", llama_folder, METHODS["poisson"]), resume=True)
+    whole = run(experiment(tmp_path / "again" / "data", llama_folder, METHODS["poisson"]), resume=True)
     assert whole.rows[:-1] == result.rows[:-1]
     last, repeated = ({**one.rows[-1], "epsilon": 0, "privacy": 0} for one in (result, whole))
     assert last == repeated and whole.rows[-1]["epsilon"] > result.rows[-1]["epsilon"]

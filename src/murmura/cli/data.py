@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from murmura.data.check import Checked, Repeat
     from murmura.data.layout import BadRecord
 
-app = typer.Typer(no_args_is_help=True, help="Check records before a run.")
+app = typer.Typer(suggest_commands=False, no_args_is_help=True, help="Check records before a run.")
 
 BAD = 1  # exit code
 

@@ -12,7 +12,9 @@ from murmura.cli.data import mapping
 if TYPE_CHECKING:
     from murmura.retrieval.pool import Pool
 
-app = typer.Typer(no_args_is_help=True, help="Make a pool of public records to fetch from, or look at one.")
+app = typer.Typer(
+    suggest_commands=False, no_args_is_help=True, help="Make a pool of public records to fetch from, or look at one."
+)
 
 
 @app.command("build")

@@ -153,6 +153,13 @@ def prompt_ids(
     return item.ids[: item.start]
 
 
+def chat_template(template: Template, tokenizer: PreTrainedTokenizerBase) -> str:
+    """What ``tokenizer.chat_template`` must be for ``apply_chat_template`` to give the ids of ``prompt_ids``."""
+    bos = _opening(tokenizer)
+    [written] = _ids_of([template.prompt(Instruction("?"))], tokenizer)
+    return template.jinja if bos is None or written[:1] == [bos] else "{{ bos_token }}" + template.jinja
+
+
 def tokenise_response(
     record: Instruction, template: Template, tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> Tokenised | None:

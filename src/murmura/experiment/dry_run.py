@@ -44,6 +44,7 @@ from murmura.experiment.resources import foreseen as foreseen_resources
 from murmura.experiment.sites import Gathered, Population, fit, gather
 from murmura.experiment.workplace import verbs_of
 from murmura.federation.forecast import Work
+from murmura.federation.leaving import nbytes_of
 from murmura.federation.method import Method
 from murmura.federation.server.ledger import Ledger, declared
 from murmura.federation.wire.masks import STEPS
@@ -321,7 +322,8 @@ def _augmentation(
 def _disk(experiment: Experiment, method: Method, model: Outline, sites: int, growth: int) -> int:
     """Bytes of checkpoints and final adapters, with a residual of this rank."""
     residual = footprint.residual(method.rule, model.state, growth)
-    return footprint.disk(experiment, method, sites, model.trainable * FLOAT32, residual)
+    tokenizer = nbytes_of(model.tokenizer)
+    return footprint.disk(experiment, method, sites, model.trainable * FLOAT32, residual, tokenizer)
 
 
 def _sites(experiment: Experiment, method: Method, there: _There, public: int) -> list[SitePlan]:

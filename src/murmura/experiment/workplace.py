@@ -69,6 +69,7 @@ class Workplace:
             self.resident.bank, self.resident.tokenizer, self.reading, experiment.training,
             max_length=experiment.data.max_length, slots=experiment.run.slots,
             decode_rows=experiment.run.decode_rows, decode_dtype=experiment.run.decode_dtype, base=self.resident.base,
+            model=experiment.model.name, source=self.resident.source,
             resources=Resources({supply.option: supply.resource for supply in self.supplies}, side, self.loader),
             start=self.resident.start,
         )  # fmt: skip

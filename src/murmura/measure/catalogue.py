@@ -26,6 +26,14 @@ from murmura.measure.figure import (
     Figure,
 )
 
+READS: Mapping[str, str] = {
+    "error zone": "the tokens that the model still gets wrong, and how much likelier it finds them",
+    "loss difference": "how much likelier it finds a record on the whole",
+    "window votes": "in how many stretches of tokens it finds a record likelier",
+    "plain loss": "how likely the model alone finds a record",
+}
+"""What attacks (``measure.attacks``) go by, in words; likelier than the base model does."""
+
 CATALOGUE: tuple[Figure, ...] = (
     Figure(key="train_loss", title="Training loss", short="training\nloss", unit=NATS, better="lower", line=True),
     Figure(
@@ -197,7 +205,8 @@ CATALOGUE: tuple[Figure, ...] = (
         "The small print gives a 95 % interval; if it holds 0.5, nothing was found by this attack, but "
         "another one may find something. The interval is about this run’s model: it says nothing of what another seed "
         "would give. Then comes the strongest of the attacks tried, chosen on records set apart, and how many members "
-        "and non-members it was measured on.",
+        "and non-members it was measured on. "
+        f"What attacks go by: {'; '.join(f'“{name}”, {what}' for name, what in READS.items())}.",
         better="lower",
         of_members=True,
         column="always",

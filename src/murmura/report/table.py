@@ -250,8 +250,12 @@ def _difference(run: RunRecord, alike: Sequence[RunRecord]) -> str:
     """The few options in which a run differs from others; its name where those do not tell it from all of them."""
     settings = [_settings(other) for other in alike]
     known = dict.fromkeys(key for one in settings for key in one)
-    # How a run was executed ([run]) comes last among what tells rows apart.
-    keys = [key for key in known if not key.startswith("run.") and len({one.get(key) for one in settings}) > 1]
+    # How a run was worked off ([run]) tells rows apart in one way alone: by what machinery.
+    keys = [
+        key
+        for key in known
+        if (not key.startswith("run.") or key == "run.engine") and len({one.get(key) for one in settings}) > 1
+    ]
     told = [tuple(one.get(key) for key in keys) for one in settings]
     if not 0 < len(keys) <= _TOLD or len(set(told)) < len(told):
         return run.name

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from murmura.measure.figure import Figure
+from murmura.report.comparison import sentences
 from murmura.report.noted import noted
 from murmura.report.table import Row, columns, promises
 
@@ -31,7 +32,7 @@ def show(rows: Sequence[Row], console: Console | None = None) -> None:
     if not console.is_terminal:
         console.width = max(needed, console.width)
     console.print(rich_table(rows, upright=True) if needed > console.width else drawn)
-    for sentence in [*noted(rows), *promises(rows)]:
+    for sentence in [*noted(rows), *sentences(rows), *promises(rows)]:
         console.print(sentence)
 
 

@@ -257,6 +257,10 @@ class RunFolder:
         self._write_json(schema.LEFT_OUT_COUNTS, left_out)
         self._write_json(schema.LEFT_OUT, unused)
 
+    def write_measured(self, measured: schema.Measured) -> None:
+        """What the run is measured on."""
+        self._write_json(schema.MEASURED, measured)
+
     def write_resumed(self, resumed: Sequence[schema.Resumption]) -> None:
         """What was different when the run was resumed; no file where nothing was."""
         if resumed:

@@ -14,6 +14,8 @@ SITES = "sites.json"
 LEFT_OUT_COUNTS = "data.json"
 LEFT_OUT = "left_out.json"
 """Of each record that nobody uses: its file, its line and the reason."""
+MEASURED = "measured.json"
+"""What the run is measured on."""
 METRICS = "metrics.jsonl"
 DISCLOSURE = "disclosure.json"
 AUGMENT = "augment.json"
@@ -91,7 +93,7 @@ EXPANDED = "expanded.jsonl"
 RESULTS = (SUMMARY, OUTCOMES, AUDIT, REPORT)
 """What says how a run ended; only a finished one has them."""
 WRITTEN = (
-    CONFIG, RESUMED, ENVIRONMENT, SITES, LEFT_OUT_COUNTS, LEFT_OUT, METRICS, DISCLOSURE, AUGMENT, *RESULTS,
+    CONFIG, RESUMED, ENVIRONMENT, SITES, LEFT_OUT_COUNTS, LEFT_OUT, MEASURED, METRICS, DISCLOSURE, AUGMENT, *RESULTS,
     CHECKPOINTS, PRIVATE, EXPANDED, ADAPTER, SITE_ADAPTERS, MODEL,
 )  # fmt: skip
 """All that a run writes into its folder."""
@@ -188,6 +190,35 @@ class LeftOut:
     heldout: int
     nonmembers: int
     person_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSet:
+    """Public records that something is measured on.
+
+    Attributes:
+        count: how many.
+        digest: SHA-256 of them, whatever their order, so that two runs can be told to have the same ones; None in a run
+            that promises an ε and took them out of the private records.
+    """
+
+    count: int
+    digest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """``measured.json``: what the run is measured on.
+
+    Attributes:
+        heldout: held-out records.
+        nonmembers: records that attacks compare members with.
+        questions: questions with options and those of benchmarks, all of them.
+    """
+
+    heldout: RecordSet
+    nonmembers: RecordSet
+    questions: RecordSet
 
 
 @dataclass(slots=True)
