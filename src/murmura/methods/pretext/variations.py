@@ -24,11 +24,11 @@ def variation_of(config: PretextConfig, workbench: Workbench) -> Variation:
     from murmura.synthesis.mask_fill import MaskFill
     from murmura.synthesis.variation import Continue, Paraphrase
 
-    most = config.text_tokens
+    most, mended = config.text_tokens, config.torn == "mended"
     if config.variation == "mask-fill":
         loaded = workbench.resources.language_model(OPTION)
         return MaskFill(loaded, share=config.changed, steps=config.steps, max_tokens=most)
     bench = workbench.another(OPTION)
     if config.variation == "continue":
-        return Continue(bench, share=config.changed, max_tokens=most)
-    return Paraphrase(bench, max_tokens=most)
+        return Continue(bench, share=config.changed, max_tokens=most, mended=mended)
+    return Paraphrase(bench, max_tokens=most, mended=mended)
