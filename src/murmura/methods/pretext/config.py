@@ -74,6 +74,10 @@ class PretextConfig(SiteNoiseConfig):
     continue, what is cut off at most, of its tokens at the end or of its sentences at the beginning, 0.5 if not given."""
     steps: int = Field(2, ge=1)
     """How often mask-fill masks and fills in a text for one variation of it (the paper's W)."""
+    variation_temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """At which variations are drawn."""
+    variation_top_p: float = Field(1.0, gt=0, le=1)
+    """From the fewest likeliest tokens that together have this probability; 1: from all."""
     encoder: ModelSource = "minilm"
     """The sentence encoder that places texts, at the sites and at the server."""
     votes: Literal["nearest", "normalised", "cosine"] = "nearest"
