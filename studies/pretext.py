@@ -13,8 +13,8 @@ text is longer than 24 words.
 ``public-only`` trains a model on public texts, and all others begin with it. ``expand-only`` goes on with texts that
 are expanded from public ones, ``pretext-ε`` from those that sites voted for, ``expand-private`` from the private ones
 themselves; ``private-only`` with the private texts, and ``dpfedavg-ε`` by DP-FedAvg, which trains all parameters, as
-in the paper; the others train an adapter. Of expanded texts that are cut off whole sentences are kept. One model writes, varies and is
-trained. A pilot with a seed of its own chooses each arm's learning rate, and DP-FedAvg's clipping norm, by the loss on
+in the paper; the others train an adapter. Of expanded texts that are cut off whole sentences are kept. One
+model writes, varies and is trained. A pilot with a seed of its own chooses each arm's learning rate, and DP-FedAvg's clipping norm, by the loss on
 held-out news; votes at every ε share the rate of 7.58. It shows whether expanded private texts help at all: if not,
 nothing that is like them can. No ε counts that choice.
 

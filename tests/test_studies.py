@@ -13,8 +13,8 @@ from sklearn.metrics import roc_auc_score
 
 from murmura import Experiment, report
 from murmura.experiment.run import run as start
-from murmura.models import load
 from murmura.measure.attacks import ATTACKS
+from murmura.models import load
 from murmura.runs import RunFolder, read_all
 from murmura.runs.audit import Audit, Written
 from tests.augment.public import save_encoder

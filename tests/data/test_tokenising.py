@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from murmura.data.records import Document, Instruction
 from murmura.data.templates import TEMPLATES, template
 from murmura.data.tokenising import (
+    left_open,
     plain_ids,
     prompt_ids,
     tokenise,
     tokenise_all,
-    left_open,
     tokenise_documents,
     tokenise_response,
     tokenise_twice,

@@ -11,8 +11,8 @@ import pytest
 from murmura.errors import CheckpointError, RunError
 from murmura.streams import Stream
 from murmura.synthesis import expansion
-from murmura.synthesis.expansion import expand
 from murmura.synthesis.answers import Texts
+from murmura.synthesis.expansion import expand
 from murmura.synthesis.generators import Answer, Local
 from tests.synthesis.models import writer
 
@@ -99,8 +99,11 @@ def test_a_stop_changes_no_text_and_no_answer_is_asked_for_again(tmp_path, dies)
 def halves(request):
     """Every second answer is cut off, every fourth within its first sentence."""
     k = request.stream.integer() % 4
-    return [f"A whole one of {request.sample}. And half of", f"Sample {request.sample} only half of"][k // 2] if k % 2 \
+    return (
+        [f"A whole one of {request.sample}. And half of", f"Sample {request.sample} only half of"][k // 2]
+        if k % 2
         else f"All there is of {request.sample}."
+    )
 
 
 def test_what_was_cut_off_is_known_to_be_or_loses_its_half_sentence(tmp_path):

@@ -55,7 +55,9 @@ def test_an_answer_that_was_cut_off_may_hold_a_finished_sample(written, finished
 
 def test_of_a_sample_that_was_cut_off_whole_sentences_can_be_kept():
     text = "A first sentence of words. Another one! And half of"
-    assert read_sample(text, finished=False, whole=True) == Sample("A first sentence of words. Another one!", True, None)
+    assert read_sample(text, finished=False, whole=True) == Sample(
+        "A first sentence of words. Another one!", True, None
+    )
     assert read_sample(text, finished=False) == Sample(text, False, None)
     assert read_sample(text, finished=True, whole=True) == Sample(text, True, None)
     for none in ("only half of one sentence", "So it. Half of the next one"):

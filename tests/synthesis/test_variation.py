@@ -101,7 +101,10 @@ def test_a_beginning_is_cut_off_as_often_and_the_model_goes_on_from_the_whole_te
 
 @pytest.mark.parametrize("begins", [False, True])
 def test_no_variation_ends_with_half_a_sentence(bench, monkeypatch, begins):
-    texts = ["the patient asks whether the new tablets may be taken with food.", "a blood test. the rash spread to her skin."]
+    texts = [
+        "the patient asks whether the new tablets may be taken with food.",
+        "a blood test. the rash spread to her skin.",
+    ]
     streams = [stream for stream in (Stream(6) / i for i in range(60)) if cuts_the_end(stream) != begins]
     more = " with a fever. and when to come back. for a blood test. on monday then. a letter. the result of it with"
     scripted(bench, monkeypatch, more)

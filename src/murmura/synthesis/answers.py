@@ -24,8 +24,8 @@ class Answers:
     """The answers about samples 0 to ``samples`` − 1, in the order in which they came.
 
     The first line says what was asked for, and every other one is an answer: the ``sample`` and the ``attempt`` at it,
-    from 0, with its ``text`` and whether that is ``finished``, or with the ``fault`` for which it is not used. A line that was begun when the process
-    was killed is cut off. In memory there is a byte for each sample.
+    from 0, with its ``text`` and whether that is ``finished``, or with the ``fault`` for which it is not used. A line
+    that was begun when the process was killed is cut off. In memory there is a byte for each sample.
 
     Args:
         path: of the file, which is made if need be; nobody but its owner may read it.

@@ -76,7 +76,8 @@ def six_samples(seeds: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Sample:
-    """The text in an answer, in one line. ``finished`` is False where it was cut off; ``fault`` is why it is not used."""
+    """The text in an answer, in one line. ``finished`` is False where it was cut off; ``fault`` says why it is not
+    used."""
 
     text: str
     finished: bool

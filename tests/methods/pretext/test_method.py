@@ -109,7 +109,10 @@ def test_public_texts_do_not_stand_in_for_what_no_site_has_sent(seeds, monkeypat
     monkeypatch.setattr("murmura.methods.pretext.paraphrases.note_privacy", lambda *_: None)
     method = methods.build(PretextConfig(seeds=seeds, public="nowhere.jsonl", samples=0))
     server = SimpleNamespace(
-        rows=[{"round": 0}, {"round": 1}], store={"given": [], "rules": 2}, rounds=lambda count: [count], drop_adapter=lambda: None
+        rows=[{"round": 0}, {"round": 1}],
+        store={"given": [], "rules": 2},
+        rounds=lambda count: [count],
+        drop_adapter=lambda: None,
     )
     with pytest.raises(RunError, match="no seed is left"):
         method.lead(server, None)

@@ -70,8 +70,9 @@ class PretextConfig(SiteNoiseConfig):
     variation_model: ModelSource | None = None
     """The model that varies texts; with mask-fill FacebookAI/roberta-large if not given."""
     change: float | None = Field(None, gt=0, le=1)
-    """The share of a text that a variation changes: of its tokens that are masked in each step, 0.3 if not given; with
-    continue, what is cut off at most, of its tokens at the end or of its sentences at the beginning, 0.5 if not given."""
+    """The share of a text that a variation changes: of its tokens that are masked in each step, 0.3 if not given;
+    with continue, of its tokens that are cut off at the end at most, or of its sentences at the beginning, 0.5 if not
+    given."""
     steps: int = Field(2, ge=1)
     """How often mask-fill masks and fills in a text for one variation of it (the paper's W)."""
     variation_temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
@@ -92,8 +93,8 @@ class PretextConfig(SiteNoiseConfig):
     survivors: int | None = Field(None, ge=1)
     """With rank, how many survive; an eighth of the population if not given."""
     repeats: Literal["weigh", "once"] = "weigh"
-    """With sample, of a candidate that was drawn several times in a round: weigh, it is as many seeds (the paper); once,
-    it is one (its authors' script)."""
+    """With sample, of a candidate that was drawn several times in a round: weigh, it is as many seeds (the paper);
+    once, it is one (its authors' script)."""
     threshold: float = Field(1.0, ge=0, allow_inf_nan=False)
     """H, in units of the noise's σ: it is taken off every candidate's votes, down to 0."""
     distance: bool | None = None

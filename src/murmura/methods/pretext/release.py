@@ -98,9 +98,9 @@ def _made(config: PretextConfig, rounds: int) -> str:
         return f"{first} These texts are the seeds themselves."
     how = f"temperature {config.temperature:g}" + (f", top-p {config.top_p:g}" if config.top_p < 1 else "")
     return (
-        f"{first} {config.generator} wrote the texts, each after three different seeds ({how}). In `seeds.jsonl` `times` "
-        "is how often a seed counts. A text that is not `finished` was cut off: no end-of-sequence token belongs behind "
-        "it."
+        f"{first} {config.generator} wrote the texts, each after three different seeds ({how}). In `seeds.jsonl` "
+        "`times` is how often a seed counts. A text that is not `finished` was cut off: no end-of-sequence token "
+        "belongs behind it."
     )
 
 
