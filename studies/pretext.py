@@ -13,10 +13,10 @@ text is longer than 24 words.
 ``public-only`` trains a model on public texts, and all others begin with it. ``expand-only`` goes on with texts that
 are expanded from public ones, ``pretext-ε`` from those that sites voted for, ``expand-private`` from the private ones
 themselves; ``private-only`` with the private texts, and ``dpfedavg-ε`` by DP-FedAvg, which trains all parameters, as
-in the paper; the others train an adapter. Of expanded texts that are cut off whole sentences are kept. One
-model writes, varies and is trained. A pilot with a seed of its own chooses each arm's learning rate, and DP-FedAvg's clipping norm, by the loss on
-held-out news; votes at every ε share the rate of 7.58. It shows whether expanded private texts help at all: if not,
-nothing that is like them can. No ε counts that choice.
+in the paper; the others train an adapter. Of expanded texts that are cut off whole sentences are kept. One model
+writes, varies and is trained. A pilot with a seed of its own chooses each arm's learning rate, and DP-FedAvg's
+clipping norm, by the loss on held-out news; votes at every ε share the rate of 7.58. It shows whether expanded private
+texts help at all: if not, nothing that is like them can. No ε counts that choice.
 
 What votes can show here: 200 sites cast 800 of them, against noise of σ = 31 on each candidate at ε = 1.29 and of 6.4
 at 7.58 (six rounds, four votes a site). Of 64 candidates from other domains, the ten that are most like the news have
