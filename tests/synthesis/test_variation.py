@@ -91,8 +91,9 @@ def test_a_beginning_is_cut_off_as_often_and_the_model_goes_on_from_the_whole_te
     assert 18 < len(begun) < 42 and sum(prompt == text for prompt, _ in asked) == len(begun)
     # One of the three sentences goes, or two: 0.7 of them.
     assert set(begun) == {
-        "the fever stayed. a test. the result and when to come.", "a test. the result and when to come."
-    }  # fmt: skip
+        "the fever stayed. a test. the result and when to come.",
+        "a test. the result and when to come.",
+    }
     assert all(one.startswith("the rash") for one in set(found) - set(begun))
     # What is one sentence gives way to what comes after it.
     [stream] = [stream for stream in streams if not cuts_the_end(stream)][:1]

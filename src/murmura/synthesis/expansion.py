@@ -35,9 +35,15 @@ class Expansion:
 
 
 def expand(
-    seeds: Sequence[str], samples: int, path: Path, generator: Generator, stream: Stream, *, whole: bool = False,
+    seeds: Sequence[str],
+    samples: int,
+    path: Path,
+    generator: Generator,
+    stream: Stream,
+    *,
+    whole: bool = False,
     attempts: int = 3,
-) -> Expansion:  # fmt: skip
+) -> Expansion:
     """Have ``samples`` texts written, each after three different seeds at random.
 
     A sample depends on its number alone: ``stream / number / attempt`` says which seeds are shown, and what is drawn.
@@ -77,9 +83,11 @@ def _asked(seeds: Sequence[str], generator: Mapping[str, Any], stream: Stream, w
         data = part.encode(errors="replace")
         digest.update(len(data).to_bytes(8, "big") + data)
     return {
-        "set of seeds": digest.hexdigest(), "generator": dict(generator), "stream": [stream.seed, *stream.path],
+        "set of seeds": digest.hexdigest(),
+        "generator": dict(generator),
+        "stream": [stream.seed, *stream.path],
         "rule for texts that are cut off": "whole sentences" if whole else "kept",
-    }  # fmt: skip
+    }
 
 
 def _requests(kept: Answers, seeds: Sequence[str], stream: Stream, attempts: int) -> Iterator[Request]:

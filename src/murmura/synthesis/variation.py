@@ -55,9 +55,14 @@ class Continue:
     """
 
     def __init__(
-        self, workbench: Workbench, *, share: float = 0.5, sampling: Sampling | None = None, max_tokens: int = 64,
+        self,
+        workbench: Workbench,
+        *,
+        share: float = 0.5,
+        sampling: Sampling | None = None,
+        max_tokens: int = 64,
         mended: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._workbench, self._share, self._most = workbench, checked_share(share), max_tokens
         self._sampling, self._mended = sampling or Sampling(), mended
 

@@ -160,17 +160,15 @@ def test_a_run_that_was_begun_by_other_rules_is_refused():
 def test_a_text_that_was_cut_off_is_trained_on_without_an_end(tmp_path, tokenizer):
     path, long = tmp_path / "texts", "the rash " * 40
     lines = [("the fever stayed.", True), ("the rash spread to", False), (long, True), (long, False)]
-    Answers(path, {}, 4).add([
-        {"sample": k, "attempt": 0, "text": text, "finished": finished} for k, (text, finished) in enumerate(lines)
-    ])  # fmt: skip
+    Answers(path, {}, 4).add(
+        [{"sample": k, "attempt": 0, "text": text, "finished": finished} for k, (text, finished) in enumerate(lines)]
+    )
     bench = SimpleNamespace(reading=DocumentReading(tokenizer, 24, opened=True))
     bos, eos = tokenizer.bos_token_id or tokenizer.eos_token_id, tokenizer.eos_token_id
     ids = [tokenizer(text, add_special_tokens=False).input_ids for text, _ in lines]
     for unfinished, end in (("open", []), ("ended", [eos])):
         items = closing.read(PretextConfig(public="x", unfinished=unfinished), bench, Texts(path, 4))
-        assert [item.ids for item in items] == [
-            [bos, *ids[0], eos], [bos, *ids[1], *end], *[[bos, *ids[2]][:24]] * 2
-        ]  # fmt: skip
+        assert [item.ids for item in items] == [[bos, *ids[0], eos], [bos, *ids[1], *end], *[[bos, *ids[2]][:24]] * 2]
         assert items[0].labels == [-100, *ids[0], eos]  # the first token of a text counts
     assert closing.read(PretextConfig(public="x"), bench, ["the rash spread to"])[0].ids == [bos, *ids[1], eos]
 
@@ -184,8 +182,19 @@ def test_on_fewer_texts_the_model_trains_in_as_many_steps(make, llama_folder, mo
         return train(bank, shards, starts, options, *rest, **more)
 
     monkeypatch.setattr(closing, "train", watching)
-    run(make({"seeds": "public", "population": 12, "samples": 8, "sample_tokens": 24, "curve": [2, 4],
-              "generator": str(llama_folder)}, training={"batch_size": 4, "epochs": 1}))  # fmt: skip
+    run(
+        make(
+            {
+                "seeds": "public",
+                "population": 12,
+                "samples": 8,
+                "sample_tokens": 24,
+                "curve": [2, 4],
+                "generator": str(llama_folder),
+            },
+            training={"batch_size": 4, "epochs": 1},
+        )
+    )
     assert [one[0] for one in trained] == [2, 4, 8] and [one[1] for one in trained] == [1, 2, 4]
     assert {one[2] for one in trained} == {2}
 

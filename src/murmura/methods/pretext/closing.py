@@ -93,9 +93,13 @@ def expanded(config: PretextConfig, server: Server) -> Texts:
     again."""
     generator = generator_of(config, server)
     found = expand(
-        server.store[SEEDS], config.samples, server.expanded, generator, server.stream / "expansion",
+        server.store[SEEDS],
+        config.samples,
+        server.expanded,
+        generator,
+        server.stream / "expansion",
         whole=config.unfinished == "sentences",
-    )  # fmt: skip
+    )
     server.count({f"expansion.{fault}": count for fault, count in found.faults.items()})
     if found.given_up:
         server.event(f"{found.given_up} of {config.samples} expanded texts could not be had, and are missing")

@@ -150,9 +150,10 @@ def starting(config: PretextConfig, server: Server) -> list[str]:
     found = population.drawn(texts, config.population, stream, fit, again=config.seeds == "voted")
     if not found:
         raise DataError(
-            f"of no public text the first {config.text_tokens} tokens hold a whole sentence", where=config.public,
+            f"of no public text the first {config.text_tokens} tokens hold a whole sentence",
+            where=config.public,
             fix="Raise method.text_tokens, or have texts cut anywhere: method.torn = 'kept'.",
-        )  # fmt: skip
+        )
     return found
 
 

@@ -210,7 +210,7 @@ class Pretext(Method):
             raise CheckpointError(
                 "the run was begun with another release of Murmura, which drew, varied and read texts by other rules",
                 fix="Finish it with that release, or start another run.",
-            )  # fmt: skip
+            )
         server.store[_RULES] = _THESE
         if c.samples and c.endpoint:
             generator_of(c, server)  # refused now, if at all
