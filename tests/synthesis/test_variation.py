@@ -112,10 +112,10 @@ def test_no_variation_ends_with_half_a_sentence(bench, monkeypatch, begins):
     for text in texts:
         found = Continue(bench).vary([text] * len(streams), streams)
         assert all(one.endswith(".") for one in found) and text not in found
-        torn = Continue(bench, mended=False).vary([text] * len(streams), streams)
-        assert any(not one.endswith(".") for one in torn)
         # The sentence whose end is nearest to where the text ended before, not all that was written.
         assert all(abs(len(one) - len(text)) < 15 for one in found)
+    torn = Continue(bench, mended=False).vary([texts[0]] * len(streams), streams)
+    assert sum(not one.endswith(".") for one in torn) > len(torn) / 2
     scripted(bench, monkeypatch, " that never ends but goes on and on without a full stop anywhere in it")
     for text in texts:
         found = Continue(bench).vary([text] * len(streams), streams)
