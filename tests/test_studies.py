@@ -552,6 +552,8 @@ def test_the_pretext_study_from_its_pilot_to_its_tables(pretext, llama_folder, t
         start(Experiment.of(table))
 
     monkeypatch.setitem(module.Study.run.__globals__, "work", work)
+    # The tiny model never comes to the end of a sentence.
+    monkeypatch.setattr("murmura.synthesis.prompts.mended", str)
     arms = ["pretext-7.58", "pretext-inf", "dpfedavg-7.58"]
     study.pilot(arms, 1)
     study.complete(arms, 0, 1)
@@ -568,7 +570,8 @@ def test_the_pretext_study_from_its_pilot_to_its_tables(pretext, llama_folder, t
     written, *tried = (
         study.folder("pretext-7.58", 100, lr) / "outcomes/dataset/train.jsonl" for lr in (None, 1e-3, 1e-2)
     )
-    assert all(one.read_text().splitlines() == written.read_text().splitlines() for one in tried)
+    first, *others = ([json.loads(line)["text"] for line in file.open()] for file in (written, *tried))
+    assert len(first) == 3 and others == [first, first]
     text = module.tables(study, [0])
     told = study.told("pretext-inf", 0)
     assert told["rounds"] == pytest.approx(
