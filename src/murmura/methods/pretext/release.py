@@ -37,7 +37,7 @@ def outcomes(config: PretextConfig, label: str, server: Server, against: str) ->
             texts = Texts(server.expanded, config.samples)
             ends = zip(texts, texts.finished.tolist(), strict=True)
             _write(folder / "train.jsonl", ({"text": text, "finished": finished} for text, finished in ends))
-            times = Counter(store[SEEDS])
+            times: Counter[str] = Counter(store[SEEDS])
             _write(folder / "seeds.jsonl", ({"text": text, "times": count} for text, count in times.items()))
         else:
             _write(folder / "train.jsonl", ({"text": text} for text in store[SEEDS]))
