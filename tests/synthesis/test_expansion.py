@@ -9,6 +9,7 @@ from itertools import islice
 import pytest
 
 from murmura.errors import CheckpointError, RunError
+from murmura.generation.writer import Completion
 from murmura.streams import Stream
 from murmura.synthesis import expansion
 from murmura.synthesis.answers import Texts
@@ -180,3 +181,14 @@ def test_a_model_of_this_process_writes_each_sample_by_itself(tmp_path, tokenize
     assert first == found.texts[0]
     assert list(expand(SEEDS, 4, tmp_path / "alone", Local(alone, max_tokens=12), STREAM).texts) == list(found.texts)
     assert local.described == {"model": "", "max_tokens": 12, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
+
+
+def test_a_model_of_this_process_says_what_it_ended_itself(tmp_path, tokenizer, monkeypatch):
+    bench = writer(tokenizer)
+
+    def write(adapters, prompts, limits, **options):
+        return [Completion(f"text number {k} of these", [], finished=k % 2 == 0) for k in range(len(prompts))]
+
+    monkeypatch.setattr(bench, "write", write)
+    found = expand(SEEDS, 4, tmp_path / "texts", Local(bench), STREAM)
+    assert found.texts.finished.tolist() == [True, False, True, False]
