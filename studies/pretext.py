@@ -12,10 +12,11 @@ text is longer than 24 words.
 
 ``public-only`` trains a model on public texts, and all others begin with it. ``expand-only`` goes on with texts that
 are expanded from public ones, ``pretext-ε`` from those that sites voted for, ``expand-private`` from the private ones
-themselves; ``private-only`` with the private texts, and ``dpfedavg-ε`` by DP-FedAvg. One model writes, varies and is
-trained. A pilot with a seed of its own chooses each arm's learning rate, and DP-FedAvg's clipping norm, by the loss on
-held-out news; votes at every ε share the rate of 7.58. It shows whether expanded private texts help at all: if not,
-nothing that is like them can. No ε counts that choice.
+themselves; ``private-only`` with the private texts, and ``dpfedavg-ε`` by DP-FedAvg, which trains all parameters, as
+in the paper; the others train an adapter. Of expanded texts that are cut off whole sentences are kept. One model
+writes, varies and is trained. A pilot with a seed of its own chooses each arm's learning rate, and DP-FedAvg's
+clipping norm, by the loss on held-out news; votes at every ε share the rate of 7.58. It shows whether expanded private
+texts help at all: if not, nothing that is like them can. No ε counts that choice.
 
 What votes can show here: 200 sites cast 800 of them, against noise of σ = 31 on each candidate at ε = 1.29 and of 6.4
 at 7.58 (six rounds, four votes a site). Of 64 candidates from other domains, the ten that are most like the news have
@@ -23,7 +24,7 @@ two votes in three, the first about 100 and the tenth 30; of hundreds, nearly al
 are few candidates, and the twelve with the most votes survive (rank): drawn in proportion to their votes, half of them
 would be noise at ε = 1.29, while without noise every candidate with a vote might become a seed, so that less noise
 would make worse seeds. No masked model can be had without a network, so texts are varied by continuing them. Texts are
-cut anywhere (``change = 1``), since what is never cut never changes. That may replace nearly all of a text, so where
+cut anywhere (``change = 1``). That may replace nearly all of a text, so where
 variations stand says little of it, and candidates stand where they are, without look-ahead, as in Aug-PE.
 
 Finished runs are kept, unfinished ones are resumed, so the command may be stopped and given again. It ends with the

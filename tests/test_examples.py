@@ -245,6 +245,9 @@ def test_pretext_s_own_figures(file):
     assert (method.variation_model, method.generator) == ("FacebookAI/roberta-large", "meta-llama/Llama-2-7b-hf")
     assert (method.sample_tokens, method.samples, method.delta) == (85, 50_000 if llama else 2_000_000, 3e-6)
     assert (training.batch_size, training.epochs) == ((512, 1) if llama else (65_536, 20))
+    assert (method.temperature, method.top_p, method.variation_temperature, method.variation_top_p) == (1, 1, 1, 1)
+    assert (method.repeats, method.torn, method.unfinished) == ("weigh", "kept", "open" if llama else "ended")
+    assert experiment.data.opening == "always"
     if llama:
         assert (experiment.lora.rank, experiment.lora.alpha, len(experiment.lora.targets)) == (4, 8, 7)
     for epsilon, z in ((7.58, 2.31), (1.29, 11.3)):  # the paper's noise for its two levels

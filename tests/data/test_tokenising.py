@@ -11,6 +11,7 @@ from murmura.data.records import Document, Instruction
 from murmura.data.templates import TEMPLATES, template
 from murmura.data.tokenising import (
     chat_template,
+    left_open,
     plain_ids,
     prompt_ids,
     tokenise,
@@ -214,6 +215,17 @@ def test_a_document_is_its_text_and_the_end_and_is_cut_where_it_is_too_long(toke
         assert (item.ids, item.labels, item.truncated) == (whole, [-100, *whole[1:]], False)
         [short] = tokenise_documents([Document(text)], one, 3)
         assert (short.ids, short.truncated) == (whole[:3], True)
+
+
+def test_a_document_may_open_with_a_token_that_its_tokenizer_does_not_set(any_tokenizer):
+    text = "the rash spread to her skin"
+    [item] = tokenise_documents([Document(text)], any_tokenizer, ROOMY, opened=True)
+    bos, eos = any_tokenizer.bos_token_id, any_tokenizer.eos_token_id
+    own = plain(any_tokenizer, text)
+    assert item.ids == [eos if bos is None else bos, *own, eos] and item.labels == [-100, *own, eos]
+    assert left_open(item).ids == item.ids[:-1]
+    [short] = tokenise_documents([Document(text)], any_tokenizer, 3, opened=True)
+    assert left_open(short) == short
 
 
 def test_tokenised_twice_a_text_is_as_the_script_of_a_paper_has_it(tokenizer):

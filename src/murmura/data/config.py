@@ -98,6 +98,10 @@ class DataConfig(Section):
     """Text around a record: Stanford Alpaca's, OpenFedLLM's, FedDCA's, or the tokenizer's chat template."""
     max_length: int = Field(512, ge=16)
     """Most tokens of a record; a prompt is shortened to fit, a record whose response does not fit is dropped."""
+    opening: Literal["tokenizer", "always"] | None = None
+    """Of documents, whether a beginning-of-sequence token stands before each (the end-of-sequence token where there is
+    no such), so that the first token of a text counts too: tokenizer, where the tokenizer sets one; always. If not
+    given, what suits the method."""
     encoder: ModelSource = "minilm"
     """Sentence encoder for few_shot and for partitions by clusters: an alias, a folder, or a Hugging Face id."""
     few_shot: FewShot | None = None

@@ -129,7 +129,7 @@ CATALOGUE: tuple[Figure, ...] = (
         drawn=Drawn("distance (L2)", shows="mean over the sites’ texts"),
     ),
     Figure(key="survivors", title="Survivors", unit=TEXTS, line=True),
-    Figure(key="seeds", title="Seeds so far", unit=TEXTS),
+    Figure(key="seeds", title="Different seeds so far", unit=TEXTS),
     Figure(key="most_votes", title="Most votes of a candidate", line=True),
     Figure(key="vote_noise", title="Noise in votes (σ)"),
     Figure(key="legacy_loss", title="Held-out loss, tokenised twice", unit=NATS, better="lower", kind="document"),
@@ -138,6 +138,7 @@ CATALOGUE: tuple[Figure, ...] = (
         kind="document",
     ),
     Figure(key="trained_texts", title="Texts that the model was trained on", unit=TEXTS),
+    Figure(key="cut_texts", title="Of these cut off before their end", unit=TEXTS),
     Figure(key="annotated", title="Texts annotated after the round", short="annotated", unit=TEXTS, line=True),
     Figure(
         key="left_unlabelled", title="Texts left without a label", short="left unlabelled", unit=TEXTS, line=True,

@@ -115,6 +115,21 @@ def training(config: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return implied | dict(given)
 
 
+def data(config: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``[data]`` table with what the method fills in, which is how an experiment is written down.
+
+    Args:
+        config: the method's options.
+        given: the table as it stands in the file.
+    """
+    found = dict(given)
+    if found.get("kind") is None:
+        found["kind"] = kinds(config)[0]
+    if found["kind"] == "document" and found.get("opening") is None:
+        found["opening"] = getattr(config, "opening", "tokenizer")
+    return found
+
+
 def build(config: Any, aggregation: AggregationConfig | None = None) -> Method:
     """The method that a config belongs to, with its aggregation.
 

@@ -62,7 +62,7 @@ class InstructionTask(Task):
         return None if data.template == "chat" else template(data.template).full(record)
 
     def refuse_idle(self, data: DataConfig, evaluation: EvaluationConfig) -> None:
-        """Every option does something."""
+        data.refuse_idle(["opening"], "with instructions, whose first token is never predicted")
 
     def measure(self, workbench: Workbench, public: Yardstick, adapters: Sequence[State]) -> list[Figures]:
         from murmura.measure import heldout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from murmura.config import Section
 from murmura.precision import Precision
@@ -38,6 +38,12 @@ class LoraSpec(Section):
     @property
     def scale(self) -> float:
         return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
+
+
+def _one_at_least(value: int | str) -> int | str:
+    if isinstance(value, int) and value < 1:
+        raise ValueError("should be 1 or more")
+    return value
 
 
 def layer_range(layers: str, count: int) -> range | None:
@@ -79,7 +85,7 @@ class LocalTraining(Section):
     """SGD's momentum."""
     clip: float = Field(1.0, ge=0)
     """Largest gradient norm of a site's adapter; 0 for no clipping."""
-    tokens_per_pass: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    tokens_per_pass: Annotated[int | Literal["auto"], AfterValidator(_one_at_least)] = "auto"
     """Padded tokens that go through the model at once: bounds memory and does not change results. auto: 256 on a CPU,
     as many as an eighth of its memory holds on a GPU."""
     precision: Precision = "auto"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from murmura.errors import ConfigError, DataError
+from murmura.errors import CheckpointError, ConfigError, DataError
 from murmura.federation.forecast import Forecast, Part, Work
 from murmura.federation.method import Method
 from murmura.federation.wire.messages import Ask, Reply
@@ -52,6 +52,7 @@ _LABELS = {
     ("paraphrased", False): "DP-Prompt", ("paraphrased", True): "DP-Prompt, expanded",
 }  # fmt: skip
 _GIVEN = "given"  # in the server's store: the texts that sites have sent
+_RULES, _THESE = "rules", 2  # in the server's store: by which rules texts are drawn, varied and read
 
 
 class Pretext(Method):
@@ -209,6 +210,12 @@ class Pretext(Method):
         from murmura.methods.pretext.population import read, sent
 
         c = self.config
+        if server.rows and server.store.get(_RULES) != _THESE:
+            raise CheckpointError(
+                "the run was begun with another release of Murmura, which drew, varied and read texts by other rules",
+                fix="Finish it with that release, or start another run.",
+            )
+        server.store[_RULES] = _THESE
         if c.samples and c.endpoint:
             generator_of(c, server)  # refused now, if at all
         if not server.rows:
@@ -238,7 +245,7 @@ class Pretext(Method):
         from murmura.methods.pretext.evolution import starting, union
 
         if self.config.seeds == "voted":
-            return union(server)
+            return union(self.config, server)
         return server.store[_GIVEN] if self.config.asking else starting(self.config, server)
 
     def leaves(self, server: Server) -> dict[str, Any]:
