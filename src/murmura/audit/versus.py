@@ -64,8 +64,8 @@ class Versus:
         return interval(self.auc, (float(spread[0]), float(spread[1])), self.wins.shape)
 
     def tpr_interval(self, draws: tuple[np.ndarray, np.ndarray]) -> tuple[float, float]:
-        """Of ``tpr``, 95 %: the threshold is found anew in each draw. Where all draws say the same, the end is that of
-        as many independent members: 1 − 0.025^(1/M) or its complement."""
+        """Of ``tpr``, 95 %, by the bootstrap (Efron 1979): the threshold is found anew in each draw. Where all draws
+        say the same, the end is that of as many independent members: 1 − 0.025^(1/M) or its complement."""
         members, others = draws
         count, number = self.wins.shape
         found = ((self.wins < 1) @ others.T / number <= FALSE_POSITIVES).T
