@@ -84,7 +84,8 @@ def test_measuring_that_takes_longer_than_all_else(make):
     assert note.startswith(
         "Measuring takes 5.0 times as long as all else: 6 min 40 s by evaluation.sample and 1 min 40 s"
     )
-    assert "every 2 rounds of 9 (evaluation.every)" in note and "choices" not in note
+    assert "raise evaluation.every (now 2, of 9 rounds)" in note and "choices" not in note
+    assert "evaluation.every" not in of_time(experiment, Timing(5.0, 0.0, 500.0, measured=some), 2)[0]
     assert of_time(experiment, Timing(501.0, 0.0, 500.0, measured=some), 9) == []
     assert of_time(experiment, Timing(5.0, 0.0, 59.0, measured=some), 9) == []
     assert "longer than all else: " in of_time(experiment, Timing(0.0, 0.0, 500.0, measured=some), 9)[0]

@@ -56,10 +56,8 @@ def of_time(experiment: Experiment, timing: Timing, rounds: int) -> list[str]:
     parts = sorted(((seconds, option) for option, seconds in timing.measured.items() if seconds), reverse=True)
     shown = listing([f"{duration(seconds)} by {option}" for seconds, option in parts])
     every = experiment.evaluation.every
-    return [
-        f"Measuring takes {often}: {shown}. Lower these, or measure less often than every "
-        f"{'round' if every == 1 else f'{every} rounds'} of {rounds} (evaluation.every)."
-    ]
+    seldom = f", or raise evaluation.every (now {every}, of {rounds} rounds)" if every < rounds else ""
+    return [f"Measuring takes {often}: {shown}. Lower these{seldom}."]
 
 
 def _rates(experiment: Experiment, method: Method) -> Iterator[str]:

@@ -100,9 +100,15 @@ class Ledger:
         verb = "(set apart)"
         self.measuring.add(verb)
         self._rows[verb, "records"] = Disclosure(
-            verb, "records", "records", "records of the sites' own in clear, on which nobody trains", None,
-            "the server measures with them; no ε covers them", records, size,
-        )  # fmt: skip
+            verb,
+            "records",
+            "records",
+            "records of the sites' own in clear, on which nobody trains",
+            None,
+            "the server measures with them; no ε covers them",
+            records,
+            size,
+        )
 
     def table(self) -> list[dict[str, Any]]:
         """The rows that really happened."""
