@@ -4,6 +4,7 @@ trained, and a card that says how to load it and what is promised."""
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 CARD = "README.md"
 _LOADED = {
     "adapter": (
-        "base = {auto}.from_pretrained(resolve({name!r}))\n"
+        "base = {auto}.from_pretrained(resolve({name}))\n"
         "model = PeftModel.from_pretrained(base, folder)"
     ),
     "whole": "model = {auto}.from_pretrained(folder)",
@@ -77,11 +78,8 @@ def _card(workbench: Workbench, told: str, part: str) -> str:
     if not Path(workbench.base).is_absolute():  # an id, and no folder of this machine
         lines.insert(0, f"base_model: {workbench.base}")
     what = "An adapter for" if adapts else "All of"
-    begin = (
-        f"The base model lies where `murmura path {workbench.model}` says; it was trained on {workbench.source}.\n\n"
-        if adapts
-        else f"It began as {workbench.source}.\n\n"
-    )
+    begin = f"The base model lies where `murmura path {workbench.model}` says. " if adapts else ""
+    begin += f"What was trained came from: {workbench.source}.\n\n"
     return (
         "---\n" + "".join(f"{line}\n" for line in lines) + f"---\n\n# {what} {workbench.base}\n\n{begin}"
         f"```python\n{_snippet(workbench, part)}```\n\n{_how(workbench)}\n\n{told}\n"
@@ -98,7 +96,7 @@ def _snippet(workbench: Workbench, part: str) -> str:
         + f"from transformers import {auto}, AutoTokenizer\n\n"
         + ("from murmura.models import resolve\n\n" if adapts else "")
         + 'folder = "."  # this one\ntokenizer = AutoTokenizer.from_pretrained(folder)\n'
-        + f"{_LOADED[part].format(auto=auto, name=workbench.model)}\n{use}"
+        + f"{_LOADED[part].format(auto=auto, name=json.dumps(workbench.model))}\n{use}"
     )
 
 
