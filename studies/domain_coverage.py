@@ -55,7 +55,7 @@ COMPARED = ("random", "direct", "FedDCA*", "FedDCA", "coverage")
 CURVES: Mapping[str, tuple[Sequence[Any], Sequence[str]]] = {
     "fetched": (FETCHED, COMPARED),
     "clusters": (CLUSTERS, ("direct", "FedDCA", "FedDCA, rule of the pseudo-code", "coverage")),
-    "sites": (SITES, ("direct", "FedDCA", "FedDCA, rule of the pseudo-code", "coverage")),
+    "sites": (SITES, ("direct", "FedDCA", "FedDCA, rule of the pseudo-code")),
     "alpha": (ALPHAS, ("FedDCA*", "FedDCA", "FedDCA, α on cosines", "coverage")),
     "dirichlet": (DIRICHLET, ("local", "FedDCA", "coverage")),
 }
