@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
-from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaForCausalLM
+from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3nForCausalLM, Gemma3nTextConfig, LlamaForCausalLM
 
 from murmura.errors import ModelError
 from murmura.generation.scoring import score
@@ -155,6 +155,30 @@ def test_a_model_that_hands_on_more_than_hidden_states_goes_the_whole_way(tokeni
     bank = Bank(Skipping(config).eval(), LoraSpec(targets=("q_proj",), layers="last 1"))
     assert bank.head.frozen is None
     trained(bank, items(2))  # and nothing of the attempt is left in its layers
+
+
+def test_a_model_whose_layers_hand_on_several_streams_goes_the_whole_way(tokenizer):
+    torch.manual_seed(0)
+    config = Gemma3nTextConfig(
+        vocab_size=len(tokenizer),
+        vocab_size_per_layer_input=len(tokenizer),
+        hidden_size=32,
+        hidden_size_per_layer_input=8,
+        intermediate_size=[64] * 2,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        laurel_rank=4,
+        num_kv_shared_layers=0,
+        layer_types=["sliding_attention", "full_attention"],
+        activation_sparsity_pattern=[0.0] * 2,
+        max_position_embeddings=128,
+        pad_token_id=0,
+    )
+    bank = Bank(Gemma3nForCausalLM(config).eval(), LoraSpec(targets=("q_proj",), layers="last 1"))
+    assert bank.head.frozen is None
+    trained(bank, items(2))
 
 
 @pytest.mark.parametrize("targets", [("q_proj", "lm_head"), ("q_proj",)])
