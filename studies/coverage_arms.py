@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from murmura.data.partition import partition
 from murmura.data.selection import kmeans
 from murmura.retrieval.centres import Centres, cluster
 from murmura.retrieval.coverage import coverage
-from murmura.retrieval.projector import Projector, train
+from murmura.retrieval.projector import Projector, ProjectorTraining, train
 from murmura.retrieval.search import in_turn, nearest
 from murmura.retrieval.selection import covering, facility_location, greedy
 from murmura.streams import Stream
@@ -33,6 +33,8 @@ MIXTURES = ("iid", "non-iid")  # how records of all domains are dealt out
 LABELS = 100  # k-means clusters that stand in for labels, as in the paper
 PROJECTED = 10_000  # public texts that a projector is trained on, as in the paper
 GRADIENTS = 2  # of each site's records that LESS compares with
+AUTHORS = ProjectorTraining(epochs=3, lr=1e-4, hidden=128, heldout=0)
+"""A projector as the authors' code trains it, but for the loss."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,9 +248,16 @@ def feddca_apart(case: Case) -> list[Rows]:
     return _by(case, greedy(case.centres), apart=True)
 
 
-def by_text(case: Case) -> list[Rows]:
-    """FedDCA with the filter rule of the paper's text in place of its pseudo-code's."""
-    return _by(case, greedy(case.centres, filter_rule="text"))
+def by_pseudocode(case: Case) -> list[Rows]:
+    """FedDCA with the filter rule of the paper's pseudo-code, where with fewer sites than clusters that of its text is
+    usual."""
+    return _by(case, greedy(case.centres, filter_rule="pseudocode"))
+
+
+def by_cosine(case: Case) -> list[Rows]:
+    """FedDCA, with α on cosines in place of dot products with centres as they are."""
+    chosen = _chosen(case.centres, greedy(case.centres))
+    return case.fetch(chosen / np.linalg.norm(chosen, axis=1, keepdims=True))
 
 
 def largest(case: Case) -> list[Rows]:
@@ -271,22 +280,48 @@ def coverage_apart(case: Case) -> list[Rows]:
     return _by(case, case.covering, apart=True)
 
 
-def star(case: Case) -> list[Rows]:
+def star(case: Case, training: ProjectorTraining | None = None) -> list[Rows]:
     """FedDCA*: clustered and selected in the small encoder's space, and projected into the large one's."""
     chosen = _chosen(case.small_centres, greedy(case.small_centres))
-    return case.fetch(projector(case).project(chosen))
+    return case.fetch(projector(case, training).project(chosen))
 
 
-def projector(case: Case) -> Projector:
-    """Trained on public texts alone."""
+def star_by_authors(case: Case) -> list[Rows]:
+    """The same, with a projector that is as large and trained for as long as the authors'."""
+    return star(case, AUTHORS)
+
+
+def star_exact(case: Case) -> list[Rows]:
+    """FedDCA* with a projector that makes no mistake: the centres, by the large encoder, of the clusters that are
+    selected in the small one's space. No server could do that."""
+    clusters, seed = case.setting.clusters, case.stream("clusters").integer()
+    queries = []
+    for rows, pick in zip(case.sites, greedy(case.small_centres), strict=True):
+        own = kmeans(case.world.small[rows], min(clusters, len(rows)), seed)
+        queries.append(case.world.vectors[rows[own == np.unique(own)[pick]]].mean(axis=0))
+    return case.fetch(np.stack(queries))
+
+
+def projector(case: Case, training: ProjectorTraining | None = None) -> Projector:
+    """Trained on public texts alone; the same for all settings with the same public texts."""
+    usual = Setting(case.setting.private)
+    setting = replace(case.setting, fetched=usual.fetched, clusters=usual.clusters, alpha=usual.alpha)
+    return _projector(case.world, setting, case.seed, training)
+
+
+@cache
+def _projector(world: World, setting: Setting, seed: int, training: ProjectorTraining | None) -> Projector:
+    case = Case(world, setting, seed)
     rows = np.sort((case.stream("projected").numpy()).permutation(case.public)[:PROJECTED])
-    return train(case.world.small[rows], case.world.vectors[rows], case.stream("projector").integer())
+    return train(world.small[rows], world.vectors[rows], case.stream("projector").integer(), training)
 
 
 Arm = Callable[[Case], list[Rows]]
 ARMS: Mapping[str, Arm] = {
     "local": local, "random": random, "direct": direct, "FedDCA*": star, "FedDCA": feddca, "coverage": coverage_greedy,
-    "facility location among centres": facility, "FedDCA, rule of the text": by_text, "largest cluster": largest,
+    "facility location among centres": facility, "FedDCA, rule of the pseudo-code": by_pseudocode,
+    "FedDCA, α on cosines": by_cosine, "FedDCA*, authors' projector": star_by_authors,
+    "FedDCA*, perfect projector": star_exact, "largest cluster": largest,
     "FedDCA, no record twice": feddca_apart, "coverage, no record twice": coverage_apart,
     "random in the domain": in_domain, "LESS": less,
 }  # fmt: skip

@@ -19,7 +19,9 @@ PRIVATE = ("code", "math", "finance", "medical")
 ORDER = ("local", "LESS", "random", "direct", "FedDCA*", "FedDCA")
 """As the paper's table 3 ranks strategies, ascending."""
 FURTHER = (
-    ("direct", "FedDCA"), ("largest cluster", "FedDCA"), ("facility location among centres", "FedDCA"),
+    ("direct", "FedDCA"), ("FedDCA*, authors' projector", "FedDCA*"), ("FedDCA*", "FedDCA*, perfect projector"),
+    ("FedDCA*, perfect projector", "FedDCA"), ("largest cluster", "FedDCA"),
+    ("facility location among centres", "FedDCA"),
     ("FedDCA", "coverage"), ("FedDCA", "FedDCA, no record twice"),
     ("FedDCA, no record twice", "coverage, no record twice"), ("FedDCA", "random in the domain"),
 )  # fmt: skip

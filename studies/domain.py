@@ -5,7 +5,8 @@
 
 FOLDER holds ``finance_phrasebank.jsonl`` (text and label) and ``code_codealpaca.jsonl``, ``math_gsm8k_train.jsonl``,
 ``medical_icliniq.jsonl`` and ``general_seed_tasks.jsonl`` (instruction, input, output). The sites' domain is finance:
-each record asks for the sentiment of a piece of news, as in FedDCA's evaluation. Private records and those that are
+each record asks for the sentiment of a piece of news, as in FedDCA's evaluation; the questions that are measured with
+stand in the same template as what is trained on. Private records and those that are
 measured on are drawn with the seed; the others are, with the other files, the pool.
 
 First a pilot with a seed of its own chooses a rate for every arm by the loss on held-out records, and shows whether
@@ -126,7 +127,9 @@ class Study:
             "evaluation": {"every": s.rounds, "sample": 1, "attacks": False},
         }  # fmt: skip
         if seed != PILOT_SEED:  # which goes by the loss alone
-            table["evaluation"]["benchmarks"] = {"fpb": {"file": str(place / "questions.jsonl"), "tokens": 4}}
+            table["evaluation"]["benchmarks"] = {
+                "fpb": {"file": str(place / "questions.jsonl"), "tokens": 4, "form": "template"}
+            }
         if (options := ARMS[arm]) is not None:
             pool = str(place / ("finance" if arm == "domain" else "pool"))
             table["augment"] = {"pool": pool, "records": s.public, "domain": "finance", **options}

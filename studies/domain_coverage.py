@@ -49,13 +49,14 @@ PILOT = (100, 101, 102)
 LAYERS = 3  # of the site's encoder in FedDCA*
 SENTIMENT = "What is the sentiment of this news? Please choose an answer from {negative/neutral/positive}."
 
-FETCHED, CLUSTERS, ALPHAS = (50, 100, 200, 500), (2, 5, 10, 20, 40), (None, 0.7, 0.6, 0.5)
+FETCHED, CLUSTERS, SITES, ALPHAS = (50, 100, 200, 500), (2, 5, 10, 20, 40), (2, 3, 5, 10), (None, 0.7, 0.6, 0.5)
 DIRICHLET = (None, 10.0, 1.0, 0.1, 0.01)
 COMPARED = ("random", "direct", "FedDCA*", "FedDCA", "coverage")
 CURVES: Mapping[str, tuple[Sequence[Any], Sequence[str]]] = {
     "fetched": (FETCHED, COMPARED),
-    "clusters": (CLUSTERS, ("direct", "FedDCA", "FedDCA, rule of the text", "coverage")),
-    "alpha": (ALPHAS, ("FedDCA", "coverage")),
+    "clusters": (CLUSTERS, ("direct", "FedDCA", "FedDCA, rule of the pseudo-code", "coverage")),
+    "sites": (SITES, ("direct", "FedDCA", "FedDCA, rule of the pseudo-code")),
+    "alpha": (ALPHAS, ("FedDCA*", "FedDCA", "FedDCA, α on cosines", "coverage")),
     "dirichlet": (DIRICHLET, ("local", "FedDCA", "coverage")),
 }
 MIXED = ("local", "random", "FedDCA", "coverage")

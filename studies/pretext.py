@@ -12,10 +12,11 @@ text is longer than 24 words.
 
 ``public-only`` trains a model on public texts, and all others begin with it. ``expand-only`` goes on with texts that
 are expanded from public ones, ``pretext-ε`` from those that sites voted for, ``expand-private`` from the private ones
-themselves; ``private-only`` with the private texts, and ``dpfedavg-ε`` by DP-FedAvg. One model writes, varies and is
-trained. A pilot with a seed of its own chooses each arm's learning rate, and DP-FedAvg's clipping norm, by the loss on
-held-out news; votes at every ε share the rate of 7.58. It shows whether expanded private texts help at all: if not,
-nothing that is like them can. No ε counts that choice.
+themselves; ``private-only`` with the private texts, and ``dpfedavg-ε`` by DP-FedAvg, which trains all parameters, as
+in the paper; the others train an adapter. Of expanded texts that are cut off whole sentences are kept. One model
+writes, varies and is trained. A pilot with a seed of its own chooses each arm's learning rate, and DP-FedAvg's
+clipping norm, by the loss on held-out news; votes at every ε share the rate of 7.58. It shows whether expanded private
+texts help at all: if not, nothing that is like them can. No ε counts that choice.
 
 What votes can show here: 200 sites cast 800 of them, against noise of σ = 31 on each candidate at ε = 1.29 and of 6.4
 at 7.58 (six rounds, four votes a site). Of 64 candidates from other domains, the ten that are most like the news have
@@ -23,7 +24,7 @@ two votes in three, the first about 100 and the tenth 30; of hundreds, nearly al
 are few candidates, and the twelve with the most votes survive (rank): drawn in proportion to their votes, half of them
 would be noise at ε = 1.29, while without noise every candidate with a vote might become a seed, so that less noise
 would make worse seeds. No masked model can be had without a network, so texts are varied by continuing them. Texts are
-cut anywhere (``change = 1``), since what is never cut never changes. That may replace nearly all of a text, so where
+cut anywhere (``change = 1``). That may replace nearly all of a text, so where
 variations stand says little of it, and candidates stand where they are, without look-ahead, as in Aug-PE.
 
 Finished runs are kept, unfinished ones are resumed, so the command may be stopped and given again. It ends with the
@@ -33,6 +34,7 @@ trained on, of runs with an ε too: all files are here, and nothing of it goes b
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -54,6 +56,7 @@ from pretext_runs import (
 )  # fmt: skip
 
 from murmura.runs import RunFolder, read
+from murmura.runs.schema import FIGURES
 from murmura.units import DASH, decimal, signed
 from runs import apart, ends, levels, parser, pipes
 
@@ -154,17 +157,28 @@ def all_told(study: Study, seeds: Sequence[int]) -> dict[str, dict[int, dict[str
 
 
 def costs(folders: Mapping[str, Mapping[int, Path]]) -> str:
-    """What each arm spent and sent, of its first finished run."""
+    """What each arm spent and sent, of its first finished run. Of one that guarantees something the owner alone knows
+    how long it took."""
     lines = [["One run", "ε", "bytes up", "bytes down", "seconds", "peak memory"], ["---", *["--:"] * 5]]
     for arm, own in folders.items():
-        done = [read(folder) for folder in own.values() if RunFolder(folder).is_finished][:1]
-        for run in done:
-            epsilon, totals = run.last.values.get("epsilon"), run.totals
+        done = [folder for folder in own.values() if RunFolder(folder).is_finished][:1]
+        for folder in done:
+            run = read(folder)
+            epsilon, totals = run.last.values.get("epsilon"), {**run.totals, **_owners(folder)}
             spent = DASH if epsilon is None else f"{epsilon:.2f}"
             memory = f"{totals['peak_memory'] / 1e9:.2f} GB"
             sent = [f"{totals[key]:,.0f}" for key in ("bytes_up", "bytes_down")]
             lines.append([arm, spent, *sent, f"{totals['wall']:.0f}", memory])
     return pipes(lines)
+
+
+def _owners(folder: Path) -> dict[str, float]:
+    """Time and memory of a run that guarantees something, which only its owner has."""
+    if not (folder / FIGURES).exists():
+        return {}
+    rows = [json.loads(line) for line in (folder / FIGURES).read_text(encoding="utf-8").splitlines()]
+    known = [row for row in rows if "wall" in row]
+    return {"wall": sum(row["wall"] for row in known), "peak_memory": max(row["peak_memory"] for row in known)}
 
 
 def secure_table(study: Study, seeds: Sequence[int]) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from murmura import atomic
 from murmura.methods.pretext.voting import distances
+from murmura.models import load as load_model
 from murmura.retrieval.encoder import Encoder
 from murmura.runs import RunFolder, read
 from runs import read_rows, together, work, write_rows
@@ -38,7 +39,8 @@ ARMS: dict[str, dict[str, Any]] = {
     "dpfedavg-7.58": {"name": "dpfedavg", "epsilon": 7.58},
     "dpfedavg-1.29": {"name": "dpfedavg", "epsilon": 1.29},
 }
-"""What each arm has in ``[method]``, besides sizes. All but the first begin with the model that it leaves."""
+"""What each arm has in ``[method]``, besides sizes. All but the first begin with the model that it leaves. DP-FedAvg
+trains all its parameters (Hou et al. 2024, section 4.1), the others an adapter."""
 START, UNNOISED = "public-only", "pretext-inf"
 VOTED = tuple(arm for arm, method in ARMS.items() if method.get("seeds") == "voted")
 PILOTS = {arm: "pretext-7.58" if arm in VOTED else arm for arm in ARMS}
@@ -58,7 +60,7 @@ class Scale:
         voting: options of voting.
         samples: expanded texts; ``pilot_samples`` and ``pilot_epochs`` make about as many steps.
         rates: learning rates that the pilot tries.
-        clips: clipping norms that it tries for DP-FedAvg.
+        clips: clipping norms that it tries for DP-FedAvg, of all parameters.
         dp_rounds: rounds of DP-FedAvg, in each of which every site takes a step on all its texts.
         writing: options of ``[run]``.
     """
@@ -94,7 +96,7 @@ SMALL = Scale(
     },
     samples=512, sample_tokens=40, epochs=1, pilot_samples=160, pilot_epochs=3, batch=8, rank=4,
     targets=tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in ("q_proj", "v_proj")),
-    max_length=64, rates=(3e-4, 1e-3, 3e-3, 1e-2), clips=(0.2, 0.6, 2.0), dp_rounds=2, writing={"decode_rows": 64},
+    max_length=64, rates=(3e-4, 1e-3, 3e-3, 1e-2), clips=(0.01, 0.1, 1.0), dp_rounds=2, writing={"decode_rows": 64},
 )  # fmt: skip
 FULL = Scale(
     private="movies", words=(3, 64), sites=1250, texts=8, public=5000, drawn=20_000, heldout=500,
@@ -168,15 +170,15 @@ class Study:
             "lora": {"rank": s.rank, "alpha": 2.0 * s.rank, "targets": list(s.targets)},
             "data": {
                 "kind": "document", "train": str(place / "private.jsonl"), "heldout": str(place / "heldout.jsonl"),
-                "max_length": s.max_length, "sites": {"by": "partition", "count": s.sites},
+                "max_length": s.max_length, "opening": "always", "sites": {"by": "partition", "count": s.sites},
             },
             "training": {},
             "evaluation": {"attacks": False},
         }  # fmt: skip
+        if averages(arm):
+            return joined(table, self._averaging(ARMS[arm], setting, self.merged(seed)))
         if arm != START:
             table["model"]["adapter"] = str(self.start(seed) / "adapter")
-        if ARMS[arm].get("name") == "dpfedavg":
-            return joined(table, self._averaging(ARMS[arm], setting))
         return joined(table, self._on_texts(ARMS[arm], place, setting))
 
     def _on_texts(self, method: dict[str, Any], place: Path, lr: float) -> dict[str, dict[str, Any]]:
@@ -185,16 +187,18 @@ class Study:
         asked: dict[str, Any] = {
             "name": "pretext", "public": str(place / "public.jsonl"), "public_words": s.words[0] - 1,
             "population": s.drawn, "samples": s.samples, "generator": self.model, "sample_tokens": s.sample_tokens,
+            "unfinished": "sentences",  # a pilot trains on these texts as if they were private, and so ended
         }  # fmt: skip
         if method["seeds"] == "voted":
             asked |= {"delta": DELTA} if "epsilon" in method else {}
             asked |= {"variation_model": self.model, "encoder": self.encoder, "texts_per_site": s.texts, **s.voting}
         return {"training": {"batch_size": s.batch, "epochs": s.epochs, "lr": lr}, "method": asked | method}
 
-    def _averaging(self, method: dict[str, Any], clip: float) -> dict[str, dict[str, Any]]:
+    def _averaging(self, method: dict[str, Any], clip: float, start: Path) -> dict[str, dict[str, Any]]:
         """Sections of DP-FedAvg. A site's step is longer than any clipping norm, so that this alone is its length."""
         s = self.scale
         return {
+            "model": {"name": str(start.resolve()), "trainable": "all"},
             "training": {
                 "optimizer": "sgd", "lr": 10.0, "schedule": "constant", "clip": 0.0, "batch_size": s.texts,
                 "max_steps": 1,
@@ -207,6 +211,22 @@ class Study:
         """The run whose model other arms begin with."""
         return self.folder(START, seed, self.setting(START) if seed == PILOT_SEED else None)
 
+    def merged(self, seed: int) -> Path:
+        """Where that model lies as one, for an arm that trains it whole."""
+        return self.out / f"{START}-merged-seed{seed}"
+
+    def merge(self, seed: int) -> None:
+        """Make it, of the model and what ``START`` has trained, if it is not there."""
+        if self.merged(seed).exists():
+            return
+        from peft import PeftModel
+
+        loaded = load_model(self.model, "causal", device="cpu")
+        whole = PeftModel.from_pretrained(loaded.model, self.start(seed) / "adapter").merge_and_unload()
+        with atomic.replacing_folder(self.merged(seed)) as folder:
+            whole.save_pretrained(folder)
+            loaded.tokenizer.save_pretrained(folder)
+
     def run(self, arm: str, seed: int) -> None:
         """One run, with the setting that the pilot chose."""
         folder = self.folder(arm, seed)
@@ -216,12 +236,14 @@ class Study:
 
     def settings(self, arm: str) -> tuple[float, ...]:
         """What the pilot tries for an arm."""
-        return self.scale.clips if ARMS[arm].get("name") == "dpfedavg" else self.scale.rates
+        return self.scale.clips if averages(arm) else self.scale.rates
 
     def pilot(self, arms: Sequence[str], at_once: int) -> None:
         """Run what is missing of the pilots of these arms; first those that others begin with, then what is written."""
         piloted = dict.fromkeys(PILOTS[arm] for arm in arms)
         together([partial(self._try, START, one) for one in self.settings(START)], at_once)
+        if any(averages(arm) for arm in piloted):
+            self.merge(PILOT_SEED)
         together([partial(self._write, arm) for arm in piloted if expands(arm)], at_once)
         together([partial(self._try, arm, one) for arm in piloted for one in self.settings(arm)], at_once)
 
@@ -259,6 +281,8 @@ class Study:
     def complete(self, arms: Sequence[str], seed: int, at_once: int) -> None:
         """Run what is missing with a seed."""
         self.run(START, seed)
+        if any(averages(arm) for arm in arms):
+            self.merge(seed)
         together([partial(self.run, arm, seed) for arm in arms if arm != START], at_once)
 
     # ---- the same votes by a secure sum ------------------------------------------------------------------------------
@@ -329,6 +353,11 @@ def expands(arm: str) -> bool:
     return "seeds" in ARMS[arm] and ARMS[arm].get("samples") != 0
 
 
+def averages(arm: str) -> bool:
+    """Whether an arm is DP-FedAvg."""
+    return ARMS[arm].get("name") == "dpfedavg"
+
+
 def joined(table: dict[str, Any], sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """An experiment with some options of some sections changed."""
     return table | {name: table.get(name, {}) | options for name, options in sections.items()}
@@ -353,7 +382,7 @@ def tokens(scale: Scale, arm: str) -> dict[str, float]:
     s, method = scale, ARMS[arm]
     text = TOKENS * sum(s.words) / 2
     found = {"write": 0.0, "read": 2 * s.heldout * text, "train": 0.0}
-    if method.get("name") == "dpfedavg":
+    if averages(arm):
         return found | {"train": s.dp_rounds * s.sites * s.texts * text}
     if method["seeds"] == "voted":
         v = s.voting
@@ -371,7 +400,7 @@ def tokens(scale: Scale, arm: str) -> dict[str, float]:
 def pilot_tokens(scale: Scale, arm: str) -> dict[str, float]:
     """The same of an arm's pilot, with all settings."""
     s = scale
-    tries = len(s.clips if ARMS[arm].get("name") == "dpfedavg" else s.rates)
+    tries = len(s.clips if averages(arm) else s.rates)
     if not expands(arm):
         return {what: tries * count for what, count in tokens(s, arm).items()}
     written = tokens(replace(s, samples=s.pilot_samples), arm)

@@ -187,10 +187,32 @@ def test_a_projector_sees_no_private_record(coverage, world, setting, monkeypatc
     seen, case = [], coverage.Case(world, setting, 0)
     arms = coverage.ARMS["FedDCA*"].__globals__
     own = arms["train"]
-    monkeypatch.setitem(arms, "train", lambda small, large, seed: seen.append(large) or own(small, large, seed))
+    monkeypatch.setitem(arms, "train", lambda small, large, *rest: seen.append(large) or own(small, large, *rest))
     coverage.ARMS["FedDCA*"](case)
+    coverage.ARMS["FedDCA*"](coverage.Case(world, replace(setting, fetched=9, alpha=0.5), 0))
+    assert len(seen) == 1  # the same public texts, so the same projector
+    coverage.ARMS["FedDCA*"](coverage.Case(world, setting, 1))
+    assert len(seen) == 2
     private = {tuple(vector) for vector in world.vectors[case.private]}
     assert len(seen[0]) == 276 and not private & {tuple(vector) for vector in seen[0]}
+
+
+def test_the_authors_projector_is_smaller_and_trained_for_less_and_a_perfect_one_needs_no_training(
+    coverage, world, setting, monkeypatch
+):
+    asked, case = [], coverage.Case(world, setting, 0)
+    arms = coverage.ARMS["FedDCA*"].__globals__
+    own = arms["train"]
+    monkeypatch.setitem(arms, "train", lambda *given: asked.append(given[3]) or own(*given))
+    for arm in ("FedDCA*", "FedDCA*, authors' projector", "FedDCA*, perfect projector"):
+        coverage.ARMS[arm](case)
+    none, authors = asked
+    assert none is None and (authors.hidden, authors.epochs, authors.lr, authors.heldout) == (128, 3, 1e-4, 0)
+    # With the server's encoder at the sites there is nothing to project, and FedDCA* is FedDCA.
+    same = coverage.Case(replace(world, small=world.vectors), setting, 0)
+    fetched = coverage.ARMS["FedDCA*, perfect projector"](same)
+    for one, other in zip(fetched, coverage.ARMS["FedDCA"](same), strict=True):
+        assert np.array_equal(one, other)
 
 
 def test_what_is_found_is_kept_and_not_made_again(coverage, world, setting, tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import murmura
@@ -18,6 +19,10 @@ from murmura.experiment import Experiment
 from murmura.experiment.config import parse_override
 from murmura.experiment.dry_run import dry_run
 from murmura.methods.pretext.evolution import plan
+from murmura.retrieval.centres import cluster
+from murmura.retrieval.encoder import Encoder
+from murmura.retrieval.search import nearest
+from murmura.retrieval.selection import greedy
 from murmura.retrieval.texts import text_hash
 from tests.augment.public import embedded_pool, save_encoder
 from tests.conftest import make_bert
@@ -224,8 +229,8 @@ def test_feddca_s_own_figures(file, places, pool_folder):
     assert (training.lr, training.schedule, training.max_steps, training.batch_size) == (5e-5, "cosine", 10, 32)
     assert (experiment.data.max_length, experiment.data.sites.count, experiment.data.sites.records) == (2048, 10, 100)
     assert (augment.strategy, augment.records, augment.clusters, augment.alpha) == ("feddca", 5000, 10, 0.7)
-    projector = [getattr(augment, f"projector_{name}") for name in ("records", "epochs", "lr", "batch", "temperature")]
-    assert projector == [10_000, 3, 1e-4, 32, 0.5]
+    projector = [getattr(augment, f"projector_{name}") for name in ("records", "batch", "temperature")]
+    assert projector == [10_000, 32, 0.5]
     assert augment.domain == file.stem.removeprefix("feddca-")
     places |= {"augment.pool": str(pool_folder)} | TINY
     found = dry_run(Experiment.load(file, set={k: v for k, v in places.items() if k != "data.heldout"}))
@@ -245,6 +250,9 @@ def test_pretext_s_own_figures(file):
     assert (method.variation_model, method.generator) == ("FacebookAI/roberta-large", "meta-llama/Llama-2-7b-hf")
     assert (method.sample_tokens, method.samples, method.delta) == (85, 50_000 if llama else 2_000_000, 3e-6)
     assert (training.batch_size, training.epochs) == ((512, 1) if llama else (65_536, 20))
+    assert (method.temperature, method.top_p, method.variation_temperature, method.variation_top_p) == (1, 1, 1, 1)
+    assert (method.repeats, method.torn, method.unfinished) == ("weigh", "kept", "open" if llama else "ended")
+    assert experiment.data.opening == "always"
     if llama:
         assert (experiment.lora.rank, experiment.lora.alpha, len(experiment.lora.targets)) == (4, 8, 7)
     for epsilon, z in ((7.58, 2.31), (1.29, 11.3)):  # the paper's noise for its two levels
@@ -276,6 +284,24 @@ def test_the_workshops_records_are_not_in_the_pool_beside_them():
     assert (len(own), len(public)) == (32, 84)
     assert len({text_hash(text) for text in own + public}) == 116
     assert "examples/domain/pool/bicycles.jsonl" in (folder / "feddca.toml").read_text()
+
+
+@pytest.mark.real
+def test_the_workshops_are_given_what_is_about_bicycles_whichever_clusters_k_means_finds():
+    folder, augment = EXAMPLES / "domain", Experiment.load(EXAMPLES / "domain" / "feddca.toml").augment
+    encoder = Encoder("minilm")
+
+    def embedded(files):
+        return [encoder.embed([record.question for record in load_records(one, Instruction).records]) for one in files]
+
+    sites = embedded(sorted((folder / "sites").glob("*.jsonl")))
+    pool = embedded(folder / "pool" / f"{name}.jsonl" for name in ("bicycles", "garden", "kitchen"))
+    for seed in range(12):
+        centres = [cluster(own, augment.clusters, seed, augment.smallest_cluster) for own in sites]
+        queries = [own.points[pick] for own, pick in zip(centres, greedy(centres), strict=True)]
+        found = [one.rows for one in nearest(np.stack(queries), np.concatenate(pool), augment.records)]
+        assert np.concatenate(found).max() < len(pool[0])
+        assert len(np.unique(np.concatenate(found))) > 2 * augment.records  # each of the three something else
 
 
 def test_the_classifier_s_table_is_labelled_in_part_and_predicted_on_other_texts():

@@ -25,6 +25,7 @@ RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # What some runs need, for clusters, hub data, Parquet files, guarantees, or at their end, and most steps do not.
 NOT_TO_TRAIN = (
     "sklearn", "datasets", "pandas", "pyarrow", "sentence_transformers", "dp_accounting", "gguf", "peft", "matplotlib",
+    "openpyxl",
 )  # fmt: skip
 HEAVY = ("torch", "transformers", "sklearn", "datasets", "sentence_transformers", "matplotlib", "peft", "numpy")
 

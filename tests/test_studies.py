@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score
 from murmura import Experiment, report
 from murmura.experiment.run import run as start
 from murmura.measure.attacks import ATTACKS
+from murmura.models import load
 from murmura.runs import RunFolder, read_all
 from murmura.runs.audit import Audit, Written
 from tests.augment.public import save_encoder
@@ -482,7 +483,11 @@ def test_pretext(pretext, scale):
         tables = {arm: study.experiment(study.folder(arm, seed), arm, seed, 1e-3) for arm in module.ARMS}
         found = {arm: Experiment.of(table) for arm, table in tables.items()}
         assert len({one.dump() for one in found.values()}) == len(found)
-        assert [arm for arm, one in found.items() if one.model.adapter is None] == ["public-only"]
+        whole = [arm for arm, one in found.items() if one.model.trainable == "all"]
+        assert whole == ["dpfedavg-7.58", "dpfedavg-1.29"]  # Hou et al. 2024, section 4.1
+        assert {found[arm].model.name for arm in whole} == {str(study.merged(seed).resolve())}
+        assert [arm for arm, one in found.items() if one.model.adapter is None] == ["public-only", *whole]
+        assert {one.data.opening for one in found.values()} == {"always"}  # all are measured alike
         assert all(one.model.adapter in (None, str(start / "adapter")) for one in found.values())
         # The same noise for the same ε, whatever it hides.
         assert {one.method.delta for one in found.values() if one.method.private} == {3e-6}
@@ -547,17 +552,26 @@ def test_the_pretext_study_from_its_pilot_to_its_tables(pretext, llama_folder, t
         start(Experiment.of(table))
 
     monkeypatch.setitem(module.Study.run.__globals__, "work", work)
+    # The tiny model never comes to the end of a sentence.
+    monkeypatch.setattr("murmura.synthesis.prompts.mended", str)
     arms = ["pretext-7.58", "pretext-inf", "dpfedavg-7.58"]
     study.pilot(arms, 1)
     study.complete(arms, 0, 1)
     study.run_secured(0)
     assert study.summed_alike(0) == [True, True]
     assert len(done) == 2 + 1 + (2 + 1) + 4 + 1 and done[0] == "pilot-public-only-0.001-seed100"
+    # DP-FedAvg trains all parameters, and begins where the others do.
+    averaged, voted = (study_rows(study.folder(arm, 0)) for arm in ("dpfedavg-7.58", "pretext-inf"))
+    assert averaged[0]["heldout_loss"] == pytest.approx(voted[0]["heldout_loss"], rel=1e-4)
+    [sent] = {(row["bytes_up"], row["bytes_down"]) for row in averaged[1:]}
+    whole = sum(one.numel() for one in load(str(study.merged(0)), "causal").model.parameters())
+    assert min(sent) >= 4 * whole * 4
     # Each rate is tried on the very texts that the pilot's votes led to.
     written, *tried = (
         study.folder("pretext-7.58", 100, lr) / "outcomes/dataset/train.jsonl" for lr in (None, 1e-3, 1e-2)
     )
-    assert all(one.read_text().splitlines() == written.read_text().splitlines() for one in tried)
+    first, *others = ([json.loads(line)["text"] for line in file.open()] for file in (written, *tried))
+    assert len(first) == 3 and others == [first, first]
     text = module.tables(study, [0])
     told = study.told("pretext-inf", 0)
     assert told["rounds"] == pytest.approx(

@@ -62,6 +62,10 @@ class UndeclaredReleaseError(RunError):
     """A site verb tried to send a field that it did not declare."""
 
 
+class RefusedError(RunError):
+    """A site does not answer what is not asked in the run that it has joined: another verb, round or option."""
+
+
 class SecureSumError(RunError):
     """A site takes no further part in a secure sum: what it was told is not what an honest server tells."""
 

@@ -51,6 +51,12 @@ class Reading(ABC):
 
         return Step
 
+    @property
+    def chat_template(self) -> str | None:
+        """By which a tokenizer makes a question into what the model was trained to answer; None where there are no
+        questions."""
+        return None
+
     @abstractmethod
     def fit(self, records: Sequence[Any]) -> Fitted:
         """Find out which records the model can take."""

@@ -44,6 +44,8 @@ class Workbench:
         decode_rows: texts written at once.
         decode_dtype: of products with frozen weights while writing; see ``RunConfig``.
         base: what an adapter's folder calls the model.
+        model: what ``murmura.models`` finds it by.
+        source: where it came from, in words.
         resources: what else there is to work with on this side of the run; nothing if not given.
         start: the adapter that training begins with; a fresh one if not given.
     """
@@ -60,11 +62,13 @@ class Workbench:
         decode_rows: int = 32,
         decode_dtype: DecodeDtype = "auto",
         base: str = "",
+        model: str = "",
+        source: str = "",
         resources: Resources | None = None,
         start: State | None = None,
     ) -> None:
         self._bank, self.tokenizer, self.training, self.base = bank, tokenizer, training, base
-        self.reading = reading
+        self.reading, self.model, self.source = reading, model, source
         self.max_length = max_length
         self.slots = slots
         self.decode_rows, self.decode_dtype = decode_rows, decode_dtype

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from murmura.augment.by_centres import ByCentres
 from murmura.augment.config import AugmentConfig
 from murmura.augment.strategies import choosing, weigh
 from murmura.errors import RunError
 from murmura.federation.wire.messages import Reply
 from murmura.privacy.said import Said
 from murmura.retrieval.approximate import Index
+from murmura.retrieval.projector import Projector
 from murmura.streams import Stream
 from tests.retrieval.pools import devices_asked, make_pool, unit
 
@@ -86,6 +88,21 @@ def test_a_mean_that_is_shorter_than_1_lets_alpha_pass_more_unless_cosines_are_c
     assert rows(found) == {"a": [0, 1]} and chosen.scored_by == "dot product"
     chosen, found, _ = choose(pool, half, records=2, similarity="cosine")
     assert rows(found) == {"a": [2, 4]} and chosen.scored_by == "cosine"
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_alpha_means_the_same_with_an_encoder_at_the_sites_of_their_own(tmp_path, monkeypatch, similarity):
+    """A projector that changes nothing changes nothing of what α leaves out, nor what scores are called."""
+    pool = make_pool(tmp_path / "pool", towards(0.95, 0.9, 0.69, 0.2, 0.68))
+    half = {"a": ([(0.5, 0.0)], [3])}
+    plain, found, _ = choose(pool, half, records=2, similarity=similarity)
+    layers = torch.nn.Linear(2, 2, bias=False)
+    torch.nn.init.eye_(layers.weight).data.mul_(7.0)  # however long a projection comes out
+    monkeypatch.setattr(ByCentres, "_projector", lambda self, server, pool: Projector(layers, [], []))
+    monkeypatch.setattr(ByCentres, "_encoder", lambda self, server: pool)
+    star, projected, _ = choose(pool, half, records=2, similarity=similarity, site_encoder="small")
+    assert rows(projected) == rows(found) and star.scored_by == plain.scored_by
+    assert projected["a"].scores == pytest.approx(found["a"].scores)
 
 
 @pytest.mark.parametrize("strategy", ["feddca", "coverage", "direct"])

@@ -54,7 +54,7 @@ def test_json_has_the_same(check, tmp_path):
     assert json.loads(done.stdout) == {
         "files": [
             {
-                "file": str(path), "records": 2, "fault": None,
+                "file": str(path), "records": 2, "fault": None, "ignored": False,
                 "bad": [{"file": str(path), "line": 2, "reason": "'output' is empty"}],
                 "repeated": [{"file": str(path), "line": 3, "reason": f"the same as {path}:1"}],
             }
@@ -70,3 +70,12 @@ def test_mistakes_are_told_as_such(check, tmp_path):
     ):
         done = check(path, *words)
         assert done.exit_code == MISTAKE and message in done.stderr
+
+
+def test_a_site_whose_file_cannot_be_read_is_told_of(check, tmp_path):
+    write_lines(tmp_path / "sites" / "north.jsonl", [GOOD])
+    (tmp_path / "sites" / "west.ods").write_bytes(b"")
+    done = check(tmp_path / "sites")
+    assert done.exit_code == 1 and "west.ods: unknown type of file '.ods'" in done.stdout
+    done = check(tmp_path / "sites", "--ignore", "*.ods")
+    assert done.exit_code == 0 and "west.ods: ignored, no site's file" in done.stdout

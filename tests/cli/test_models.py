@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import pytest
@@ -35,6 +36,25 @@ def test_fetch_takes_several_names_and_tells_where_each_one_is(invoke, llama_fol
     done = invoke("models", "fetch", str(llama_folder), str(llama_folder))
     assert done.exit_code == 0
     assert done.stderr.count(f"folder {llama_folder.resolve()}") == 2
+
+
+def test_path_prints_the_folder_alone_for_other_programs_to_take(invoke, llama_folder):
+    done = invoke("path", str(llama_folder))
+    assert (done.exit_code, done.stdout) == (0, f"{llama_folder}\n")
+
+
+@pytest.mark.parametrize("words", [("path",), ("init",), ("report",), ("models", "fetch")])
+def test_help_says_what_arguments_are(invoke, words):
+    arguments = invoke(*words, "--help").stdout.partition("Arguments")[2].partition("Options")[0]
+    assert len(re.sub(r"[^a-z ]|required", "", arguments).split()) > 5
+
+
+@pytest.mark.parametrize(
+    "words", [("repor",), ("models", "fech"), ("data", "chek"), ("privacy", "spend"), ("pool", "biuld")]
+)
+def test_a_misspelt_command_is_proposed_the_right_one_once(invoke, words):
+    done = invoke(*words)
+    assert done.exit_code == MISTAKE and done.stderr.count("Did you mean") == 1
 
 
 def test_a_users_mistake_is_told_without_a_traceback(invoke, monkeypatch):

@@ -64,8 +64,22 @@ def test_a_file_of_no_use_does_not_keep_the_others_from_being_read(jsonl, tmp_pa
 
 def test_a_folder_stands_for_its_sites(jsonl, tmp_path):
     paths = [jsonl(GOOD, name="b.jsonl"), jsonl(OTHER, name="a.jsonl")]
-    (tmp_path / "README.md").write_text("about the sites")
-    assert [one.file for one in check([str(tmp_path)], Instruction)] == sorted(map(str, paths))
+    about = tmp_path / "README.md"
+    about.write_text("about the sites")
+    found = check([str(tmp_path)], Instruction)
+    assert [one.file for one in found] == [*sorted(map(str, paths)), str(about)]
+    assert [(one.usable, one.ignored) for one in found] == [(True, False), (True, False), (True, True)]
+
+
+def test_of_a_folder_what_no_site_can_be_made_of_is_a_fault(jsonl, tmp_path):
+    jsonl(GOOD, name="b.jsonl")
+    (tmp_path / "west.ods").write_bytes(b"")
+    (tmp_path / "east").mkdir()
+    found = {one.file.rpartition("/")[2]: one for one in check([str(tmp_path)], Instruction)}
+    assert [found[name].usable for name in ("b.jsonl", "west.ods", "east")] == [True, False, False]
+    assert "unknown type of file '.ods'" in found["west.ods"].fault and "a folder" in found["east"].fault
+    ignoring = check([str(tmp_path)], Instruction, ignore=["*.ods", "east"])
+    assert [one.ignored for one in ignoring] == [False, True, True] and all(one.usable for one in ignoring)
 
 
 def test_a_mapping_of_no_field_is_a_mistake_of_the_whole_call(jsonl):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import json
+import re
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from murmura.data.files import read_rows
+from murmura.data.files import ending, read_rows, stem
 from murmura.data.layout import RECODE, BadRecord, BadValueError, Layout, Place, Row
 from murmura.data.records import Document, Instruction
 from murmura.errors import DataError
@@ -135,17 +139,26 @@ def test_blank_lines_may_stand_before_a_csv_header(table):
     assert rows(path) == [Row(Place(str(path), 4), {"text": "a", "n": "1"})]
 
 
-@pytest.mark.parametrize(
-    ("content", "name", "found", "expected"),
-    [
-        ("text;id\na;1\n", "site.csv", "semicolons", "commas"),
-        ("text\tid\na\t1\n", "site.csv", "tabs", "commas"),
-        ("text,id\na,1\n", "site.tsv", "commas", "tabs"),
-    ],
-)
-def test_columns_that_something_else_separates(table, content, name, found, expected):
-    with pytest.raises(DataError, match=rf":1: the columns seem to be separated by {found}\. .* with {expected}"):
-        rows(table(content, name))
+@pytest.mark.parametrize("name", ["site.csv", "site.tsv"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_the_header_tells_what_separates_the_columns(table, separator, name):
+    """Excel writes semicolons, and a mark of the encoding, where numbers have a decimal comma."""
+    lines = ["id{0}text", '1{0}"a, b; c\td|e"', "2{0}f"]
+    path = table(b"\xef\xbb\xbf" + "\r\n".join(lines).format(separator).encode(), name)
+    assert [row.values for row in rows(path)] == [{"id": "1", "text": "a, b; c\td|e"}, {"id": "2", "text": "f"}]
+
+
+def test_a_missing_column_is_told_with_those_that_another_separator_makes(table):
+    with pytest.raises(DataError, match=r"no column 'text'.*Valid: answer, question\."):
+        rows(table("question;answer\na;b\n"))
+
+
+def test_a_row_of_separators_alone_is_a_blank_line(table):
+    assert texts(table("text;id\r\na;1\r\n;\r\nb;2\r\n ; \r\n")) == ["a", "b"]
+
+
+def test_commas_in_a_single_column_do_not_separate(table):
+    assert texts(table('text\n"a; b, c"\n')) == ["a; b, c"]
 
 
 def test_a_column_that_the_user_named_may_have_a_separator_in_its_name(table):
@@ -197,8 +210,42 @@ def test_a_utf16_file_is_refused_as_a_whole(jsonl, table, encoding):
 
 
 def test_an_unknown_type_of_file_names_the_known_ones(table):
-    with pytest.raises(DataError, match=r"unknown type of file '\.xlsx'.*\.jsonl.*\.parquet"):
-        rows(table("", name="site.xlsx"))
+    for name, kind in (("site.ods", ".ods"), ("site.parquet.gz", ".parquet.gz"), ("site.gz", ".gz"), ("site", "")):
+        with pytest.raises(DataError, match=rf"unknown type of file '{re.escape(kind)}'.*\.jsonl.*\.parquet"):
+            rows(table("", name=name))
+
+
+@pytest.mark.parametrize("name", ["site.csv", "site.tsv", "site.jsonl", "site.ndjson", "site.json"])
+def test_a_packed_file_reads_like_the_file_in_it(table, name):
+    content = '{"text": "a"}\n{"text": "b"}\n' if "json" in name else "text,id\na,1\nb,2\n"
+    plain, packed = table(content, name), table(gzip.compress(content.encode()), f"{name.upper()}.GZ")
+    assert [(row.where.number, row.values) for row in rows(packed)] == [
+        (row.where.number, row.values) for row in rows(plain)
+    ]
+    assert str(rows(packed)[0].where).startswith(f"{packed}:")
+    with pytest.raises(DataError, match="UTF-16"):
+        rows(table(gzip.compress(content.encode("utf-16")), f"{name}.gz"))
+
+
+def test_a_packed_file_that_is_damaged_is_refused_as_a_whole(table):
+    """What an interrupted copy has left would otherwise be taken for all there is."""
+    line = json.dumps({"text": "".join(map(str, range(20_000)))}).encode()
+    whole = gzip.compress(line + b"\n" + line)
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 0xFF
+    for content in (whole[:-20], whole[: len(whole) // 2], bytes(damaged), line):
+        path = table(content, "site.jsonl.gz")
+        with pytest.raises(DataError, match="not a gzip file, or a damaged or incomplete one") as error:
+            rows(path)
+        assert error.value.where == str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "bare"),
+    [("a.csv", ".csv", "a"), ("a.v2.JSONL", ".jsonl", "a.v2"), ("a.b.csv.gz", ".csv.gz", "a.b"), ("a", "", "a")],
+)
+def test_the_ending_of_a_name(name, kind, bare):
+    assert (ending(Path(name)), stem(Path(name))) == (kind, bare)
 
 
 def test_a_file_that_cannot_be_opened(tmp_path):

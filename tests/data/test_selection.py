@@ -118,6 +118,35 @@ def test_what_is_drawn_apart_is_of_the_same_population():
     assert within[8:38].std() < 2 * np.sqrt(within[8:38].mean())  # any record of a cluster is as likely
 
 
+@given(
+    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=8),
+    per_cluster=st.integers(1, 300),
+    keep=st.integers(1, 4),
+    seed=st.integers(0, 1000),
+    data=st.data(),
+)
+def test_each_cluster_keeps_what_it_is_to_keep(sizes, per_cluster, keep, seed, data):
+    clusters = np.repeat(np.arange(len(sizes)), sizes)
+    most = sum(max(size - keep, 0) for size in sizes)
+    count = data.draw(st.integers(0, most))
+    _, apart = few_shot(clusters, per_cluster, count, Stream(seed).numpy(), keep)
+    assert len(set(apart)) == count
+    left = np.array(sizes) - np.bincount(clusters[apart], minlength=len(sizes))
+    assert all(left >= np.minimum(sizes, keep))
+    with pytest.raises(DataError):
+        few_shot(clusters, per_cluster, most + 1, Stream(seed).numpy(), keep)
+
+
+def test_without_a_limit_each_cluster_gives_its_share_and_each_record_is_as_likely():
+    """119 of 238: half of each cluster, but for what rounding leaves to lots."""
+    sizes = np.array([2, 7, 29, 200])
+    clusters = np.repeat(np.arange(4), sizes)
+    draws = [few_shot(clusters, len(clusters), 119, Stream(seed).numpy(), 1)[1] for seed in range(1000)]
+    for apart in draws:
+        assert all(abs(np.bincount(clusters[apart], minlength=4) - sizes / 2) < 1)
+    assert np.bincount(np.concatenate(draws), minlength=238) / 1000 == pytest.approx(0.5, abs=0.08)
+
+
 def test_what_is_drawn_apart_comes_in_random_order():
     clusters = np.repeat([0, 1], 50)
     firsts = [clusters[few_shot(clusters, 5, 4, Stream(seed).numpy())[1][0]] for seed in range(60)]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import hashlib
 from datetime import datetime
+from functools import partial
 
 import pytest
+from jinja2 import TemplateError
 
 from murmura.data.records import Instruction
 from murmura.data.templates import TEMPLATES, template
@@ -113,6 +115,25 @@ def test_the_prompt_does_not_depend_on_the_response(name, tokenizer):
 
 def test_braces_in_a_record_are_text():
     assert "{input} {} {{x}}" in template("alpaca").prompt(Instruction("{input} {} {{x}}", "{instruction}"))
+
+
+@pytest.mark.parametrize("name", [name for name in TEMPLATES if name != "chat"])
+@pytest.mark.parametrize(
+    "record",
+    [PLAIN, GIVEN, Instruction("\n {{ x }} \"'\\n é \n", "{% y %}\n"), Instruction("murmura", "murmurinput")],
+)
+def test_a_tokenizer_asks_with_it_as_was_trained(tokenizer, name, record):
+    made = template(name)
+    said = {"role": "user", "content": record.instruction} | ({"input": record.input} if record.input else {})
+    render = partial(with_chat(tokenizer, made.jinja).apply_chat_template, tokenize=False)
+    assert render([said], add_generation_prompt=True) == made.prompt(record)
+    answered = [said, {"role": "assistant", "content": record.output}]
+    assert render(answered) == made.full(record) + tokenizer.eos_token
+
+
+def test_what_no_template_has_a_place_for_is_refused_and_not_left_out(tokenizer):
+    with pytest.raises(TemplateError, match="of the roles user and assistant"):
+        with_chat(tokenizer, template("alpaca").jinja).apply_chat_template([{"role": "system", "content": "Be kind."}])
 
 
 def with_chat(tokenizer, text):

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from murmura.data.records import Document, Instruction
 from murmura.data.templates import TEMPLATES, template
 from murmura.data.tokenising import (
+    chat_template,
+    left_open,
     plain_ids,
     prompt_ids,
     tokenise,
@@ -146,6 +148,19 @@ def test_the_sequence_begins_with_one_bos_and_ends_with_one_eos(bos_tokenizer, n
     assert item.ids[-1] == eos
 
 
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("given", ["", "38.5 \n"])
+def test_a_saved_chat_template_gives_the_ids_of_training(any_tokenizer, name, given):
+    record, made = Instruction("is it  fever?", given, "yes"), template(name, any_tokenizer)
+    asking = copy.deepcopy(any_tokenizer)
+    asking.chat_template = chat_template(made, any_tokenizer)
+    said = {"role": "user", "content": record.instruction, "input": given}
+    if name == "chat" and given:
+        said["content"] += f"\n\n{given}"
+    ids = asking.apply_chat_template([said], add_generation_prompt=True, return_dict=True)["input_ids"]
+    assert ids == prompt_ids(record, made, any_tokenizer, ROOMY)
+
+
 def test_a_bos_that_the_tokenizer_does_not_set_is_not_set(tokenizer):
     named = copy.deepcopy(tokenizer)
     named.bos_token = "<|endoftext|>"
@@ -200,6 +215,17 @@ def test_a_document_is_its_text_and_the_end_and_is_cut_where_it_is_too_long(toke
         assert (item.ids, item.labels, item.truncated) == (whole, [-100, *whole[1:]], False)
         [short] = tokenise_documents([Document(text)], one, 3)
         assert (short.ids, short.truncated) == (whole[:3], True)
+
+
+def test_a_document_may_open_with_a_token_that_its_tokenizer_does_not_set(any_tokenizer):
+    text = "the rash spread to her skin"
+    [item] = tokenise_documents([Document(text)], any_tokenizer, ROOMY, opened=True)
+    bos, eos = any_tokenizer.bos_token_id, any_tokenizer.eos_token_id
+    own = plain(any_tokenizer, text)
+    assert item.ids == [eos if bos is None else bos, *own, eos] and item.labels == [-100, *own, eos]
+    assert left_open(item).ids == item.ids[:-1]
+    [short] = tokenise_documents([Document(text)], any_tokenizer, 3, opened=True)
+    assert left_open(short) == short
 
 
 def test_tokenised_twice_a_text_is_as_the_script_of_a_paper_has_it(tokenizer):

@@ -175,6 +175,19 @@ def test_the_kind_of_record_is_written_out(load):
     assert tomllib.loads(load(FILE).dump())["data"]["kind"] == "instruction"
 
 
+def test_whether_the_first_token_of_a_document_counts_is_up_to_the_method_unless_it_is_said():
+    def opening(method, **data):
+        table = {"data": {"train": "x", "heldout": "y", **data}, "method": method}
+        return Experiment.of(table).data.opening
+
+    assert opening({"name": "fedit"}, kind="document") == "tokenizer"
+    assert opening({"name": "pretext", "public": "z"}) == "always"
+    assert opening({"name": "pretext", "public": "z"}, opening="tokenizer") == "tokenizer"
+    assert opening({"name": "fedit"}) is None
+    with pytest.raises(ConfigError, match="'opening' does nothing with instructions"):
+        opening({"name": "fedit"}, opening="always")
+
+
 def test_other_methods_are_asked_only_where_a_key_is_unknown(load, monkeypatch):
     """Their options would all have to be imported."""
     asked = []

@@ -303,6 +303,17 @@ def test_the_example_is_public(make, tmp_path):
     assert "kidney" in found.example and found.heldout == HELDOUT
 
 
+def test_records_of_the_sites_own_to_measure_with_are_disclosed(make):
+    for data, expected in (
+        ({}, []),
+        ({"heldout": None, "heldout_records": 4}, [4]),
+        ({"nonmember_records": 2}, [2]),
+    ):
+        found = [one for one in dry_run(make(data=data)).disclosure if one.verb == "(set apart)"]
+        assert [one.messages for one in found] == expected
+        assert all((one.kind, one.protection) == ("records", None) for one in found)
+
+
 def test_pooling_is_disclosed(make):
     first = dry_run(make(method={"algorithm": "centralised"})).disclosure[0]
     assert (first.verb, first.kind, first.messages) == ("(set-up)", "records", sum(SIZES.values()))

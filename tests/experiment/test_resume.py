@@ -134,6 +134,17 @@ def test_other_records_name_the_site(quick, tmp_path, change):
         run(quick(), resume=True)
 
 
+def test_a_finished_run_that_is_resumed_says_that_it_is_finished(quick, capsys):
+    finished = run(quick()).rows
+    capsys.readouterr()
+    assert run(quick(), resume=True).rows == finished
+    told = capsys.readouterr().err
+    assert "the run is finished: all 2 rounds are done" in told and "raise method.rounds" in told
+    assert "resuming" not in told
+    run(quick({"rounds": 3}), resume=True)
+    assert "resuming after round 2\n" in capsys.readouterr().err
+
+
 def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(make, capsys):
     whole = run(make(training=CONSTANT))
     tensors = whole.folder / "adapter" / "adapter_model.safetensors"

@@ -51,8 +51,8 @@ def test_a_run_leaves_all_its_files(make):
     folder = result.folder
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     assert names == {
-        "config.toml", "environment.json", "sites.json", "data.json", "left_out.json", "metrics.jsonl",
-        "disclosure.json", "summary.json", "adapter", "checkpoint", "private", "report.html",
+        "config.toml", "environment.json", "sites.json", "data.json", "left_out.json", "measured.json",
+        "metrics.jsonl", "disclosure.json", "summary.json", "adapter", "checkpoint", "private", "report.html",
     }  # fmt: skip
     assert Experiment.load(folder / "config.toml") == experiment
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -65,6 +65,29 @@ def test_a_run_leaves_all_its_files(make):
     assert summary["rounds"] == 2 and summary["final"] == rows[-1]
     assert summary["bytes_up"] == sum(row["bytes_up"] for row in rows) > 0
     assert "FedAvg" in (folder / "report.html").read_text()
+
+
+def test_a_run_tells_which_records_it_was_measured_on(quick, tmp_path):
+    def measured(name, **data):
+        return read(run(quick(run={"folder": str(tmp_path / name)}, data=data, method={"rounds": 1})).folder).measured
+
+    first = measured("first")
+    lines = (tmp_path / "heldout.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "moved.jsonl").write_text("".join(reversed(lines)))
+    assert first.heldout.count == len(lines) and measured("same", heldout="moved.jsonl") == first
+    (tmp_path / "edited.jsonl").write_text("".join([*lines[:-1], lines[-1].replace("dose", "pill")]))
+    other = measured("other", heldout="edited.jsonl")
+    assert other.heldout.count == first.heldout.count and other.heldout.digest != first.heldout.digest
+    few = measured("few", heldout_records=2)
+    assert few.heldout.count == 2 and few.heldout == few.nonmembers
+
+
+@pytest.mark.parametrize("promises", [True, False])
+def test_of_private_records_that_are_measured_on_a_promise_lets_the_number_alone_be_told(quick, promises):
+    method = {"rounds": 1} | ({"name": "dplora", "noise_multiplier": 1.0} if promises else {})
+    result = run(quick(data={"heldout": None, "heldout_records": 2}, method=method))
+    found = read(result.folder).measured.heldout
+    assert found.count == 2 and (found.digest is None) == promises
 
 
 def test_peft_loads_the_adapter(quick, llama_folder):
@@ -307,7 +330,7 @@ def test_a_bad_record_is_named_or_skipped_and_counted(quick, tmp_path):
         (str(skin), 2, "bad"), (str(heldout), 1, "twin"),
     ]  # fmt: skip
     assert reasons[0]["reason"].startswith("record without 'output'")
-    assert reasons[1]["reason"] == f"public, and a site has it too: {skin}:1"
+    assert reasons[1]["reason"] == f"held out, and a site has it too: {skin}:1"
 
 
 def test_held_out_records_that_do_not_fit_are_counted(quick, tmp_path, capsys):
@@ -316,6 +339,22 @@ def test_held_out_records_that_do_not_fit_are_counted(quick, tmp_path, capsys):
     run(quick(method={"rounds": 1}))
     assert json.loads((tmp_path / "run" / "data.json").read_text())["heldout"] == 1
     assert "1 record does not fit 128 tokens" in capsys.readouterr().err
+
+
+def test_held_out_records_that_were_sites_own_are_disclosed_once(quick):
+    options = {"data": {"heldout": None, "heldout_records": 4}}
+    first = run(quick(method={"rounds": 1}, **options))
+    for result in (first, run(quick(**options), resume=True)):
+        found = [row for row in json.loads((result.folder / "disclosure.json").read_text()) if row["kind"] == "records"]
+        assert [(row["messages"], row["protection"]) for row in found] == [(4, None)] and found[0]["bytes"] > 0
+    assert sum(site.records for site in read(first.folder).sites) == sum(SIZES.values()) - 4
+
+
+def test_held_out_records_that_were_sites_own_are_disclosed_where_cohorts_are_secret(quick):
+    secret = {"name": "dpfedavg", "noise_multiplier": 1.0, "sampler": "poisson", "sites_per_round": 1, "rounds": 1}
+    result = run(quick(secret, data={"heldout": None, "heldout_records": 4}, evaluation={"attacks": False}))
+    [found] = [row for row in json.loads((result.folder / "disclosure.json").read_text()) if row["kind"] == "records"]
+    assert (found["verb"], found["messages"]) == ("(set apart)", 4)
 
 
 def test_a_record_held_out_and_private_is_refused(quick, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import Counter
 from functools import partial
 
@@ -67,6 +68,17 @@ def test_one_file_a_site():
     assert sizes(found) == SIZES
     assert [r.instruction for r in found.groups["skin"]] == [f"explain the skin result {n}" for n in range(3)]
     assert (len(found.heldout), found.nonmembers, found.unused) == (4, [], [])
+
+
+def test_a_site_whose_file_cannot_be_read_is_not_left_out_without_a_word(tmp_path, capsys):
+    (tmp_path / "sites" / "west.ods").write_bytes(b"")
+    with pytest.raises(DataError, match=r"west\.ods"):
+        gathered(train="sites", skip_bad=True)
+    assert sizes(gathered(train="sites", sites={"ignore": ["*.ods"]})) == SIZES
+    assert "west.ods" in capsys.readouterr().err
+    packed = gzip.compress((tmp_path / "sites" / "skin.jsonl").read_bytes().replace(b"skin", b"west"))
+    (tmp_path / "sites" / "west.ods").rename(tmp_path / "sites" / "west.jsonl.gz").write_bytes(packed)
+    assert sizes(gathered(train="sites")) == SIZES | {"west": 3}
 
 
 def test_a_column_that_names_the_owner():
@@ -143,10 +155,44 @@ def test_more_held_out_records_than_there_are_is_refused():
         gathered(train="sites", heldout=None, heldout_records=9)
 
 
-def test_a_site_that_loses_all_its_records_is_told_of(capsys):
-    found = gathered(train="sites", heldout=None, heldout_records=8)
-    assert len(found.groups) == 1
-    assert "are left out: " in capsys.readouterr().err
+@pytest.mark.parametrize("seed", range(20))
+def test_each_site_gives_its_share_to_what_is_held_out_and_keeps_the_rest(tmp_path, seed, capsys):
+    """Of three hospitals with ten records each one was left without any, where twenty were held out at random."""
+    for site, count in (("north", 10), ("south", 10), ("west", 10), ("tiny", 1)):
+        write_lines(tmp_path / "hospitals" / f"{site}.jsonl", [record(site, n) for n in range(count)])
+    for options in ({"heldout": None, "heldout_records": 20}, {"nonmember_records": 20}):
+        found = gathered(stream=Stream(seed) / "data", train="hospitals", **options)
+        left = sizes(found)
+        assert left.pop("tiny") == 1
+        assert set(left) == {"north", "south", "west"} and set(left.values()) == {3, 4}
+        assert len(found.nonmembers or found.heldout) == 20
+        assert not set(found.nonmembers or found.heldout) & set(everything(found))
+        assert "20 of the sites' own 31 records are set apart" in capsys.readouterr().err
+
+
+def test_where_no_site_could_keep_a_record_nothing_is_held_out(tmp_path):
+    assert sizes(gathered(train="sites", heldout=None, heldout_records=7)) == {"heart": 1, "skin": 1}
+    limited = {"train": "sites", "heldout": None, "sites": {"records": 2}}
+    assert sizes(gathered(**limited, heldout_records=7)) == {"heart": 1, "skin": 1}
+    for options in ({"train": "sites", "heldout": None}, limited):
+        with pytest.raises(DataError, match=r"8 of 9 records of 2 sites .* Lower data\.heldout_records to 7 or less"):
+            gathered(**options, heldout_records=8)
+    for site in ("a", "b"):
+        write_lines(tmp_path / "single" / f"{site}.jsonl", [record(site, 0)])
+    with pytest.raises(DataError, match=r"Instead, name a file"):
+        gathered(train="single", nonmember_records=1)
+
+
+def test_which_records_are_sites_own_is_known_where_they_are_held_out():
+    owned = {"by": "column", "column": "owner"}
+    for options, expected in (
+        ({"train": "sites", "heldout_records": 4}, True),
+        ({"train": "sites", "heldout": "h.jsonl"}, False),
+        ({"train": "sites", "heldout": "h.jsonl", "nonmember_records": 2}, True),
+        ({"train": "all.jsonl", "heldout_records": 4, "sites": owned}, True),
+        ({"train": "all.jsonl", "heldout_records": 4, "sites": {"by": "partition", "count": 3}}, False),
+    ):
+        assert DataConfig.parse(options, "test").takes_from_sites is expected
 
 
 def test_non_members_are_of_the_sites_kind():
@@ -277,6 +323,9 @@ def test_a_site_may_have_no_label_beside_others_that_have(tmp_path):
     write_lines(tmp_path / "notes" / "skin.jsonl", [{"text": f"skin {n}", "label": "good"} for n in range(3)])
     found = labelled("notes", sites={"by": "file"}, heldout_records=1)
     assert sizes(found) == {"pool": 3, "skin": 2}
+    assert sizes(labelled("notes", sites={"by": "file"}, heldout_records=2)) == {"pool": 3, "skin": 1}
+    with pytest.raises(DataError, match="3 of 3 records of 1 sites"):
+        labelled("notes", sites={"by": "file"}, heldout_records=3)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_the_private_folder_has_no_secret_of_a_sum(make, tmp_path):
     """Only the identity keys and the roster are at rest."""
     trained(make, tmp_path, "secure", {}, **SECURE)
     files = {path.name for path in (tmp_path / "secure" / "private").rglob("*") if path.is_file()}
-    assert files == {"identity.pem", "@roster.json", "store.journal", "sums.journal", ".lock"}
+    assert files == {"identity.pem", "@roster.json", "store.journal", "sums.journal", "notes.txt", ".lock"}
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import torch
 
 from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.rules import rule
-from murmura.errors import CheckpointError, RunError, SecureSumError
+from murmura.errors import BudgetError, CheckpointError, RunError, SecureSumError
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
@@ -152,10 +152,10 @@ def test_only_one_site_of_a_worker_is_broken_and_the_others_go_on(workbench, tmp
 
 def test_a_site_whose_budget_is_spent_is_a_drop_out(workbench, tmp_path, monkeypatch):
     fleet = make_fleet(workbench, tmp_path, "processes")
-    refused = lambda host, ask, site: ValueError("no") if (ask.verb, site.name) == ("vote", "site-3") else None  # noqa: E731
+    refused = lambda host, ask, site: BudgetError("no") if (ask.verb, site.name) == ("vote", "site-3") else None  # noqa: E731
     monkeypatch.setattr(Host, "_refusal", refused)
     assert vote(fleet)["votes"].tolist() == [110, 40, -110]
-    assert fleet.events == ["site site-3 did not answer 'vote': ValueError"]
+    assert fleet.events == ["site site-3 did not answer 'vote': BudgetError"]
     fleet.engine.close()
 
 

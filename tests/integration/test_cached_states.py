@@ -28,16 +28,19 @@ def go(tmp_path, llama_folder, monkeypatch):
         small.write_lines(tmp_path / "labelled" / f"ward {k}.jsonl", rows)
     small.write_lines(tmp_path / "public.jsonl", [{"text": one.text, "label": one.label} for one in texts(6, 9)])
 
-    def made(method, cache, name="run", *, resume=False, **options):
-        sections = {"data": {"train": "labelled", "heldout": "public.jsonl"}} if method.get("name") == "lpfl" else {}
-        result = run(
-            small.experiment(
-                tmp_path, llama_folder, {"rounds": 2} | method, lora=LAST, training={"eps": EPS, "epochs": 2},
-                run={"cache_bytes": cache, "folder": str(tmp_path / name), **options},
-                evaluation={"sample": 1, "uploads": 0, "every": 2}, **sections,
-            ),
-            resume=resume, overwrite=not resume,
-        )  # fmt: skip
+    def trained(method, cache, name="run", *, resume=False, **options):
+        is_lpfl = method.get("name") == "lpfl"
+        made = small.experiment(
+            tmp_path,
+            llama_folder,
+            {"rounds": 2} | method,
+            lora=LAST,
+            training={"eps": EPS, "epochs": 2},
+            run={"cache_bytes": cache, "folder": str(tmp_path / name), **options},
+            data={"train": "labelled", "heldout": "public.jsonl"} if is_lpfl else {},
+            evaluation={"uploads": 0, "every": 2, "sample": 16 if is_lpfl else 1},
+        )
+        result = run(made, resume=resume, overwrite=not resume)
         assert not list(result.folder.rglob("states"))
         assert all(any(place.iterdir()) for place in (result.folder / "private").iterdir() if place.is_dir())
         files = sorted(result.folder.rglob("adapter_model.safetensors"))
@@ -46,7 +49,7 @@ def go(tmp_path, llama_folder, monkeypatch):
         assert all("layers.1." in key for key in state)
         return state, result.rows[-1]["heldout_loss"]
 
-    return made
+    return trained
 
 
 @pytest.mark.slow

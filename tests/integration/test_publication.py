@@ -37,7 +37,7 @@ def ran(tmp_path, llama_folder, monkeypatch, capsys):
     that anybody may see, by file name, and what was printed."""
 
     def go(name, method, cohorts, adapter_moves=False, **evaluation):
-        folder = tmp_path / name
+        folder = tmp_path / name / "data"  # a page names the end of a path
         write_data(folder, SITES)
         left = iter(cohorts)
         monkeypatch.setattr("murmura.methods.dpfedavg.method.draw", lambda *_: next(left))
@@ -110,9 +110,10 @@ def test_what_really_happened_is_kept_for_the_owner(ran):
 
 def test_a_cohort_that_everybody_is_in_is_no_secret(ran):
     result, _ = ran("run", METHODS["poisson"] | {"sites_per_round": len(SITES)}, [list(SITES)] * 3)
-    assert all(row["wall"] > 0 and "expected" not in row for row in result.rows)
+    assert all(row["bytes_up"] >= 0 and "expected" not in row and "wall" not in row for row in result.rows)
     kept = {path.name for path in (result.folder / "private" / "@run").iterdir()}
-    assert kept == {"anchor.jsonl", "records.jsonl"}  # how many records sites have is published in no private run
+    # How many records sites have is published in no private run, nor how long it took, which tells that.
+    assert kept == {"anchor.jsonl", "records.jsonl", "figures.jsonl"}
 
 
 def test_why_a_run_stops_is_for_the_owner_alone(ran, tmp_path, monkeypatch, capsys):
@@ -129,7 +130,7 @@ def test_why_a_run_stops_is_for_the_owner_alone(ran, tmp_path, monkeypatch, caps
     said = str(stopped.value) + "".join(capsys.readouterr())
     assert "--resume" in said and "log.txt" in said and "round 1" in said
     assert not any(word in said for word in (*SITES, "of 2", "disk"))
-    log = (tmp_path / "run" / "run" / "private" / "@run" / "log.txt").read_text(encoding="utf-8")
+    log = (tmp_path / "run" / "data" / "run" / "private" / "@run" / "log.txt").read_text(encoding="utf-8")
     assert log.startswith(NOT_FOR_PUBLICATION) and "only 0 of 2 sites answered" in log and "basalt" in log
 
 
@@ -166,7 +167,7 @@ def test_what_was_published_is_as_it_was_after_a_resume(ran, tmp_path, llama_fol
         patch.setattr(Server, "_close", stop)
         ran("again", METHODS["poisson"], MANY)
     monkeypatch.setattr("murmura.methods.dpfedavg.method.draw", lambda *_: ["cedar"])
-    whole = run(experiment(tmp_path / "again", llama_folder, METHODS["poisson"]), resume=True)
+    whole = run(experiment(tmp_path / "again" / "data", llama_folder, METHODS["poisson"]), resume=True)
     assert whole.rows[:-1] == result.rows[:-1]
     last, repeated = ({**one.rows[-1], "epsilon": 0, "privacy": 0} for one in (result, whole))
     assert last == repeated and whole.rows[-1]["epsilon"] > result.rows[-1]["epsilon"]

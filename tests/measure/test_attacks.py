@@ -9,6 +9,7 @@ import pytest
 
 from murmura.generation.scoring import TokenScores
 from murmura.measure.attacks import ATTACKS, CONTROL, WINDOWS, Passes
+from murmura.measure.catalogue import READS
 from murmura.tasks import TASKS
 
 
@@ -55,6 +56,10 @@ def test_window_votes_count_windows_of_each_size():
     passes = Passes(TokenScores(after, after > 0), TokenScores(before, after > 0))
     # Size 2: sums −2, −2, 2; size 3: −1, −1; size 4: 0, which is no vote.
     assert ATTACKS["window votes"](passes) == pytest.approx((1 / 3 + 0 + 0) / 3)
+
+
+def test_what_every_attack_goes_by_is_said():
+    assert READS.keys() == ATTACKS.keys()
 
 
 def test_nothing_moved_says_nothing():

@@ -51,7 +51,7 @@ def test_a_share_is_written_with_its_interval(values, words):
 
 def test_which_way_is_better_is_told_with_the_meaning():
     loss = figure("heldout_loss")
-    assert loss.meant(["instruction"]).endswith("in nats per token). Lower is better.")
+    assert loss.meant(["instruction"]).endswith("nothing of the question. Lower is better.")
     assert loss.meant(["instruction", "labelled"]).count("Lower is better.") == 2
 
 

@@ -62,6 +62,7 @@ def test_the_answer_is_the_likeliest_with_and_without_the_options_length(bench, 
     told(monkeypatch, [-3.0, -3.6, -2.0], [-3.0, -1.0], [-1.0, -3.1])
     [found] = measure(bench, ["adapter"], QUESTIONS)
     assert (found["choice_accuracy"], found["choice_accuracy_n"]) == (0.0, 3)
+    assert found["choice_accuracy_guess"] == pytest.approx((1 / 3 + 1 / 2 + 1 / 2) / 3)
     assert (found["choice_accuracy_norm"], found["choice_accuracy_norm_n"]) == (pytest.approx(1 / 3), 3)
 
 
@@ -76,6 +77,7 @@ def test_options_that_all_questions_share_are_told_apart(bench, monkeypatch):
     told(monkeypatch, [-1.0, -2.0], [-2.0, -1.0], [-2.0, -1.0])
     [found] = measure(bench, ["adapter"], questions)
     assert found["confusion"] == {"bad": {"bad": 1, "good": 1}, "good": {"bad": 0, "good": 1}}
+    assert found["choice_accuracy_guess"] == found["choice_accuracy_norm_guess"] == pytest.approx(2 / 3)
     told(monkeypatch, [-1.0] * 3, [-1.0] * 2, [-1.0] * 2)
     assert "confusion" not in measure(bench, ["adapter"], QUESTIONS)[0]
 

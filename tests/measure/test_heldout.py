@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -9,7 +11,10 @@ from murmura.data.records import Instruction
 from murmura.generation.writer import Completion
 from murmura.measure.heldout import continuations, measure
 from murmura.measure.text import rouge_l
+from murmura.measure.yardstick import Yardstick
 from murmura.progress import collect_phases
+from murmura.tasks import INSTRUCTION
+from tests.conftest import WORDS
 from tests.federation.world import instructions, make_workbench, yardstick
 from tests.training.helpers import hf_batch, random_state
 
@@ -41,6 +46,16 @@ def test_the_loss_is_the_mean_over_all_tokens_of_all_records(bench, public):
         bench.bank.route(torch.zeros(len(items), dtype=torch.long))
         assert result["heldout_loss"] == pytest.approx(bench.bank.model(**hf_batch(items)).loss.item(), abs=1e-5)
     assert len({result["heldout_loss"] for result in found}) == 3
+
+
+def test_of_answers_that_repeat_the_loss_of_guessing_is_told(bench):
+    """One of five labels against four: by the shares of the other four, not its own."""
+    labels = ["the dose", "the dose", "the dose", "rash", "rash"]
+    records = [Instruction("name it", word, label) for word, label in zip(WORDS, labels, strict=False)]
+    public = Yardstick(INSTRUCTION, records, sample=1)
+    tokens = sum(len(item.ids) - item.start for item in map(bench.tokenise, records))
+    [found] = measure(bench, public, adapters(bench, 1))
+    assert found["heldout_loss_guess"] == pytest.approx(-(3 * math.log(2 / 4) + 2 * math.log(1 / 4)) / tokens)
 
 
 def test_answers_are_those_of_a_sample(bench, public):

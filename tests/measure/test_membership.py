@@ -63,10 +63,10 @@ def test_members_known_by_heart_are_told_from_others(overfitted):
     assert "tpr" not in figures  # too few others for a rate of 1 %
 
 
-def test_a_model_that_was_not_trained_says_nothing_for_sure(overfitted):
+def test_a_model_that_was_not_trained_says_nothing(overfitted):
     bench, _ = overfitted
     figures, told = attacked(INSTRUCTION, bench, bench.bank.initial(Stream(0)), MEMBERS, OTHERS)
-    assert (figures["auc"], figures["auc_low"], figures["auc_high"]) == (0.5, 0.5, 0.5)
+    assert figures["auc"] == 0.5 and figures["auc_low"] == pytest.approx(1 - figures["auc_high"])
     assert figures["loss_auc_low"] <= 0.5 <= figures["loss_auc_high"]
     assert told["attack"] == "error zone"  # of equals the first
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,14 +10,15 @@ from pydantic import ValidationError
 
 from murmura.errors import BudgetError, PrivacyError
 from murmura.privacy import GaussianNoise
-from murmura.privacy.budget import Budget, BudgetConfig
+from murmura.privacy.budget import Budget, BudgetConfig, foresee
+from murmura.privacy.journal import Journal
 from tests.privacy.plans import RECORDS
 
 ONE = RECORDS.epsilon(10).value
 
 
-def made(path, epsilon=None, delta=1e-5):
-    return Budget(path / "accounts" / "a", "a", epsilon, delta)
+def made(path, epsilon=None, delta=1e-5, site="a", records="digest"):
+    return Budget(path / "accounts", site, records, epsilon, delta)
 
 
 @pytest.mark.slow
@@ -77,8 +79,91 @@ def test_an_account_that_was_edited_is_refused(tmp_path):
     path = tmp_path / "accounts" / "a" / "account.journal"
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
     path.write_text(path.read_text().replace('"steps": 10', '"steps": 1'))
-    with pytest.raises(PrivacyError, match="account of site a is damaged or was edited"):
-        made(tmp_path, 8.0)
+    for budget in (lambda: made(tmp_path, 8.0), lambda: made(tmp_path, 8.0, site="b").reserve("run", RECORDS, 1)):
+        with pytest.raises(PrivacyError, match="account of site a is damaged or was edited"):
+            budget()
+
+
+NAMES = ["skin", "skin-2026", "Skin", "skin "]
+
+
+def spent(path, records, site="anybody"):
+    return made(path, site=site, records=records).spent().value
+
+
+def test_a_name_is_no_budget_of_its_own(tmp_path):
+    """The same records, whatever the site is called."""
+    allowed = RECORDS.epsilon(25).value
+    for name in NAMES[:2]:
+        made(tmp_path, allowed, site=name).reserve(f"run of {name}", RECORDS, 10)
+    for name in NAMES[2:]:
+        with pytest.raises(BudgetError, match="over 2 runs"):
+            made(tmp_path, allowed, site=name).reserve(f"run of {name}", RECORDS, 10)
+    assert spent(tmp_path, "digest") == pytest.approx(RECORDS.epsilon(20).value, rel=1e-3)
+
+
+def test_the_same_records_under_two_names_in_one_run_are_asked_twice(tmp_path):
+    for name in NAMES[:2]:
+        made(tmp_path, site=name).reserve("run", RECORDS, 10)
+    assert spent(tmp_path, "digest") == pytest.approx(RECORDS.epsilon(20).value, rel=1e-3)
+
+
+def test_a_record_more_is_no_budget_of_its_own(tmp_path):
+    """Those that stay have seen both runs."""
+    made(tmp_path, records="monday").reserve("first", RECORDS, 10)
+    made(tmp_path, records="tuesday").reserve("second", RECORDS, 10)
+    twice = pytest.approx(RECORDS.epsilon(20).value, rel=1e-3)
+    assert spent(tmp_path, "tuesday") == twice and spent(tmp_path, "wednesday") == twice
+
+
+def test_a_run_that_is_called_as_an_earlier_one_counts_too(tmp_path):
+    """Whatever a server calls it: the site has another record, and its account the same place."""
+    made(tmp_path, records="monday").reserve("run", RECORDS, 10)
+    made(tmp_path, records="tuesday").reserve("run", RECORDS, 10)
+    assert spent(tmp_path, "tuesday") == pytest.approx(RECORDS.epsilon(20).value, rel=1e-3)
+
+
+def test_sites_of_one_run_have_each_spent_their_own(tmp_path):
+    """And once records are shared out anew, each counts as having been where most was spent."""
+    for records, steps in (("a", 10), ("b", 30)):
+        made(tmp_path, site=records, records=records).reserve("first", RECORDS, steps)
+    few, many = RECORDS.epsilon(10).value, RECORDS.epsilon(30).value
+    assert (spent(tmp_path, "a"), spent(tmp_path, "b")) == (pytest.approx(few), pytest.approx(many))
+    assert spent(tmp_path, "others") == pytest.approx(many)
+    made(tmp_path, site="a", records="others").reserve("second", RECORDS, 10)
+    assert spent(tmp_path, "others") == pytest.approx(RECORDS.epsilon(40).value, rel=1e-3)
+    assert spent(tmp_path, "a") == pytest.approx(RECORDS.epsilon(20).value, rel=1e-3)
+
+
+def test_what_a_run_lost_is_lost_for_whoever_may_have_been_in_it(tmp_path):
+    made(tmp_path, site="a", records="a").reserve("first", RECORDS, 1)
+    made(tmp_path, site="b", records="b").departed("first", "its noise was 0")
+    made(tmp_path, 8.0, site="a", records="a").reserve("second", RECORDS, 1)
+    for records in ("b", "others"):
+        with pytest.raises(BudgetError, match="no ε covers what run first did"):
+            made(tmp_path, 8.0, site="a", records=records).reserve("second", RECORDS, 1)
+
+
+def test_several_plans_of_a_run_count_together(tmp_path):
+    other = replace(RECORDS, noise=GaussianNoise(2.0))
+    for plan in (RECORDS, other):
+        made(tmp_path).reserve("run", plan, 5)
+    assert spent(tmp_path, "digest") > RECORDS.epsilon(5).value
+
+
+def test_an_account_of_an_earlier_release_counts(tmp_path):
+    """It did not note the records."""
+    folder = tmp_path / "accounts" / "old name"
+    folder.mkdir(parents=True)
+    line = {"run": "earlier", "plan": json.loads(RECORDS.to_json()), "steps": 10}
+    Journal(folder / "account.journal").append(line)
+    assert spent(tmp_path, "digest") == pytest.approx(ONE)
+
+
+def test_what_is_foreseen_is_by_the_records_too(tmp_path):
+    made(tmp_path, records="a").reserve("first", RECORDS, 10)
+    chosen = BudgetConfig(folder=str(tmp_path / "accounts"), epsilon=RECORDS.epsilon(25).value)
+    assert [foresee(chosen, one, RECORDS, 10, 3).answered for one in ("a", "b")] == [1, 1]
 
 
 def test_a_budget_needs_a_place_for_its_account():

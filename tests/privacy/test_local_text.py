@@ -45,6 +45,8 @@ def test_it_bounds_what_clipped_logits_can_do():
         (lambda: local_text.epsilon(0, -1, 1, 1.0), "texts of 0 tokens. A text has"),
         (lambda: local_text.epsilon(9, 1, 1, 1.0), "logits clipped to [1, 1]. Give finite bounds"),
         (lambda: local_text.epsilon(9, -math.inf, 1, 1.0), "logits clipped to [-inf, 1]"),
+        (lambda: local_text.temperature(4.1, 1, 7.0, math.nextafter(7.0, 8.0)), "further apart than logits are exact"),
+        (lambda: local_text.temperature(4.1, 1, 0.0, 5e-324), "logits clipped to [0.0, 5e-324]"),
         (lambda: local_text.epsilon(9, -1, 1, 0.0), "temperature = 0.0. Give a positive"),
         (lambda: local_text.epsilon(9, -1, 1, 1.0, 0), "a site with 0 documents. Count"),
         (lambda: local_text.temperature(math.inf, 9, -1, 1), "ε = inf. Ask for a positive"),

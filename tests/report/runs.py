@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from murmura.runs import RunFolder
-from murmura.runs.schema import Environment, LeftOut, SiteReport, Summary
+from murmura.runs.schema import Environment, LeftOut, Measured, SiteReport, Summary
 
 NOISE = {"type": "differential privacy", "unit": "record", "added_by": "site", "mechanism": "Gaussian"}
 PLAIN = [
@@ -43,15 +43,21 @@ def write_run(
     model: str = "tiny",
     kind: str = "instruction",
     name: str | None = None,
+    more: str = "",
+    measured: Measured | None = None,
 ) -> Path:
-    """A run of two rounds; its totals are 4.5 MB up, 9 MB down, 90 s."""
+    """A run of two rounds; its totals are 4.5 MB up, 9 MB down, 90 s.
+
+    Args:
+        more: further lines of the experiment; the first ones, up to a table, are of [data].
+    """
     path.mkdir(parents=True)
     folder = RunFolder(path)
     rows = rows if rows is not None else [metrics(0), metrics(1), metrics(2)]
     seeded = "" if seed is None else f"seed = {seed}\n"
     folder.write_config(
         f'[run]\nname = "{name or path.name}"\n{seeded}[model]\nname = "{model}"\n'
-        f'[method]\nname = "fedit"\nrounds = 2\n[data]\nkind = "{kind}"\n'
+        f'[method]\nname = "fedit"\nrounds = 2\n[data]\nkind = "{kind}"\n{more}'
     )
     packages = {"peft": "0.21"}
     folder.write_environment(
@@ -60,6 +66,8 @@ def write_run(
         )
     )
     folder.write_records(sites, LeftOut(0, 0, 0, 0), [])
+    if measured is not None:
+        folder.write_measured(measured)
     folder.write_metrics(rows)
     folder.write_disclosure(disclosure)
     if finished:

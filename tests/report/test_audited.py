@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from murmura.measure.catalogue import READS
 from murmura.report.audited import audits, show_audit
 from murmura.report.page import render
 from murmura.report.pictures import held_against
@@ -59,11 +60,27 @@ def test_terminal_and_page_say_the_same(audited):
     words = printed(run), render([run])
     for told in words:
         for word in ("The model: 150 of the sites’ records against 120 others", "0.728", "0.641 to 0.808", "0.210",
-                     "0.110 to 0.330", "strongest", "for comparison, needs no base model",
+                     "0.110 to 0.330", "strongest", "for comparison, never called the strongest",
                      "This was not done."):  # fmt: skip
             assert word in told, word
         assert "too few" not in told
     assert "Scores by error zone, the model" in words[1]
+
+
+def test_why_an_attack_is_called_the_strongest_is_said(audited):
+    lucky = Separation("window votes", 0.751, 0.66, 0.83, None, None, None, apart=0.6021)
+    attacks = (replace(MODEL.attacks[0], apart=0.7312), lucky, replace(MODEL.attacks[1], apart=0.9))
+    run = audited(model=replace(MODEL, attacks=attacks))
+    for told in (printed(run), render([run])):
+        assert "strongest: 0.731 on the quarter set apart, the next one 0.602" in told
+    assert "strongest: the first, with no records to spare for a choice" in printed(audited("few"))
+
+
+def test_what_attacks_go_by_is_said(audited):
+    run = audited()
+    for told in (" ".join(printed(run).split()), render([run])):
+        assert f"“error zone”, {READS['error zone']}; “plain loss”, {READS['plain loss']}." in told
+    assert "“window votes”" in render([run])  # among the results, which name the strongest of all
 
 
 def test_extraction_and_what_was_written(audited):

@@ -132,7 +132,7 @@ def test_a_page_about_a_classifier_says_nothing_of_answers_attacks_or_generated_
 def test_a_page_about_both_kinds_of_record_speaks_of_both(tmp_path, several):
     assert "Leakage was not measured" not in several and "(never the answer)" in several
     page = page_of(tmp_path, tmp_path / "avg-0", classifier(tmp_path / "c"))
-    assert "in nats per token). Lower is better. Of a classifier: How improbable" in page
+    assert "nothing of the question. Lower is better. Of a classifier: How improbable" in page
     assert "loss (nats per token or per text)" in page
     assert "(never the answer or the pattern)" in page
     assert "Leakage was not measured" not in page
@@ -220,6 +220,19 @@ def test_one_measured_round_is_enough_for_pictures(tmp_path):
     assert page_of(tmp_path, write_run(tmp_path / "a", rows=[metrics(2)])).count("<figure>") == 5
 
 
+@pytest.mark.parametrize("rounds", [(2,), (0, 1), (0, 1, 2)])
+def test_ticks_of_rounds_are_whole_numbers(tmp_path, rounds):
+    rows = [metrics(number) for number in rounds]
+    page = page_of(tmp_path, write_run(tmp_path / "a", rows=rows))
+    pictures = [one for one in re.findall(r"<svg.*?</svg>", page, re.DOTALL) if ">round (0 is before training)<" in one]
+    assert pictures
+    for one in pictures:
+        axis = one.partition(">round (0")[0]
+        ticks = re.findall(r"<text[^>]*>([\d.]+)</text>", axis)
+        assert [tick for tick in ticks if float(tick) in rounds and "." not in tick] == list(map(str, rounds))
+        assert all("." not in tick for tick in ticks)
+
+
 def test_no_epsilon_is_stated_and_a_mix_is_not_called_private(tmp_path):
     page = page_of(tmp_path, write_run(tmp_path / "a"))
     assert "Nothing here was protected by differential privacy" in page
@@ -276,6 +289,8 @@ def test_a_guarantee_is_told_with_its_unit_and_what_the_paper_claims(tmp_path):
     page = page_of(tmp_path, write_run(tmp_path / "a", rows=rows))
     assert "What is guaranteed</h2>" in page
     assert "one record, zero-out" in page
+    assert "The adjacency is which two sets of data" in page and "in “zero-out” the contribution of one" in page
+    assert "“rdp” by Rényi divergences." in page and "replace-one" not in page and "“pld”" not in page
     assert "the paper's claim for one step: 2" in page.replace("&#39;", "'")
     assert ">17.240<" in page
     assert "What is guaranteed</h2>" not in page_of(tmp_path, write_run(tmp_path / "b"))

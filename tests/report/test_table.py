@@ -239,6 +239,16 @@ def test_an_accuracy_has_its_number_of_texts_and_an_interval(tmp_path):
     assert row.cells["accuracy"].interval() == ""  # of a run that did not tell
 
 
+def test_what_guessing_comes_to_stands_beside_a_figure(tmp_path, capsys):
+    told = {"accuracy": 0.64, "accuracy_n": 50, "accuracy_guess": 0.62, "heldout_loss_guess": 0.463}
+    row, *_ = rows = rows_of(write_run(tmp_path / "a", rows=[metrics(1, **told)], kind="labelled"))
+    assert row.cells["accuracy"].words(figure("accuracy")) == "0.640 (0.501–0.759, n = 50) (guessing 0.620)"
+    assert "guessing 0.463" in report.markdown(rows) and "guessing 0.620" in render(rows[0].runs)
+    report.show(rows)
+    assert "guessing 0.620" in capsys.readouterr().out
+    assert row.cells["attack_auc"].guessing(figure("attack_auc")) == ""
+
+
 def test_an_accuracy_of_several_seeds_is_of_the_texts_of_the_smallest(tmp_path):
     folders = [
         write_run(tmp_path / f"s{seed}", seed=seed, rows=[metrics(2, accuracy=share, accuracy_n=n)])

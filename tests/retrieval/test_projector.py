@@ -58,6 +58,7 @@ def spaces():
 
 
 TRAINING = ProjectorTraining(epochs=8, lr=3e-3)
+AUTHORS = ProjectorTraining(epochs=3, lr=1e-4, hidden=128, heldout=0)
 
 
 def found(projected, targets):
@@ -68,19 +69,53 @@ def found(projected, targets):
 @pytest.mark.parametrize(("include_positive", "similarity"), [(False, "cosine"), (True, "cosine"), (True, "dot")])
 def test_a_projector_finds_texts_that_it_was_not_trained_on(spaces, include_positive, similarity):
     small, large = spaces
-    training = ProjectorTraining(epochs=8, lr=3e-3, include_positive=include_positive, similarity=similarity)
-    before = train(small[:500], large[:500], 0, ProjectorTraining(epochs=0))
+    training = ProjectorTraining(
+        epochs=8, lr=3e-3, include_positive=include_positive, similarity=similarity, hidden=128, heldout=0
+    )
+    before = train(small[:500], large[:500], 0, ProjectorTraining(epochs=0, heldout=0))
     after = train(small[:500], large[:500], 0, training)
     assert found(before.project(small[500:]), large[500:]) < 0.1
     assert found(after.project(small[500:]), large[500:]) > 0.5
-    assert len(after.losses) == 8 and after.losses[-1] < after.losses[0] - 0.3
+    assert len(after.losses) == 8 and after.losses[-1] < after.losses[0] - 0.3 and after.heldout == []
 
 
-def test_projections_are_unit_float32(spaces):
+def loss_of(projector, small, large):
+    return float(contrastive_loss(torch.from_numpy(projector.project(small)), torch.from_numpy(large), 0.5))
+
+
+def test_training_goes_on_until_texts_held_out_gain_no_more(spaces):
+    """By itself a projector trains for long enough, and the weights that it ends with are those that did best."""
     small, large = spaces
-    projected = train(small, large, 0, ProjectorTraining(epochs=1)).project(3 * small[:7].astype(np.float64))
+    own, authors = (train(small[:500], large[:500], 0, training) for training in (None, AUTHORS))
+    least = int(np.argmin(own.heldout))
+    assert 3 < len(own.losses) == len(own.heldout) == least + 4 < 100
+    assert own.in_words.startswith(f"the projector into the pool's space was trained for {least + 4} epochs; its")
+    again = train(small[:500], large[:500], 0, ProjectorTraining(epochs=least + 1))
+    assert np.array_equal(own.project(small), again.project(small)) and again.heldout == own.heldout[: least + 1]
+    assert loss_of(own, small[500:], large[500:]) < loss_of(authors, small[500:], large[500:]) - 0.5
+
+
+def test_texts_held_out_are_not_trained_on_and_each_other_one_is(spaces):
+    """A text that is not trained on moves no loss but that of the texts held out, and the other way round."""
+    small, large = (vectors[:20] for vectors in spaces)
+    training, moved = ProjectorTraining(epochs=1, heldout=0.2), []
+    own = train(small, large, 0, training)
+    for row in range(20):
+        other = large.copy()
+        other[row] *= -1
+        changed = train(small, other, 0, training)
+        moved.append(changed.losses != own.losses)
+        assert changed.heldout != own.heldout  # by what it was trained on, or by itself
+    assert sum(moved) == 16
+
+
+def test_projections_are_as_long_as_what_is_projected(spaces):
+    """So that the dot product with a centre is, in either space, the mean cosine with what it is the centre of."""
+    small, large = spaces
+    lengths = np.array([0, 0.3, 0.5, 0.7, 1, 1.5, 3])
+    projected = train(small, large, 0, ProjectorTraining(epochs=1)).project(lengths[:, None] * small[:7])
     assert (projected.dtype, projected.shape) == (np.float32, (7, 12))
-    assert np.linalg.norm(projected, axis=1) == pytest.approx(1.0, abs=1e-5)
+    assert np.linalg.norm(projected, axis=1) == pytest.approx(lengths, abs=1e-5)
 
 
 def test_the_same_seed_gives_the_same_projector_and_leaves_torchs_own_generator_alone(spaces):
@@ -92,21 +127,25 @@ def test_the_same_seed_gives_the_same_projector_and_leaves_torchs_own_generator_
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("n", [2, 3, 33, 65])
+@pytest.mark.parametrize("n", [4, 5, 33, 65, 330])
 def test_no_text_is_alone_in_a_batch(spaces, n):
-    small, large = spaces
+    small, large = (vectors[:n] for vectors in spaces)
     for batch in (2, 32):
-        assert np.isfinite(train(small[:n], large[:n], 0, ProjectorTraining(batch=batch)).losses).all()
+        held = train(small, large, 0, ProjectorTraining(epochs=2, batch=batch))
+        assert np.isfinite([*held.losses, *held.heldout]).all()
+        assert np.isfinite(train(small[2:], large[2:], 0, ProjectorTraining(2, batch=batch, heldout=0)).losses).all()
 
 
 def test_one_text_has_nothing_to_be_told_from(spaces):
     small, large = spaces
     with pytest.raises(DataError, match="1 texts to train a projector on, expected at least 2"):
-        train(small[:1], large[:1], 0)
+        train(small[:1], large[:1], 0, ProjectorTraining(heldout=0))
+    with pytest.raises(DataError, match="3 texts to train a projector on, expected at least 2 beside 2 held out"):
+        train(small[:3], large[:3], 0)
 
 
 def test_the_order_of_the_texts_follows_from_the_seed_alone(spaces, monkeypatch):
     asked = []
     monkeypatch.setattr(Stream, "torch", lambda self: asked.append(self.path) or torch.Generator().manual_seed(0))
-    train(*(vectors[:40] for vectors in spaces), seed=3, training=ProjectorTraining(epochs=2))
+    train(*(vectors[:40] for vectors in spaces), seed=3, training=ProjectorTraining(epochs=2, heldout=0))
     assert asked == [("projector", "initial"), ("projector", "order", 0), ("projector", "order", 1)]

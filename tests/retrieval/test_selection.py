@@ -44,21 +44,29 @@ def test_dot_products_with_the_chosen_add_up():
 
 
 @pytest.mark.parametrize(
-    ("clusters", "sites", "turn", "pseudocode", "text"),
+    ("clusters", "sites", "turn", "pseudocode", "text", "default"),
     [
-        (10, 10, 1, 9, 9), (10, 10, 9, 1, 1),
-        (40, 10, 1, 9, 39), (40, 10, 9, 1, 31),  # more clusters than sites
-        (10, 100, 9, 1, 1), (10, 100, 10, 5, 1), (10, 100, 99, 5, 1),  # more sites than clusters
-        (3, 10, 2, 1, 1), (3, 10, 3, 1, 1), (1, 10, 1, 1, 1), (1, 10, 5, 1, 1),
+        (10, 10, 1, 9, 9, 9), (10, 10, 9, 1, 1, 1),
+        (40, 10, 1, 9, 39, 39), (40, 10, 9, 1, 31, 31), (10, 3, 2, 1, 8, 8),  # more clusters than sites
+        (10, 100, 9, 1, 1, 1), (10, 100, 10, 5, 1, 5), (10, 100, 99, 5, 1, 5),  # more sites than clusters
+        (3, 10, 2, 1, 1, 1), (3, 10, 3, 1, 1, 1), (1, 10, 1, 1, 1, 1), (1, 10, 5, 1, 1, 1),
     ],
 )  # fmt: skip
-def test_how_many_clusters_a_site_chooses_from(clusters, sites, turn, pseudocode, text):
+def test_how_many_clusters_a_site_chooses_from(clusters, sites, turn, pseudocode, text, default):
     """A site whose clusters are the larger the more they are like what is chosen takes the most alike it may."""
     before = [site([(1, 0)], [1])] * turn
     after = [site([(1, 0)], [1])] * (sites - turn - 1)
     tested = line(*range(100, 100 - clusters, -1))
-    for rule, kept in (("pseudocode", pseudocode), ("text", text)):
+    for rule, kept in (("pseudocode", pseudocode), ("text", text), (None, default)):
         assert greedy([*before, tested, *after], filter_rule=rule)[turn] == clusters - kept
+
+
+def test_the_last_of_a_few_sites_is_not_left_the_one_record_that_is_like_no_other():
+    """Of eight records of bicycles and one of a kitchen the pseudo-code's rule would fetch for the kitchen."""
+    bicycles = site([(1, 0), (0.8, 0.1), (0.7, 0.3)], [3, 3, 2])
+    last = site([(0.9, 0.1), (0.8, 0.3), (-0.1, 1)], [4, 4, 1])
+    assert greedy([bicycles, last], filter_rule="pseudocode") == [0, 2]
+    assert greedy([bicycles, last]) == [0, 1]
 
 
 def test_of_equals_the_first_is_taken():

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import numpy as np
+import pytest
 import torch
 
 from murmura.runs import RunFolder
@@ -21,3 +24,15 @@ def test_environment(tmp_path):
 
 def test_peak_memory_is_in_bytes():
     assert 50 * 2**20 < peak_memory(torch.device("cpu")) < 2**40
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell")
+def test_what_is_mapped_from_files_is_told_apart_from_what_a_process_has_for_itself(tmp_path):
+    """As weights are that several processes read from one file."""
+    cpu, size = torch.device("cpu"), 64 * 2**20
+    np.ones(size, np.uint8).tofile(tmp_path / "weights")
+    whole, own = peak_memory(cpu), peak_memory(cpu, mapped=False)
+    weights = np.memmap(tmp_path / "weights", np.uint8, mode="r")
+    assert weights.sum(dtype=np.int64) == size  # in memory by now
+    assert peak_memory(cpu, mapped=False) < own + size // 4
+    assert peak_memory(cpu) - peak_memory(cpu, mapped=False) > whole - own + size // 2

@@ -5,6 +5,7 @@ FOLDER/plan is a JSON list of what becomes of the first requests, in their order
 
 * ``answer``: a text that follows from the prompt;
 * ``hold``: the same, but not before there is a file FOLDER/go;
+* ``length``, ``silent``: the same, cut off; the second does not say whether it was;
 * ``empty``, ``other``: an answer without text, one of another protocol;
 * ``drop``: the connection is closed without an answer;
 * a number: this status, to be tried again in a millisecond. It says that there is something wrong with the seed, if
@@ -61,8 +62,11 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(what, {"error": {"message": wrong, "code": what}})
         else:
             text = "" if what == "empty" else text_after(prompt)
+            if what in ("length", "silent"):
+                text = text.partition("\n")[0]
             choice = {"message": {"role": "assistant", "content": text}} if "messages" in body else {"text": text}
-            self.reply(200, {"id": "1", "choices": [{"index": 0, "finish_reason": "stop", **choice}]})
+            reason = {"length": "length", "silent": None}.get(what, "stop")
+            self.reply(200, {"id": "1", "choices": [{"index": 0, "finish_reason": reason, **choice}]})
 
     def reply(self, status: int, value: object) -> None:
         data = json.dumps(value).encode()

@@ -13,10 +13,10 @@ from murmura.synthesis.answers import Answers, Texts
 
 ASKED = {"set of seeds": "abc", "generator": {"top_p": 0.9}, "stream": [0, "expand"]}
 LINES = [
-    {"sample": 3, "attempt": 0, "text": "½ of\u2028it"},
+    {"sample": 3, "attempt": 0, "text": "½ of\u2028it", "finished": True},
     {"sample": 0, "attempt": 0, "fault": "empty"},
-    {"sample": 1, "attempt": 0, "text": "two"},
-    {"sample": 0, "attempt": 1, "text": "one"},
+    {"sample": 1, "attempt": 0, "text": "two", "finished": False},
+    {"sample": 0, "attempt": 1, "text": "one", "finished": True},
     {"sample": 2, "attempt": 0, "fault": "too_short"},
 ]
 
@@ -42,6 +42,7 @@ def test_what_was_answered_is_known_again(path):
     assert (len(Texts(path, 4)), Texts(path, 4)[-1], Texts(path, 4)[:2]) == (
         3, LINES[0]["text"], [LINES[3]["text"], LINES[2]["text"]],
     )  # fmt: skip
+    assert Texts(path, 4).finished.tolist() == [True, False, True]
     with pytest.raises(IndexError):
         Texts(path, 4)[3]
     assert path.stat().st_mode & 0o777 == 0o600
@@ -105,10 +106,10 @@ def test_a_disk_that_is_full_costs_nothing(path, monkeypatch):
 
     monkeypatch.setattr(answers.os, "fsync", full)
     with pytest.raises(CheckpointError, match=r"cannot be kept \(No space left on device\)\. Free some space, then"):
-        kept.add([{"sample": 2, "attempt": 1, "text": "three"}])
+        kept.add([{"sample": 2, "attempt": 1, "text": "three", "finished": True}])
     monkeypatch.undo()
     assert path.read_bytes() == before
-    kept.add([{"sample": 2, "attempt": 1, "text": "three"}])
+    kept.add([{"sample": 2, "attempt": 1, "text": "three", "finished": True}])
     assert len(Texts(path, 4)) == 4
     with pytest.raises(CheckpointError, match="cannot be kept"):
         Answers(path.parent, ASKED, 4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -57,7 +59,21 @@ def test_no_two_documents_are_further_apart_than_its_epsilon_says(bench):
     apart = (logs[:, None] - logs[None]).abs().amax()
     per_token = 2 * (HOW.high - HOW.low) / HOW.temperature
     assert 0.6 * per_token < apart <= per_token and logs.dtype == torch.float64
-    torch.testing.assert_close(filtered(wild[7:], Sampling(2.0, clip=(-1, 4))), wild[7:].double().clamp(-1, 4) / 2)
+    torch.testing.assert_close(
+        filtered(wild[7:], Sampling(2.0, clip=(-1, 4))), (wild[7:].double().clamp(-1, 4) + 1) / 2
+    )
+
+
+@pytest.mark.parametrize("low", [7.4832, -19.2271, 1e6, -1e-3])
+@pytest.mark.parametrize("gap", [0.0, 1e-12, 1e-6, 1.0])
+def test_bounds_that_are_near_each_other_are_no_further_apart_once_divided(low, gap):
+    """Rounded after it, a logit of 7.4832/T is a whole unit of the last place off, where T is 1e-16."""
+    high = math.nextafter(low, math.inf) + gap
+    for budget in (0.3, 4.1, 50.0):
+        temperature = 2 * (high - low) / budget
+        wild = torch.tensor([[low] + [high] * 500, [high] + [low] * 500], dtype=torch.float64)
+        logs = filtered(wild, Sampling(temperature, clip=(low, high))).log_softmax(-1)
+        assert float((logs[0] - logs[1]).abs().max()) <= budget * (1 + 1e-12)
 
 
 def test_every_document_may_take_all_its_tokens_however_long_it_is(bench, monkeypatch):

@@ -104,6 +104,13 @@ def test_every_sample_is_asked_for_once_in_the_servers_language(serve, tmp_path,
     assert "very-secret" not in (tmp_path / "texts").read_text() + repr(endpoint.described)
 
 
+@pytest.mark.parametrize("chat", [False, True])
+def test_a_server_says_whether_it_cut_an_answer_off(serve, tmp_path, chat):
+    server = serve("answer", "length", "silent", "answer")
+    found = written(tmp_path / "texts", Endpoint(server.url, "tiny", chat=chat, concurrency=1), samples=4)
+    assert found.texts.finished.tolist() == [True, False, False, True]
+
+
 def test_what_fails_for_a_while_is_tried_again(serve, tmp_path):
     server = serve(429, 500, "drop", 503, "answer")
     found = written(tmp_path / "texts", Endpoint(server.url, "tiny", concurrency=1), samples=3)

@@ -9,8 +9,10 @@ from itertools import islice
 import pytest
 
 from murmura.errors import CheckpointError, RunError
+from murmura.generation.writer import Completion
 from murmura.streams import Stream
 from murmura.synthesis import expansion
+from murmura.synthesis.answers import Texts
 from murmura.synthesis.expansion import expand
 from murmura.synthesis.generators import Answer, Local
 from tests.synthesis.models import writer
@@ -43,7 +45,8 @@ class Scripted:
                 if self.dies == len(self.asked):
                     raise KeyboardInterrupt
                 self.asked.append(request)
-                yield [Answer(request, self.judge(request))]
+                written = self.judge(request)
+                yield [Answer(request, written, finished=written is not None and not written.endswith("half of"))]
 
 
 def fussy(request):
@@ -94,6 +97,50 @@ def test_a_stop_changes_no_text_and_no_answer_is_asked_for_again(tmp_path, dies)
     assert expand(SEEDS, 30, tmp_path / "texts", Scripted(dies=0), STREAM).given_up == whole.given_up
 
 
+def halves(request):
+    """Every second answer is cut off, every fourth within its first sentence."""
+    k = request.stream.integer() % 4
+    return (
+        [f"A whole one of {request.sample}. And half of", f"Sample {request.sample} only half of"][k // 2]
+        if k % 2
+        else f"All there is of {request.sample}."
+    )
+
+
+def test_what_was_cut_off_is_known_to_be_or_loses_its_half_sentence(tmp_path):
+    kept = expand(SEEDS, 40, tmp_path / "kept", Scripted(halves), STREAM)
+    cut = [text.endswith("half of") for text in kept.texts]
+    assert kept.texts.finished.tolist() == [not one for one in cut] and 8 < sum(cut) < 32 and not kept.faults
+    whole = expand(SEEDS, 40, tmp_path / "whole", Scripted(halves), STREAM, whole=True, attempts=9)
+    assert all(text.endswith(".") for text in whole.texts) and whole.texts.finished.all() and whole.given_up == 0
+    assert whole.faults["no_sentence"] > 3 and any(text.startswith("A whole one") for text in whole.texts)
+    with pytest.raises(CheckpointError, match="with another rule for texts that are cut off"):
+        expand(SEEDS, 40, tmp_path / "whole", Scripted(halves), STREAM)
+
+
+def test_a_file_that_does_not_say_what_was_cut_off_is_refused(tmp_path):
+    """As releases before wrote it."""
+    expand(SEEDS, 2, tmp_path / "texts", Scripted(), STREAM)
+    header, *lines = [json.loads(line) for line in (tmp_path / "texts").read_text().splitlines()]
+    before = [{k: v for k, v in header.items() if not k.startswith("rule")}]
+    before += [{k: v for k, v in line.items() if k != "finished"} for line in lines]
+    (tmp_path / "texts").write_text("".join(json.dumps(line) + "\n" for line in before))
+    with pytest.raises(CheckpointError, match="with another rule for texts that are cut off"):
+        expand(SEEDS, 2, tmp_path / "texts", Scripted(), STREAM)
+    with pytest.raises(CheckpointError, match="damaged"):
+        Texts(tmp_path / "texts", 2)
+
+
+def test_a_seed_that_is_there_more_often_is_shown_more_often_and_once_in_a_prompt(tmp_path):
+    generator = Scripted()
+    expand([SEEDS[0]] * 7 + SEEDS[1:4], 400, tmp_path / "texts", generator, STREAM)
+    times = [sum(seed in request.prompt for request in generator.asked) for seed in SEEDS[:4]]
+    assert all(request.prompt.count("seed number") == 3 for request in generator.asked)
+    # Drawn one after the other in proportion: left out only if the others are drawn first, 3/10 · 2/9 · 1/8.
+    assert sum(times) == 3 * 400 and times[0] >= 0.985 * 400
+    assert all(one == pytest.approx(400 * (2 + 1 / 120) / 3, abs=5 * 9.5) for one in times[1:])
+
+
 def test_other_seeds_are_another_expansion(tmp_path):
     expand(SEEDS, 3, tmp_path / "texts", Scripted(), STREAM)
     with pytest.raises(CheckpointError, match="with another set of seeds"):
@@ -134,3 +181,14 @@ def test_a_model_of_this_process_writes_each_sample_by_itself(tmp_path, tokenize
     assert first == found.texts[0]
     assert list(expand(SEEDS, 4, tmp_path / "alone", Local(alone, max_tokens=12), STREAM).texts) == list(found.texts)
     assert local.described == {"model": "", "max_tokens": 12, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
+
+
+def test_a_model_of_this_process_says_what_it_ended_itself(tmp_path, tokenizer, monkeypatch):
+    bench = writer(tokenizer)
+
+    def write(adapters, prompts, limits, **options):
+        return [Completion(f"text number {k} of these", [], finished=k % 2 == 0) for k in range(len(prompts))]
+
+    monkeypatch.setattr(bench, "write", write)
+    found = expand(SEEDS, 4, tmp_path / "texts", Local(bench), STREAM)
+    assert found.texts.finished.tolist() == [True, False, True, False]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from murmura.errors import ConfigError
-from murmura.synthesis.prompts import FAULTS, PARAPHRASE, STOP, Wording, one_line, read_sample, six_samples
+from murmura.synthesis.prompts import FAULTS, PARAPHRASE, STOP, Sample, Wording, one_line, read_sample, six_samples
 from tests.synthesis.models import word_tokenizer
 
 
@@ -35,7 +35,33 @@ def test_three_samples_of_six_are_there_each_in_a_line():
     ],
 )
 def test_the_sample_ends_where_the_next_one_begins(written, text):
-    assert read_sample(written) == (text, None)
+    found = read_sample(written, finished=True)
+    assert (found.text, found.fault) == (text, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "finished"),
+    [
+        ("a new text of words\nOriginal Text Sample 5\nmore", True),  # whatever became of the next one
+        ("a new text of words\nOriginal Te", True),
+        ("a new text of words", False),
+        ("Original Text Sample 4\na new text of words", False),
+    ],
+)
+def test_an_answer_that_was_cut_off_may_hold_a_finished_sample(written, finished):
+    assert read_sample(written, finished=False).finished is finished
+    assert read_sample(written, finished=True).finished
+
+
+def test_of_a_sample_that_was_cut_off_whole_sentences_can_be_kept():
+    text = "A first sentence of words. Another one! And half of"
+    assert read_sample(text, finished=False, whole=True) == Sample(
+        "A first sentence of words. Another one!", True, None
+    )
+    assert read_sample(text, finished=False) == Sample(text, False, None)
+    assert read_sample(text, finished=True, whole=True) == Sample(text, True, None)
+    for none in ("only half of one sentence", "So it. Half of the next one"):
+        assert read_sample(none, finished=False, whole=True).fault == "no_sentence" in FAULTS
 
 
 @pytest.mark.parametrize(
@@ -46,13 +72,13 @@ def test_the_sample_ends_where_the_next_one_begins(written, text):
     ],
 )  # fmt: skip
 def test_what_holds_no_text_says_why(written, fault):
-    assert read_sample(written)[1] == fault
+    assert read_sample(written, finished=True).fault == fault
     assert fault in FAULTS
 
 
 def test_what_stops_a_generator_is_what_ends_a_sample():
     text = "a new text of words"
-    assert read_sample(f"{text}{STOP[0]} 5\nmore")[0] == text
+    assert read_sample(f"{text}{STOP[0]} 5\nmore", finished=True).text == text
 
 
 def test_a_template_is_a_users_turn_where_there_are_turns(tokenizer):

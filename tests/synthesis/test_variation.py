@@ -7,6 +7,7 @@ import torch
 
 from murmura.errors import ConfigError
 from murmura.generation.sampling import Sampling
+from murmura.generation.writer import Completion
 from murmura.streams import Stream
 from murmura.synthesis.variation import Continue, Paraphrase
 from tests.conftest import WORDS
@@ -35,9 +36,27 @@ def shared(one, other):
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
+def scripted(bench, monkeypatch, text, *, finished=False):
+    """The bench's model goes on with these words, whatever stands before; returns what it was given and how far."""
+    ids, asked = bench.tokenizer(text, add_special_tokens=False).input_ids, []
+
+    def write(adapters, prompts, limits, **options):
+        asked.extend(zip(map(bench.tokenizer.decode, prompts), limits, strict=True))
+        return [
+            Completion(bench.tokenizer.decode(ids[:most]), ids[:most], finished and most >= len(ids)) for most in limits
+        ]
+
+    monkeypatch.setattr(bench, "write", write)
+    return asked
+
+
+def cuts_the_end(stream):
+    return (stream / "end").python().random() < 0.5
+
+
 @pytest.mark.parametrize("make", [Continue, Paraphrase])
 def test_company_and_order_change_nothing(bench, make):
-    variation = make(bench)
+    variation = make(bench, mended=False)
     together = variation.vary(TEXTS, STREAMS)
     assert variation.vary(TEXTS[::-1], STREAMS[::-1]) == together[::-1]
     assert [variation.vary([text], [own])[0] for text, own in zip(TEXTS, STREAMS, strict=True)] == together
@@ -48,31 +67,87 @@ def test_company_and_order_change_nothing(bench, make):
 def test_a_tail_of_random_length_is_written_anew(bench):
     text = TEXTS[1]
     ids = bench.prompt_ids(text)
-    found = [Continue(bench, share=0.4).vary([text], [Stream(0) / i])[0] for i in range(12)]
+    streams = [stream for stream in (Stream(0) / i for i in range(30)) if cuts_the_end(stream)]
+    found = [Continue(bench, share=0.4, mended=False).vary([text], [stream])[0] for stream in streams]
     kept = {shared(one, text) for one in found}
     assert len(kept) > 3 and min(kept) >= len(bench.tokenizer.decode(ids[: -int(0.4 * len(ids))]))
     # The same start, and what the model writes after it with the stream's own numbers.
-    cut = (Stream(0) / 0).python().randint(1, int(0.4 * len(ids)))
+    cut = streams[0].python().randint(1, int(0.4 * len(ids)))
     [written] = bench.write(
         [bench.bank.untrained],
         [ids[:-cut]],
         [cut],
         sampling=Sampling(),
-        streams=[Stream(0) / 0 / "tokens"],
+        streams=[streams[0] / "tokens"],
     )
-    assert found[0] == bench.tokenizer.decode([*ids[:-cut], *written.ids], skip_special_tokens=True)
+    assert found[0] == bench.tokenizer.decode([*ids[:-cut], *written.ids], skip_special_tokens=True).strip()
+
+
+def test_a_beginning_is_cut_off_as_often_and_the_model_goes_on_from_the_whole_text(bench, monkeypatch):
+    text = "the rash spread. the fever stayed. a test. the result"
+    streams, asked = [Stream(5) / i for i in range(60)], scripted(bench, monkeypatch, " and when to come.")
+    found = Continue(bench, share=0.7).vary([text] * 60, streams)
+    begun = [one for one, stream in zip(found, streams, strict=True) if not cuts_the_end(stream)]
+    assert 18 < len(begun) < 42 and sum(prompt == text for prompt, _ in asked) == len(begun)
+    # One of the three sentences goes, or two: 0.7 of them.
+    assert set(begun) == {
+        "the fever stayed. a test. the result and when to come.",
+        "a test. the result and when to come.",
+    }
+    assert all(one.startswith("the rash") for one in set(found) - set(begun))
+    # What is one sentence gives way to what comes after it.
+    [stream] = [stream for stream in streams if not cuts_the_end(stream)][:1]
+    assert Continue(bench).vary(["the rash spread to her skin."], [stream]) == ["and when to come."]
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_no_variation_ends_with_half_a_sentence(bench, monkeypatch, begins):
+    texts = [
+        "the patient asks whether the new tablets may be taken with food.",
+        "a blood test. the rash spread to her skin.",
+    ]
+    streams = [stream for stream in (Stream(6) / i for i in range(60)) if cuts_the_end(stream) != begins]
+    more = " with a fever. and when to come back. for a blood test. on monday then. a letter. the result of it with"
+    scripted(bench, monkeypatch, more)
+    for text in texts:
+        found = Continue(bench).vary([text] * len(streams), streams)
+        assert all(one.endswith(".") for one in found) and text not in found
+        # The sentence whose end is nearest to where the text ended before, not all that was written.
+        assert all(abs(len(one) - len(text)) < 15 for one in found)
+    torn = Continue(bench, mended=False).vary([texts[0]] * len(streams), streams)
+    assert sum(not one.endswith(".") for one in torn) > len(torn) / 2
+    scripted(bench, monkeypatch, " that never ends but goes on and on without a full stop anywhere in it")
+    for text in texts:
+        found = Continue(bench).vary([text] * len(streams), streams)
+        assert all(one.endswith(".") and one in (text, *text.split(". ", 1), "a blood test.") for one in found)
+
+
+def test_what_the_model_ended_itself_is_whole(bench, monkeypatch):
+    streams = [stream for stream in (Stream(7) / i for i in range(20)) if cuts_the_end(stream)]
+    scripted(bench, monkeypatch, " a letter", finished=True)
+    assert all(one.endswith(" a letter") for one in Continue(bench).vary([TEXTS[0]] * len(streams), streams))
+
+
+def test_of_a_paraphrase_that_is_cut_off_whole_sentences_are_kept(bench, monkeypatch):
+    scripted(bench, monkeypatch, "the fever stayed with her. and when to come back for a test")
+    assert Paraphrase(bench, max_tokens=16).vary(TEXTS[:1], STREAMS[:1]) == ["the fever stayed with her."]
+    [torn] = Paraphrase(bench, max_tokens=16, mended=False).vary(TEXTS[:1], STREAMS[:1])
+    assert torn.startswith("the fever stayed with her. and")
+    assert Paraphrase(bench, max_tokens=5).vary(["a fever"], STREAMS[:1]) == ["a fever"]
 
 
 def test_one_token_is_nothing_to_go_on_from_and_long_texts_are_cut(bench):
     assert Continue(bench).vary(["", "a"], STREAMS[:2]) == ["", "a"]
-    [cut] = Continue(bench, max_tokens=8).vary([TEXTS[1]], STREAMS[:1])
+    [stream] = [stream for stream in (Stream(0) / i for i in range(30)) if cuts_the_end(stream)][:1]
+    [cut] = Continue(bench, max_tokens=8, mended=False).vary([TEXTS[1]], [stream])
     ids = bench.tokenizer(TEXTS[1]).input_ids
     assert cut.startswith(bench.tokenizer.decode(ids[:4])) and len(bench.tokenizer(cut).input_ids) < len(ids) - 4
 
 
 def test_a_tail_that_is_not_written_again_is_gone(tokenizer):
-    [found] = Continue(silent(tokenizer)).vary(TEXTS[:1], STREAMS[:1])
-    assert found and TEXTS[0].startswith(found) and found != TEXTS[0]
+    streams = [Stream(0) / i for i in range(8)]
+    for stream, found in zip(streams, Continue(silent(tokenizer)).vary([TEXTS[0]] * 8, streams), strict=True):
+        assert found and TEXTS[0].startswith(found) and (found != TEXTS[0]) is cuts_the_end(stream)
 
 
 def test_a_paraphrase_is_asked_for_as_the_model_wants_it(bench, monkeypatch):
@@ -90,7 +165,7 @@ def test_a_paraphrase_is_asked_for_as_the_model_wants_it(bench, monkeypatch):
 
 
 def test_a_paraphrase_is_one_line_of_so_many_tokens_and_never_nothing(bench, tokenizer):
-    found = Paraphrase(bench, max_tokens=5).vary(TEXTS, STREAMS)
+    found = Paraphrase(bench, max_tokens=5, mended=False).vary(TEXTS, STREAMS)
     assert all("\n" not in text and len(text) < 60 for text in found)
     assert Paraphrase(silent(tokenizer)).vary(TEXTS, STREAMS) == TEXTS
     [cut] = Paraphrase(silent(tokenizer), max_tokens=5).vary(TEXTS[:1], STREAMS[:1])

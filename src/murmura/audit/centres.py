@@ -34,7 +34,7 @@ Whose = Literal["own", "another site's", "public"]
 
 _SIZES = ((1, 1), (2, 3), (4, 7), (8, None))
 _MOST = 10_000  # public records that are embedded again, where sites have another encoder than the pool
-_NOT_KEPT = "Centres of sites’ records were not attacked: the run kept none (audit.keep = true)."
+_NOT_KEPT = "Centres of sites’ records were not attacked: the run kept none. With `[audit] keep = true` it would have."
 
 
 @dataclass(frozen=True)

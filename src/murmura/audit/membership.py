@@ -181,9 +181,10 @@ def measured(target: str, found: Mapping[str, Versus], stream: Stream) -> Audite
     attacks = []
     for name, every in found.items():
         part = every.part(rest[0], rest[1])
-        (low, high), tpr = part.interval(samples), part.tpr
+        (low, high), tpr = part.interval, part.tpr
         tpr_low, tpr_high = (None, None) if tpr is None else part.tpr_interval(samples)
-        attacks.append(Separation(name, part.auc, low, high, tpr, tpr_low, tpr_high, control=name == CONTROL))
+        deciding = every.part(apart[0], apart[1]).auc if enough else None
+        attacks.append(Separation(name, part.auc, low, high, tpr, tpr_low, tpr_high, name == CONTROL, deciding))
     drawn = shape(found[best].members[rest[0]], found[best].others[:, rest[1]])
     histogram = Histogram(tuple(drawn.edges), tuple(drawn.members), tuple(drawn.others))
     return AuditedModel(target, *counts, best, tuple(attacks), histogram)

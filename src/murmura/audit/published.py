@@ -41,7 +41,7 @@ def _model(found: AuditedModel) -> AuditedModel:
     drawn = found.histogram
     every = max(1, sum(drawn.members))
     shares = tuple(round(100 * number / every) for number in drawn.members)
-    attacks = tuple(_rounded(one, "auc", "low", "high", "tpr", "tpr_low", "tpr_high") for one in found.attacks)
+    attacks = tuple(_rounded(one, "auc", "low", "high", "tpr", "tpr_low", "tpr_high", "apart") for one in found.attacks)
     return replace(found, members=None, attacks=attacks, histogram=Histogram(drawn.edges, shares, drawn.others))
 
 

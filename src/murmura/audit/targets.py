@@ -15,7 +15,7 @@ from murmura.training.adapter import State
 
 _NOTHING_KEPT = (
     f"{TRAJECTORY.capitalize()}, {RMIA} and {FEDMIA} were not tried, and no single upload was attacked: the run kept "
-    "no rounds (audit.keep = true)."
+    "no rounds. With `[audit] keep = true` it would have."
 )
 _SEEN_BEFORE = (
     f"{RMIA} takes the other sites’ first uploads for models that have not seen a record. Some sites were first heard "

@@ -1,4 +1,4 @@
-"""How well scores tell members from others, with intervals from the bootstrap (Efron 1979).
+"""How well scores tell members from others.
 
 Members are scored by the model that may have learnt them: their own site's, where sites have models of their own. All
 of these then score the others too, and a member is compared with what its own site's model makes of them.
@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from murmura.measure.auc_interval import interval
 from murmura.measure.roc import ENOUGH, FALSE_POSITIVES
 
 DRAWS = 2000
@@ -54,26 +55,17 @@ class Versus:
             return None
         return float(((self.wins < 1).mean(axis=1) <= FALSE_POSITIVES).mean())
 
-    def interval(self, draws: tuple[np.ndarray, np.ndarray]) -> tuple[float, float]:
-        """Of the AUC, 95 %: percentiles over the draws.
-
-        Where every member is beyond all others, all draws say the same; the end is then that of as many independent
-        pairs as there are members, or others if these are fewer, all in that order: 0.025^(1/pairs) or its complement.
-        """
-        pairs = min(self.wins.shape)
-        if pairs < 2:
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of the AUC, 95 % (``measure.auc_interval``)."""
+        if min(self.wins.shape) < 2:
             return 0.0, 1.0
-        if self.auc in (0.0, 1.0):
-            end = 0.025 ** (1 / pairs)
-            return (end, 1.0) if self.auc else (0.0, 1 - end)
-        members, others = draws
-        found = np.einsum("bn,bn->b", members @ self.wins, others) / self.wins.size
-        low, high = np.quantile(found, ENDS)
-        return float(low), float(high)
+        spread = self.wins.mean(axis=1).var(ddof=1), self.wins.mean(axis=0).var(ddof=1)
+        return interval(self.auc, (float(spread[0]), float(spread[1])), self.wins.shape)
 
     def tpr_interval(self, draws: tuple[np.ndarray, np.ndarray]) -> tuple[float, float]:
-        """Of ``tpr``, 95 %: the threshold is found anew in each draw. Where all draws say the same, the end is that of
-        as many independent members: 1 − 0.025^(1/M) or its complement."""
+        """Of ``tpr``, 95 %, by the bootstrap (Efron 1979): the threshold is found anew in each draw. Where all draws
+        say the same, the end is that of as many independent members: 1 − 0.025^(1/M) or its complement."""
         members, others = draws
         count, number = self.wins.shape
         found = ((self.wins < 1) @ others.T / number <= FALSE_POSITIVES).T

@@ -55,7 +55,7 @@ class ByCentres(FromPool):
 
     @property
     def scored_by(self) -> str:  # type: ignore[override]
-        return "cosine" if self.config.similarity == "cosine" or self.config.site_encoder else "dot product"
+        return "cosine" if self.config.similarity == "cosine" else "dot product"
 
     def choose(self, server: Server, fleet: Fleet, sites: Sequence[str], pool: Pool, round: int) -> dict[str, Chosen]:
         told = self._told(server, fleet, sites, pool, round)
@@ -197,9 +197,10 @@ class ByCentres(FromPool):
             small = Cached(self._encoder(server)).embed([record.question for record in pool.records(rows)])
             training = ProjectorTraining(
                 c.projector_epochs, c.projector_lr, c.projector_batch, c.projector_temperature, c.projector_positive,
-                c.projector_similarity,
+                c.projector_similarity, c.projector_hidden, c.projector_heldout,
             )  # fmt: skip
             self._trained = train(small, pool.vectors[rows], stream.integer(), training)
+            server.event(self._trained.in_words)
         return self._trained
 
 

@@ -34,8 +34,8 @@ _OF: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Which strategies read an option; all of them, where it is not here."""
 _OF_PROJECTOR = (
-    "project_first", "projector_records", "projector_epochs", "projector_lr", "projector_batch",
-    "projector_temperature", "projector_positive", "projector_similarity",
+    "project_first", "projector_records", "projector_hidden", "projector_epochs", "projector_heldout", "projector_lr",
+    "projector_batch", "projector_temperature", "projector_positive", "projector_similarity",
 )  # fmt: skip
 
 
@@ -72,17 +72,20 @@ class AugmentConfig(Section):
     """A cluster of fewer records joins the one nearest to it; with a `noise_multiplier` it is left out, by its noisy
     count. The centre of a single record is that record's vector."""
     alpha: float = Field(0.7, ge=0)
-    """α: rows as similar as this to the chosen centre, or more, are left out, since they are nearly the site's own
-    records; 0 leaves none out."""
+    """α: rows whose `similarity` to the chosen centre is this or more are left out, since they are nearly the site's
+    own records; 0 leaves none out."""
     similarity: Literal["dot", "cosine"] = "dot"
-    """dot: the dot product with a centre as it is, a mean of unit vectors and so shorter than 1 (the paper's Algorithm
-    1); cosine (its equation 6)."""
+    """What α and the report go by; which rows are nearest is the same. dot: the dot product with a centre as it is (the
+    paper's Algorithm 1), which is a row's mean cosine with the records of that cluster, and so seldom as high as 0.7;
+    cosine: with the centre's direction (its equation 6), which is higher. With a `site_encoder` a projected centre is
+    as long as the site's, so that dot means the same."""
     search: Literal["exact", "approximate"] = "exact"
     """exact: in all of the pool; approximate: by an index of it, for pools of many millions, which is made by `murmura
     pool index` and misses some rows; the run tells how many."""
-    filter_rule: Literal["pseudocode", "text"] = "pseudocode"
-    """How many clusters are left out as too similar to those chosen so far, where sites and clusters differ in number:
-    all but N − i, as in the paper's Algorithm 1, or i, as in its text."""
+    filter_rule: Literal["pseudocode", "text"] | None = None
+    """How many clusters of site i of N (from 0) are left out as too similar to those chosen so far: all but N − i, as
+    in the paper's Algorithm 1, or i, as in its text; the same with as many clusters as sites. If not given, the text's
+    with fewer sites than clusters, where the last site would be left one cluster, else the pseudo-code's."""
     order: Literal["given", "random"] = "given"
     """In which order sites' centres are picked; the first site gives its largest cluster."""
     targets: Literal["pool", "centres"] = "pool"
@@ -97,11 +100,17 @@ class AugmentConfig(Section):
     project_first: bool = False
     """FedDCA*: project all centres and pick among the projections; else pick among the centres as they came, and
     project those that were picked."""
-    projector_records: int = Field(10_000, ge=2)
+    projector_records: int = Field(10_000, ge=4)
     """Rows of the pool that the projector is trained on, drawn at random."""
-    projector_epochs: int = Field(3, ge=1)
-    """Passes over them."""
-    projector_lr: float = Field(1e-4, gt=0)
+    projector_hidden: int = Field(512, ge=1)
+    """Units of its hidden layer. The authors' code has 128, three epochs with none held out, and a rate of 1e-4, which
+    is too little training."""
+    projector_epochs: int = Field(100, ge=1)
+    """Most passes over them; with `projector_heldout` = 0, passes over them."""
+    projector_heldout: float = Field(0.1, ge=0, lt=1)
+    """This share of them is not trained on; training ends when its loss has not fallen for three epochs, and the
+    weights with which it was least are kept. 0 holds none out."""
+    projector_lr: float = Field(1e-3, gt=0)
     """Adam's rate."""
     projector_batch: int = Field(32, ge=2)
     """Texts in a batch, which are each other's negatives."""
@@ -168,8 +177,6 @@ class AugmentConfig(Section):
             self.refuse_idle(["focus"], "unless records are chosen again ('every')")
         if self.site_encoder is None:
             self.refuse_idle(_OF_PROJECTOR, "without a 'site_encoder'")
-        else:
-            self.refuse_idle(["similarity"], "with a 'site_encoder': projections are of length 1, so both are the same")
         if self.strategy == "coverage" and self.targets == "pool":
             self.refuse_idle(["project_first"], "with targets = 'pool', where all centres are projected")
         if self.less_sample is not None and self.bytes is None and self.less_sample < self.records:

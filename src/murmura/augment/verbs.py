@@ -13,6 +13,7 @@ from murmura.augment.config import ENCODER, SITE_ENCODER, AugmentConfig
 from murmura.augment.influence import features, field, projection
 from murmura.augment.writing import account, written
 from murmura.data.records import Instruction
+from murmura.errors import RefusedError
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, DifferentialPrivacy, Embeddings, Metric, Release, Verbs, verb
 from murmura.progress import phase
@@ -65,6 +66,15 @@ class Augmenting(Verbs):
     ) -> None:
         self.config, self.drops, self._planted = config, drops, planted
         self.plan = None if config.noise_multiplier is None else noise.planned(config, rounds)
+        self._selections = config.selections(rounds)
+
+    def verbs(self) -> list[str]:
+        from murmura.augment.strategies import strategy
+
+        return [*strategy(self.config).asks, *(["take"] if self.config.pool is not None else [])]
+
+    def answers(self, name: str) -> int | None:
+        return self._selections if name == "centres" and self.plan is not None else None
 
     def releases(self, name: str) -> Mapping[str, Release]:
         declared = super().releases(name)
@@ -97,6 +107,8 @@ class Augmenting(Verbs):
                 Reply(site.name, noise.answer(site, own, cohort.round, ask["starts"], self.config, self.plan, encoder))
                 for site, own in zip(cohort.sites, self._own(cohort), strict=True)
             ]
+        if ask["hardest"] and self.config.focus != "hardest":
+            raise RefusedError("centres of the hardest records are asked for, and in this run they are of all")
         records = _hardest(cohort, ask, self._own(cohort)) if ask["hardest"] else self._own(cohort)
         replies = []
         for site, own, stream in zip(cohort.sites, records, cohort.streams("centres"), strict=True):

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from murmura import __version__
-from murmura.cli import audit, data, init, models, pool, predict, privacy, report, run
+from murmura.cli import audit, data, init, models, path, pool, predict, privacy, report, run
 from murmura.errors import Interrupted, MurmuraError
 from murmura.runtime import settle
 
@@ -48,7 +48,8 @@ def _parting(words: list[str], interrupt: KeyboardInterrupt) -> str:
 
 
 # Without typer's own tracebacks: they can print local variables, and those hold private records.
-app = typer.Typer(cls=Verbs, no_args_is_help=True, pretty_exceptions_enable=False)
+# And without its suggestions, which come after the same ones of the library below it.
+app = typer.Typer(cls=Verbs, no_args_is_help=True, suggest_commands=False, pretty_exceptions_enable=False)
 app.command("run")(run.run)
 app.command("report")(report.report)
 app.command("audit")(audit.audit)
@@ -58,6 +59,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(pool.app, name="pool")
 app.add_typer(privacy.app, name="privacy")
 app.add_typer(models.app, name="models")
+app.command("path")(path.path)
 
 
 def _version(wanted: bool) -> None:

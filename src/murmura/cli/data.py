@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from murmura.data.check import Checked, Repeat
     from murmura.data.layout import BadRecord
 
-app = typer.Typer(no_args_is_help=True, help="Check records before a run.")
+app = typer.Typer(suggest_commands=False, no_args_is_help=True, help="Check records before a run.")
 
 BAD = 1  # exit code
 
@@ -27,7 +27,9 @@ def data() -> None:
 def check(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help="JSONL, CSV or Parquet files, or folders with one file per site."),
+        typer.Argument(
+            metavar="FILE...", help="JSONL, CSV, Excel or Parquet files, or folders with one file per site."
+        ),
     ],
     kind: Annotated[Kind, typer.Option("--kind", help="What each row is.")] = "instruction",
     field: Annotated[
@@ -39,16 +41,21 @@ def check(
     site_column: Annotated[
         str | None, typer.Option("--site-column", metavar="COLUMN", help="Column that names the owner of a record.")
     ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="NAME", help="In folders, no site's: a name, or a pattern such as '*.ods'."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """List every record that a run could not use, by file and line, and every record that occurs more than once.
 
-    Ends with exit code 1 if a record or a file cannot be used. Repeated records are not an error here,
-    but a run refuses a held-out record that a site has too.
+    Ends with exit code 1 if a record or a file cannot be used; in a folder with one file per site, whatever is not
+    ignored counts. Repeated records are not an error here, but a run refuses a held-out record that a site has too.
     """
     from murmura.data import check as checking
 
-    found = checking.check(files, KINDS[kind], dict(mapping(text) for text in field or []), site_column)
+    fields = dict(mapping(text) for text in field or [])
+    found = checking.check(files, KINDS[kind], fields, site_column, ignore or [])
     if as_json:
         from murmura.runs import jsontext
 
@@ -75,8 +82,8 @@ def mapping(text: str) -> tuple[str, str]:
 
 
 def _print(one: Checked) -> None:
-    if one.fault is not None:
-        typer.echo(one.fault)
+    if one.fault is not None or one.ignored:
+        typer.echo(one.fault or f"{one.file}: ignored, no site's file")
         return
     typer.echo(f"{one.file}: {one.records} usable, {len(one.bad)} bad, {len(one.repeats)} repeated")
     told: tuple[BadRecord | Repeat, ...] = (*one.bad, *one.repeats)
@@ -89,7 +96,7 @@ def _print(one: Checked) -> None:
 def _table(one: Checked) -> dict[str, object]:
     return {
         "file": one.file, "records": one.records, "bad": _places(one.bad), "repeated": _places(one.repeats),
-        "fault": one.fault,
+        "fault": one.fault, "ignored": one.ignored,
     }  # fmt: skip
 
 

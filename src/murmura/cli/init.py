@@ -8,19 +8,26 @@ import typer
 
 
 def init(
-    method: Annotated[
-        str | None, typer.Argument(metavar="[METHOD]", help="Without a name, the methods are listed.")
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="A method, or what a paper calls it: fedavg, feddca. Without a name, all are listed."
+        ),
     ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every option, with what it means.")] = False,
 ) -> None:
-    """Print a commented experiment file, for editing: murmura init fewfedpit > my.toml."""
+    """Print an experiment file with the lines that you need, for editing: murmura init fewfedpit > my.toml."""
     from murmura import methods
+    from murmura.experiment.names import names
 
-    if method is not None:
+    if name is not None:
         from murmura.experiment.starter import starter
 
-        typer.echo(starter(method).encode(), nl=False)  # bytes: TOML is UTF-8 wherever it is made
+        typer.echo(starter(name, every=every).encode(), nl=False)  # bytes: TOML is UTF-8 wherever it is made
         return
     width = max(map(len, methods.METHODS))
-    for name in methods.METHODS:
-        typer.echo(f"{name:<{width}}  {' '.join((methods.section(name).__doc__ or '').split())}")
+    for method in methods.METHODS:
+        typer.echo(f"{method:<{width}}  {' '.join((methods.section(method).__doc__ or '').split())}")
+    others = ", ".join(one for one in names() if one not in methods.METHODS)
+    typer.echo(f"\nThese names will do too: {others}.")
     typer.echo("\nFor example: murmura init fewfedpit > my.toml")

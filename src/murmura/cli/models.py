@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="List the models with a short name, or fetch models.")
+app = typer.Typer(
+    suggest_commands=False, no_args_is_help=True, help="List the models with a short name, or fetch models."
+)
 
 
 @app.command("list")

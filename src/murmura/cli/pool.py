@@ -12,7 +12,9 @@ from murmura.cli.data import mapping
 if TYPE_CHECKING:
     from murmura.retrieval.pool import Pool
 
-app = typer.Typer(no_args_is_help=True, help="Make a pool of public records to fetch from, or look at one.")
+app = typer.Typer(
+    suggest_commands=False, no_args_is_help=True, help="Make a pool of public records to fetch from, or look at one."
+)
 
 
 @app.command("build")
@@ -21,8 +23,8 @@ def build(
         list[str],
         typer.Argument(
             metavar="[DOMAIN=]FILE...",
-            help="JSONL, CSV or Parquet files, or Hugging Face ids, of instructions; a domain is called like its file "
-            "unless named.",
+            help="JSONL, CSV, Excel or Parquet files, or Hugging Face ids, of instructions; a domain is called like "
+            "its file unless named.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="The pool.")],

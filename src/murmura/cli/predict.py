@@ -10,7 +10,7 @@ import typer
 
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Texts: a CSV, JSONL or Parquet file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Texts: a CSV, JSONL, Excel or Parquet file.")],
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="The CSV to write. Default: NAME.labels.csv in this folder."),
@@ -27,11 +27,12 @@ def predict(
 ) -> None:
     """Label texts and write a CSV with a row for each text.
 
-    Its columns: line (where the text begins in FILE; its row, where FILE is Parquet), text, label (the likeliest), and
-    p(NAME), the probability of each label.
+    Its columns: line (where the text begins in FILE; its row, where FILE is Excel or Parquet), text, label (the
+    likeliest), and p(NAME), the probability of each label.
     """
     import csv
 
+    from murmura.data.files import stem
     from murmura.data.loading import load_records
     from murmura.data.records import Document
     from murmura.errors import ConfigError
@@ -39,7 +40,7 @@ def predict(
     from murmura.report.writing import replacing
 
     _, experiment = described(run)
-    target = out or Path(f"{file.stem}.labels.csv")
+    target = out or Path(f"{stem(file)}.labels.csv")
     if target.resolve() == file.resolve():
         raise ConfigError(
             "this file holds the texts and would be overwritten", where=f"--out {target}", fix="Name another."

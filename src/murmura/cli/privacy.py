@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 app = typer.Typer(
-    no_args_is_help=True, help="Compute ε from noise, the noise that an ε needs, or what runs have spent."
+    suggest_commands=False,
+    no_args_is_help=True,
+    help="Compute ε from noise, the noise that an ε needs, or what runs have spent.",
 )
 
 ChosenAmong = Annotated[

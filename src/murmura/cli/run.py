@@ -9,6 +9,8 @@ import typer
 
 from murmura.errors import ConfigError
 
+REFUSED = 2  # exit code of a dry run whose run would not start, as the run itself would end
+
 
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file.")],
@@ -56,6 +58,8 @@ def run(
             show(planned, timing=timing(planned))
         else:
             show(planned)
+        if planned.refusals:
+            raise typer.Exit(REFUSED)
         return
     from murmura import report as reports
     from murmura import runs

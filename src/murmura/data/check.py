@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from murmura.data.folder import entries
 from murmura.data.layout import BadRecord, Place
-from murmura.data.loading import scan, site_files
+from murmura.data.loading import scan
 from murmura.data.records import Record
 from murmura.errors import DataError
 
@@ -38,6 +39,7 @@ class Checked:
         bad: Those that cannot.
         repeats: Usable ones that stand in this file, or in one before it, already.
         fault: Why the file as a whole is of no use, or None.
+        ignored: Whether it was not read, since it is no site's.
     """
 
     file: str
@@ -45,6 +47,7 @@ class Checked:
     bad: Sequence[BadRecord]
     repeats: Sequence[Repeat]
     fault: str | None
+    ignored: bool = False
 
     @property
     def usable(self) -> bool:
@@ -57,21 +60,27 @@ def check(
     kind: type[Any],
     fields: Mapping[str, str] | None = None,
     site_column: str | None = None,
+    ignore: Sequence[str] = (),
 ) -> list[Checked]:
-    """Read files to the end, whatever is wrong with them.
+    """Read files to the end, whatever is wrong with them. Of folders, all that no site can be made of has a fault.
 
     Args:
         sources: Files, folders with one file a site, or Hugging Face ids.
         kind: What each row is.
         fields: Field to column, where they differ.
         site_column: The column that names the owner of a record.
+        ignore: Names, or patterns of them, of what folders hold besides.
 
     Raises:
-        DataError: ``fields`` names no field of ``kind``, or a folder holds no files of sites.
+        DataError: ``fields`` names no field of ``kind``, or a folder holds nothing, or two files of one site.
     """
-    files = [file for source in sources for file in _files(source)]
+    found: list[Checked] = []
     first: dict[object, Place] = {}
-    return [_check(file, kind, fields, site_column, first) for file in files]
+    for source in sources:
+        files, ignored = _files(source, ignore)
+        found += [_check(file, kind, fields, site_column, first) for file in files]
+        found += [Checked(file, 0, [], [], None, ignored=True) for file in ignored]
+    return found
 
 
 def repeats(
@@ -91,8 +100,12 @@ def repeats(
     return found
 
 
-def _files(source: str) -> list[str]:
-    return [str(file) for file in site_files(source).values()] if Path(source).is_dir() else [source]
+def _files(source: str, ignore: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What is to be read of a source, and what is ignored."""
+    if not Path(source).is_dir():
+        return [source], []
+    found = entries(source, ignore)
+    return [str(file) for file in [*found.sites.values(), *found.others]], [str(file) for file in found.ignored]
 
 
 def _check(

@@ -40,6 +40,9 @@ class SitesConfig(Section):
     """How many k-means clusters, where there is no label column and no few_shot, which has clusters of its own."""
     records: int | None = Field(None, ge=1)
     """At most this many records per site, drawn at random."""
+    ignore: list[str] = Field([])
+    """Files or folders beside the sites' files in the folder data.train that are no site's, by name or by pattern:
+    ["old", "*.ods"]. Whatever else cannot be read is refused."""
 
     @model_validator(mode="after")
     def _complete(self) -> SitesConfig:
@@ -49,6 +52,8 @@ class SitesConfig(Section):
             raise ValueError('by = "partition" needs count = ...')
         if self.by != "partition":
             self.refuse_idle(["count", "scheme", "alpha", "label", "clusters"], f'with by = "{self.by}"')
+        if self.by != "file":
+            self.refuse_idle(["ignore"], f'with by = "{self.by}"')
         if self.by != "column":
             self.refuse_idle(["column"], f'with by = "{self.by}"')
         if self.scheme == "iid":
@@ -59,16 +64,17 @@ class SitesConfig(Section):
 
 
 class DataConfig(Section):
-    """The sites' private records, the public held-out ones, and how they become text."""
+    """The sites' private records, the held-out ones to measure on, and how they become text."""
 
     train: Source
-    """A JSONL, CSV or Parquet file, a folder with one such file a site, or a Hugging Face id."""
+    """A JSONL, CSV (.gz too), Excel or Parquet file, a folder with one such file a site, or a Hugging Face id."""
     kind: Kind | None = None
     """What each record is, where the method works with several kinds: instruction or document; else the method's."""
     heldout: Source | None = None
-    """Public records to measure on, of the same kind; or give heldout_records."""
+    """Public records to measure on, of the same kind; without them, give heldout_records."""
     heldout_records: int | None = Field(None, ge=1)
-    """Number of held-out records: drawn at random from `heldout`, or taken out of `train` before it is shared out."""
+    """Number of held-out records: drawn at random from `heldout`, or taken out of `train`: of one file before it is
+    shared out; else of each site in proportion, such that each keeps one. Those are its own, and no ε covers them."""
     nonmember_records: int | None = Field(None, ge=1)
     """Number of records taken out of `train` to compare members with in attacks, drawn as members are. Held-out records
     serve if they come out of `train` too; those of another kind are easier or harder, whoever trained on what."""
@@ -86,17 +92,27 @@ class DataConfig(Section):
     """At most so many records of one person at a site, drawn at random; the others are left out. A guarantee for single
     records then is one for persons too, a weaker one, which is told beside it."""
     skip_bad: bool = False
-    """Leave out and count records that cannot be used, public ones that a site has too, and sites without a usable
+    """Leave out and count records that cannot be used, held-out ones that a site has too, and sites without a usable
     record, instead of refusing them."""
     template: Literal["alpaca", "alpaca-merged", "feddca", "chat"] = "alpaca"
     """Text around a record: Stanford Alpaca's, OpenFedLLM's, FedDCA's, or the tokenizer's chat template."""
     max_length: int = Field(512, ge=16)
     """Most tokens of a record; a prompt is shortened to fit, a record whose response does not fit is dropped."""
+    opening: Literal["tokenizer", "always"] | None = None
+    """Of documents, whether a beginning-of-sequence token stands before each (the end-of-sequence token where there is
+    no such), so that the first token of a text counts too: tokenizer, where the tokenizer sets one; always. If not
+    given, what suits the method."""
     encoder: ModelSource = "minilm"
     """Sentence encoder for few_shot and for partitions by clusters: an alias, a folder, or a Hugging Face id."""
     few_shot: FewShot | None = None
     """Choose a few of many records before sharing them out."""
     sites: SitesConfig = SitesConfig()
+
+    @property
+    def takes_from_sites(self) -> bool:
+        """Whether records are set apart to measure with that are sites' own, and so not public. Of a file that is
+        shared out, they are set apart before any site owns one."""
+        return self.sites.by != "partition" and (self.heldout is None or self.nonmember_records is not None)
 
     @model_validator(mode="after")
     def _heldout_from_somewhere(self) -> DataConfig:

@@ -1,22 +1,38 @@
-"""Reading rows from JSON lines, CSV and Parquet files, so that every fault names its file and line."""
+"""Reading rows from JSON lines, CSV, Excel and Parquet files, so that every fault names its file and line."""
 
 from __future__ import annotations
 
 import codecs
 import csv
+import gzip
+import io
 import json
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
-from murmura.data.layout import RECODE, BadRecord, Layout, Place, Row, Rows
+from murmura.data.excel import read_workbook
+from murmura.data.layout import RECODE, BadRecord, Layout, Place, Row, Rows, refuse_twins
 from murmura.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow
 
-_SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+_SEPARATORS = (",", ";", "\t", "|")
 _LARGEST_FIELD = 2**31 - 1
+_GZIP = ".gz"
+
+
+def ending(path: Path) -> str:
+    """The end of a file's name that says of what type it is, in small letters: ``.csv``, or ``.csv.gz``."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return "".join(suffixes[-2:] if suffixes[-1:] == [_GZIP] else suffixes[-1:])
+
+
+def stem(path: Path) -> str:
+    """A file's name without its ending."""
+    return path.name[: len(path.name) - len(ending(path))]
 
 
 def read_rows(path: Path, layout: Layout[Any]) -> Rows:
@@ -26,19 +42,26 @@ def read_rows(path: Path, layout: Layout[Any]) -> Rows:
         DataError: The file cannot be opened, is of an unknown type or not of the type that its name says, or lacks a
             column.
     """
-    reader = READERS.get(path.suffix.lower())
-    if reader is None:
-        raise DataError(f"unknown type of file '{path.suffix}'", where=str(path), fix=f"Known: {', '.join(READERS)}.")
+    kind = ending(path)
+    if kind not in READERS:
+        raise DataError(f"unknown type of file '{kind}'", where=str(path), fix=f"Known: {', '.join(READERS)}.")
     try:
-        yield from reader(path, layout)
+        yield from READERS[kind](path, layout)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError("not a gzip file, or a damaged or incomplete one", where=str(path)) from error
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", where=str(path)) from error
+
+
+def _open(path: Path) -> IO[bytes]:
+    """A file to be read, unpacked if it is packed."""
+    return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix.lower() == _GZIP else path.open("rb")
 
 
 def _read_json_lines(path: Path, layout: Layout[Any]) -> Rows:
     _refuse_utf16(path)
     seen: set[str] = set()
-    with path.open("rb") as file:  # bytes: text mode would also split at characters that JSON allows inside a string
+    with _open(path) as file:  # bytes: text mode would also split at characters that JSON allows inside a string
         for number, raw in enumerate(file, start=1):
             line = (raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw).rstrip(b"\r\n")
             if not line.strip():
@@ -72,21 +95,19 @@ def _read_csv(path: Path, layout: Layout[Any]) -> Rows:
     limit = csv.field_size_limit(_LARGEST_FIELD)  # the module's own limit, 128 KiB, is shorter than a long document
     reader = None
     try:
-        # surrogateescape keeps a wrong byte inside its field, so that one bad record does not spoil the file;
-        # Layout.read refuses the record. strict: otherwise a lost quote would swallow the rest of the file.
-        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            separator = "\t" if path.suffix.lower() == ".tsv" else ","
-            reader = csv.reader(file, strict=True, delimiter=separator)
-            header = next((cells for cells in reader if "".join(cells).strip()), None)  # behind blank lines, if any
+        separator = _separator(path, layout)
+        with _open(path) as file:
+            # strict: otherwise a lost quote would swallow the rest of the file.
+            reader = csv.reader(_text(file), strict=True, delimiter=separator)
+            header = _header(reader)
             if header is None:
                 return
-            _refuse_other_separator(header, separator, layout, f"{path}:{reader.line_num}")
-            _refuse_twins(header, f"{path}:{reader.line_num}")
+            refuse_twins(header, f"{path}:{reader.line_num}")
             layout.check_header(header, str(path))
             start = reader.line_num + 1
             for cells in reader:
                 where, start = Place(str(path), start), reader.line_num + 1
-                if not cells:
+                if not cells or (len(cells) > 1 and not any(map(str.strip, cells))):  # as Excel writes a blank row
                     continue
                 if len(cells) == len(header):
                     yield Row(where, dict(zip(header, cells, strict=True)))
@@ -101,6 +122,38 @@ def _read_csv(path: Path, layout: Layout[Any]) -> Rows:
         csv.field_size_limit(limit)
 
 
+def _text(file: IO[bytes]) -> io.TextIOWrapper:
+    """The text of a CSV file, without a mark of its encoding.
+
+    surrogateescape keeps a wrong byte inside its field, so that one bad record does not spoil the file; ``Layout.read``
+    refuses the record.
+    """
+    return io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+
+
+def _separator(path: Path, layout: Layout[Any]) -> str:
+    """What separates the columns: what makes most of the wanted ones out of the header. Excel writes semicolons where
+    numbers have a decimal comma. Where none is wanted, what makes most columns, for the error to list them."""
+
+    def fit(separator: str) -> tuple[int, int]:
+        with _open(path) as file:
+            try:
+                header = _header(csv.reader(_text(file), strict=True, delimiter=separator)) or []
+            except csv.Error:
+                return 0, 0
+        wanted = len(layout.wanted(header))
+        return wanted, 0 if wanted else len(header)
+
+    own = "\t" if ending(path).startswith(".tsv") else ","
+    return max([own, *_SEPARATORS], key=fit)  # the first of those that fit alike
+
+
+def _header(reader: Iterator[list[str]]) -> list[str] | None:
+    """The first row with something in it: blank lines, and those of separators alone, may stand before it."""
+    nothing = "".join(_SEPARATORS) + " "
+    return next((cells for cells in reader if "".join(cells).strip(nothing)), None)
+
+
 def _read_parquet(path: Path, layout: Layout[Any]) -> Rows:
     import pyarrow
     from pyarrow import parquet
@@ -108,7 +161,7 @@ def _read_parquet(path: Path, layout: Layout[Any]) -> Rows:
     try:
         with parquet.ParquetFile(path) as table:
             header = table.schema_arrow.names
-            _refuse_twins(header, str(path))
+            refuse_twins(header, str(path))
             layout.check_header(header, str(path))
             number = 0
             for batch in table.iter_batches(columns=layout.wanted(header)):
@@ -132,13 +185,14 @@ READERS: dict[str, Callable[[Path, Layout[Any]], Rows]] = {
     ".json": _read_json_lines,
     ".csv": _read_csv,
     ".tsv": _read_csv,
-    ".parquet": _read_parquet,
 }
+READERS |= {f"{kind}{_GZIP}": reader for kind, reader in READERS.items()}
+READERS |= {".xlsx": read_workbook, ".xlsm": read_workbook, ".parquet": _read_parquet}
 
 
 def _refuse_utf16(path: Path) -> None:
     """UTF-16 is not a fault of single records: no line of the file could be read."""
-    with path.open("rb") as file:
+    with _open(path) as file:
         start = file.read(2)
     if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         found = "utf-16"
@@ -151,20 +205,3 @@ def _refuse_utf16(path: Path) -> None:
         where=str(path),
         fix=f"Save the file as UTF-8, for example: iconv -f {found} -t utf-8 OLD > NEW",
     )
-
-
-def _refuse_other_separator(header: list[str], separator: str, layout: Layout[Any], where: str) -> None:
-    """Refuse a header of one column that is several if it is split at another character."""
-    for other, name in _SEPARATORS.items():
-        if len(header) == 1 and other in header[0] and not layout.wanted(header):
-            raise DataError(
-                f"the columns seem to be separated by {name}",
-                where=where,
-                fix=f"Save the file with {_SEPARATORS[separator]} between its columns.",
-            )
-
-
-def _refuse_twins(header: list[str], where: str) -> None:
-    twins = sorted({name for name in header if header.count(name) > 1})
-    if twins:
-        raise DataError(f"two columns are called '{twins[0]}'", where=where, fix="Rename one of them.")

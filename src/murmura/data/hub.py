@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from murmura.data.files import READERS
+from murmura.data.files import READERS, ending
 from murmura.data.layout import Layout, Place, Row, Rows
 from murmura.errors import DataError
 
@@ -19,7 +19,7 @@ def is_hub_id(source: str) -> bool:
     A path whose first folder exists, or whose name ends like a data file's, is taken for a file that is missing.
     """
     path = Path(source)
-    if not _ID.fullmatch(source) or path.exists() or path.suffix.lower() in READERS:
+    if not _ID.fullmatch(source) or path.exists() or ending(path) in READERS:
         return False
     return path.parts[0] not in (".", "..") and not path.parent.exists()
 

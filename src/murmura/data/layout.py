@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Generic, Literal
@@ -12,7 +12,10 @@ from typing import Any, Generic, Literal
 from murmura.data.records import R
 from murmura.errors import DataError, nearest
 
-RECODE = "If the whole file is in a Windows or Latin-1 encoding: iconv -f cp1252 -t utf-8 OLD > NEW"
+RECODE = (
+    "If the whole file is in a Windows or Latin-1 encoding: iconv -f cp1252 -t utf-8 OLD > NEW, or save it in Excel as "
+    "'CSV UTF-8'"
+)
 RENAMING = "fields = {{{field} = '{column}'}}"
 _CLOSE = 0.8  # likeness, of 1: Label and labels are close to label, table is not
 _WHOLE = re.compile(r"-?[0-9]{1,15}\.0+")  # a whole number that a tool wrote as a float
@@ -20,7 +23,8 @@ _WHOLE = re.compile(r"-?[0-9]{1,15}\.0+")  # a whole number that a tool wrote as
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a record is: the line of a file on which it begins; in Parquet and on the hub, its row from 1."""
+    """Where a record is: the line of a file on which it begins; in Parquet and on the hub, its row from 1; in
+    a workbook, its row as Excel numbers it."""
 
     file: str
     number: int
@@ -187,6 +191,17 @@ class Layout(Generic[R]):
             BadValueError: As ``read``.
         """
         return word(values.get(self.user_column), self.user_column, values) if self.user_column else None
+
+
+def refuse_twins(header: Sequence[str], where: str) -> None:
+    """Refuse a table with two columns of one name.
+
+    Raises:
+        DataError: There are such.
+    """
+    twins = sorted({name for name in header if header.count(name) > 1})
+    if twins:
+        raise DataError(f"two columns are called '{twins[0]}'", where=where, fix="Rename one of them.")
 
 
 def is_blank(value: Any) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_uppercase
 
+from murmura.data.files import stem
 from murmura.data.hub import is_hub_id
 from murmura.data.records import Choice
 
@@ -37,5 +38,5 @@ def _shown(question: Choice) -> str:
 def subject_of(source: str) -> str:
     """What the questions of a file are about, by its name or by the configuration of a hub data set: ``anatomy`` of
     ``cais/mmlu:anatomy``, ``college biology`` of ``mmlu/college_biology.csv``."""
-    name = source.rpartition(":")[2] if is_hub_id(source) else Path(source).stem
+    name = source.rpartition(":")[2] if is_hub_id(source) else stem(Path(source))
     return name.rpartition("/")[2].replace("_", " ").replace("-", " ")

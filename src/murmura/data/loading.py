@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, overload
 
-from murmura.data.files import READERS, read_rows
+from murmura.data.files import read_rows
+from murmura.data.folder import site_files
 from murmura.data.hub import is_hub_id, read_hub_rows
 from murmura.data.layout import RENAMING, BadRecord, BadValueError, Layout, Place, Row, Rows
 from murmura.data.records import Instruction, R
@@ -17,13 +18,7 @@ from murmura.errors import DataError, nearest
 
 __all__ = [
     "BadRecord", "Loaded", "load_records", "one_by_one", "require_usable", "scan", "scan_columns", "scan_sites",
-    "site_files",
 ]  # fmt: skip
-
-_ONE_FILE = (
-    'For one file or hub data set of all sites, set data.sites.by = "column" and data.sites.column, or '
-    'data.sites.by = "partition" and data.sites.count.'
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +57,9 @@ def scan(
     """Read everything, whether it can be used or not.
 
     Args:
-        source: A JSONL (``.jsonl``, ``.ndjson``, ``.json`` with one object a line), CSV, TSV or Parquet file; or a
-            Hugging Face id, ``owner/name`` or ``owner/name:configuration``.
+        source: A JSONL (``.jsonl``, ``.ndjson``, ``.json`` with one object a line), CSV or TSV file, packed
+            (``.gz``) or not; an Excel (``.xlsx``) or Parquet file; or a Hugging Face id, ``owner/name`` or
+            ``owner/name:configuration``.
         kind: What each row is: ``Instruction``, ``Labelled`` or ``Document``.
         fields: Field to column, where they differ: ``{"instruction": "question"}``.
         site_column: The column that names the owner of a record (a user, a clinic).
@@ -175,8 +171,12 @@ def scan_sites(
     *,
     fields: Mapping[str, str] | None = None,
     user_column: str | None = None,
+    ignore: Sequence[str] = (),
 ) -> dict[str, Loaded[R]]:
     """``scan`` every file of a folder with one file per site.
+
+    Args:
+        ignore: As ``site_files``; the others as ``scan``.
 
     Returns:
         Site to records, sites in alphabetical order.
@@ -184,42 +184,8 @@ def scan_sites(
     Raises:
         DataError: As ``scan`` and ``site_files``.
     """
-    files = site_files(folder).items()
+    files = site_files(folder, ignore).items()
     return {name: scan(file, kind, fields=fields, user_column=user_column) for name, file in files}
-
-
-def site_files(folder: str | Path) -> dict[str, Path]:
-    """The files of a folder with one file per site, sites in alphabetical order.
-
-    Every file of a type that ``scan`` reads is a site, called like the file without its ending; other and hidden files
-    are left alone.
-
-    Raises:
-        DataError: The folder is missing or holds no such file, or two files give the same name (upper and lower case
-            not told apart, since a site's name becomes a folder's).
-    """
-    path = Path(folder)
-    if not path.is_dir():
-        raise DataError(
-            "there is no such folder" if not path.exists() else "not a folder",
-            where=str(folder),
-            fix=f"Expected a folder with one file a site. {_ONE_FILE}",
-        )
-    files = [entry for entry in path.iterdir() if entry.suffix.lower() in READERS and not entry.name.startswith(".")]
-    if not files:
-        raise DataError(
-            "no site's file in this folder", where=str(folder), fix=f"Expected one file a site: {', '.join(READERS)}."
-        )
-    sites: dict[str, Path] = {}
-    for file in sorted(files, key=lambda entry: (entry.stem, entry.name)):
-        twin = sites.setdefault(file.stem.casefold(), file)
-        if twin != file:
-            raise DataError(
-                f"'{twin.name}' and '{file.name}' both name the site '{file.stem}'",
-                where=str(folder),
-                fix="Rename or remove one of them.",
-            )
-    return {file.stem: file for file in sites.values()}
 
 
 def _rows(source: str | Path, split: str, layout: Layout[R]) -> Rows:

@@ -38,7 +38,7 @@ def kmeans(embeddings: npt.NDArray[np.float32], k: int, seed: int) -> npt.NDArra
 
 
 def few_shot(
-    clusters: npt.NDArray[Any], per_cluster: int, apart: int, rng: np.random.Generator
+    clusters: npt.NDArray[Any], per_cluster: int, apart: int, rng: np.random.Generator, keep: int = 0
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Up to ``per_cluster`` random records of each cluster (FewFedPIT: 100 clusters, 5 or 10 of each), and ``apart``
     others that are drawn alike, to compare the chosen ones with.
@@ -48,23 +48,31 @@ def few_shot(
     leaves open. ρ is such that all clusters together give ``apart``. So a record that is drawn apart is of each cluster
     with the probability of one that is chosen, and within a cluster lots alone decide.
 
+    Where ``per_cluster`` is as large as any cluster, all records are chosen or drawn apart, each one with the same
+    probability of being drawn apart, and each cluster gives its share rounded up or down.
+
     Args:
         clusters: [n], the cluster of each record.
         apart: How many, below n.
+        keep: So many records of each cluster are never drawn apart; clusters that are so small give less, and the
+            others more.
 
     Returns:
         Indices of the chosen records, int64, ascending, and of those apart, in random order.
 
     Raises:
         ConfigError: ``per_cluster`` is below 1.
-        DataError: There are no records, or not more than ``apart``.
+        DataError: There are no records, or not more than ``apart`` beside those that are kept.
     """
     if per_cluster < 1:
         raise ConfigError(f"{per_cluster} records of each cluster, expected at least 1")
     if len(clusters) <= apart:
         raise DataError(f"no records to choose few from, beside {apart}" if apart else "no records to choose few from")
     names, sizes = np.unique(clusters, return_counts=True)
-    given = _shares(sizes, per_cluster, apart, rng) if apart else np.zeros_like(sizes)
+    most = np.maximum(sizes - keep, 0)
+    if apart > most.sum():
+        raise DataError(f"{apart} records drawn apart of {len(clusters)} would leave clusters with fewer than {keep}")
+    given = _shares(sizes, most, per_cluster, apart, rng) if apart else np.zeros_like(sizes)
     chosen, others = [], []
     for name, more in zip(names, given, strict=True):
         order = rng.permutation(np.flatnonzero(clusters == name))
@@ -73,21 +81,25 @@ def few_shot(
     return np.sort(np.concatenate(chosen)), rng.permutation(np.concatenate(others))
 
 
-def _shares(sizes: npt.NDArray[np.int64], k: int, total: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """How many records each cluster gives to the ``total`` that are drawn apart."""
+def _shares(
+    sizes: npt.NDArray[np.int64], most: npt.NDArray[np.int64], k: int, total: int, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """How many records each cluster gives to the ``total`` that are drawn apart, at ``most`` so many."""
     from scipy.optimize import brentq
 
     def expected(rho: float) -> npt.NDArray[np.float64]:
-        return np.minimum(sizes, k + rho) * rho / (k + rho)
+        return np.minimum(np.minimum(sizes, k + rho) * rho / (k + rho), most)
 
-    # At this ρ no cluster has k + ρ records, so that each gives the share ρ / (k + ρ) of all its records.
-    highest = max(int(sizes.max()), k * total / (int(sizes.sum()) - total)) + 1
+    # At this ρ no cluster has k + ρ records, so that each gives the share ρ / (k + ρ) of all its records, or, where it
+    # keeps some, at least so large a share that it keeps no more.
+    kept = int((sizes - most).max())
+    highest = max(int(sizes.max()), k * total / (int(sizes.sum()) - total), k * int(sizes.max()) * (kept > 0)) + 1
     rho = brentq(lambda rho: expected(rho).sum() - total, 0, highest)
     # Systematic sampling: every count is its expectation rounded up or down, and their sum is the total.
     sums = np.cumsum(expected(rho))
     sums[-1] = total
     counts = np.diff(np.floor(sums + rng.random()), prepend=0.0).astype(np.int64)
-    return np.minimum(counts, sizes)
+    return np.minimum(counts, most)
 
 
 def text_order(records: Sequence[Labelled], seed: int) -> list[int]:

@@ -6,6 +6,7 @@ template here is fixed to the byte by a test, and the prompt ends exactly where 
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,8 @@ _HEADER = "### Response:"
 # so we define the function that they call before they do. The day is the one that Llama 3's template falls back on; the
 # line's end is eaten by Jinja's trim_blocks, so that nothing else of the text changes.
 _FIXED_DAY = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}\n"
-_PROBE = "murmura"
+_PROBE, _INPUT = "murmura", "murmurinput"
+_ROLES = "this model was trained to answer instructions: messages are of the roles user and assistant"
 _OTHER = "Use the template 'alpaca'."
 
 
@@ -48,9 +50,36 @@ class Template(ABC):
         """What stands before the instruction, whatever that is."""
         return self.prompt(Instruction(_PROBE)).partition(_PROBE)[0]
 
+    @property
+    def jinja(self) -> str:
+        """The same as a tokenizer's chat template, so that whoever has the tokenizer asks as was trained.
+
+        An instruction is a message ``{"role": "user", "content": instruction}``, with ``"input": input`` where it has
+        one.
+        """
+        before, after = self.prompt(Instruction(_PROBE)).split(_PROBE)
+        given, rest = self.prompt(Instruction(_PROBE, _INPUT)).split(_PROBE)
+        between, behind = rest.split(_INPUT)
+        plain = _joined(before, "message['content']", after.removesuffix(self.response_prefix))
+        both = (given, "message['content']", between, "message['input']", behind.removesuffix(self.response_prefix))
+        header = json.dumps(self.response_prefix)
+        return (
+            "{% for message in messages %}{% if message['role'] == 'user' %}"
+            f"{{% if message['input'] %}}{_joined(*both)}{{% else %}}{plain}{{% endif %}}"
+            f"{{% elif message['role'] == 'assistant' %}}{{{{ {header} + message['content'] + eos_token }}}}"
+            f"{{% else %}}{{{{ raise_exception({json.dumps(_ROLES)}) }}}}{{% endif %}}{{% endfor %}}"
+            f"{{% if add_generation_prompt %}}{{{{ {header} }}}}{{% endif %}}"
+        )
+
     def full(self, record: Instruction) -> str:
         """Prompt and response, without the end-of-sequence token."""
         return self.prompt(record) + record.output
+
+
+def _joined(*parts: str) -> str:
+    """A Jinja expression: text and values, by turns. Text is quoted, since Jinja would eat ends of lines."""
+    quoted = [part if place % 2 else json.dumps(part) for place, part in enumerate(parts)]
+    return f"{{{{ {' + '.join(quoted)} }}}}"
 
 
 class _Alpaca(Template):
@@ -90,6 +119,10 @@ class _Chat(Template):
         text = tokenizer.get_chat_template()
         self._tokenizer, self._text = tokenizer, _FIXED_DAY + text if "strftime_now" in text else text
         self.response_prefix = self._header()
+
+    @property
+    def jinja(self) -> str:
+        return self._text
 
     def prompt(self, record: Instruction) -> str:
         said = f"{record.instruction}\n\n{record.input}" if record.input else record.instruction

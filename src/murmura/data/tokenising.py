@@ -99,22 +99,30 @@ def tokenise_all(
 
 
 def tokenise_documents(
-    records: Sequence[Document], tokenizer: PreTrainedTokenizerBase, max_length: int
+    records: Sequence[Document], tokenizer: PreTrainedTokenizerBase, max_length: int, *, opened: bool = False
 ) -> list[Tokenised]:
     """Documents as they are, with the end-of-sequence token behind. One that is too long loses its end, and that token.
 
-    The first id is given and all others are predicted, which is the whole text where the tokenizer sets a
-    beginning-of-sequence token.
+    The first id is given and all others are predicted, which is the whole text where a beginning-of-sequence token
+    stands before it.
 
     Args:
         max_length: the largest number of ids.
+        opened: such a token stands there though the tokenizer sets none; where it has none, the end-of-sequence token.
 
     Raises:
         DataError: the tokenizer has no end-of-sequence token.
     """
     eos = _end(tokenizer)
-    whole = [[*ids, eos] for ids in plain_ids([record.text for record in records], tokenizer)]
+    opening = _opening_or_end(tokenizer) if opened else _opening(tokenizer)
+    texts = _ids_of([record.text for record in records], tokenizer)
+    whole = [[*ids, eos] for ids in _with_bos(texts, opening)]
     return [Tokenised(ids[:max_length], 1, truncated=len(ids) > max_length) for ids in whole]
+
+
+def left_open(item: Tokenised) -> Tokenised:
+    """A document without the end-of-sequence token: one that goes on, though nobody has written how."""
+    return item if item.truncated else replace(item, ids=item.ids[:-1])
 
 
 def tokenise_twice(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> list[Tokenised]:
@@ -128,9 +136,7 @@ def tokenise_twice(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, max
     Raises:
         DataError: the tokenizer has no end-of-sequence token.
     """
-    eos = _end(tokenizer)
-    bos = tokenizer.bos_token_id
-    opening = [eos if bos is None else int(bos)]
+    eos, opening = _end(tokenizer), [_opening_or_end(tokenizer)]
     found = []
     for text in texts:
         words = _ids_of([f" {token}" for token in tokenizer.tokenize(text)], tokenizer)
@@ -151,6 +157,13 @@ def prompt_ids(
     if item is None:
         raise DataError(f"a record does not fit into {max_length} tokens", fix="Raise max_length.")
     return item.ids[: item.start]
+
+
+def chat_template(template: Template, tokenizer: PreTrainedTokenizerBase) -> str:
+    """What ``tokenizer.chat_template`` must be for ``apply_chat_template`` to give the ids of ``prompt_ids``."""
+    bos = _opening(tokenizer)
+    [written] = _ids_of([template.prompt(Instruction("?"))], tokenizer)
+    return template.jinja if bos is None or written[:1] == [bos] else "{{ bos_token }}" + template.jinja
 
 
 def tokenise_response(
@@ -224,6 +237,11 @@ def _end(tokenizer: PreTrainedTokenizerBase) -> int:
             fix="Use a causal model with its own tokenizer.",
         )
     return int(tokenizer.eos_token_id)
+
+
+def _opening_or_end(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The beginning-of-sequence token, or where there is none that of the end."""
+    return _end(tokenizer) if tokenizer.bos_token_id is None else int(tokenizer.bos_token_id)
 
 
 def _ids_of(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:

@@ -208,8 +208,8 @@ class Experiment(Section):
         # The method's own options are validated by its own section; for the others it is taken as it is.
         method = methods.parse_config(table["method"], f"{where} [method]", base, lambda: _quoted(cls.keys()))
         data, given = table.get("data"), table.get("training", {})
-        if isinstance(data, Mapping) and data.get("kind") is None:  # what is no table is told by its own section
-            table = {**table, "data": {**data, "kind": methods.kinds(method)[0]}}
+        if isinstance(data, Mapping):  # what is no table is told by its own section
+            table = {**table, "data": methods.data(method, data)}
         if isinstance(given, Mapping):  # else its own section says what is wrong
             table = {**table, "training": methods.training(method, given)}
         return cls.parse(

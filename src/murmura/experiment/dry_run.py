@@ -23,6 +23,8 @@ from murmura.experiment.augmenting import opened, require_augmentable
 from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run_notes import notes
+from murmura.experiment.dry_run_proportions import proportions
+from murmura.experiment.dry_run_refusals import refusals
 from murmura.experiment.dry_run_rounds import (
     FLOAT32,
     ForeseenRound,
@@ -42,6 +44,7 @@ from murmura.experiment.resources import foreseen as foreseen_resources
 from murmura.experiment.sites import Gathered, Population, fit, gather
 from murmura.experiment.workplace import verbs_of
 from murmura.federation.forecast import Work
+from murmura.federation.leaving import nbytes_of
 from murmura.federation.method import Method
 from murmura.federation.server.ledger import Ledger, declared
 from murmura.federation.wire.masks import STEPS
@@ -83,7 +86,7 @@ class DryRun:
         validation: held-out records that the server decides by; none of them is measured on.
         asked: questions, with options or of benchmarks, asked to measure a round.
         bad: unusable records that are skipped.
-        twins: public records that are skipped because a site has them too.
+        twins: held-out records that are skipped because a site has them too.
         rounds: the first to the last.
         augmentation: public records that sites would be given; None where they are given none.
         tokens: most tokens that the method has written in a round.
@@ -101,6 +104,7 @@ class DryRun:
         example: the first held-out record as the model would see it.
         unknown: why the model or the records are not known.
         notes: what should be known of these figures.
+        refusals: why the run would not start, in its own words.
     """
 
     experiment: Experiment
@@ -128,6 +132,7 @@ class DryRun:
     example: str | None
     unknown: list[str]
     notes: list[str]
+    refusals: list[str]
 
 
 def dry_run(experiment: Experiment) -> DryRun:
@@ -157,6 +162,9 @@ def dry_run(experiment: Experiment) -> DryRun:
     rounds = foreseen_rounds(experiment, method, names, cohorts, growth, there.owned, model, given)
     read = sum(there.sizes.values()) + len(heldout or ()) if there.sizes else 0
     widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
+    memory = footprint.memory(experiment, model, widest, there.resources, read) if model and widest else None
+    disk = _disk(experiment, method, model, len(names), sum(growth)) if model and names else None
+    noted = notes(experiment, method, there.gathered, people, there.sizes)
     return DryRun(
         experiment=experiment,
         label=method.title,
@@ -176,13 +184,14 @@ def dry_run(experiment: Experiment) -> DryRun:
         model=model,
         trains=method.trains,
         resources=there.resources,
-        memory=footprint.memory(experiment, model, widest, there.resources, read) if model and widest else None,
-        disk=_disk(experiment, method, model, len(names), sum(growth), read) if model and names else None,
+        memory=memory,
+        disk=disk,
         guarantee=_guarantee(method, promised) if there.sizes else None,
-        disclosure=_disclosure(experiment, method, sum(there.sizes.values()) if there.sizes else 1),
+        disclosure=_disclosure(experiment, method, sum(there.sizes.values()) if there.sizes else 1, people),
         example=_example(experiment, there.reading, heldout[0]) if heldout else None,
         unknown=there.unknown,
-        notes=notes(experiment, method, there.gathered, people, there.sizes),
+        notes=noted + proportions(experiment, method, rounds, model, memory),
+        refusals=refusals(experiment, method, plan, there.owned, disk),
     )
 
 
@@ -310,11 +319,11 @@ def _augmentation(
     return dry_run_augment.foreseen(experiment.augment, pool, len(names or ()), own, settings.rounds, adapter)
 
 
-def _disk(experiment: Experiment, method: Method, model: Outline, sites: int, growth: int, records: int) -> int:
-    """Bytes of checkpoints, final adapters with a residual of this rank, and states that memory has no room for."""
+def _disk(experiment: Experiment, method: Method, model: Outline, sites: int, growth: int) -> int:
+    """Bytes of checkpoints and final adapters, with a residual of this rank."""
     residual = footprint.residual(method.rule, model.state, growth)
-    states = max(footprint.states(experiment, model, records) - experiment.run.cache_bytes, 0)
-    return footprint.disk(experiment, method, sites, model.trainable * FLOAT32, residual) + states
+    tokenizer = nbytes_of(model.tokenizer)
+    return footprint.disk(experiment, method, sites, model.trainable * FLOAT32, residual, tokenizer)
 
 
 def _sites(experiment: Experiment, method: Method, there: _There, public: int) -> list[SitePlan]:
@@ -338,11 +347,13 @@ def _counts(experiment: Experiment, method: Method, name: str) -> bool:
     return needed.get(name, True)
 
 
-def _disclosure(experiment: Experiment, method: Method, records: int) -> list[Disclosure]:
+def _disclosure(experiment: Experiment, method: Method, records: int, people: Population | None) -> list[Disclosure]:
     """Every declared release of the verbs that the run would ask for, with those that measure it last."""
     ledger = Ledger()
     if method.pools:
         ledger.pooled(records, 0)
+    if experiment.data.takes_from_sites:
+        ledger.set_apart(len(people.from_sites) if people else 1, 0)
     measuring = ["assess"] * method.keeps_adapters + ["attack"] * bool(experiment.evaluation.attacks)
     measuring += ["memorise"] * experiment.evaluation.memorisation
     known = verbs_of(experiment, method)

@@ -1,24 +1,36 @@
-"""What a run would do to the accounts of sites whose owners have set a budget (``[budget]``), in words."""
+"""What a run would do to the accounts of sites whose owners have set a budget (``[budget]``), and whether it would get
+beyond its start."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from murmura.augment.strategies import strategy
 from murmura.augment.verbs import Augmenting
-from murmura.errors import PrivacyError
+from murmura.data.refusal import listing
+from murmura.errors import BudgetError, CheckpointError, PrivacyError
 from murmura.experiment.config import Experiment
+from murmura.federation.joining import digest
 from murmura.federation.method import Method
+from murmura.federation.server.fleet import draw
 from murmura.privacy.budget import foresee
+from murmura.privacy.plan import PrivacyPlan
+from murmura.streams import Stream
 from murmura.units import bound
 
 
-def of_budgets(experiment: Experiment, method: Method, sizes: Mapping[str, int] | None) -> list[str]:
+def of_budgets(
+    experiment: Experiment,
+    method: Method,
+    sizes: Mapping[str, int] | None,
+    digests: Mapping[str, str] | None = None,
+) -> list[str]:
     """What each site would spend, and whether it would refuse, as sentences; sites that fare alike share one.
 
     Args:
         sizes: records of each site.
+        digests: of each site's records, where they are known; else they count as none that were there before.
     """
     chosen = experiment.budget
     if chosen.folder is None or not sizes:
@@ -29,14 +41,75 @@ def of_budgets(experiment: Experiment, method: Method, sizes: Mapping[str, int] 
         return [f"No ε at the sites covers {asked}: sites {refuses} (budget.folder = {chosen.folder})."]
     alike: dict[str, list[str]] = {}
     for site, records in sizes.items():
-        alike.setdefault(_words(experiment, method, site, records), []).append(site)
+        alike.setdefault(_words(experiment, method, (digests or {}).get(site, ""), records), []).append(site)
     return [f"Budget of {', '.join(sites)}: {words}" for words, sites in alike.items()]
+
+
+def require_answers(
+    experiment: Experiment, method: Method, promised: PrivacyPlan | None, records: Mapping[str, Sequence[Any]]
+) -> None:
+    """Refuse a run that would stop, since sites' budgets do not allow an answer in its first round. Sites refuse too,
+    but are only asked once the model is measured.
+
+    Args:
+        experiment: with what is measured decided.
+        promised: the plan that the run follows.
+        records: of each site.
+
+    Raises:
+        BudgetError: it would stop.
+        PrivacyError: an account is damaged or was edited.
+        CheckpointError: one cannot be read.
+    """
+    if experiment.budget.epsilon is None or not method.asks(1):
+        return
+    asked, stops = list(records), 0  # where cohorts are secret: who is asked is not known, and so all must refuse
+    if promised is None or not promised.has_secret_cohort:
+        number = getattr(experiment.method, "sites_per_round", None)
+        asked = draw(asked, number, Stream(experiment.run.seed), 1)
+        alone = experiment.run.engine == "local"  # where one site's refusal stops the run
+        stops = len(asked) - 1 if alone else min(experiment.run.min_replies, len(asked)) - 1
+    whys = {site: _refusal(experiment, method, site, records) for site in asked}
+    refusing = [f"site {site}: {why}" for site, why in whys.items() if why]
+    if len(asked) - len(refusing) <= stops:
+        raise BudgetError(
+            f"{len(refusing)} of {len(asked)} sites would not answer:{listing(refusing)}",
+            where="budget.epsilon",
+            fix="That is for the sites' owners to decide: nothing was trained, and nothing was sent.",
+        )
+
+
+def _refusal(experiment: Experiment, method: Method, site: str, records: Mapping[str, Sequence[Any]]) -> str:
+    """Why a site would not answer in the first round; empty where it would."""
+    chosen, own = experiment.budget, list(records[site])
+    asked = _verbs_uncovered(experiment, method, {name: len(some) for name, some in records.items()})
+    if experiment.run.engine == "local":  # elsewhere a run goes on where a site does not have itself measured
+        asked += _measuring_uncovered(experiment)
+    if asked:
+        return f"no ε covers what verb {asked[0]} releases"
+    spends = [method.spends(verb, len(own), experiment.training) for verb in method.verbs()]
+    for plan, steps in (one for one in spends if one is not None):
+        try:
+            found = foresee(chosen, digest(own), plan, steps, 1)
+        except OSError as error:
+            raise CheckpointError(f"the account cannot be read ({error})", where=f"site {site}") from error
+        if not found.answered:
+            before, after = bound(found.before), bound(found.after)
+            return f"ε = {before} of {chosen.epsilon:g} is spent, and it would be {after} (δ = {chosen.delta:g})"
+    return ""
 
 
 def uncovered(experiment: Experiment, method: Method, sizes: Mapping[str, int]) -> str:
     """What the run would ask of sites that no ε covers; empty where there is nothing."""
+    asked = [f"what verb {verb} releases" for verb in _verbs_uncovered(experiment, method, sizes)]
+    asked += ["attacks on their records"] * bool(_measuring_uncovered(experiment))
+    return " and ".join(asked)
+
+
+def _verbs_uncovered(experiment: Experiment, method: Method, sizes: Mapping[str, int]) -> list[str]:
+    """The verbs that a run's rounds ask for, and no ε at the sites covers."""
     asked = [
-        f"what verb {verb} releases"
+        verb
         for verb in method.verbs()
         if not method.is_free(verb)
         and any(method.spends(verb, records, experiment.training) is None for records in sizes.values())
@@ -44,18 +117,22 @@ def uncovered(experiment: Experiment, method: Method, sizes: Mapping[str, int]) 
     augment = experiment.augment
     if augment is not None and augment.noise_multiplier is None:
         verbs = Augmenting(augment)
-        asked += [f"what verb {verb} releases" for verb in strategy(augment).asks if not verbs.is_free(verb)]
+        asked += [verb for verb in strategy(augment).asks if not verbs.is_free(verb)]
+    return asked
+
+
+def _measuring_uncovered(experiment: Experiment) -> list[str]:
+    """The verbs that measure a run on the sites' records, which no ε covers."""
     evaluation = experiment.evaluation
-    asked += ["attacks on their records"] * bool(evaluation.attacks or evaluation.memorisation)
-    return " and ".join(asked)
+    return ["attack"] * bool(evaluation.attacks) + ["memorise"] * evaluation.memorisation
 
 
-def _words(experiment: Experiment, method: Method, site: str, records: int) -> str:
+def _words(experiment: Experiment, method: Method, about: str, records: int) -> str:
     """How one site's account would fare."""
     chosen, settings = experiment.budget, cast(Any, experiment.method)
     spends = [method.spends(verb, records, experiment.training) for verb in method.verbs()]
     try:
-        found = [foresee(chosen, site, *one, settings.rounds) for one in spends if one is not None]
+        found = [foresee(chosen, about, *one, settings.rounds) for one in spends if one is not None]
     except (PrivacyError, OSError) as error:
         return f"the account cannot be read ({error}), so that the run would not start."
     if not found:

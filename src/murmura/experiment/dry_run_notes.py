@@ -11,6 +11,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run_budget import of_budgets
 from murmura.experiment.precision import slow
 from murmura.experiment.sites import Gathered, Population
+from murmura.federation.joining import digest
 from murmura.federation.method import Method
 from murmura.measure.figure import FEW
 from murmura.runs.folder import RunFolder
@@ -32,13 +33,14 @@ def notes(
         sizes: records of each site.
     """
     too_slow = slow(experiment)
+    digests = {one.name: digest(one.records) for one in people.sites} if people else None
     return [
         *([f"{too_slow[0].upper()}{too_slow[1:]}."] if too_slow else []),
         *_of_run(experiment, method, gathered, people),
         *method.remarks({site.name: site.records for site in people.sites} if people else {}),
         *_few(experiment, people),
         *_caveats(experiment, method, sizes),
-        *of_budgets(experiment, method, sizes),
+        *of_budgets(experiment, method, sizes, digests),
     ]
 
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from murmura.experiment.dry_run import DryRun
+from murmura.experiment.dry_run_proportions import of_time
 from murmura.experiment.precision import told
 from murmura.federation.wire.releases import protection_from_json
 from murmura.resources import KINDS, PLACES, full_name
+from murmura.runs.folder import MARGIN
 from murmura.units import DASH, count, duration, size
 
 if TYPE_CHECKING:
@@ -54,7 +56,13 @@ def show(dry_run: DryRun, console: Console | None = None, timing: Timing | None 
         told = {"template": f", in the template '{form}'", "patterns": ", in its patterns"}.get(names, "")
         console.print(f"\nThe first held-out record{told}")
         console.print(Padding(Text("\n".join(_first_lines(dry_run.example)), style="dim"), (0, 0, 0, 2)))
-    for title, lines in (("Not known here", dry_run.unknown), ("To be noted", dry_run.notes)):
+    noted = dry_run.notes + (of_time(experiment, timing, len(dry_run.rounds)) if timing else [])
+    remarks = {
+        "Not known here": dry_run.unknown,
+        "To be noted": noted,
+        "The run would not start": dry_run.refusals,
+    }
+    for title, lines in remarks.items():
         if lines:
             console.print(f"\n{title}")
             for text in lines:
@@ -102,7 +110,7 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
     held_out += "".join(f", {questions}" for questions in _questions(dry_run))
     skipped = f"{_known(dry_run.bad)} bad ones skipped"
     if dry_run.twins:
-        skipped += f", and {count(dry_run.twins)} public ones that a site has too"
+        skipped += f", and {count(dry_run.twins)} held-out ones that a site has too"
     yield "records", f"{held_out}, {skipped}"
     yield "rounds", f"{len(dry_run.rounds)}; sites in each: {_range([r.sites for r in dry_run.rounds])}"
     if dry_run.augmentation:
@@ -121,7 +129,13 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
     yield "sent up", _bytes(dry_run.rounds, "bytes_up")
     yield "guaranteed", dry_run.guarantee or DASH
     yield "memory", _memory(dry_run)
-    yield "disk", f"{size(dry_run.disk)} for checkpoints and adapters" if dry_run.disk is not None else DASH
+    yield "disk", _disk(dry_run.disk)
+
+
+def _disk(needed: int | None) -> str:
+    if needed is None:
+        return DASH
+    return f"{size(needed + MARGIN)} must be free: {size(needed)} for checkpoints and adapters, the rest for all else"
 
 
 def _questions(dry_run: DryRun) -> list[str]:

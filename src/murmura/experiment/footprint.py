@@ -166,7 +166,9 @@ def residual(rule: Rule, adapter: State, rank: int) -> int:
     return _FLOAT32 * sum(min(rank, rule.config.residual_rank or rank, *shape) * sum(shape) for shape in shapes)
 
 
-def disk(experiment: Experiment, method: Method, sites: int, adapter: int, residual: int = 0) -> int:
+def disk(
+    experiment: Experiment, method: Method, sites: int, adapter: int, residual: int = 0, tokenizer: int = 0
+) -> int:
     """Bytes for checkpoints, final adapters, and what a curious server would keep of all rounds (``audit.keep``).
 
     There are three checkpoints for a moment: of the two that are kept the older goes when a newer one is whole.
@@ -174,6 +176,7 @@ def disk(experiment: Experiment, method: Method, sites: int, adapter: int, resid
     Args:
         adapter: bytes of one.
         residual: bytes of what the global one has beside it at the end.
+        tokenizer: bytes of what lies beside each final adapter.
     """
     kept = method.forecast(Part((), 1, True, experiment.training, adapter=adapter))
     final = sites if method.keeps_adapters else 1
@@ -181,4 +184,4 @@ def disk(experiment: Experiment, method: Method, sites: int, adapter: int, resid
     settings: Any = experiment.method
     cohort = min(sites, getattr(settings, "sites_per_round", None) or sites)
     rounds = int(settings.rounds) * (1 + cohort) * (adapter + residual) if experiment.audit.keep else 0
-    return 3 * checkpoint + final * adapter + residual * (3 + 1) + rounds
+    return 3 * checkpoint + final * (adapter + tokenizer) + residual * (3 + 1) + rounds

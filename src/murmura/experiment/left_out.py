@@ -34,8 +34,8 @@ class Placed:
 class Unused:
     """A record that nobody trains on and nothing is measured on, and why; ``why`` quotes no text of it.
 
-    ``cause`` is "bad" for one that cannot be used, "twin" for a public one that a site has too, "user" for one more of
-    a person than a site may have, and "long" for one that does not fit the model.
+    ``cause`` is "bad" for one that cannot be used, "twin" for a held-out one that a site has too, "user" for one more
+    of a person than a site may have, and "long" for one that does not fit the model.
     """
 
     where: Place
@@ -53,7 +53,7 @@ class Unused:
 
 
 def find_twins(groups: Mapping[str, Sequence[Placed]], public: Sequence[Placed], data: DataConfig) -> list[Unused]:
-    """The public records that a site has too; of labelled ones the text counts, since a site's may have no label yet.
+    """The held-out records that a site has too; of labelled ones the text counts, since a site's may have no label yet.
 
     Raises:
         DataError: there are such records, and ``skip_bad`` is off.
@@ -63,11 +63,11 @@ def find_twins(groups: Mapping[str, Sequence[Placed]], public: Sequence[Placed],
     owned = [private[placed.record.identity] for placed in twins]
     if twins and not data.skip_bad:
         raise _twins(twins, owned, data)
-    return [Unused(t.where, "twin", f"public, and a site has it too: {p}") for t, p in zip(twins, owned, strict=True)]
+    return [Unused(t.where, "twin", f"held out, and a site has it too: {p}") for t, p in zip(twins, owned, strict=True)]
 
 
 def _twins(twins: Sequence[Placed], owned: Sequence[Place], data: DataConfig) -> DataError:
-    """What to tell of public records that are private ones too."""
+    """What to tell of held-out records that are private ones too."""
     one = len(twins) == 1
     measure = f"so {'it' if one else 'they'} would measure memory and not skill"
     lines = listing([f"{twin.where}: the same as {place}" for twin, place in zip(twins, owned, strict=True)])
@@ -117,7 +117,7 @@ def _not_used(cause: str, count: int, what: str, max_length: int) -> str:
     if cause == "bad":
         return f"{count} bad {named} {are} left out"
     if cause == "twin":
-        return f"{count} public {named} that a site has too {are} left out"
+        return f"{count} held-out {named} that a site has too {are} left out"
     if cause == "user":
         return f"{count} {named} {are} left out, of persons with more than data.records_per_user"
     return f"{count} {named} {do} not fit {max_length} tokens and {are} left out"

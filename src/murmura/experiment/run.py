@@ -14,7 +14,10 @@ from murmura.errors import Interrupted, MurmuraError, RunError
 from murmura.experiment.allowed import allowed
 from murmura.experiment.augmenting import opened, require_augmentable, require_whole, shared_out
 from murmura.experiment.canaries import NOT_FOR_RELEASE, plant
+from murmura.experiment.card import made_by
 from murmura.experiment.config import Experiment
+from murmura.experiment.dry_run_budget import require_answers
+from murmura.experiment.dry_run_rounds import drawn_cohorts, residual_growth
 from murmura.experiment.footprint import disk, residual
 from murmura.experiment.precision import automatic, settled, slow, told
 from murmura.experiment.questions import ask
@@ -24,6 +27,7 @@ from murmura.experiment.server_side import ServerSide, assemble
 from murmura.experiment.simulation import simulate
 from murmura.experiment.sites import Population, populate
 from murmura.experiment.workplace import Workplace, workplace
+from murmura.federation.leaving import leave_adapter, leave_model, nbytes_of
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import last_saved
 from murmura.federation.server.fleet import Engine
@@ -41,11 +45,14 @@ from murmura.runs.machine import environment
 from murmura.runs.record import read
 from murmura.runs.schema import LOG, Resumption, Summary
 from murmura.streams import Stream
-from murmura.training.adapter import fold, nbytes, save_peft
+from murmura.training.adapter import nbytes
 
 _CANARIES = (
     "canaries: {} random secrets stand among the sites' records, to be looked for in what the run trains; its model is "
     "not for release"
+)
+_FINISHED = (
+    "the run is finished: {} done, and what it leaves is only written anew. For it to go on, raise method.rounds."
 )
 _SEVERAL = (
     "some persons (data.user) have records at {} sites: no site sees that, and data.records_per_user bounds what they "
@@ -135,19 +142,22 @@ def _planned(experiment: Experiment, pool: Pool | None, before: Past | None) -> 
         say(_SEVERAL.format(people.left_out.person_at))
     promised = method.privacy([site.size for site in people.sites], experiment.training)  # refused now, if at all
     plan = promised[0] if promised else None
-    allowed(experiment, method, plan, len(people.sites))
+    evaluation = allowed(experiment, method, plan, len(people.sites))
+    if not (before and before.checkpoint):
+        decided = experiment.model_copy(update={"evaluation": evaluation})
+        require_answers(decided, method, plan, {site.name: site.records for site in people.sites})
     public = yardstick(experiment, people, stream / "data" / "validation", asked)
-    needed = _needed(experiment, method, place, len(people.sites))
+    needed = _needed(experiment, method, place, [site.name for site in people.sites])
     return _Plan(experiment, method, place, people, canaries, public, pool, plan, needed)
 
 
-def _needed(experiment: Experiment, method: Method, place: Workplace, sites: int) -> int:
+def _needed(experiment: Experiment, method: Method, place: Workplace, sites: list[str]) -> int:
     """Bytes on disk for checkpoints and final adapters, with the largest residual that there can be at the end."""
     slot = place.resident.state
-    ranks = [method.rule.rank(site) or experiment.lora.rank for site in range(sites)]
-    settings: Any = experiment.method
-    growth = int(settings.rounds) * method.rule.residual_growth(ranks)
-    return disk(experiment, method, sites, nbytes(slot), residual(method.rule, slot, growth) if growth else 0)
+    cohorts = drawn_cohorts(experiment, method, sites, Stream(experiment.run.seed))
+    growth = sum(residual_growth(experiment, method, sites, cohorts))
+    tokenizer = nbytes_of(place.resident.tokenizer)
+    return disk(experiment, method, len(sites), nbytes(slot), residual(method.rule, slot, growth), tokenizer)
 
 
 class _Started:
@@ -193,7 +203,7 @@ def _carried_out(plan: _Plan, folder: RunFolder, before: Past | None, started: _
             before = restored(before, side.server, folder, experiment)
             if side.augmentation:
                 side.augmentation.require_same_pool(side.server)
-            _tell(before)
+            _tell(before, methods.rounds(experiment.method))
         resumed = before.resumed if before else []
         side.server.about = {
             "run": run, "experiment": tables(experiment), "sites": list(records), "resumed": resumed,
@@ -204,9 +214,14 @@ def _carried_out(plan: _Plan, folder: RunFolder, before: Past | None, started: _
             settle(before, folder)
         if plan.method.pools and not (before and before.checkpoint):
             pooled = people.sites[0]
-            side.fleet.ledger.pooled(pooled.size, size({"records": [asdict(record) for record in pooled.records]}))
+            side.fleet.ledger.pooled(pooled.size, _weight(pooled.records))
+        if people.from_sites and not (before and before.checkpoint):
+            for ledger in (side.fleet.ledger, side.fleet.told):  # one, unless cohorts are secret
+                ledger.set_apart(len(people.from_sites), _weight(people.from_sites))
         promises = plan.promised is not None
         _describe(folder, experiment, people, place, plan.method, resumed, promises=promises)
+        taken_out = experiment.data.heldout is None or experiment.data.nonmember_records is not None
+        folder.write_measured(plan.public.measured(secret=promises and taken_out))
         started.told = True
         with _published(side.server, folder, engine):
             side.method.lead(side.server, side.fleet)
@@ -250,10 +265,13 @@ def _cost(folder: RunFolder, experiment: Experiment) -> str:
     return found.cost if found else "The interrupted round has spent no privacy."
 
 
-def _tell(before: Past) -> None:
-    """Say on the terminal where the run goes on, and what is different from now on."""
+def _tell(before: Past, rounds: int) -> None:
+    """Say on the terminal where the run goes on, or that it is finished, and what is different from now on."""
     assert before.checkpoint is not None
-    say(f"resuming after round {before.checkpoint.round}")
+    if before.checkpoint.round == rounds:
+        say(_FINISHED.format(f"all {rounds} rounds are" if rounds > 1 else "its one round is"))
+    else:
+        say(f"resuming after round {before.checkpoint.round}")
     for event in before.events:
         say(f"after round {before.checkpoint.round}: {event}")
 
@@ -262,6 +280,11 @@ def _remarks(resumed: Sequence[Mapping[str, Any]]) -> str:
     """For the head of the experiment file, which holds the options of the last round only."""
     lines = [f"# After round {one['after']}: {event}\n" for one in resumed for event in one["events"]]
     return "".join(["# Options changed on the way.\n", *lines, "\n"] if lines else [])
+
+
+def _weight(records: Sequence[Any]) -> int:
+    """Bytes of records."""
+    return size({"records": [asdict(record) for record in records]})
 
 
 def _describe(
@@ -291,19 +314,16 @@ def _describe(
 
 def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, place: Workplace) -> None:
     """Write the global adapter, or the model that was trained whole, or let the sites keep their own."""
-    bank, adapter = place.bank, side.server.adapter
+    server, told = side.server, made_by(experiment, side.method, side.server.published)
     remark = NOT_FOR_RELEASE if experiment.audit.canaries else ""
-    if bank.lora is None:
-        bank.load([adapter])
+    if place.bank.lora is None:
         with folder.replacing(folder.model, remark) as draft:
-            bank.model.save_pretrained(draft)
-            place.resident.tokenizer.save_pretrained(draft)
+            leave_model(draft, server.adapter, server.workbench, told)
     elif side.method.keeps_adapters:
-        side.server.let_keep()
+        server.let_keep()
     else:
-        plain, spec = fold(adapter, bank.lora)
         with folder.replacing(folder.adapter, remark) as draft:
-            save_peft(draft, plain, spec, place.resident.base, fan_in_fan_out=bank.fan_in_fan_out)
+            leave_adapter(draft, server.adapter, server.workbench, told)
 
 
 def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, place: Workplace) -> None:
@@ -315,7 +335,7 @@ def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, place: 
         say("the run leaves no adapter")
     folder.write_outcomes(method.leaves(server))
     rows = server.published
-    timed = [] if server.keeps_secrets else server.rows
+    timed = [] if server.keeps_secrets or server.hides_times else server.rows
     folder.write_summary(
         Summary(
             name=experiment.run.name, method=method.title, seed=experiment.run.seed,

@@ -123,10 +123,8 @@ def assemble(
     planted = Canaries(canaries, promised) if canaries else None
     monitor = Monitor(workbench, yardstick, evaluation, stream, canaries=planted)
     curious = Keeper(folder.rounds) if experiment.audit.keep else None
-    sampled = bool(promised and promised.has_secret_samples)
-    server = Server(
-        workbench, fleet, monitor, folder, stream, adapter, method.rule, hides_times=sampled, curious=curious
-    )
+    hides = promised is not None or bool(method.local_promise)
+    server = Server(workbench, fleet, monitor, folder, stream, adapter, method.rule, hides_times=hides, curious=curious)
     if experiment.augment is None:
         return ServerSide(method, server, fleet, monitor)
     if pool is None:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from murmura.data.config import DataConfig
 from murmura.data.partition import partition
 from murmura.data.selection import few_shot, kmeans, label_order
 from murmura.errors import DataError
 from murmura.experiment.left_out import Placed, tell_of_empty
+from murmura.progress import say
 from murmura.streams import Stream
 
 Embed = Callable[[Sequence[str]], np.ndarray]
@@ -21,26 +23,53 @@ Groups = dict[str, list[Placed]]
 
 
 def hold_out(data: DataConfig, groups: Mapping[str, list[Placed]], stream: Stream) -> tuple[Groups, list[Placed]]:
-    """Take the records that nobody trains on out of the sites' own, and leave each site at most so many as it may have.
+    """Take the records that nobody trains on out of the sites' own, of each site in proportion, and leave each site at
+    most so many as it may have.
 
-    Where sites have a limit both are drawn alike (``few_shot``, with sites as clusters): otherwise large sites would
-    have a larger share of what is held out than of what is trained on.
+    Sites are clusters of ``few_shot`` of which each keeps a record. So where sites have a limit both are drawn alike:
+    otherwise large sites would have a larger share of what is held out than of what is trained on. Of records with
+    labels, only those that have one are held out, and a site that has such keeps one.
+
+    Raises:
+        DataError: so many are asked for that a site would be left with none, or no record has a label.
     """
     everything = [(name, placed) for name, records in groups.items() for placed in records]
     records = [placed for _, placed in everything]
-    limit, count = data.sites.records, _checked_count(data, len(records))
-    private: Sequence[int]
-    if limit and count and not _have_labels(records):
-        owners = np.array([name for name, _ in everything])
-        private, public = (found.tolist() for found in few_shot(owners, limit, count, (stream / "apart").numpy()))
-    else:
-        public, private = _take_apart(data, records, stream)
+    complete, count = _complete(data, records), _checked_count(data, len(records))
+    if not count:
+        return dict(groups), []
+    owners = np.array([everything[index][0] for index in complete])
+    _require_shares(data, owners, count)
+    limit = None if _have_labels(records) else data.sites.records
+    rng = (stream / "apart").numpy()
+    chosen, apart = few_shot(owners, limit or len(owners), count, rng, keep=1)
+    kept = {complete[place] for place in chosen} | (set(range(len(records))) - set(complete))
     rest: Groups = {name: [] for name in groups}
-    for index in private:
+    for index in sorted(kept):
         name, placed = everything[index]
         rest[name].append(placed)
-    tell_of_empty([name for name, own in rest.items() if not own], "once the public records are taken out")
-    return {name: own for name, own in rest.items() if own}, [records[index] for index in public]
+    say(
+        f"{count} of the sites' own {len(records)} records are set apart, of each site in proportion (data."
+        f"{_taken_by(data)}); {len(kept)} are left to train on"
+    )
+    return rest, [records[complete[place]] for place in apart]
+
+
+def _require_shares(data: DataConfig, owners: npt.NDArray[np.str_], count: int) -> None:
+    """Refuse to leave a site without a record.
+
+    Args:
+        owners: the site of each record that may be set apart.
+    """
+    sites = len(np.unique(owners))
+    most = len(owners) - sites
+    if count > most:
+        lower = f"Lower data.{_taken_by(data)} to {most} or less, or" if most else "Instead,"
+        raise DataError(
+            f"{count} of {len(owners)} records of {sites} sites cannot be set apart such that each site keeps one",
+            where=data.train,
+            fix=f"{lower} name a file with others to measure on: data.heldout.",
+        )
 
 
 def share_out(
@@ -103,19 +132,29 @@ def _take_apart(data: DataConfig, records: Sequence[Placed], stream: Stream) -> 
     (stream / "apart").python().shuffle(order)
     order.sort(key=lambda index: not records[index].record.is_complete)
     count = _checked_count(data, len(records))
-    complete = sum(placed.record.is_complete for placed in records)
-    if not complete:
-        raise DataError(
-            "no record has a label", where=data.train,
-            fix=f"Labels are read from the column '{data.fields.get('label', 'label')}'; if they stand in another one, "
-            "name it: data.fields = {label = 'column'}.",
-        )  # fmt: skip
+    complete = len(_complete(data, records))
     if complete <= count:
         raise DataError(
             f"{complete} of {complete} labelled records are held out, and none is left to the sites",
             where=data.train, fix=f"Lower data.{_taken_by(data)}.",
         )  # fmt: skip
     return order[:count], sorted(order[count:])
+
+
+def _complete(data: DataConfig, records: Sequence[Placed]) -> list[int]:
+    """The places of those records that can be measured on.
+
+    Raises:
+        DataError: there are none.
+    """
+    complete = [index for index, placed in enumerate(records) if placed.record.is_complete]
+    if not complete:
+        raise DataError(
+            "no record has a label", where=data.train,
+            fix=f"Labels are read from the column '{data.fields.get('label', 'label')}'; if they stand in another one, "
+            "name it: data.fields = {label = 'column'}.",
+        )  # fmt: skip
+    return complete
 
 
 def _have_labels(records: Sequence[Placed]) -> bool:

@@ -13,15 +13,18 @@ from murmura.data.records import KINDS, Kind
 from murmura.experiment.config import Experiment
 from murmura.experiment.summing import agreement
 from murmura.experiment.workplace import Workplace, verbs_of
+from murmura.federation.joining import digest
 from murmura.federation.site.answer import Host
+from murmura.federation.site.answered import Answered
 from murmura.federation.site.cohort import Site
 from murmura.federation.site.identity import identity, read_roster
 from murmura.federation.site.masking import Masking
+from murmura.federation.site.signed import SignedInAllRuns
 from murmura.federation.site.store import SiteStore
 from murmura.privacy.budget import Budget, BudgetConfig
 from murmura.privacy.journal import Journal
 from murmura.runs.locks import allow_open_files
-from murmura.runs.schema import SUMS_JOURNAL, site_folder
+from murmura.runs.schema import ANSWERS_JOURNAL, SUMS_JOURNAL
 from murmura.streams import Stream
 
 
@@ -63,26 +66,30 @@ def assemble(
         for name, own in records.items():
             kept = SiteStore.held(private, name)
             opened.callback(kept.release)
-            budget = _budget(experiment.budget, name)
-            masking = None
+            budget, masking, accounts = None, None, experiment.budget.folder
+            if accounts:
+                budget = _budget(experiment.budget, name, own)
             if agreed:
                 signed = Journal(kept.folder / SUMS_JOURNAL, f"journal of secure sums of site {name}")
-                masking = Masking(name, run, identity(kept.folder), roster, agreed, signed)
+                all_runs = SignedInAllRuns(Path(accounts), digest(list(own)), run) if accounts else None
+                masking = Masking(name, run, identity(kept.folder), roster, agreed, signed, all_runs)
             sites.append(
                 Site(
                     name, list(own), kept=kept, journal=kept.ledger, centres=kept.centres, results=results,
-                    budget=budget, masking=masking,
+                    budget=budget, masking=masking, answered=Answered(kept.folder / ANSWERS_JOURNAL),
                 )
             )  # fmt: skip
         opened.pop_all()
-    return Host(sites, verbs_of(experiment, method), workbench, Stream(experiment.run.seed), method.rule, run)
+    return Host(
+        sites, verbs_of(experiment, method), workbench, Stream(experiment.run.seed), method.rule, run,
+        methods.rounds(experiment.method),
+    )  # fmt: skip
 
 
-def _budget(chosen: BudgetConfig, site: str) -> Budget | None:
+def _budget(chosen: BudgetConfig, site: str, records: Sequence[Any]) -> Budget:
     """The account of a site, in the place that its owner has chosen for all runs."""
-    if chosen.folder is None:
-        return None
-    return Budget(Path(chosen.folder) / site_folder(site), site, chosen.epsilon, chosen.delta)
+    assert chosen.folder is not None
+    return Budget(Path(chosen.folder), site, digest(list(records)), chosen.epsilon, chosen.delta)
 
 
 def told(records: Mapping[str, Sequence[Any]]) -> dict[str, list[dict[str, Any]]]:

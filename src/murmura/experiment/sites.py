@@ -33,7 +33,8 @@ from murmura.streams import Stream
 
 @dataclass(frozen=True)
 class Gathered:
-    """The sites' records and the public ones, whether they fit a model or not; and those that are left out already."""
+    """The sites' records and those set apart from them, whether they fit a model or not; and those that are left out
+    already."""
 
     groups: Groups
     heldout: list[Placed]
@@ -43,9 +44,10 @@ class Gathered:
 
 @dataclass(frozen=True)
 class Population:
-    """All sites, what became of their records, and the public records.
+    """All sites, what became of their records, and the records that nobody trains on.
 
     ``nonmembers`` is empty where the held-out records serve as such. ``unused`` are all records that nobody uses.
+    ``from_sites`` are those to measure with that were sites' own, and so are not public.
     """
 
     sites: list[Site]
@@ -54,6 +56,7 @@ class Population:
     nonmembers: list[Any]
     left_out: LeftOut
     unused: list[Unused]
+    from_sites: Sequence[Any] = ()
 
 
 def populate(
@@ -161,7 +164,8 @@ def fit(gathered: Gathered, data: DataConfig, reading: Reading) -> Population:
     causes = Counter(one.cause for one in unused)
     users = [{records[i].user for i in fitted.kept} for records, fitted in zip(parts, found, strict=True)]
     left_out = LeftOut(causes["bad"], causes["twin"], public.dropped, outside.dropped, _most_sites(users[: len(names)]))
-    return Population(sites, reports, heldout, nonmembers, left_out, unused)
+    apart = (heldout if data.heldout is None else nonmembers) if data.takes_from_sites else []
+    return Population(sites, reports, heldout, nonmembers, left_out, unused, apart)
 
 
 def _most_sites(users: Sequence[set[str | None]]) -> int | None:
@@ -188,7 +192,7 @@ def _load(data: DataConfig, stream: Stream, embed: Embed, kind: type[Record]) ->
     options: dict[str, Any] = {"kind": kind, "fields": data.fields}
     column = {"file": None, "column": data.sites.column, "partition": data.sites.label}[data.sites.by]
     if data.sites.by == "file":
-        train = scan_sites(data.train, user_column=data.user, **options)
+        train = scan_sites(data.train, user_column=data.user, ignore=data.sites.ignore, **options)
     else:
         train = {"": scan(data.train, site_column=column, user_column=data.user, split=data.split, **options)}
     public = _scan_heldout(data, options)
@@ -266,7 +270,7 @@ def _without_public(gathered: Gathered) -> Gathered:
 
 
 def _without_twins(gathered: Gathered, data: DataConfig) -> Gathered:
-    """Only public records that no site has too.
+    """Only held-out records that no site has too.
 
     Raises:
         DataError: there are others (and ``skip_bad`` is off), or none is left to hold out.

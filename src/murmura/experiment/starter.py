@@ -1,19 +1,18 @@
-"""A commented experiment file to start from, written from the sections themselves, so it cannot fall behind them."""
+"""An experiment file to start from: the few lines that a person needs, or every option with what it means."""
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args, get_origin
-
-import tomli_w
-from pydantic.fields import FieldInfo
+from typing import Any
 
 from murmura import methods
-from murmura.config import Section
 from murmura.experiment.config import Experiment
+from murmura.experiment.every_option import WIDTH, comment, default_of, plain, section_of, tables, toml
+from murmura.experiment.names import Named, named
+from murmura.experiment.sizes import machine, sizes
 
-_WIDTH = 100
 _HEADER = """\
 # {title}
 #
@@ -21,112 +20,110 @@ _HEADER = """\
 #   murmura run my.toml                            do it
 #   murmura run my.toml --resume                   go on after the last finished round
 #   murmura run my.toml --set method.rounds=5      with one option changed
-#
+{more}#
 """
-_ADVICE = """
-Name your records in {yours}; all else can stay. A folder has one file a site; for one file with all records, change
-[data.sites] too. Every option is here with its default value, or with one that suits the method better and says so, and
-those that have none stand behind a '#'. An option that is removed has its default.
-"""
+_MORE = "#   {command:<47}every option, with what it means\n"
+_ADVICE = "Name your records in {yours}; all else can stay."
+_EVERY = (
+    " A folder has one file a site; for one file with all records, change [data.sites] too. Every option is here with "
+    "its default value, or with one that suits the method better and says so, and those that have none stand behind a "
+    "'#'. An option that is removed has its default."
+)
 # What no default can know, and a file must say.
-_NEEDED: Mapping[str, Mapping[str, Any]] = {"data": {"train": "FOLDER", "heldout_records": 20}}
+_NEEDED: Mapping[str, Any] = {"data.train": "FOLDER", "data.heldout_records": 20}
+_OF: Mapping[str, Mapping[str, Any]] = {"pretext": {"method.public": "FILE"}}
 # Defaults suit the tuning on instructions; few labels are not learnt in a pass over them at that rate.
-_SUITED: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    "lpfl": {"training": {"lr": 1e-3, "max_steps": 15}},
-    "pretext": {"method": {"public": "FILE"}, "training": {"lr": 2e-4, "schedule": "constant"}},
+_SUITED: Mapping[str, Mapping[str, Any]] = {
+    "lpfl": {"training.lr": 1e-3, "training.max_steps": 15},
+    "pretext": {"training.lr": 2e-4, "training.schedule": "constant"},
 }
 _YOURS = {
     "lpfl": "[data], and patterns and the words of your labels in [method]",
     "pretext": "[data], and the public texts in [method]",
 }
+_POOL = ", and a pool of public records in [augment]"
+# Options that a person is likely to want besides, by what they are in.
+_LIKELY = (
+    "run.name", "model.name", "data.train", "data.heldout_records", "method.name", "method.rounds", "method.epsilon",
+    "method.beta", "method.keep", "method.patterns", "method.verbaliser", "method.public", "method.samples",
+)  # fmt: skip
+_FIRST = _LIKELY.index("method.rounds")  # before these stands what a name says
+_IN_SHORT = {
+    "run.name": "its folder is runs/NAME",
+    "model.name": "or another of `murmura models list`, a folder, a Hugging Face id",
+    "data.train": "a JSONL, CSV or Parquet file for each site",
+    "data.heldout_records": "taken out of these, to measure on",
+    "training.lr": "learning rate",
+    "training.max_steps": "steps of a site in a round",
+    "training.schedule": "",
+    "method.name": "",
+    "method.epsilon": "what the whole run may spend; the noise follows from it",
+    "method.beta": "share of the private branch in what is sent; 1 is FedAvg",
+    "method.keep": "written records that a site trains on in a round",
+    "method.patterns": "",
+    "method.verbaliser": "your labels, and words for each",
+    "method.public": "public texts, one a line of JSON, CSV or Parquet",
+    "method.population": "candidates in each round",
+    "method.samples": "texts to write in the end",
+    "method.variation": "how a text is varied",
+    "augment.pool": "what `murmura pool build` has made",
+    "augment.site_encoder": "a sentence encoder other than the pool's",
+}
+_COLUMN = 34  # of the comments behind options
 
 
-def starter(method: str) -> str:
-    """An experiment file for ``method``, ready to be edited.
+def starter(name: str, *, every: bool = False) -> str:
+    """An experiment file for what is called ``name`` (``names.named``), ready to be edited.
+
+    Args:
+        every: with every option and what it means; else with those that a person is likely to want.
 
     Raises:
-        ConfigError: there is no such method.
+        ConfigError: nothing is called so.
     """
-    options = methods.section(method)
-    header = _HEADER.format(title=textwrap.fill(_plain(options.__doc__), _WIDTH, subsequent_indent="# "))
-    advice = "\n".join(_comment(_ADVICE.format(yours=_YOURS.get(method, "[data]"))))
-    parts, needed = [f"{header}{advice}\n"], {**_NEEDED, **_SUITED.get(method, {})}
-    for name, field in Experiment.model_fields.items():
-        section = options if name == "method" else _section(field)
-        assert section is not None, "every part of an experiment is a section"
-        mark = "# " if field.default is None else ""
-        parts.append("\n".join(_table(name, section, needed.get(name, {}), mark)))
-    return "\n".join(parts).rstrip() + "\n"
+    what = named(name)
+    options = methods.section(what.method)
+    more = "" if every else _MORE.format(command=shlex.join(["murmura", "init", name, "--all"]))
+    title = textwrap.fill(plain(what.title or options.__doc__), WIDTH, subsequent_indent="# ", break_on_hyphens=False)
+    yours = _YOURS.get(what.method, "[data]") + _POOL * ("augment.pool" in what.options)
+    advice = _ADVICE.format(yours=yours) + (_EVERY if every else "")
+    head = "\n".join([_HEADER.format(title=title, more=more) + "\n".join(comment(advice)), ""])
+    given = {**_NEEDED, **_OF.get(what.method, {}), **what.options}
+    suited = {key: (value, "method") for key, value in _SUITED.get(what.method, {}).items()}
+    fitted = sizes(given.get("method.seeds", "voted")) if what.method == "pretext" else {}
+    suited |= {key: (value, machine()) for key, value in fitted.items() if key not in given}
+    if every:
+        lines = tables(options, given, suited)
+    else:
+        given |= {key: value for key, (value, _) in suited.items()}
+        if what == Named("dplora"):
+            given["method.epsilon"] = 8.0  # what its preset fills in, where people can see it
+        lines = _few(what, given)
+    return "\n".join([head, *lines]).rstrip() + "\n"
 
 
-def _table(path: str, section: type[Section], needed: Mapping[str, Any], mark: str = "") -> Iterator[str]:
-    """The lines of one table and of those inside it; ``mark`` stands before each line that is to be a comment."""
-    yield from _comment(section.__doc__)
-    yield f"{mark}[{path}]"
-    inner: list[tuple[str, type[Section], str]] = []
-    for name, field in section.model_fields.items():
-        below = _section(field)
-        if below is not None:
-            inner.append((f"{path}.{name}", below, mark if field.default is not None else "# "))
-            continue
-        default = None if field.is_required() else field.get_default(call_default_factory=True)
-        value = needed.get(name, default)
-        text = _description(field)
-        if name in needed and path not in _NEEDED:
-            text += f" This value suits the method; the default is {'none' if default is None else _toml(default)}."
-        yield from _comment(text)
-        yield f"{mark}{name} = {_toml(value)}" if value is not None else f"# {name} = {_placeholder(field)}"
-    yield ""
-    for below_path, below, below_mark in inner:
-        yield from _table(below_path, below, {}, below_mark)
+def _few(what: Named, given: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of a short file: options with a value, each with a few words."""
+    likely = dict.fromkeys((*_LIKELY[:_FIRST], *what.options, *_LIKELY[_FIRST:], *given))
+    wanted = [key for key in likely if key not in _unused(given)]
+    for table, field in Experiment.model_fields.items():
+        section = methods.section(what.method) if table == "method" else section_of(field)
+        defaults = {f"{table}.{name}": default_of(one) for name, one in section.model_fields.items()}
+        values = {key: given.get(key, defaults[key]) for key in wanted if key in defaults}
+        lines = [_line(key, value) for key, value in values.items() if value is not None]
+        if lines:
+            yield from (f"[{table}]", *lines, "")
 
 
-def _description(field: FieldInfo) -> str:
-    """What the option means, and its choices where that does not name them."""
-    text, choices = _plain(field.description), _choices(field.annotation)
-    if len(choices) == 1 or all(str(choice) in text for choice in choices):
-        return text
-    return f"{text} One of {', '.join(_toml(choice) for choice in choices)}.".strip()
+def _unused(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Likely options that do nothing beside what is given."""
+    voting = ("method.epsilon", "method.rounds")
+    return {"private": ("method.public", *voting), "public": voting, "paraphrased": ("method.rounds",)}.get(
+        given.get("method.seeds", ""), ()
+    )
 
 
-def _comment(text: str | None) -> list[str]:
-    return textwrap.wrap(_plain(text), _WIDTH, initial_indent="# ", subsequent_indent="# ")
-
-
-def _plain(text: str | None) -> str:
-    return " ".join((text or "").split())
-
-
-def _section(field: FieldInfo) -> type[Section] | None:
-    """The section that a field holds, or may hold."""
-    kinds = (field.annotation, *get_args(field.annotation))
-    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)
-
-
-def _choices(annotation: Any) -> list[Any]:
-    if get_origin(annotation) is Literal:
-        return list(get_args(annotation))
-    return [choice for part in get_args(annotation) for choice in _choices(part)]
-
-
-def _placeholder(field: FieldInfo) -> str:
-    """An example of a value for an option that has none."""
-    choices, kinds = _choices(field.annotation), get_args(field.annotation)
-    if choices:
-        return _toml(choices[0])
-    if int in kinds:
-        return "10"
-    if float in kinds:
-        return "1.0"
-    if any(get_origin(kind) is list for kind in kinds):
-        return '["...", "..."]'
-    return "{}" if any(get_origin(kind) is dict for kind in kinds) else '"..."'
-
-
-def _toml(value: Any) -> str:
-    """A value as TOML in one line."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    return tomli_w.dumps({"x": value}).removeprefix("x = ").strip()
+def _line(key: str, value: Any) -> str:
+    words = _IN_SHORT.get(key, "")
+    line = f"{key.partition('.')[2]} = {toml(value)}"
+    return f"{line:<{_COLUMN}} # {words}" if words and len(line) <= WIDTH - _COLUMN else line

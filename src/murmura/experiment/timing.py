@@ -65,6 +65,7 @@ class Timing:
         measuring: held-out records, attacks and questions. Programs that a benchmark runs are not counted.
         choosing: public records, for which texts are embedded or gradients taken. The search itself is not counted.
         work: what else is done with texts (``Method.work``), as far as it can be tried.
+        measured: the parts of ``measuring`` by the option that bounds each.
     """
 
     training: float
@@ -72,6 +73,7 @@ class Timing:
     measuring: float
     choosing: float = 0.0
     work: Mapping[str, float] = field(default_factory=dict)
+    measured: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
@@ -125,16 +127,22 @@ def estimate(dry_run: DryRun, rates: Rates, sites: int, *, keeps_adapters: bool)
     answers = sum(len(question.options) for question in dry_run.asked.choices) if dry_run.asked else 0
     posed = dry_run.experiment.evaluation.benchmarks
     written = (1 if posed and posed.only_last else measured) * (dry_run.tokens_benchmarks or 0)
-    read = ((dry_run.heldout or 0) + answers) * (sites if keeps_adapters else 1) + (dry_run.scored or 0)
+    models = sites if keeps_adapters else 1
+    parts = {
+        "evaluation.sample": measured * token * (dry_run.tokens_measuring or 0),
+        "evaluation.benchmarks": token * written,
+        "data.heldout_records": (measured * rates.record * models + rates.first) * (dry_run.heldout or 0),
+        "evaluation.choices": measured * rates.record * answers * models,
+        "evaluation.attack_records": measured * rates.record * (dry_run.scored or 0),
+    }
     public, own = dry_run.augmentation, sum(site.records for site in dry_run.sites or ())
     drafted = public.times * sites * public.tokens if public else 0
     return Timing(
         training=rates.step * sum(round.steps or 0 for round in dry_run.rounds) + rates.first * own,
         writing=rounds * (token * (dry_run.tokens or 0) + rates.record * unlabelled) + token * drafted,
-        measuring=measured * (token * (dry_run.tokens_measuring or 0) + rates.record * read)
-        + token * written
-        + rates.first * (dry_run.heldout or 0),
+        measuring=sum(parts.values()),
         choosing=rates.text * public.embedded + rates.gradient * public.gradients if public else 0.0,
+        measured=parts,
     )
 
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,7 +122,8 @@ def main(handle: int) -> None:
     from murmura.federation.engines.worker import Worker, relay_to, serve
     from murmura.runs.machine import peak_memory
 
-    worker = Worker(set_up, peak_memory)
+    # What is mapped from files the server has too, and counts it.
+    worker = Worker(set_up, partial(peak_memory, mapped=False))
     relay_to(inbox, worker)
     serve(inbox, worker)
 

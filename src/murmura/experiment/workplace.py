@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 from murmura import methods
 from murmura.augment.verbs import Augmenting
@@ -18,7 +17,7 @@ from murmura.federation.keeping import Keeping
 from murmura.federation.method import Method
 from murmura.federation.summing import SecureSumming
 from murmura.federation.wire.releases import Verbs
-from murmura.measure.verbs import Measuring
+from murmura.measure.verbs import Measured, Measuring
 from murmura.reading import Reading
 from murmura.resources import Loader, Resources, Side
 from murmura.training.bank import Bank
@@ -26,16 +25,22 @@ from murmura.workbench import Workbench
 
 
 def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
-    """All that sites can be asked for in a run."""
-    task = experiment.task
+    """All that sites can be asked for in a run: each site decides it by its own copy of the experiment."""
+    task, rounds = experiment.task, methods.rounds(experiment.method)
     joining = Joining(task.kind, counts=method.tells_sizes and not method.promises)
-    every: list[Verbs] = [method, joining, Keeping(), Measuring(task, method.members)]
+    planted = bool(experiment.audit.canaries)
+    measured = Measured(
+        experiment.evaluation.settled(promises=method.promises), rounds, personal=method.keeps_adapters,
+        uploads=method.trains and method.uploads_are_heard and not method.rule.config.secure, planted=planted,
+    )  # fmt: skip
+    every: list[Verbs] = [method, joining, Measuring(task, method.members, measured)]
+    if method.keeps_adapters:
+        every.append(Keeping())
     if method.rule.config.secure:
         every.append(SecureSumming())
     if experiment.augment is not None:
-        rounds = cast(Any, experiment.method).rounds
-        planted = experiment.task.is_canary if experiment.audit.canaries else None
-        every.append(Augmenting(experiment.augment, drops=not method.promises, rounds=rounds, planted=planted))
+        canaries = task.is_canary if planted else None
+        every.append(Augmenting(experiment.augment, drops=not method.promises, rounds=rounds, planted=canaries))
     return every
 
 
@@ -64,6 +69,7 @@ class Workplace:
             self.resident.bank, self.resident.tokenizer, self.reading, experiment.training,
             max_length=experiment.data.max_length, slots=experiment.run.slots,
             decode_rows=experiment.run.decode_rows, decode_dtype=experiment.run.decode_dtype, base=self.resident.base,
+            model=experiment.model.name, source=self.resident.source,
             resources=Resources({supply.option: supply.resource for supply in self.supplies}, side, self.loader),
             start=self.resident.start,
         )  # fmt: skip

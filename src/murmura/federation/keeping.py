@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from murmura import atomic
+from murmura.federation.leaving import leave_adapter
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Verbs, verb
 from murmura.runs.schema import site_folder
-from murmura.training.adapter import fold, save_peft
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
+
+_OWN = (
+    "## What is guaranteed\n\nNothing. This adapter is one site's own, trained on its private records, and is there "
+    "for their owner alone."
+)
 
 
 class Keeping(Verbs):
@@ -23,13 +28,11 @@ class Keeping(Verbs):
 
         ``adapter`` holds the factors that are not the site's own, where an aggregation rule leaves some.
         """
-        bank = cohort.workbench.bank
-        assert bank.lora is not None, "without an adapter a site has nothing of its own"
         sent = cohort.given(ask, "adapter", default=lambda site: {})
         for site, shared in zip(cohort.sites, sent, strict=True):
             if site.results is None:
                 continue
-            plain, spec = fold(cohort.rule.complete(shared, site.store["adapter"]), bank.lora)
+            own = cohort.rule.complete(shared, site.store["adapter"])
             with atomic.replacing_folder(site.results / site_folder(site.name)) as draft:
-                save_peft(draft, plain, spec, cohort.workbench.base, fan_in_fan_out=bank.fan_in_fan_out)
+                leave_adapter(draft, own, cohort.workbench, _OWN)
         return cohort.reply()

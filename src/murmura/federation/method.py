@@ -114,14 +114,6 @@ class Method(Verbs, ABC):
 
     # ---- what a plan asks before a run ---------------------------------------------------------------------------
 
-    def verbs(self) -> list[str]:
-        """Verbs that a run asks for; all that the class declares unless overridden."""
-        return self.verb_names()
-
-    def asks(self, round: int) -> bool:
-        """Whether a round, counted from 1, asks the sites for anything."""
-        return True
-
     def resources(self) -> Mapping[str, Resource]:
         """Models that the run needs besides the resident one, by the option of ``[method]`` that names each. Verbs find
         them in ``cohort.workbench.resources``, ``lead`` in ``server.workbench.resources``."""

@@ -51,13 +51,10 @@ class SecureSumming(Verbs):
         signatures = []
         for site in cohort.sites:
             with site.in_secure_sum(ask.round) as masking:
-                signature, again = masking.confirm(ask["sum"], ask["members"])
+                signature, told = masking.confirm(ask["sum"], ask["members"])
             signatures.append(signature)
-            if again:
-                site.tell(
-                    f"Round {ask.round}: a secure sum of this round is made again, as when a run is resumed. With "
-                    "noise in it, its ε has to count both."
-                )
+            for one in told:
+                site.tell(f"Round {ask.round}: {one}.")
         return cohort.reply(signature=[packed([one], SIGNATURE_BYTES) for one in signatures])
 
     @verb(

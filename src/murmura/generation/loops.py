@@ -31,8 +31,13 @@ def whole(text: str, finished: bool) -> str:
 
 def complete_sentences(text: str) -> str:
     """The beginning of an unfinished text: its complete sentences up to the first that repeats an earlier one."""
+    return text[: max(sentence_ends(text), default=0)].strip()
+
+
+def sentence_ends(text: str) -> list[int]:
+    """Where each sentence ends that is complete, up to the first that repeats an earlier one."""
     seen: set[str] = set()
-    start = end = 0
+    ends, start = list[int](), 0
     for match in _SENTENCE_END.finditer(text):
         sentence = _letters(text[start : match.end()])
         start = match.end()
@@ -40,8 +45,8 @@ def complete_sentences(text: str) -> str:
             break
         if sentence:  # not the bare number of a list's next item
             seen.add(sentence)
-            end = match.end()
-    return text[:end].strip()
+            ends.append(match.end())
+    return ends
 
 
 def _letters(text: str) -> str:

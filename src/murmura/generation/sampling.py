@@ -84,10 +84,13 @@ def choose(logits: torch.Tensor, sampling: Sampling | None, draws: torch.Tensor 
 
 
 def filtered(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """Logits over the temperature, −∞ for tokens that are not to be drawn; [rows, vocabulary], float64 if clipped."""
+    """Logits over the temperature, −∞ for tokens that are not to be drawn; [rows, vocabulary]. If they are clipped,
+    float64 and less the smallest logit, which changes no probability."""
     if sampling.clip is not None:
         # A guarantee rests on these bounds: they hold whatever a model computes, and rounding does not blur them.
-        logits = logits.double().nan_to_num(nan=sampling.clip[0]).clamp(*sampling.clip)
+        # Logits count from the lower one: two that are large and near would be further apart once both were divided.
+        low, high = sampling.clip
+        logits = logits.double().nan_to_num(nan=low).clamp(low, high) - low
     scaled = logits / sampling.temperature
     if 0 < sampling.top_k < scaled.shape[-1]:
         scaled = _from(scaled, scaled.topk(sampling.top_k).values[:, -1:])

@@ -26,6 +26,14 @@ from murmura.measure.figure import (
     Figure,
 )
 
+READS: Mapping[str, str] = {
+    "error zone": "the tokens that the model still gets wrong, and how much likelier it finds them",
+    "loss difference": "how much likelier it finds a record on the whole",
+    "window votes": "in how many stretches of tokens it finds a record likelier",
+    "plain loss": "how likely the model alone finds a record",
+}
+"""What attacks (``measure.attacks``) go by, in words; likelier than the base model does."""
+
 CATALOGUE: tuple[Figure, ...] = (
     Figure(key="train_loss", title="Training loss", short="training\nloss", unit=NATS, better="lower", line=True),
     Figure(
@@ -34,12 +42,14 @@ CATALOGUE: tuple[Figure, ...] = (
         short="held-out\nloss",
         unit=NATS,
         meaning="How badly the model predicts good answers to questions that no site trained on (mean over answers, in "
-        "nats per token).",
+        "nats per token). Where these answers repeat, as labels do, the small print says what guessing comes to, which "
+        "is to know how often each whole answer occurs, and nothing of the question.",
         of={
             "labelled": (
                 "a classifier",
                 "How improbable the model finds the right labels of texts that no site trained on (mean of "
-                "−log p(label) over the texts, in nats).",
+                "−log p(label) over the texts, in nats). Guessing, in the small print, is to know how often each label "
+                "occurs, and nothing of the text.",
             ),
             "document": (
                 "documents",
@@ -84,7 +94,7 @@ CATALOGUE: tuple[Figure, ...] = (
         unit=SHARE,
         meaning="How many of the held-out texts, which no site trained on, get the right label: 0 is none, 1 is all. "
         "The small print gives the number of texts (n) and a 95 % interval (Wilson's); accuracies whose intervals "
-        "overlap widely cannot be told apart by so few texts.",
+        "overlap widely cannot be told apart by so few texts. Guessing is always to give the label that most have.",
         better="higher",
         kind="labelled",
         column="always",
@@ -119,7 +129,7 @@ CATALOGUE: tuple[Figure, ...] = (
         drawn=Drawn("distance (L2)", shows="mean over the sites’ texts"),
     ),
     Figure(key="survivors", title="Survivors", unit=TEXTS, line=True),
-    Figure(key="seeds", title="Seeds so far", unit=TEXTS),
+    Figure(key="seeds", title="Different seeds so far", unit=TEXTS),
     Figure(key="most_votes", title="Most votes of a candidate", line=True),
     Figure(key="vote_noise", title="Noise in votes (σ)"),
     Figure(key="legacy_loss", title="Held-out loss, tokenised twice", unit=NATS, better="lower", kind="document"),
@@ -128,6 +138,7 @@ CATALOGUE: tuple[Figure, ...] = (
         kind="document",
     ),
     Figure(key="trained_texts", title="Texts that the model was trained on", unit=TEXTS),
+    Figure(key="cut_texts", title="Of these cut off before their end", unit=TEXTS),
     Figure(key="annotated", title="Texts annotated after the round", short="annotated", unit=TEXTS, line=True),
     Figure(
         key="left_unlabelled", title="Texts left without a label", short="left unlabelled", unit=TEXTS, line=True,
@@ -151,8 +162,9 @@ CATALOGUE: tuple[Figure, ...] = (
         short="option\naccuracy",
         unit=SHARE,
         meaning="The share of questions with options for which the model finds the right option the likeliest, by the "
-        "probability of the whole option. Guessing among k options is right once in k times. The small print gives the "
-        "number of questions (n) and a 95 % interval (Wilson's).",
+        "probability of the whole option. The small print gives the number of questions (n), a 95 % interval "
+        "(Wilson's), and what guessing comes to: once in k times among k options or, where all questions have the same "
+        "options, always to take the one that is right most often.",
         better="higher",
         column="measured",
         line=True,
@@ -191,10 +203,11 @@ CATALOGUE: tuple[Figure, ...] = (
         meaning="An attack, carried out: whoever has the model, and the one it was tuned from, tries to tell records "
         "that it was trained on (members) from records that it never saw (non-members), by how likely it finds them. "
         "AUC is how often a member looks more like one than a non-member does: 0.5 is guessing, 1 is always. "
-        "The small print gives a 95 % interval (DeLong’s); if it holds 0.5, nothing was found by this attack, but "
+        "The small print gives a 95 % interval; if it holds 0.5, nothing was found by this attack, but "
         "another one may find something. The interval is about this run’s model: it says nothing of what another seed "
         "would give. Then comes the strongest of the attacks tried, chosen on records set apart, and how many members "
-        "and non-members it was measured on.",
+        "and non-members it was measured on. "
+        f"What attacks go by: {'; '.join(f'“{name}”, {what}' for name, what in READS.items())}.",
         better="lower",
         of_members=True,
         column="always",
@@ -381,7 +394,7 @@ def figure(key: str) -> Figure:
 
 def measured(values: Mapping[str, object]) -> list[Figure]:
     """The figures that a row of ``metrics.jsonl`` holds: the catalogue's in its order, then others. The numbers that
-    shares are of, and the ends of intervals, are no figures of their own."""
-    sizes = {f"{key}_{end}" for key in values for end in ("n", "low", "high")}
+    shares are of, the ends of intervals and what guessing comes to are no figures of their own."""
+    sizes = {f"{key}_{end}" for key in values for end in ("n", "low", "high", "guess")}
     others = [figure(key) for key in values if key not in _BY_KEY and key not in sizes]
     return [one for one in CATALOGUE if one.key in values] + others

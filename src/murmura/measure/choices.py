@@ -17,6 +17,7 @@ import numpy as np
 from murmura.data.records import Choice
 from murmura.data.tokenising import Tokenised
 from murmura.measure.classification import confusion
+from murmura.measure.guessing import majority
 from murmura.progress import phase
 from murmura.training.adapter import State
 from murmura.workbench import Workbench
@@ -39,8 +40,10 @@ def measure(workbench: Workbench, adapters: Sequence[State], questions: Sequence
     Returns:
         For each adapter ``choice_accuracy``, where the model's answer is the option with the largest log-likelihood,
         and ``choice_accuracy_norm``, where it is the option with the largest log-likelihood per byte of UTF-8; each
-        with the number of questions, under the same name and ``_n``. A tie goes to the first option. Where all
-        questions have the same options there is also ``confusion``, which belongs to ``choice_accuracy``.
+        with the number of questions, under the same name and ``_n``, and what guessing comes to, under ``_guess``: the
+        share of the option that is right most often, where all questions have the same ones, else 1/k on average. A
+        tie goes to the first option. Where all questions have the same options there is also ``confusion``, which
+        belongs to ``choice_accuracy``.
     """
     truth = np.array([question.answer for question in questions])
     sizes = [np.array([len(option.encode()) for option in question.options]) for question in questions]
@@ -52,14 +55,23 @@ def measure(workbench: Workbench, adapters: Sequence[State], questions: Sequence
             shares = {"choice_accuracy": plain == truth, "choice_accuracy_norm": per_byte == truth}
             figures.append({key: float(right.mean()) for key, right in shares.items()})
             figures[-1] |= {f"{key}_n": len(questions) for key in shares}
+            figures[-1] |= {f"{key}_guess": _guess(questions) for key in shares}
             figures[-1] |= _by_option(questions, plain, truth)
     return figures
 
 
 def _by_option(questions: Sequence[Choice], given: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
-    options = questions[0].options
-    same = all(question.options == options for question in questions)
-    return {"confusion": confusion(given, truth, options)} if same else {}
+    return {"confusion": confusion(given, truth, questions[0].options)} if _alike(questions) else {}
+
+
+def _alike(questions: Sequence[Choice]) -> bool:
+    return all(question.options == questions[0].options for question in questions)
+
+
+def _guess(questions: Sequence[Choice]) -> float:
+    if _alike(questions):
+        return majority([question.answer for question in questions])
+    return float(np.mean([1 / len(question.options) for question in questions]))
 
 
 def _items(workbench: Workbench, question: Choice) -> list[Tokenised]:

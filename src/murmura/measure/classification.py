@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from murmura.measure import guessing
+
 BINS = 10  # of equal width, between probability 0 and 1
 
 
 def quality(probabilities: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, Any]:
     """Figures of a classifier's distributions [n, labels] against the right labels, int [n].
 
-    ``accuracy_n`` is n, the number of texts behind the accuracy; ``confusion`` has for each label how many of its texts
-    were given which label. ``heldout_loss`` is the mean of −log p(right label) in nats; ``calibration_error`` is
+    ``accuracy_n`` is n, the number of texts behind the accuracy; ``accuracy_guess`` and ``heldout_loss_guess`` are what
+    they come to by the labels' shares alone (``measure.guessing``); ``confusion`` has for each label how many of its
+    texts were given which label. ``heldout_loss`` is the mean of −log p(right label) in nats; ``calibration_error`` is
     Σ_b n_b/n·|accuracy − mean confidence| over ten bins of the confidence, the probability of the likeliest label (Guo
     et al. 2017, ECE); ``calibration`` has (mean confidence, accuracy, n) of each bin that is not empty.
     """
@@ -27,10 +30,18 @@ def quality(probabilities: np.ndarray, truth: np.ndarray, labels: Sequence[str])
         "heldout_loss": float(-np.log(np.maximum(picked, np.finfo(float).tiny)).mean()),
         "accuracy": float(right.mean()),
         "accuracy_n": len(truth),
+        **guessed(truth),
         "calibration_error": sum(n * abs(hit - said) for said, hit, n in rows) / len(truth),
         "calibration": sorted(rows),
         "confusion": confusion(given, truth, labels),
     }
+
+
+def guessed(truth: np.ndarray) -> dict[str, float]:
+    """What accuracy and loss come to by the shares of these labels alone."""
+    answers = truth.tolist()
+    known = guessing.loss(answers)
+    return {"accuracy_guess": guessing.majority(answers)} | ({} if known is None else {"heldout_loss_guess": known})
 
 
 def confusion(given: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, dict[str, int]]:

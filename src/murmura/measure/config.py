@@ -12,8 +12,8 @@ class ChoicesConfig(Section):
     """Questions with options: how often does the model find the right option likelier than the others?"""
 
     file: Source | list[Source]
-    """A JSONL, CSV or Parquet file, or a Hugging Face id; or a list of them. A record has instruction, input (may be
-    missing), options and answer: the right option, or its place counted from 0."""
+    """A JSONL, CSV, Excel or Parquet file, or a Hugging Face id; or a list of them. A record has instruction, input
+    (may be missing), options and answer: the right option, or its place counted from 0."""
     split: str = "test"
     """Split of a Hugging Face data set."""
     records: int | None = Field(None, ge=1)

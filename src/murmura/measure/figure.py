@@ -69,7 +69,8 @@ class Figure:
     Attributes:
         key: In the rows of ``metrics.jsonl``. A row that also has ``KEY_n`` gives the number of texts that the figure
             is a share of; it is then shown with that number and a 95 % interval. A row that has ``KEY_low`` and
-            ``KEY_high`` gives the ends of that interval itself.
+            ``KEY_high`` gives the ends of that interval itself, and ``KEY_guess`` what it comes to without skill
+            (``measure.guessing``).
         title: Its name.
         short: Its name where there is little room, with a line break; the title if empty.
         unit: What it counts.
@@ -140,7 +141,12 @@ class Figure:
         small = [between(value, n)] if n else []
         small += [f"{decimal(low)}–{decimal(values[f'{self.key}_high'])}"] if low is not None else []
         small += self.attacked(values)
+        small += self.guessed(values.get(f"{self.key}_guess"))
         return f"{self.unit.write(value)} ({', '.join(small)})" if small else self.unit.write(value)
+
+    def guessed(self, level: float | None) -> list[str]:
+        """What the figure comes to by guessing, in words; empty where that is not known."""
+        return [] if level is None else [f"guessing {self.unit.write(level)}"]
 
     def attacked(self, values: Mapping[str, Any]) -> list[str]:
         """By which attack, and with how many members and other records; empty where it comes of none."""

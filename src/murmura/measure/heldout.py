@@ -10,6 +10,7 @@ import numpy as np
 
 from murmura.data.records import Instruction
 from murmura.generation.scoring import TokenScores
+from murmura.measure import guessing
 from murmura.measure.text import common_prefix, rouge_l
 from murmura.measure.yardstick import Yardstick
 from murmura.progress import phase
@@ -82,6 +83,14 @@ def _means(rows: Sequence[Continuation]) -> Continuations:
     return Continuations(rouge, exact, prefix, len(rows))
 
 
+def _guessed(workbench: Workbench, public: Yardstick) -> dict[str, float]:
+    """What the loss comes to where whole answers are given their shares among the held-out ones, if these repeat."""
+    items = [item for item in workbench.reading.tokenise(public.heldout) if item is not None]
+    answers = [tuple(item.ids[item.start :]) for item in items]
+    known = guessing.loss(answers, [len(answer) for answer in answers])
+    return {} if known is None else {"heldout_loss_guess": known}
+
+
 def losses(workbench: Workbench, public: Yardstick, adapters: Sequence[State]) -> list[float]:
     """Mean token NLL of each adapter in nats, over all held-out records."""
     return [float(scores.nll.astype(np.float64).mean()) for scores in tokens(workbench, public, adapters)]
@@ -107,9 +116,10 @@ def measure(workbench: Workbench, public: Yardstick, adapters: Sequence[State]) 
         samples = [kind[: public.sample] for _ in adapters for kind in kinds]
         written = continuations(workbench, [a for a in adapters for _ in kinds], samples, "held-out answers")
     figures: list[dict[str, Any]] = []
+    guessed = _guessed(workbench, public)
     for k, loss in enumerate(found):
         answers, others = written[k * len(kinds)], written[(k + 1) * len(kinds) - 1]
-        figures.append({"heldout_loss": loss, "heldout_rouge": answers.rouge})
+        figures.append({"heldout_loss": loss, "heldout_rouge": answers.rouge, **guessed})
         if public.completes:
             completed = {"rouge": others.rouge, "exact": others.exact, "prefix": others.prefix}
             figures[-1] |= {f"nonmember_{name}": value for name, value in completed.items()}

@@ -12,6 +12,7 @@ from murmura.generation.cloze import scores as label_scores
 from murmura.generation.scoring import TokenScores
 from murmura.measure.classification import quality
 from murmura.measure.ensemble import Weighed, ensemble, pattern_accuracies, soft_labels
+from murmura.measure.guessing import majority
 from murmura.measure.yardstick import Yardstick
 from murmura.progress import phase
 from murmura.training.adapter import State
@@ -91,10 +92,15 @@ def measure(workbench: Workbench, public: Yardstick, adapters: Sequence[State]) 
 
 
 def validated(public: Yardstick, weighed: Weighed) -> dict[str, Any]:
-    """The accuracy on the validation set and the number of its texts; empty where there is no such set."""
+    """The accuracy on the validation set, the number of its texts, and what guessing comes to; empty without one."""
     if weighed.accuracy is None:
         return {}
-    return {"validation_accuracy": weighed.accuracy, "validation_accuracy_n": len(public.validation)}
+    labels = [record.label for record in public.validation]
+    return {
+        "validation_accuracy": weighed.accuracy,
+        "validation_accuracy_n": len(labels),
+        "validation_accuracy_guess": majority(labels),
+    }
 
 
 def _truth(records: Sequence[Labelled], labels: Sequence[str]) -> np.ndarray:

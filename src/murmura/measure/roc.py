@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from murmura.measure.auc_interval import interval
+
 CELLS = 20  # most places in the order of the others' scores, but for the largest ones
 _TOP, _ALONE = 0.02, 5  # share of the others, with the largest scores, that have a place each, and how many at most
-_Z = 1.959964  # of a 95 % interval
-_MOST = 2 * (CELLS + _ALONE) + 1
+CUTS = 2 * (CELLS + _ALONE)
+"""Cut points, always as many."""
 
 FALSE_POSITIVES = 0.01
 ENOUGH = 100
@@ -41,7 +43,7 @@ def cut_points(others: np.ndarray) -> np.ndarray:
     place = np.concatenate([np.full(len(part), k) for k, part in enumerate(parts)])
     first, last = (np.searchsorted(ranked, ranked, side=side) for side in ("left", "right"))
     home = place[(first + last - 1) // 2]
-    cuts = np.full(_MOST - 1, np.inf)
+    cuts = np.full(CUTS, np.inf)
     for k, part in enumerate(parts):
         own = ranked[home == k]
         bottom, top = ranked[part[0]], ranked[part[-1]]
@@ -89,23 +91,10 @@ class Roc:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Of the AUC, 95 %: on the logit scale, with DeLong's variance (DeLong et al. 1988).
-
-        Where every member is beyond all others that variance is 0, and says nothing; the end is then that of as many
-        independent pairs as there are members, or others if these are fewer, all in that order: 0.025^(1/pairs) or its
-        complement. With one member, or one of the others, nothing is known: 0 to 1.
-        """
-        auc, pairs = self.auc, min(self.count, self.distinct)
-        if pairs < 2:
-            return 0.0, 1.0
-        if auc in (0.0, 1.0):
-            end = 0.025 ** (1 / pairs)
-            return (end, 1.0) if auc else (0.0, 1 - end)
+        """Of the AUC, 95 % (``measure.auc_interval``)."""
         spread = _variance(self.members, _below(self.others), self.count)
-        spread += _variance(self.others, 1 - _below(self.members), self.distinct)
-        middle, reach = math.log(auc / (1 - auc)), _Z * math.sqrt(spread) / (auc * (1 - auc))
-        low, high = (1 / (1 + math.exp(-max(-700.0, min(700.0, end)))) for end in (middle - reach, middle + reach))
-        return low, high
+        of_others = _variance(self.others, 1 - _below(self.members), self.distinct)
+        return interval(self.auc, (spread, of_others), (self.count, self.distinct))
 
     def caught(self, false_positives: float = FALSE_POSITIVES) -> float:
         """The largest share of members found where at most this share of the others is taken for members."""
@@ -125,7 +114,7 @@ def _below(counts: np.ndarray) -> np.ndarray:
 
 
 def _variance(counts: np.ndarray, values: np.ndarray, number: int) -> float:
-    """Of the mean of values that occur so often, from a sample of ``number``."""
+    """Of values that occur so often, in a sample of ``number``; 0 of a single one."""
     shares = counts / counts.sum()
     mean = (shares * values).sum()
-    return float((shares * (values - mean) ** 2).sum() / (number - 1))
+    return float((shares * (values - mean) ** 2).sum() * number / max(number - 1, 1))

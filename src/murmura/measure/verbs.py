@@ -7,17 +7,75 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from murmura.data.records import KINDS
+from murmura.errors import RefusedError
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Metric, Verbs, verb
+from murmura.measure.config import EvaluationConfig
 from murmura.measure.membership import Scores, chosen, cuts, member_stream, others_stream, scores, set_apart, tallies
 from murmura.measure.memorisation import complete
 from murmura.measure.reader import Reader
+from murmura.measure.roc import CUTS
 from murmura.measure.yardstick import Task, Yardstick
 from murmura.streams import Stream
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort, Site
+
+
+_ATTACKED = {"adapter": "records", "upload": "upload_records"}
+"""Fields of an ask: what is attacked, and with how many records."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run measures at its sites, by which a site knows what it may be asked.
+
+    Args:
+        evaluation: settled.
+        rounds: of the run.
+        personal: sites keep adapters of their own.
+        uploads: single uploads can be attacked, if they are to be.
+        planted: there are canaries among the records.
+    """
+
+    evaluation: EvaluationConfig
+    rounds: int
+    personal: bool
+    uploads: bool
+    planted: bool
+
+    @property
+    def verbs(self) -> dict[str, int]:
+        """What is asked, and how often a site is asked at most: before training too, or at the end alone."""
+        wanted = {"attack": self.evaluation.attacks, "memorise": self.evaluation.memorisation, "assess": self.personal}
+        often = {"memorise": 1}
+        return {name: often.get(name, self.rounds + 1) for name, asked in wanted.items() if asked}
+
+    def require(self, verb: str, given: Mapping[str, Any]) -> None:
+        """
+        Raises:
+            RefusedError: no server of this run sends these fields: more would be learnt by them than is declared.
+        """
+        config = self.evaluation
+        most = config.attack_records if verb == "attack" else config.sample
+        counts = [given.get(name, 0) for name in ("records", "upload_records", "sample")]
+        counts += [len(given.get("nonmembers", ()))] if verb == "attack" else []
+        points = [one for name in ("cuts", "upload_cuts") for one in given.get(name, {}).values()]
+        wrong = {
+            f"it is about more than {most} records": any(not 0 <= count <= most for count in counts),
+            "its cut points are not those between the scores of non-members": any(p.shape != (CUTS,) for p in points),
+            "no single uploads are attacked": "upload" in given and not (self.uploads and config.uploads),
+            "there are no such questions": bool(
+                (given.get("choices") and config.choices is None)
+                or (given.get("benchmarks") and config.benchmarks is None)
+            ),
+            "there are no canaries": bool(given.get("canaries")) and not self.planted,
+            "the sites' own adapters are not attacked": not self.personal
+            and any(given.get(count) and name not in given for name, count in _ATTACKED.items()),
+        }
+        if reason := next((reason for reason, found in wrong.items() if found), None):
+            raise RefusedError(f"'{verb}' is asked for in another way than in this run: {reason}")
 
 
 @dataclass(frozen=True)
@@ -62,11 +120,27 @@ class Measuring(Verbs):
     Args:
         task: the kind of record that the run is about.
         members: which records of a site the run's method trains on as they are.
+        measured: what the run measures; None: whatever there is.
     """
 
-    def __init__(self, task: Task, members: Callable[[Site, Stream], Sequence[Any]] = _all_records) -> None:
-        self.task, self._members = task, members
+    def __init__(
+        self,
+        task: Task,
+        members: Callable[[Site, Stream], Sequence[Any]] = _all_records,
+        measured: Measured | None = None,
+    ) -> None:
+        self.task, self._members, self._measured = task, members, measured
         self._reader = Reader(task.token_scores)
+
+    def verbs(self) -> list[str]:
+        return super().verbs() if self._measured is None else list(self._measured.verbs)
+
+    def _require(self, verb: str, given: Mapping[str, Any]) -> None:
+        if self._measured is not None:
+            self._measured.require(verb, given)
+
+    def answers(self, name: str) -> int | None:
+        return None if self._measured is None else self._measured.verbs[name]
 
     @verb(
         releases={
@@ -87,6 +161,7 @@ class Measuring(Verbs):
         jobs: list[_Job] = []
         for site in cohort.sites:
             given, stream = ask.payload(site.name), member_stream(cohort.stream, site.name)
+            self._require("attack", given)
             public = [KINDS[self.task.kind](**fields) for fields in given.get("nonmembers", ())]
             members = self._attacked(cohort, site, given)
             for prefix, name in (("", "adapter"), ("upload_", "upload")):
@@ -115,6 +190,7 @@ class Measuring(Verbs):
         it the personal one in the site's store. All sites share batches."""
         drawn = []
         for site, count in zip(cohort.sites, cohort.given(ask, "records"), strict=True):
+            self._require("memorise", ask.payload(site.name))
             members = self._attacked(cohort, site, ask.payload(site.name))
             rng = (cohort.stream / "memorise" / site.name).python()
             drawn.append(rng.sample(members, min(count, len(members))))
@@ -137,6 +213,8 @@ class Measuring(Verbs):
 
         ``adapter`` holds the factors that are not personal, where an aggregation rule leaves some.
         """
+        for site in cohort.sites:
+            self._require("assess", ask.payload(site.name))
         sent = cohort.given(ask, "adapter", default=lambda site: None)
         adapters = [cohort.whole(site, adapter) for site, adapter in zip(cohort.sites, sent, strict=True)]
         figures = Yardstick.heard(self.task, ask).measure(cohort.workbench, adapters)

@@ -1,8 +1,9 @@
-"""What the server measures with: public records, none of which a site trains on."""
+"""What the server measures with: records that no site trains on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -14,6 +15,7 @@ from murmura.measure.benchmarks import posed
 from murmura.measure.benchmarks.posed import Posed
 from murmura.measure.ensemble import Weighed
 from murmura.measure.reader import Reader
+from murmura.runs.schema import Measured, RecordSet
 from murmura.training.adapter import State
 from murmura.workbench import Workbench
 
@@ -97,6 +99,16 @@ class Yardstick:
             "benchmarks": [one.told() for one in self.benchmarks] if self.poses else [],
         }  # fmt: skip
 
+    def measured(self, *, secret: bool) -> Measured:
+        """What is measured on, for the run's folder.
+
+        Args:
+            secret: some of the records were private, and the run promises an ε: nothing but their number is told.
+        """
+        heldout, nonmembers = (_told(records, secret=secret) for records in (self.heldout, self.nonmembers))
+        asked = [*self.choices, *((one.benchmark.name, what) for one in self.benchmarks for what in one.questions)]
+        return Measured(heldout, nonmembers, _told(asked, secret=False))
+
     @classmethod
     def heard(cls, task: Task, told: Mapping[str, Any] | Ask) -> Yardstick:
         """The inverse of ``told``, from an ask that may hold more, for records of a kind."""
@@ -108,3 +120,8 @@ class Yardstick:
             task, records, others, choices=asked, benchmarks=benchmarks, sample=told["sample"],
             completes=told["completes"],
         )  # fmt: skip
+
+
+def _told(records: Iterable[Any], *, secret: bool) -> RecordSet:
+    lines = sorted(map(repr, records))
+    return RecordSet(len(lines), None if secret else hashlib.sha256("\0".join(lines).encode()).hexdigest())

@@ -67,17 +67,21 @@ _CHOICES = ("algorithm", "variant")
 """Options by which one method stands for several that papers give names of their own."""
 
 
+def choices() -> list[tuple[str, str, str]]:
+    """Method, option and value of all that methods stand for besides their names; first, what each does anyway."""
+    found = [
+        (name, option, value, value == field.default)
+        for name in METHODS
+        for option in _CHOICES
+        if (field := _section(name).model_fields.get(option))
+        for value in get_args(field.annotation)
+    ]
+    return [(name, option, value) for name, option, value, _ in sorted(found, key=lambda one: not one[3])]
+
+
 def _algorithms() -> dict[str, str]:
-    """What somebody may take for a method's name, by how an experiment file asks for it; first, what it does anyway."""
-    found: dict[str, str] = {}
-    defaults: dict[str, str] = {}
-    for name in METHODS:
-        for option in _CHOICES:
-            field = _section(name).model_fields.get(option)
-            for value in get_args(field.annotation) if field else ():
-                asked = defaults if field and value == field.default else found
-                asked[f"'{name}' with {option} = '{value}'"] = value
-    return defaults | found
+    """What somebody may take for a method's name, by how an experiment file asks for it."""
+    return {f"'{name}' with {option} = '{value}'": value for name, option, value in choices()}
 
 
 def _keys_of_others(name: str) -> dict[str, str]:
@@ -109,6 +113,21 @@ def training(config: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     if "epochs" in given:  # the other way to say how long a round is
         implied.pop("max_steps", None)
     return implied | dict(given)
+
+
+def data(config: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``[data]`` table with what the method fills in, which is how an experiment is written down.
+
+    Args:
+        config: the method's options.
+        given: the table as it stands in the file.
+    """
+    found = dict(given)
+    if found.get("kind") is None:
+        found["kind"] = kinds(config)[0]
+    if found["kind"] == "document" and found.get("opening") is None:
+        found["opening"] = getattr(config, "opening", "tokenizer")
+    return found
 
 
 def build(config: Any, aggregation: AggregationConfig | None = None) -> Method:

@@ -235,8 +235,8 @@ def _rdp(event: DpEvent, delta: float, adjacency: str, ask: Ask | None = None) -
 
 def _pld(event: DpEvent, delta: float, adjacency: str, ask: Ask | None = None) -> Any:
     import dp_accounting as dp
-    from dp_accounting import pld
 
+    from murmura.privacy import loss
     from murmura.privacy.renyi import rough_epsilon
 
     inverse, rough = inverse_variance(event), rough_epsilon(event, delta)
@@ -251,7 +251,7 @@ def _pld(event: DpEvent, delta: float, adjacency: str, ask: Ask | None = None) -
         event = changed(event, _doubled)
     # A grid as fine as ε is small, and no finer: the distribution of an ε of hundreds would fill the memory.
     grid = _GRID * max(rough / 2, 0.1)
-    return spent(pld.PLDAccountant(relation, grid), event, delta, ask)
+    return spent(loss.Accountant(relation, grid), event, delta, ask)
 
 
 def _doubled(part: Any) -> DpEvent:

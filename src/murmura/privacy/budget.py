@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 from pydantic import Field, model_validator
@@ -26,11 +26,12 @@ from murmura.privacy.accounting import Epsilon
 from murmura.privacy.composition import Release
 from murmura.privacy.journal import Journal
 from murmura.privacy.plan import PrivacyPlan
-from murmura.runs.schema import site_folder
+from murmura.runs.schema import site_folder, site_of
 from murmura.units import bound
 
 ACCOUNT = "account.journal"
-_PATIENCE = 60  # seconds to wait while another run reads or writes the account
+_PATIENCE = 600  # seconds to wait while others read and write accounts of the same folder
+_COMBINATIONS = 8  # of releases of earlier runs, each of which is composed
 
 
 class BudgetConfig(Section):
@@ -38,8 +39,9 @@ class BudgetConfig(Section):
     owners decide alike."""
 
     folder: str | None = None
-    """Where each site keeps the account of all its runs: a folder of its own outside of the runs' folders, relative to
-    the current one. Whoever begins another one forgets what was spent."""
+    """Where sites keep the accounts of all their runs: a folder outside of the runs' folders, relative to the current
+    one, for the records of one owner, or of one simulation. All that is in it counts together, whatever sites are
+    called. Whoever begins another one forgets what was spent."""
     epsilon: float | None = Field(None, gt=0, allow_inf_nan=False)
     """The ε of a record over all runs in the account. A site does not answer what would exceed it, nor what no ε
     covers, such as attacks on its records."""
@@ -58,23 +60,31 @@ class BudgetConfig(Section):
 class Budget:
     """One site's account, and how much may be on it.
 
-    Whatever runs are in the account count together, on whichever records: sites add records and take some away, and
-    those that stay have seen all of the runs.
+    What runs are in the folder count together, whatever the sites were called, and on whichever records: sites add
+    records and take some away, and those that stay have seen all of the runs. Of each earlier run that counts which the
+    site with the same records has spent, and where there was none with just these, whichever site has spent most, since
+    a record may have been at any of them.
 
     Args:
-        folder: of this site alone; made if need be.
+        accounts: the folder with one for each site; made if need be.
         site: its name, for messages.
+        records: their digest.
         epsilon: the most that may be spent; None for an account without a limit.
         delta: that belongs to it.
 
     Raises:
-        PrivacyError: the account is damaged or was edited.
+        PrivacyError: an account in the folder is damaged or was edited.
     """
 
-    def __init__(self, folder: Path, site: str, epsilon: float | None, delta: float) -> None:
-        self.folder, self.site, self.epsilon, self.delta = folder, site, epsilon, delta
+    def __init__(self, accounts: Path, site: str, records: str, epsilon: float | None, delta: float) -> None:
+        self.accounts, self.site, self.records, self.epsilon, self.delta = accounts, site, records, epsilon, delta
         with self._open():
             pass
+
+    @property
+    def folder(self) -> Path:
+        """Where this site's own account is."""
+        return self.accounts / site_folder(self.site)
 
     def reserve(self, run: str, plan: PrivacyPlan, steps: int) -> None:
         """Enter what a run is about to spend of each record, before it does.
@@ -90,8 +100,8 @@ class Budget:
         """
         with self._open() as account:
             if self.epsilon is not None:
-                self._require(account, run, plan, steps)
-            account.append({"run": run, "plan": json.loads(plan.to_json()), "steps": steps})
+                self._require(run, plan, steps)
+            self._enter(account, run, plan=json.loads(plan.to_json()), steps=steps)
 
     def lose(self, run: str, reason: str) -> None:
         """Enter that a run does, or did, what no ε covers. From then on no budget holds.
@@ -102,7 +112,7 @@ class Budget:
         """
         with self._open() as account:
             if self.epsilon is None:
-                account.append({"run": run, "lost": reason})
+                self._enter(account, run, lost=reason)
                 return
         raise BudgetError(
             f"{reason}, and the owner's budget is ε = {self.epsilon:g} over all runs", where=f"site {self.site}",
@@ -116,56 +126,175 @@ class Budget:
             CheckpointError: it cannot be entered.
         """
         with self._open() as account:
-            if {"run": run, "lost": reason} not in account.lines:
-                account.append({"run": run, "lost": reason})
+            if not any(line["run"] == run and line.get("lost") == reason for line in account.lines):
+                self._enter(account, run, lost=reason)
 
     def spent(self) -> Epsilon:
-        """ε of all runs in the account, at the budget's δ.
+        """ε of all runs in the folder, at the budget's δ.
 
         Raises:
             BudgetError: one of them did what no ε covers.
         """
-        with self._open() as account:
-            self._require_known(account)
-            return _epsilon(_releases(account), self.delta)
+        with self._open():
+            return self._epsilon(self._known())
 
-    def _require(self, account: Journal, run: str, plan: PrivacyPlan, steps: int) -> None:
-        self._require_known(account)
-        before = _releases(account)
-        after = _epsilon(_with(before, run, plan, steps), self.delta)
+    def _enter(self, account: Journal, run: str, **what: object) -> None:
+        account.append({"run": run, "records": self.records, **what})
+
+    def _require(self, run: str, plan: PrivacyPlan, steps: int) -> None:
+        before = self._known()
+        after = self._epsilon(before.with_(Entry(run, self.records, self.folder.name, plan, steps)))
         if self.epsilon is not None and after.value > self.epsilon:
-            told = bound(_epsilon(before, self.delta).value) if before else "0"
+            told = bound(self._epsilon(before).value) if before.runs else "0"
             more = f"another {steps} step{'s' * (steps != 1)}"
             raise BudgetError(
                 f"{more} would exceed the owner's budget: {told} of ε = {self.epsilon:g} is spent, over "
-                f"{len({name for name, _ in before})} runs at δ = {self.delta:g}, and it would be {bound(after.value)}",
+                f"{len(before.runs)} runs at δ = {self.delta:g}, and it would be {bound(after.value)}",
                 where=f"site {self.site}",
                 fix="That is for the site's owner to decide: nothing was trained, and nothing was sent.",
             )
 
-    def _require_known(self, account: Journal) -> None:
-        lost = _lost(account)
+    def _known(self) -> Spending:
+        """
+        Raises:
+            BudgetError: of a run in the folder nothing is known.
+        """
+        found = read(self.accounts)
+        lost = found.lost_of(self.records)
         if lost is not None:
             raise BudgetError(
-                f"no ε covers what run {lost['run']} did ({lost['lost']}), so that no budget holds for these records",
-                where=f"site {self.site}", fix=f"Look at {self.folder / ACCOUNT}.",
+                f"no ε covers what run {lost.run} did ({lost.lost}), so that no budget holds for these records",
+                where=f"site {self.site}", fix=f"Look at {self.accounts}/*/{ACCOUNT}.",
             )  # fmt: skip
+        return found
+
+    def _epsilon(self, spending: Spending) -> Epsilon:
+        return spending.epsilon(self.records, self.delta)
 
     @contextmanager
     def _open(self) -> Iterator[Journal]:
-        """The account as it is now; nobody else writes it meanwhile."""
+        """This site's account as it is now; nobody else writes in the folder meanwhile."""
         try:
-            self.folder.parent.mkdir(parents=True, exist_ok=True)
-            atomic.make_private(self.folder)
-            with FileLock(self.folder / ".lock", _PATIENCE, mode=0o600):
+            self.accounts.mkdir(parents=True, exist_ok=True)
+            with FileLock(self.accounts / ".lock", _PATIENCE, mode=0o600):
+                atomic.make_private(self.folder)
                 yield Journal(self.folder / ACCOUNT, f"account of site {self.site}")
         except Timeout as error:
-            raise CheckpointError("another run holds the account", where=str(self.folder)) from error
+            raise CheckpointError("another run holds the accounts", where=str(self.accounts)) from error
         except OSError as error:
             raise CheckpointError(
                 f"the account of site {self.site} cannot be written ({error.strerror})", where=str(self.folder),
                 fix="Mend the rights, or give another budget.folder.",
             ) from error  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a run has done to the records of one site.
+
+    Args:
+        run: its id.
+        records: their digest; None where an earlier release did not note it.
+        place: the folder of that site's account.
+        plan: that was followed, for so many ``steps``; a repeated round was entered again, and counts again.
+        steps: of it.
+        lost: why nothing is known of what it released, in place of a plan.
+    """
+
+    run: str
+    records: str | None
+    place: str
+    plan: PrivacyPlan | None = None
+    steps: int = 0
+    lost: str = ""
+
+
+@dataclass(frozen=True)
+class Spending:
+    """All entries of all accounts in a folder."""
+
+    entries: Sequence[Entry]
+
+    @property
+    def runs(self) -> set[str]:
+        return {entry.run for entry in self.entries}
+
+    def with_(self, entry: Entry) -> Spending:
+        """The same with one more."""
+        return Spending([*self.entries, entry])
+
+    def of(self, run: str, records: str) -> list[list[Entry]]:
+        """Those of a run that may be about a record among these: of the site that had just these, or of each site in
+        turn. What is on the same site's account under the same run's id counts, whatever records it had then."""
+        own = [entry for entry in self.entries if entry.run == run]
+        if places := {entry.place for entry in own if entry.records == records}:
+            return [[entry for entry in own if entry.place in places]]
+        holders: dict[str, list[Entry]] = {}
+        for entry in own:
+            holders.setdefault(entry.place, []).append(entry)
+        return list(holders.values())
+
+    def lost_of(self, records: str) -> Entry | None:
+        """An entry of a run that did what no ε covers, to these records or to what may have been these."""
+        found = (entry for run in self.runs for own in self.of(run, records) for entry in own if entry.lost)
+        return next(found, None)
+
+    def epsilon(self, records: str, delta: float) -> Epsilon:
+        """Of a record among these, by all runs together.
+
+        Raises:
+            PrivacyError: δ is not in (0, 1).
+        """
+        runs: list[list[Release]] = []
+        for run in sorted(self.runs):
+            choices, parts = self.of(run, records), list[list[Release]]()
+            for own in choices:
+                steps: dict[PrivacyPlan, int] = {}
+                for entry in own:
+                    if entry.plan is not None:
+                        steps[entry.plan] = steps.get(entry.plan, 0) + entry.steps
+                parts.append([Release(plan, count, by_record=True) for plan, count in steps.items()])
+            if all(len(part) == 1 for part in parts):
+                runs.append([release for [release] in parts])
+            else:  # a site that followed several plans in a run: all that any site did counts
+                runs += [[release] for part in parts for release in part]
+        plans = [release.plan for run in runs for release in run]
+        return composition.at_most(runs, delta, composition.adjacency(plans), combinations=_COMBINATIONS)
+
+
+def read(accounts: Path) -> Spending:
+    """All that is on the accounts in a folder, which are left as they are; there may be none yet.
+
+    Raises:
+        PrivacyError: one is damaged or was edited.
+        OSError: one cannot be read.
+    """
+    found: list[Entry] = []
+    for path in sorted(accounts.glob(f"*/{ACCOUNT}")):
+        known = path.stat()
+        found += _entries(path, known.st_mtime_ns, known.st_size)
+    return Spending(found)
+
+
+@lru_cache(maxsize=1 << 12)  # each site looks at the accounts of all, which change once a round
+def _entries(path: Path, changed: int, size: int) -> Sequence[Entry]:
+    """Of one account; equal steps of a run are one entry."""
+    steps: dict[tuple[str, str | None, PrivacyPlan], int] = {}
+    found: list[Entry] = []
+    place = path.parent.name
+    for line in Journal.peek(path, f"account of site {site_of(place)}").lines:
+        run, records = line["run"], line.get("records")
+        if "lost" in line:
+            found.append(Entry(run, records, place, lost=line["lost"]))
+            continue
+        key = run, records, _plan(json.dumps(line["plan"]))
+        steps[key] = steps.get(key, 0) + line["steps"]
+    return [*found, *(Entry(run, records, place, plan, count) for (run, records, plan), count in steps.items())]
+
+
+@lru_cache(maxsize=1 << 10)
+def _plan(text: str) -> PrivacyPlan:
+    return PrivacyPlan.from_json(text)
 
 
 @dataclass(frozen=True)
@@ -183,56 +312,28 @@ class Foreseen:
     answered: int
 
 
-def foresee(chosen: BudgetConfig, site: str, plan: PrivacyPlan, steps: int, rounds: int) -> Foreseen:
+def foresee(chosen: BudgetConfig, records: str, plan: PrivacyPlan, steps: int, rounds: int) -> Foreseen:
     """What a new run would do to a site's account, which is left as it is; there may be none yet.
 
     Args:
         chosen: with a folder.
+        records: digest of the site's.
         plan: that the run follows at this site.
         steps: of the plan in a round.
 
     Raises:
-        PrivacyError: the account is damaged or was edited.
-        OSError: it cannot be read.
+        PrivacyError: an account is damaged or was edited.
+        OSError: one cannot be read.
     """
     assert chosen.folder is not None, "without a folder there is no account"
-    path = Path(chosen.folder) / site_folder(site) / ACCOUNT
-    what = f"account of site {site}"
-    account = Journal.peek(path, what) if path.exists() else Journal(None, what)
-    if _lost(account) is not None:
+    before = read(Path(chosen.folder))
+    if before.lost_of(records) is not None:
         return Foreseen(math.inf, math.inf, 0 if chosen.epsilon is not None else rounds)
-    before = _releases(account)
 
     def after(count: int) -> float:
-        found = _with(before, "", plan, count * steps) if count else before
-        return _epsilon(found, chosen.delta).value if found else 0.0
+        found = before.with_(Entry("", records, "", plan, count * steps)) if count else before
+        return found.epsilon(records, chosen.delta).value if found.entries else 0.0
 
     limit = math.inf if chosen.epsilon is None else chosen.epsilon
     answered = bisect_right(range(1, rounds + 1), limit, key=after)
     return Foreseen(after(0), after(rounds), answered)
-
-
-def _epsilon(releases: dict[tuple[str, PrivacyPlan], int], delta: float) -> Epsilon:
-    plans = [plan for _, plan in releases]
-    found = [Release(plan, steps, by_record=True) for (_, plan), steps in releases.items()]
-    return composition.composed(found, delta, composition.adjacency(plans))
-
-
-def _lost(account: Journal) -> dict[str, Any] | None:
-    """The line that tells of a run that did what no ε covers."""
-    return next((line for line in account.lines if "lost" in line), None)
-
-
-def _releases(account: Journal) -> dict[tuple[str, PrivacyPlan], int]:
-    """Steps by run and plan. A repeated round was entered again, and counts again."""
-    found: dict[tuple[str, PrivacyPlan], int] = {}
-    for line in account.lines:
-        if "plan" in line:
-            found = _with(found, line["run"], PrivacyPlan.from_json(json.dumps(line["plan"])), line["steps"])
-    return found
-
-
-def _with(
-    releases: dict[tuple[str, PrivacyPlan], int], run: str, plan: PrivacyPlan, steps: int
-) -> dict[tuple[str, PrivacyPlan], int]:
-    return {**releases, (run, plan): releases.get((run, plan), 0) + steps}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -140,19 +141,23 @@ def composed(
     return accounting.epsilon(event(1), delta, adjacency)
 
 
-def at_most(runs: Sequence[Sequence[Release]], delta: float, adjacency: Adjacency, size: int = 1) -> Epsilon:
+def at_most(
+    runs: Sequence[Sequence[Release]],
+    delta: float,
+    adjacency: Adjacency,
+    size: int = 1,
+    combinations: int = _MOST_COMBINATIONS,
+) -> Epsilon:
     """ε of whoever is in one release of each run, and it is unknown in which: the largest of all combinations.
 
     Where there are too many combinations, the largest ε of each run at its share of δ are added up.
 
     Args:
         size: as of ``composed``.
+        combinations: more than so many are too many.
     """
     kinds = [undominated(run) for run in runs if run]
-    combinations = 1
-    for kind in kinds:
-        combinations *= len(kind)
-    if combinations <= _MOST_COMBINATIONS:
+    if math.prod(len(kind) for kind in kinds) <= combinations:
         found = (composed(one, delta, adjacency, size=size) for one in itertools.product(*kinds))
         return max(found, key=lambda one: one.value)
     share = delta / len(kinds)

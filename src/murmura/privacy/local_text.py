@@ -13,6 +13,9 @@ import math
 
 from murmura.privacy.parts import check
 
+_NARROWEST = 1e-6
+"""Bounds that differ by less of the larger one, or by less at all, cut a model's logits down to their rounding."""
+
 
 def epsilon(tokens: int, low: float, high: float, temperature: float, documents: int = 1) -> float:
     """ε of a site that writes one text for each of its documents (Utpala et al. 2023, Theorem 1).
@@ -46,4 +49,6 @@ def _cost(tokens: int, low: float, high: float, documents: int) -> float:
     check(documents >= 1, f"a site with {documents} documents", "Count at least 1 document.")
     fix = "Give finite bounds, the lower one first."
     check(-math.inf < low < high < math.inf, f"logits clipped to [{low:g}, {high:g}]", fix)
+    far = high - low >= _NARROWEST * max(1.0, abs(low), abs(high))
+    check(far, f"logits clipped to [{low!r}, {high!r}]", "Give bounds that are further apart than logits are exact.")
     return 2 * tokens * documents * (high - low)

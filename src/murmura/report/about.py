@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import PurePath
+from typing import Any
 
 from murmura.resources import full_name
 from murmura.runs.record import RunRecord
@@ -49,6 +51,69 @@ def resources(runs: Sequence[RunRecord]) -> str:
 def _resource(told: OtherModel) -> str:
     size = f"{count(told.parameters)} parameters, " if told.parameters else ""
     return f"{told.name} ({told.kind}, {size}{told.place})"
+
+
+def records(run: RunRecord, experiment: Mapping[str, Any]) -> str:
+    """Which records the sites have: the name of a file, a folder or a data set; of a path its end, which says enough
+    for people."""
+    train = experiment.get("data", {}).get("train")
+    return _place(train) if train else DASH
+
+
+def shared_out(experiment: Mapping[str, Any]) -> str:
+    """How these became sites."""
+    sites = experiment.get("data", {}).get("sites", {})
+    match sites.get("by"):
+        case "file":
+            how = "a file each"
+        case "column":
+            how = f"by the column ‘{sites.get('column')}’"
+        case "partition" if sites.get("scheme") == "iid":
+            how = "shared out at random"
+        case "partition":
+            how = f"shared out by a Dirichlet distribution, α = {sites.get('alpha'):g}"
+        case _:
+            return ""
+    most = sites.get("records")
+    return f"{how}, {count(most)} records at most" if most else how
+
+
+def heldout(run: RunRecord, experiment: Mapping[str, Any]) -> str:
+    """On which records the model is measured."""
+    data = experiment.get("data", {})
+    drawn = data.get("heldout_records")
+    number = run.measured.heldout.count if run.measured else drawn
+    told = f"{count(number)} of {_place(data['heldout'])}" if number and data.get("heldout") else ""
+    told = told or (f"{count(number)} taken out of {records(run, experiment)}" if number else "")
+    told = told or (_place(data["heldout"]) if data.get("heldout") else DASH)
+    return f"{told}, drawn with seed {run.seed}" if drawn else told
+
+
+def nonmembers(run: RunRecord, experiment: Mapping[str, Any]) -> str:
+    """With which records attacks compare members."""
+    own = experiment.get("data", {}).get("nonmember_records")
+    if not own:
+        return heldout(run, experiment)
+    return f"{count(own)} taken out of {records(run, experiment)}, drawn with seed {run.seed}"
+
+
+def questions(run: RunRecord, _: Mapping[str, Any]) -> str:
+    """How many questions of other kinds were asked."""
+    return DASH if run.measured is None else count(run.measured.questions.count)
+
+
+def shown_as(run: RunRecord, experiment: Mapping[str, Any]) -> str:
+    """As what text, and how much of it, the model sees a record."""
+    data = experiment.get("data", {})
+    if "max_length" not in data:
+        return DASH
+    most = f"{count(data['max_length'])} tokens at most"
+    return f"template ‘{data.get('template')}’, {most}" if run.kind == "instruction" else most
+
+
+def _place(source: str) -> str:
+    """A path's last two names; an id of a data set has no more."""
+    return "/".join(PurePath(source).parts[-2:])
 
 
 def machine(run: RunRecord) -> str | None:

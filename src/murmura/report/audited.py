@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from murmura.measure.catalogue import READS
 from murmura.measure.figure import FEW
 from murmura.report.drawing import MUTED, Picture, series, svg
 from murmura.report.sheet import Sheet
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
 MEANING = (
     "AUC is the chance that a record that the model was trained on looks more like it, to an attack, than one that it "
     "never saw: 0.5 is guessing. “Found at 1 %” is the share of such records that are found where 1 % of the others "
-    "are taken for them. Intervals are 95 % (bootstrap), for this run’s models: they say nothing of another seed, nor "
-    "of how much uploads differ. The strongest attack was chosen on other records, a quarter of all. Attacks that find "
-    "nothing are no proof: others may find more."
+    "are taken for them. Intervals are 95 %, for this run’s models: they say nothing of another seed, nor "
+    "of how much uploads differ. Which attack is called the strongest was decided on other records, a quarter of all, "
+    "so that the choice flatters nobody; on the rest another one may come out ahead by chance. "
+    "Attacks that find nothing are no proof: others may find more."
 )
 _HEADINGS = ("Attack", "AUC", "95 %", "Found at 1 %", "95 %")
 _STRONGEST = "strongest"
@@ -79,7 +81,7 @@ def show_audit(run: RunRecord, console: Console | None = None) -> None:
         for place, heading in enumerate((*sheet.headings, "")):
             table.add_column(heading, justify="right" if 0 < place < len(sheet.headings) else "left")
         for cells, remark in sheet.lines:
-            table.add_row(*cells, remark, style="bold" if remark == _STRONGEST else None)
+            table.add_row(*cells, remark, style="bold" if remark.startswith(_STRONGEST) else None)
         console.print(sheet.title)
         console.print(table)
     for sentence in _sentences(run):
@@ -106,9 +108,16 @@ def _cells(one: Separation) -> tuple[str, ...]:
 
 
 def _remark(one: Separation, found: AuditedModel) -> str:
-    if one.attack == found.strongest:
-        return _STRONGEST
-    return "for comparison, needs no base model" if one.control else ""
+    """Of the strongest, why it is called so: another one may have the higher AUC where it counts, by luck."""
+    if one.control:
+        return "for comparison, never called the strongest"
+    if one.attack != found.strongest:
+        return ""
+    if one.apart is None:
+        return f"{_STRONGEST}: the first, with no records to spare for a choice"
+    others = [other.apart for other in found.attacks if not (other is one or other.control or other.apart is None)]
+    next_best = f", the next one {decimal(max(others))}" if others else ""
+    return f"{_STRONGEST}: {decimal(one.apart)} on the quarter set apart{next_best}"
 
 
 def _extracted(found: Extraction) -> Sheet:
@@ -184,7 +193,11 @@ def _capital(text: str) -> str:
 
 def _sentences(run: RunRecord) -> list[str]:
     found = run.audit
-    return [*found.missing, *([found.caveat] if found.caveat else [])] if found else []
+    if found is None:
+        return []
+    names = dict.fromkeys(one.attack for model in found.models for one in model.attacks)
+    reads = "; ".join(f"“{name}”, {READS[name]}" for name in names if name in READS)
+    return [*([f"What attacks go by: {reads}."] if reads else []), *found.missing, *filter(None, [found.caveat])]
 
 
 def _scores(found: AuditedModel) -> Picture:

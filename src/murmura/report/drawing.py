@@ -73,7 +73,7 @@ def svg(
         if not rounds:
             axes.set_xlim(*_long_enough(*axes.get_xlim()))
         if marks is None:
-            axes.xaxis.set_major_locator(MaxNLocator(6, integer=rounds))
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=rounds, min_n_ticks=1 if rounds else 2))
         else:
             axes.set_xticks(list(marks), list(marks.values()))
         axes.yaxis.set_major_locator(MaxNLocator(5))

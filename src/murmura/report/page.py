@@ -13,9 +13,11 @@ from murmura.measure import catalogue
 from murmura.measure.catalogue import exposure_by_chance, measured
 from murmura.measure.figure import Figure
 from murmura.report import about, audited, augmented, cost, evolved, pictures
+from murmura.report.comparison import differences
 from murmura.report.confusion import confusions
 from murmura.report.disclosure import partly, released
-from murmura.report.promise import promises_of
+from murmura.report.noted import noted
+from murmura.report.promise import promises_of, terms
 from murmura.report.style import Style, style
 from murmura.report.table import OUTSIDE, Cell, Row, alone, columns, kinds, promises_privacy, secrets, table
 from murmura.report.unsaved import unsaved
@@ -61,15 +63,18 @@ def render(records: Sequence[RunRecord]) -> str:
     )
     environment.filters["drawing"] = Markup  # only ever applied to our own SVG
     rows = table(records)
-    releases = released(rows)
+    releases, differing = released(rows), differences(rows)
     promised = promises_of(rows)
     return environment.get_template("page.html.j2").render(
         dash=DASH,
         several=len(rows) > 1,
         head=_head(rows, records),
         columns=[(figure.title, figure.meant(kinds(rows))) for figure in columns(rows)],
+        differing=[(one.words, one.figures) for one in differing],
+        incomparable={title for one in differing for title in one.figures},
         attacked=any(row.series(key) for row in rows for key in ATTACKED),
         whole=" or ".join(TASKS[kind].whole for kind in kinds(rows)),
+        noted=noted(rows),
         rows=[_row(row, style(position), columns(rows)) for position, row in enumerate(rows)],
         many_seeds=any(len(row.runs) > 1 for row in rows),
         trade_offs=pictures.trade_offs(rows),
@@ -84,6 +89,7 @@ def render(records: Sequence[RunRecord]) -> str:
         secrets=secrets(rows),
         outside=[one.title for one in columns(rows) if any(OUTSIDE in row.cells[one.key].remarks for row in rows)],
         guarantees=_distinct((run for run in records if run.last.privacy), _guarantee),
+        terms=terms(records),
         meanings=[(one.label, one.words) for one in promised],
         promising=[one.position for one in promised],
         guaranteed=[*pictures.guaranteed(promised), *pictures.held_against(rows)],
@@ -110,11 +116,16 @@ def _head(rows: Sequence[Row], records: Sequence[RunRecord]) -> dict[str, Any]:
     labels = list(dict.fromkeys(row.runs[0].label for row in rows))
     title = listing(labels) if len(labels) <= 4 else f"{len(labels)} methods"
     seeds = sorted({run.seed for run in records if run.seed is not None})
+    experiments = [(run, tomllib.loads(run.config)) for run in records]
+    engines = [str(told.get("run", {}).get("engine", "local")) for _, told in experiments]
     facts = [
         ("Methods", listing(labels) if len(labels) > 4 else ""),
         ("Model", _unique(run.model for run in records)),
         ("Other models", about.resources(records)),
-        ("Sites", _unique((None if run.sites is None else count(len(run.sites)) for run in records), ", ")),
+        ("Data", _unique(about.records(run, told) for run, told in experiments)),
+        ("Sites", _unique(_sited(run, told) for run, told in experiments)),
+        ("Held-out records", _unique(about.heldout(run, told) for run, told in experiments)),
+        ("Read as", _unique(about.shown_as(run, told) for run, told in experiments)),
         ("Records left out", _unique(_left_out(run) for run in records)),
         ("Canaries", _unique(_canaries(run) for run in records) if any(map(_canaries, records)) else ""),
         ("Rounds", _unique((count(run.last.number) for run in records), ", ")),
@@ -123,6 +134,7 @@ def _head(rows: Sequence[Row], records: Sequence[RunRecord]) -> dict[str, Any]:
         ("Started", about.started(records)),
         ("Trained", _unique(about.trained(run) for run in records)),
         ("Precision", _unique(about.precision(run) for run in records)),
+        ("Engine", _unique(engines, ", ") if set(engines) != {"local"} else ""),
         ("Machine", _unique(about.machine(run) for run in records)),
         ("Software", _unique(about.software(run) for run in records)),
     ]
@@ -134,6 +146,12 @@ def _head(rows: Sequence[Row], records: Sequence[RunRecord]) -> dict[str, Any]:
         "unsaved": unsaved(records),
         "audited": [run.name for run in records if _canaries(run)],
     }
+
+
+def _sited(run: RunRecord, experiment: Mapping[str, Any]) -> str | None:
+    """How many sites there are, and how the records became theirs."""
+    number = "" if run.sites is None else count(len(run.sites))
+    return ", ".join(part for part in (number, about.shared_out(experiment)) if part) or None
 
 
 def _canaries(run: RunRecord) -> str | None:
@@ -159,6 +177,7 @@ def _row(row: Row, look: Style, shown: Sequence[Figure]) -> dict[str, Any]:
             cell.spread(figure),
             *cell.interval().split(", "),
             cell.together,
+            cell.guessing(figure),
             f"{cell.n} of {len(row.runs)} seeds" if 0 < cell.n < len(row.runs) else "",
             "" if figure.total or before.mean is None else f"before {before.value(figure)}",
             "expected" if any(figure.key in run.last.expected for run in row.runs) else "",

@@ -174,7 +174,16 @@ def _caption(rows: Sequence[Row], drawn: Drawn, lines: Sequence[Figure]) -> str:
         parts.append(f"n = {', '.join(count(size or 0) for size in sorted(sizes, key=lambda size: size or 0))}.")
     if any(point.cell.ends and point.cell.sd is None for row in rows for point in row.series(lines[0].key)):
         parts.append("Bands are 95 % intervals.")
+    level = _guess(rows, lines[0])
+    if level is not None:
+        parts.append(f"The line across is what guessing comes to: {lines[0].unit.write(level)}.")
     return " ".join(part for part in [*parts, drawn.note, lines[0].direction] if part)
+
+
+def _guess(rows: Sequence[Row], one: Figure) -> float | None:
+    """What a figure comes to without skill, where that is the same for all rows."""
+    levels = {row.cells[one.key].guess for row in rows if one.key in row.cells}
+    return levels.pop() if len(levels) == 1 else None
 
 
 def _curves(rows: Sequence[Row], drawn: Drawn, lines: Sequence[Figure]) -> str:
@@ -185,8 +194,10 @@ def _curves(rows: Sequence[Row], drawn: Drawn, lines: Sequence[Figure]) -> str:
         for position, row in enumerate(rows):
             for one, hollow in zip(lines, (False, True), strict=False):
                 _line(axes, row, one.key, position, hollow)
-        if drawn.level is not None:
-            axes.axhline(drawn.level, color=MUTED, linewidth=0.9, zorder=1)
+        for level in (drawn.level, _guess(rows, lines[0])):
+            if level is None:
+                continue
+            axes.axhline(level, color=MUTED, linewidth=0.9, zorder=1)
         axes.set_xlabel("round (0 is before training)")
 
     axis = drawn.axis.format(per=" or ".join(dict.fromkeys(TASKS[kind].per for kind in kinds(rows))))

@@ -20,6 +20,18 @@ from murmura.units import bound
 _MOST = 32  # sites with other plans, of which each takes a second
 
 
+_ADJACENCIES = {
+    "zero-out": "in “zero-out” the contribution of one is blanked while its place remains, so that how many there are "
+    "is no secret",
+    "replace-one": "in “replace-one” one is exchanged for any other",
+}
+_ACCOUNTANTS = {
+    "rdp": "“rdp” by Rényi divergences",
+    "pld": "“pld” by distributions of the privacy loss, which is tighter",
+    "exact": "“exact” by a formula, where everybody is in every step",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Promise:
     """The guarantee of one run of a row.
@@ -42,6 +54,22 @@ class Promise:
     def words(self) -> list[str]:
         """What it means, in sentences."""
         return [*self.curve.words(), *([self.person] if self.person else [])]
+
+
+def terms(runs: Sequence[RunRecord]) -> list[str]:
+    """What adjacency and accountant mean, in a sentence each, as far as these runs have them."""
+    told = [run.last.privacy for run in runs]
+    adjacencies = [what for word, what in _ADJACENCIES.items() if any(one.get("adjacency") == word for one in told)]
+    known = [str(one.get("accountant") or "").lower() for one in told]
+    accountants = [what for word, what in _ACCOUNTANTS.items() if any(one.startswith(word) for one in known)]
+    return [
+        *(
+            [f"The adjacency is which two sets of data the bound compares: {'; '.join(adjacencies)}."]
+            if adjacencies
+            else []
+        ),
+        *([f"The accountant is how ε is added up over the steps: {'; '.join(accountants)}."] if accountants else []),
+    ]
 
 
 def promises_of(rows: Sequence[Row]) -> list[Promise]:

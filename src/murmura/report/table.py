@@ -45,7 +45,7 @@ class Cell:
     of, in the run that has fewest; None where it is no share, or some run does not tell. ``together`` says what the
     runs come to taken together, where that is not what one of them has. ``ends`` are those of its 95 % interval where
     the runs tell them, of several runs their means; ``remarks`` is what each run says of the attack that it comes of,
-    and that no ε covers it.
+    and that no ε covers it. ``guess`` is what the figure comes to without skill, where the runs tell it.
     """
 
     mean: float | None
@@ -55,6 +55,7 @@ class Cell:
     together: str = ""
     ends: tuple[float, float] | None = None
     remarks: tuple[str, ...] = ()
+    guess: float | None = None
 
     @staticmethod
     def of(values: Iterable[float | None]) -> Cell:
@@ -87,8 +88,12 @@ class Cell:
     def words(self, figure: Figure) -> str:
         """Mean, spread and interval on one line."""
         interval = f"({self.interval()})" if self.interval() else ""
-        together = f"({self.together})" if self.together else ""
-        return " ".join(part for part in (self.value(figure), self.spread(figure), interval, together) if part)
+        told = [f"({text})" for text in (self.together, self.guessing(figure)) if text]
+        return " ".join(part for part in (self.value(figure), self.spread(figure), interval, *told) if part)
+
+    def guessing(self, figure: Figure) -> str:
+        """``guessing 0.463``, or nothing."""
+        return "" if self.mean is None else "".join(figure.guessed(self.guess))
 
     def interval(self) -> str:
         """The 95 % interval, of a share with its n (``measure.figure.between``), and the attack; or nothing."""
@@ -245,8 +250,12 @@ def _difference(run: RunRecord, alike: Sequence[RunRecord]) -> str:
     """The few options in which a run differs from others; its name where those do not tell it from all of them."""
     settings = [_settings(other) for other in alike]
     known = dict.fromkeys(key for one in settings for key in one)
-    # How a run was executed ([run]) comes last among what tells rows apart.
-    keys = [key for key in known if not key.startswith("run.") and len({one.get(key) for one in settings}) > 1]
+    # How a run was worked off ([run]) tells rows apart in one way alone: by what machinery.
+    keys = [
+        key
+        for key in known
+        if (not key.startswith("run.") or key == "run.engine") and len({one.get(key) for one in settings}) > 1
+    ]
     told = [tuple(one.get(key) for key in keys) for one in settings]
     if not 0 < len(keys) <= _TOLD or len(set(told)) < len(told):
         return run.name
@@ -307,6 +316,7 @@ def _measured(key: str, rows: Sequence[Mapping[str, Any]]) -> Cell:
     """A figure of rows of several runs, with all that is known of it."""
     having = [row for row in rows if row.get(key) is not None]
     cell = Cell.of(row[key] for row in having).share_of(row.get(f"{key}_n") for row in having)
+    cell = replace(cell, guess=Cell.of(row.get(f"{key}_guess") for row in having).mean)
     low, high = (Cell.of(row.get(f"{key}_{end}") for row in having) for end in ("low", "high"))
     if low.mean is None or high.mean is None or low.n < cell.n:
         return cell

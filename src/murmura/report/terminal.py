@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from murmura.measure.figure import Figure
+from murmura.report.comparison import sentences
+from murmura.report.noted import noted
 from murmura.report.table import Row, columns, promises
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def show(rows: Sequence[Row], console: Console | None = None) -> None:
     if not console.is_terminal:
         console.width = max(needed, console.width)
     console.print(rich_table(rows, upright=True) if needed > console.width else drawn)
-    for sentence in promises(rows):
+    for sentence in [*noted(rows), *sentences(rows), *promises(rows)]:
         console.print(sentence)
 
 
@@ -76,6 +78,6 @@ def _cell(figure: Figure, row: Row) -> Text:
 
     cell = row.cells[figure.key]
     text = Text(cell.value(figure))
-    for small in (cell.spread(figure), *cell.interval().split(", "), cell.together):
+    for small in (cell.spread(figure), *cell.interval().split(", "), cell.together, cell.guessing(figure)):
         text.append(f"\n{small}" if small else "", style="dim")
     return text

@@ -18,9 +18,11 @@ import numpy.typing as npt
 from filelock import FileLock, Timeout
 
 from murmura.atomic import clear_drafts, replacing_folder, write
+from murmura.data.files import stem
+from murmura.data.folder import site_files
 from murmura.data.hub import is_hub_id
 from murmura.data.layout import BadRecord, Layout
-from murmura.data.loading import one_by_one, site_files
+from murmura.data.loading import one_by_one
 from murmura.data.records import Instruction
 from murmura.data.refusal import refusal
 from murmura.errors import DataError, nearest, remedy
@@ -51,7 +53,7 @@ class Origin:
         """
         domain, equals, source = text.partition("=")
         if not equals or Path(text).exists():
-            bare = Path(text.partition(":")[0]).name if is_hub_id(text) else Path(text).stem
+            bare = Path(text.partition(":")[0]).name if is_hub_id(text) else stem(Path(text))
             domain, source = bare, text
         if not domain or not source:
             raise DataError(f"'{text}' is neither FILE nor DOMAIN=FILE", fix="For example: code=alpaca.jsonl")

@@ -3,6 +3,7 @@ small encoder, the server retrieves with the large one."""
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -23,23 +24,30 @@ Similarity = Literal["cosine", "dot"]
 class ProjectorTraining:
     """How a projector is trained.
 
+    The authors' code has a hidden layer of 128 units, and three epochs at 1e-4 (``heldout`` 0).
+
     Args:
-        epochs: Passes over the texts.
+        epochs: Most passes over the texts; with ``heldout`` 0, all of them are made.
         lr: Adam's rate.
         batch: Texts in a batch, which are each other's negatives; at least 2.
         temperature: τ.
         include_positive: Whether the text itself stands in the denominator too (cross-entropy).
         similarity: Cosine, or the dot product with the projection as it comes out.
         hidden: Units of the hidden layer.
+        heldout: This share of the texts is not trained on, at least 2; training ends when the loss on them has not
+            fallen for ``patience`` epochs, and the weights of the epoch in which it was least are kept.
+        patience: Epochs without gain, at least 1.
     """
 
-    epochs: int = 3
-    lr: float = 1e-4
+    epochs: int = 100
+    lr: float = 1e-3
     batch: int = 32
     temperature: float = 0.5
     include_positive: bool = False
     similarity: Similarity = "cosine"
-    hidden: int = 128
+    hidden: int = 512
+    heldout: float = 0.1
+    patience: int = 3
 
 
 class Projector:
@@ -47,17 +55,32 @@ class Projector:
 
     Args:
         layers: From [m, d] to [m, d'].
-        losses: The mean loss of each epoch.
+        losses: The mean loss of each epoch, of the texts that were trained on.
+        heldout: That of the texts held out, after each epoch; empty if there were none.
     """
 
-    def __init__(self, layers: nn.Module, losses: list[float]) -> None:
-        self._layers, self.losses = layers, losses
+    def __init__(self, layers: nn.Module, losses: list[float], heldout: list[float]) -> None:
+        self._layers, self.losses, self.heldout = layers, losses, heldout
+
+    @property
+    def in_words(self) -> str:
+        """How it was trained, in a sentence without a full stop."""
+        passes = f"the projector into the pool's space was trained for {len(self.losses)} epochs"
+        if not self.heldout:
+            return passes
+        first, least = self.heldout[0], min(self.heldout)
+        return f"{passes}; its loss on texts held out was {first:.3f} after the first, {least:.3f} at best"
 
     def project(self, vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Vectors of the small space [m, d] in the large one, float32 [m, d'], each of length 1."""
+        """Vectors of the small space [m, d] in the large one, float32 [m, d'], each as long as it was.
+
+        The loss knows directions alone. A centre is the mean of unit vectors, and its dot product with a vector is
+        their mean cosine with that one: so with its length kept, it is that in the large space too, as far as texts
+        are as close to each other there.
+        """
         with torch.inference_mode():
-            projected = self._layers(torch.from_numpy(np.array(vectors, dtype=np.float32)))
-            return F.normalize(projected, dim=1).numpy()
+            given = torch.from_numpy(np.array(vectors, dtype=np.float32))
+            return (F.normalize(self._layers(given), dim=1) * given.norm(dim=1, keepdim=True)).numpy()
 
 
 def contrastive_loss(
@@ -101,38 +124,69 @@ def train(
     Args:
         small: The texts' vectors by the small encoder, [n, d].
         large: The same texts' vectors by the large one, [n, d'].
-        seed: First weights and order of the texts follow from it.
-        training: As in the paper if None.
+        seed: First weights, the texts held out and the order of the others follow from it.
+        training: With its defaults if None.
 
     Raises:
-        DataError: There are fewer than two texts.
+        DataError: There are fewer than two texts beside those held out.
     """
-    if len(small) < 2:
-        raise DataError(f"{len(small)} texts to train a projector on, expected at least 2")
     training, stream = training or ProjectorTraining(), Stream(seed) / "projector"
+    held = max(2, round(training.heldout * len(small))) if training.heldout else 0
+    if len(small) < held + 2:
+        beside = f" beside {held} held out" if held else ""
+        raise DataError(f"{len(small)} texts to train a projector on, expected at least 2{beside}")
     inputs, targets = (torch.from_numpy(np.array(vectors, dtype=np.float32)) for vectors in (small, large))
     layers = _layers(inputs.shape[1], training.hidden, targets.shape[1], (stream / "initial").torch())
     adam = torch.optim.Adam(layers.parameters(), lr=training.lr)
-    # Of like size, and no text alone in one, without negatives.
-    batches = min(math.ceil(len(inputs) / training.batch), len(inputs) // 2)
-    losses = []
+    rows = torch.arange(len(inputs))
+    if held:
+        rows = rows[torch.randperm(len(rows), generator=(stream / "heldout").torch())]
+    apart, rows = rows[:held], rows[held:]
+    losses: list[float] = []
+    heldout: list[float] = []
+    best = copy.deepcopy(layers.state_dict())
     for epoch in range(training.epochs):
-        order = torch.randperm(len(inputs), generator=(stream / "order" / epoch).torch())
-        total = 0.0
-        for rows in torch.tensor_split(order, batches):
-            loss = contrastive_loss(
-                layers(inputs[rows]),
-                targets[rows],
-                training.temperature,
-                include_positive=training.include_positive,
-                similarity=training.similarity,
-            )
+        order = torch.randperm(len(rows), generator=(stream / "order" / epoch).torch())
+        losses.append(_pass(layers, inputs, targets, rows[order], training, adam))
+        if held:
+            with torch.inference_mode():
+                heldout.append(_pass(layers, inputs, targets, apart, training))
+            since = len(heldout) - 1 - int(np.argmin(heldout))
+            if not since:
+                best = copy.deepcopy(layers.state_dict())
+            if since == training.patience:
+                break
+    if held:
+        layers.load_state_dict(best)
+    return Projector(layers.eval(), losses, heldout)
+
+
+def _pass(
+    layers: nn.Module,
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    rows: torch.Tensor,
+    training: ProjectorTraining,
+    adam: torch.optim.Optimizer | None = None,
+) -> float:
+    """The mean loss of some rows, batch after batch; with an optimiser, a step for each."""
+    # Of like size, and no text alone in one, without negatives.
+    batches = min(math.ceil(len(rows) / training.batch), len(rows) // 2)
+    total = 0.0
+    for batch in torch.tensor_split(rows, batches):
+        loss = contrastive_loss(
+            layers(inputs[batch]),
+            targets[batch],
+            training.temperature,
+            include_positive=training.include_positive,
+            similarity=training.similarity,
+        )
+        if adam is not None:
             adam.zero_grad()
             loss.backward()
             adam.step()
-            total += float(loss.detach()) * len(rows)
-        losses.append(total / len(order))
-    return Projector(layers.eval(), losses)
+        total += float(loss.detach()) * len(batch)
+    return total / len(rows)
 
 
 def _layers(width: int, hidden: int, out: int, generator: torch.Generator) -> nn.Sequential:

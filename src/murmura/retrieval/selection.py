@@ -19,7 +19,7 @@ FilterRule = Literal["pseudocode", "text"]
 
 
 def greedy(
-    centres: Sequence[Centres], *, filter_rule: FilterRule = "pseudocode", order: Sequence[int] | None = None
+    centres: Sequence[Centres], *, filter_rule: FilterRule | None = None, order: Sequence[int] | None = None
 ) -> list[int | None]:
     """Greedy client-centre selection (Algorithm 1 of FedDCA, Wang et al. 2024, arXiv 2409.20135).
 
@@ -30,9 +30,13 @@ def greedy(
     b on half of b clusters are kept, as in the authors' runs with 100 sites. At least one is always kept. Of equals
     the first is taken.
 
+    With fewer sites than clusters the pseudo-code leaves the last site the one cluster that is least like the others,
+    which is often a single record. So the text's rule is taken there, and the pseudo-code's elsewhere, unless one is
+    asked for.
+
     Args:
         centres: One for each site.
-        filter_rule: Which of the two.
+        filter_rule: Which of the two; None for the text's at a site that has more clusters than there are sites.
         order: The places of all sites in the order in which they choose; as given if None.
 
     Returns:
@@ -41,7 +45,7 @@ def greedy(
     Raises:
         ConfigError: There is no such rule.
     """
-    if filter_rule not in get_args(FilterRule):
+    if filter_rule is not None and filter_rule not in get_args(FilterRule):
         raise ConfigError(f"there is no filter rule '{filter_rule}'", fix=nearest(filter_rule, get_args(FilterRule)))
     order = range(len(centres)) if order is None else order
     if sorted(order) != list(range(len(centres))):
@@ -60,11 +64,11 @@ def greedy(
     return chosen
 
 
-def _kept(turn: int, sites: int, clusters: int, rule: FilterRule) -> int:
+def _kept(turn: int, sites: int, clusters: int, rule: FilterRule | None) -> int:
     """How many of its clusters a site may choose from."""
     if turn == 0:
         return clusters
-    if rule == "text":
+    if rule == "text" or (rule is None and sites < clusters):
         return max(1, clusters - turn)
     bound = min(sites, clusters)
     return bound - turn if turn < bound else max(1, bound // 2)

@@ -15,6 +15,7 @@ class Separation:
         tpr: The share of members found at 1 % false positives, ``tpr_low`` to ``tpr_high`` its 95 % interval; None
             where there are too few others.
         control: Whether it is the naive attack that others are compared with, and never called the strongest.
+        apart: The AUC on the records set apart, by which the strongest is chosen; None where there were too few.
     """
 
     attack: str
@@ -25,6 +26,7 @@ class Separation:
     tpr_low: float | None
     tpr_high: float | None
     control: bool = False
+    apart: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from murmura.runs.augment import Selection
 from murmura.runs.before import Before, remove
 from murmura.runs.locks import LOCK
 
-_MARGIN = 64 * 2**20  # bytes that metrics, report and logs may take
+MARGIN = 64 * 2**20  # bytes that metrics, report and logs may take
 
 
 class RunFolder:
@@ -170,18 +170,30 @@ class RunFolder:
             probe.unlink()
         except OSError as error:
             raise self._unwritable(error) from error
-        free = shutil.disk_usage(self.path).free
-        if free < needed + _MARGIN:
-            raise CheckpointError(
-                f"the disk has {free / 2**20:.0f} MiB left, this run needs {(needed + _MARGIN) / 2**20:.0f} MiB",
-                where=str(self.path), fix="Make room or change run.folder.",
-            )  # fmt: skip
+        self.require_room(needed)
         if self.holds_run and not resume:
             self._before.set_aside()
         for place in (self.path, self.site_adapters, *self.private.glob("*")):
             remove(place, tuple(draft.name for draft in place.glob(atomic.LEFT_BEHIND)))
         for place in (self.checkpoint, self.private):
             atomic.make_private(place)
+
+    def require_room(self, needed: int) -> None:
+        """Refuse a disk that is too full; the folder need not be there yet.
+
+        Args:
+            needed: as ``prepare``.
+
+        Raises:
+            CheckpointError: the disk is too full.
+        """
+        there = next(path for path in (self.path.absolute(), *self.path.absolute().parents) if path.exists())
+        free = shutil.disk_usage(there).free
+        if free < needed + MARGIN:
+            raise CheckpointError(
+                f"the disk has {free / 2**20:.0f} MiB left, this run needs {(needed + MARGIN) / 2**20:.0f} MiB",
+                where=str(self.path), fix="Make room or change run.folder.",
+            )  # fmt: skip
 
     def put_back(self) -> bool:
         """Where the run failed before it had saved a round, bring back the one that it was to replace.
@@ -246,6 +258,10 @@ class RunFolder:
         self._write_json(schema.SITES, sites)
         self._write_json(schema.LEFT_OUT_COUNTS, left_out)
         self._write_json(schema.LEFT_OUT, unused)
+
+    def write_measured(self, measured: schema.Measured) -> None:
+        """What the run is measured on."""
+        self._write_json(schema.MEASURED, measured)
 
     def write_resumed(self, resumed: Sequence[schema.Resumption]) -> None:
         """What was different when the run was resumed; no file where nothing was."""

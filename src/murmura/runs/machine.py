@@ -57,14 +57,28 @@ def environment(
     )  # fmt: skip
 
 
-def peak_memory(device: torch.device) -> int:
-    """Largest memory so far in bytes: on the GPU where the model is there, else of this process."""
+def peak_memory(device: torch.device, *, mapped: bool = True) -> int:
+    """Largest memory so far in bytes: on the GPU where the model is there, else of this process.
+
+    Args:
+        mapped: whether what is mapped from files counts, of this process (on Linux). Weights that are loaded as they
+            lie in their file are, and libraries: all processes of a machine have one copy of these between them.
+    """
     if device.type == "cuda":
         import torch
 
         return int(torch.cuda.max_memory_allocated(device))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak if sys.platform == "darwin" else peak * 1024)
+    return int(peak if sys.platform == "darwin" else peak * 1024) - (0 if mapped else _mapped())
+
+
+def _mapped() -> int:
+    """Bytes of files that are in this process's memory now; 0 where the system does not tell."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("RssFile:")), 0)
 
 
 def _processor() -> str:

@@ -20,6 +20,7 @@ from murmura.runs.schema import (
     Disclosure,
     Environment,
     LeftOut,
+    Measured,
     PatternWeights,
     Resumption,
     Round,
@@ -40,7 +41,8 @@ class RunRecord:
     Attributes:
         folder: Where it was read.
         name: The run's name.
-        label: The method, as the run names it (``FewFedPIT β=0.5``), and whether it trained all parameters.
+        label: The method, as the run names it (``FewFedPIT β=0.5``), and what it was run with: public records chosen by
+            a strategy, secure sums, all parameters trained.
         seed: The run's seed.
         model: The base model.
         planned: Rounds that the experiment asks for.
@@ -51,6 +53,7 @@ class RunRecord:
             (s), ``peak_memory`` (bytes).
         sites: What became of each site's records.
         left_out: How many records nobody uses.
+        measured: What it was measured on.
         disclosure: What left the sites, on the machine of the run in rounds too that it has not saved.
         environment: What the run was started on.
         config: The resolved experiment as TOML text.
@@ -73,6 +76,7 @@ class RunRecord:
     totals: Mapping[str, float]
     sites: tuple[SiteReport, ...] | None
     left_out: LeftOut | None
+    measured: Measured | None
     disclosure: tuple[Disclosure, ...] | None
     environment: Environment | None
     config: str
@@ -115,11 +119,12 @@ def read(folder: str | Path) -> RunRecord:
     if not isinstance(data.get("kind"), str):
         where = str(folder / schema.CONFIG)
         raise CheckpointError("it does not say what a record is (data.kind)", where=where, fix=files.REPAIR)
-    whole = ", all parameters" if model.get("trainable") == "all" else ""
+    named = str(summary.method if summary else method.get("name") or folder.resolve().name)
+    augment = files.rows(folder / schema.AUGMENT, Selection) or ()
     return RunRecord(
         folder=folder,
         name=str(run.get("name") or folder.resolve().name),
-        label=str(summary.method if summary else method.get("name") or folder.resolve().name) + whole,
+        label=_label(named, experiment, augment),
         seed=_integer(run.get("seed")),
         model=str(model["name"]) if "name" in model else None,
         planned=_integer(method.get("rounds")),
@@ -129,14 +134,29 @@ def read(folder: str | Path) -> RunRecord:
         totals=_totals(rounds, summary),
         sites=files.rows(folder / schema.SITES, SiteReport),
         left_out=files.value(folder / schema.LEFT_OUT_COUNTS, LeftOut),
+        measured=files.value(folder / schema.MEASURED, Measured),
         disclosure=_disclosed(folder),
         environment=files.value(folder / schema.ENVIRONMENT, Environment),
         config=config,
         resumed=files.rows(folder / schema.RESUMED, Resumption) or (),
         audit=files.value(folder / schema.AUDIT, Audit),
-        augment=files.rows(folder / schema.AUGMENT, Selection) or (),
+        augment=augment,
         evolution=files.rows(folder / schema.OUTCOMES / schema.EVOLUTION, Generation) or (),
         curve=files.rows(folder / schema.OUTCOMES / schema.CURVE, CurvePoint) or (),
+    )
+
+
+def _label(method: str, experiment: Mapping[str, Any], augment: Sequence[Selection]) -> str:
+    """A method with what was run with it that is no option of its own, so that runs with and without do not look
+    alike."""
+    strategy = augment[-1].strategy if augment else _section(experiment, "augment").get("strategy")
+    secure = _section(experiment, "aggregation").get("secure")
+    whole = _section(experiment, "model").get("trainable") == "all"
+    return (
+        method
+        + (f" + {strategy}" if strategy else "")
+        + (", secure sums" if secure else "")
+        + (", all parameters" if whole else "")
     )
 
 

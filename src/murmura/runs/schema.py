@@ -14,6 +14,8 @@ SITES = "sites.json"
 LEFT_OUT_COUNTS = "data.json"
 LEFT_OUT = "left_out.json"
 """Of each record that nobody uses: its file, its line and the reason."""
+MEASURED = "measured.json"
+"""What the run is measured on."""
 METRICS = "metrics.jsonl"
 DISCLOSURE = "disclosure.json"
 AUGMENT = "augment.json"
@@ -29,8 +31,8 @@ OWNER = "@run"
 STATES = "states"
 """Within a private folder, hidden states of its owner's records that memory has no room for, while a run goes on."""
 FIGURES = f"{PRIVATE}/{OWNER}/figures.jsonl"
-"""Where a run's ε counts on secret cohorts: what really travelled; there, and where it counts on secret samples of
-records, how long each round took."""
+"""Of a run that guarantees something: how long each round took, which grows with the records; and where its ε counts on
+secret cohorts, what really travelled."""
 RECORDS = f"{PRIVATE}/{OWNER}/records.jsonl"
 """Of a run that promises an ε: what became of all records."""
 ANCHOR = f"{PRIVATE}/{OWNER}/anchor.jsonl"
@@ -65,6 +67,8 @@ SITE_IDENTITY = "identity.pem"
 """In a site's place: the key by which other sites know it (``federation.site.identity``)."""
 SUMS_JOURNAL = "sums.journal"
 """In a site's place: every secure sum that it has signed (``federation.site.masking``)."""
+ANSWERS_JOURNAL = "answers.journal"
+"""In a site's place: every answer that a promise is for (``federation.site.answered``)."""
 ROSTER = "@roster.json"
 """In ``private``: the public keys of all sites. No site's folder can be called so."""
 SITE_RECORDS, SITE_ANCHOR, CENTRES_ANCHOR = "records", "ledger", "centres"
@@ -89,7 +93,7 @@ EXPANDED = "expanded.jsonl"
 RESULTS = (SUMMARY, OUTCOMES, AUDIT, REPORT)
 """What says how a run ended; only a finished one has them."""
 WRITTEN = (
-    CONFIG, RESUMED, ENVIRONMENT, SITES, LEFT_OUT_COUNTS, LEFT_OUT, METRICS, DISCLOSURE, AUGMENT, *RESULTS,
+    CONFIG, RESUMED, ENVIRONMENT, SITES, LEFT_OUT_COUNTS, LEFT_OUT, MEASURED, METRICS, DISCLOSURE, AUGMENT, *RESULTS,
     CHECKPOINTS, PRIVATE, EXPANDED, ADAPTER, SITE_ADAPTERS, MODEL,
 )  # fmt: skip
 """All that a run writes into its folder."""
@@ -175,7 +179,7 @@ class LeftOut:
 
     Attributes:
         bad: unusable ones and those of an unknown label; only with ``data.skip_bad``. Not told where an ε is promised.
-        twins: public ones that a site has too; only with ``data.skip_bad``. Not told where an ε is promised.
+        twins: held-out ones that a site has too; only with ``data.skip_bad``. Not told where an ε is promised.
         heldout: held-out ones that do not fit the model.
         nonmembers: non-members that do not fit it.
         person_at: at how many sites one person has records, at most; only where persons are told apart (``data.user``).
@@ -186,6 +190,35 @@ class LeftOut:
     heldout: int
     nonmembers: int
     person_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSet:
+    """Public records that something is measured on.
+
+    Attributes:
+        count: how many.
+        digest: SHA-256 of them, whatever their order, so that two runs can be told to have the same ones; None in a run
+            that promises an ε and took them out of the private records.
+    """
+
+    count: int
+    digest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """``measured.json``: what the run is measured on.
+
+    Attributes:
+        heldout: held-out records.
+        nonmembers: records that attacks compare members with.
+        questions: questions with options and those of benchmarks, all of them.
+    """
+
+    heldout: RecordSet
+    nonmembers: RecordSet
+    questions: RecordSet
 
 
 @dataclass(slots=True)
@@ -297,8 +330,8 @@ class Summary:
         final: The last row of ``metrics.jsonl``.
         bytes_up: Bytes that the sites sent, over the whole run; the expected number where cohorts are secret.
         bytes_down: Bytes that the server sent, likewise.
-        wall: Seconds that the rounds took; None where cohorts are secret.
-        peak_memory: Bytes at most; None where cohorts are secret.
+        wall: Seconds that the rounds took; None where the run guarantees something.
+        peak_memory: Bytes at most; None likewise.
     """
 
     name: str

@@ -24,8 +24,8 @@ class Answers:
     """The answers about samples 0 to ``samples`` − 1, in the order in which they came.
 
     The first line says what was asked for, and every other one is an answer: the ``sample`` and the ``attempt`` at it,
-    from 0, with its ``text``, or with the ``fault`` for which it is not used. A line that was begun when the process
-    was killed is cut off. In memory there is a byte for each sample.
+    from 0, with its ``text`` and whether that is ``finished``, or with the ``fault`` for which it is not used. A line
+    that was begun when the process was killed is cut off. In memory there is a byte for each sample.
 
     Args:
         path: of the file, which is made if need be; nobody but its owner may read it.
@@ -124,22 +124,27 @@ class Texts(Sequence[str]):
         path: of the file; what is added to it later is not seen.
         samples: of which there are to be texts: 0 to this − 1. An earlier run may have asked for more.
 
+    Attributes:
+        finished: of each text whether it came to its end, bool [n]; False where it was cut off, or may have been.
+
     Raises:
         CheckpointError: it cannot be read or is damaged.
     """
 
     def __init__(self, path: Path, samples: int) -> None:
         self.path = path
-        numbers, starts, start = array("q"), array("q"), 0
+        numbers, starts, ends, start = array("q"), array("q"), array("b"), 0
         try:
             for end, line in _lines(path):
                 if "text" in line and line["sample"] < samples:
                     numbers.append(line["sample"])
                     starts.append(start)
+                    ends.append(line["finished"])
                 start = end
         except OSError as error:
             raise CheckpointError(f"the texts cannot be read ({error.strerror or error})", where=str(path)) from error
-        self._starts = np.array(starts, np.int64)[np.argsort(np.array(numbers, np.int64))]
+        order = np.argsort(np.array(numbers, np.int64))
+        self._starts, self.finished = np.array(starts, np.int64)[order], np.array(ends, bool)[order]
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -190,4 +195,5 @@ def _lines(path: Path) -> Iterator[tuple[int, Line]]:
 def _is_answer(line: Any) -> bool:
     if not isinstance(line, dict) or not {"sample", "attempt"} <= line.keys():
         return False
-    return isinstance(line.get("text"), str) != isinstance(line.get("fault"), str)
+    written = isinstance(line.get("text"), str)
+    return written != isinstance(line.get("fault"), str) and written == isinstance(line.get("finished"), bool)

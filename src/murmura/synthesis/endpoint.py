@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _MOST_REFUSED = 8  # prompts in a row; then it is not the prompts
 _LONGEST = 300  # characters that are shown of what a server says
+_CUT = (None, "length", "content_filter")  # finish reasons: who gives none may have cut an answer off
 
 
 class Endpoint:
@@ -119,13 +120,13 @@ class Endpoint:
 
         seeded = self._takes_seed
         try:
-            return Answer(request, self._written(client, request, seeded))
+            return Answer(request, *self._written(client, request, seeded))
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
             if seeded and "seed" in error.message:
                 self._takes_seed = False
                 return self._ask(client, request)
             self._refusal = self._failure(f"refuses every prompt ({_said(error)})", "Check its model and its options")
-            return Answer(request, None)
+            return Answer(request, None, finished=False)
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
             raise self._failure(
                 f"refuses the key ({error.status_code})",
@@ -141,7 +142,8 @@ class Endpoint:
         except (ValueError, TypeError, AttributeError) as error:  # what the client makes of an answer that is none
             raise self._failure("speaks another protocol", "Check its address") from error
 
-    def _written(self, client: OpenAI, request: Request, seeded: bool) -> str:
+    def _written(self, client: OpenAI, request: Request, seeded: bool) -> tuple[str, bool]:
+        """The answer, and whether it came to its end."""
         how = self._sampling
         options: dict[str, Any] = {
             "model": self._model, "max_tokens": self._most, "temperature": how.temperature, "top_p": how.top_p,
@@ -151,9 +153,12 @@ class Endpoint:
             options["seed"] = request.stream.integer() >> 32  # of 31 bits, which every server takes
         if self._chat:
             chat = client.chat.completions.create(messages=[{"role": "user", "content": request.prompt}], **options)
-            return "".join(choice.message.content or "" for choice in chat.choices[:1])
-        plain = client.completions.create(prompt=request.prompt, **options)
-        return "".join(choice.text or "" for choice in plain.choices[:1])
+            said = [(one.message.content, one.finish_reason) for one in chat.choices[:1]]
+        else:
+            plain = client.completions.create(prompt=request.prompt, **options)
+            said = [(one.text, one.finish_reason) for one in plain.choices[:1]]
+        [(text, reason)] = said or [(None, None)]
+        return text or "", reason not in _CUT
 
     def _client(self) -> OpenAI:
         from openai import OpenAI

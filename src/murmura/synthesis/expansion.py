@@ -35,9 +35,16 @@ class Expansion:
 
 
 def expand(
-    seeds: Sequence[str], samples: int, path: Path, generator: Generator, stream: Stream, *, attempts: int = 3
+    seeds: Sequence[str],
+    samples: int,
+    path: Path,
+    generator: Generator,
+    stream: Stream,
+    *,
+    whole: bool = False,
+    attempts: int = 3,
 ) -> Expansion:
-    """Have ``samples`` texts written, each after three seeds at random.
+    """Have ``samples`` texts written, each after three different seeds at random.
 
     A sample depends on its number alone: ``stream / number / attempt`` says which seeds are shown, and what is drawn.
     An answer that cannot be used is asked for again with other seeds. All answers are kept in a file before more is
@@ -47,6 +54,7 @@ def expand(
     Args:
         seeds: to be shown; one that is there twice is shown twice as often.
         path: of the file of answers, which is made, or continued; its folder exists.
+        whole: of an answer that was cut off, only the whole sentences are kept; without one it is not used.
         attempts: at a sample, before it is given up; at most 254.
 
     Raises:
@@ -56,11 +64,11 @@ def expand(
     if not seeds:
         raise RunError("there are no seeds, so no text can be written after any", where="expansion")
     with phase("generate"):
-        kept = Answers(path, _asked(seeds, generator.described, stream), samples)
+        kept = Answers(path, _asked(seeds, generator.described, stream, whole), samples)
         with bar("expand", samples, done=samples - len(kept.missing(attempts))) as progress:
             while len(kept.missing(attempts)):
                 for answers in generator.answers(_requests(kept, seeds, stream, attempts)):
-                    lines = [_line(answer) for answer in answers]
+                    lines = [_line(answer, whole) for answer in answers]
                     kept.add(lines)
                     progress.advance(sum("text" in line or line["attempt"] + 1 == attempts for line in lines))
                     _require_some(kept)
@@ -68,28 +76,38 @@ def expand(
     return Expansion(Texts(path, samples), kept.faults, samples - kept.texts)
 
 
-def _asked(seeds: Sequence[str], generator: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
+def _asked(seeds: Sequence[str], generator: Mapping[str, Any], stream: Stream, whole: bool) -> dict[str, Any]:
     """All that decides which texts are written."""
     digest = hashlib.sha256()
     for part in (six_samples([""] * SHOWN), *seeds):
         data = part.encode(errors="replace")
         digest.update(len(data).to_bytes(8, "big") + data)
-    return {"set of seeds": digest.hexdigest(), "generator": dict(generator), "stream": [stream.seed, *stream.path]}
+    return {
+        "set of seeds": digest.hexdigest(),
+        "generator": dict(generator),
+        "stream": [stream.seed, *stream.path],
+        "rule for texts that are cut off": "whole sentences" if whole else "kept",
+    }
 
 
 def _requests(kept: Answers, seeds: Sequence[str], stream: Stream, attempts: int) -> Iterator[Request]:
     """One for each sample that is missing."""
+    most = min(SHOWN, len(set(seeds)))
     for sample in map(int, kept.missing(attempts)):
         attempt = kept.attempts(sample)
         own = stream / sample / attempt
-        shown = (own / "seeds").python().sample(range(len(seeds)), min(SHOWN, len(seeds)))
-        yield Request(sample, attempt, six_samples([seeds[i] for i in shown]), own / "tokens")
+        draw, shown = (own / "seeds").python(), dict[str, None]()
+        while len(shown) < most:  # who sees a text twice writes it a third time
+            shown[draw.choice(seeds)] = None
+        yield Request(sample, attempt, six_samples(list(shown)), own / "tokens")
 
 
-def _line(answer: Answer) -> Line:
-    text, fault = ("", "refused") if answer.text is None else read_sample(answer.text)
+def _line(answer: Answer, whole: bool) -> Line:
     line = {"sample": answer.request.sample, "attempt": answer.request.attempt}
-    return line | ({"text": text} if fault is None else {"fault": fault})
+    if answer.text is None:
+        return line | {"fault": "refused"}
+    found = read_sample(answer.text, answer.finished, whole=whole)
+    return line | ({"fault": found.fault} if found.fault else {"text": found.text, "finished": found.finished})
 
 
 def _require_some(kept: Answers, *, over: bool = False) -> None:

@@ -29,10 +29,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was written; None where the prompt was refused."""
+    """What was written; None where the prompt was refused. ``finished`` is False where it was cut off, or may have
+    been."""
 
     request: Request
     text: str | None
+    finished: bool
 
 
 class Generator(Protocol):
@@ -84,4 +86,4 @@ class Local:
                 [bench.bank.untrained] * len(wave), prompts, [self._most] * len(wave), sampling=self._sampling,
                 streams=[request.stream for request in wave], stop=STOP, halt=goes_round, description="write samples",
             )  # fmt: skip
-            yield [Answer(request, completion.text) for request, completion in zip(wave, written, strict=True)]
+            yield [Answer(request, one.text, one.finished) for request, one in zip(wave, written, strict=True)]

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from murmura.data import templates
 from murmura.data.records import Instruction
 from murmura.errors import ConfigError
+from murmura.generation.loops import complete_sentences
 
 PARAPHRASE = "Document: {text}\nParaphrase of the document:"
 """After Utpala et al. 2023 (DP-Prompt)."""
 
-Fault = Literal["empty", "too_short", "refused"]
+Fault = Literal["empty", "too_short", "no_sentence", "refused"]
 """Why an answer is not used."""
 
 FAULTS: dict[Fault, str] = {
     "empty": "nothing was written",
     "too_short": "a text had fewer than 4 words",
+    "no_sentence": "a text was cut off before its first sentence was whole",
     "refused": "the endpoint did not take the prompt",
 }
 """The faults in words."""
@@ -29,7 +32,8 @@ _HEADER = "Original Text Sample"
 STOP = (f"\n{_HEADER}",)
 """Where the next sample begins."""
 
-_FEWEST_WORDS = 4
+FEWEST_WORDS = 4
+"""Of a text."""
 _LONGEST = 1000  # characters of a seed that are shown, so that a prompt fits a context of about a thousand tokens
 
 
@@ -70,22 +74,49 @@ def six_samples(seeds: Sequence[str]) -> str:
     )
 
 
-def read_sample(written: str) -> tuple[str, Fault | None]:
-    """The one text in what a model wrote after ``six_samples``, in one line, and why it is not used.
+@dataclass(frozen=True)
+class Sample:
+    """The text in an answer, in one line. ``finished`` is False where it was cut off; ``fault`` says why it is not
+    used."""
+
+    text: str
+    finished: bool
+    fault: Fault | None
+
+
+def read_sample(written: str, finished: bool, *, whole: bool = False) -> Sample:
+    """The one text in what a model wrote after ``six_samples``.
 
     It ends where the next sample begins, or where the answer was cut off while it wrote that sample's header. A header
     that an answer begins with is skipped.
+
+    Args:
+        finished: the answer came to its end.
+        whole: of a text that was cut off, keep its whole sentences alone.
     """
     lines = [line.strip() for line in written.strip().splitlines()]
     if lines and lines[0].startswith(_HEADER):
         lines[0] = lines[0].removeprefix(_HEADER).lstrip(" 0123456789:.")
     ends = (i for i, line in enumerate(lines) if i and line.startswith(_HEADER))
-    lines = lines[: next(ends, len(lines))]
+    end = next(ends, len(lines))
+    finished = finished or end < len(lines)
+    lines = lines[:end]
     if len(lines) > 1 and lines[-1] and _HEADER.startswith(lines[-1]):
         del lines[-1]
+        finished = True
     text = one_line(" ".join(lines))
     words = len(text.split())
-    return text, "empty" if not words else "too_short" if words < _FEWEST_WORDS else None
+    fault: Fault | None = "empty" if not words else "too_short" if words < FEWEST_WORDS else None
+    if fault or finished or not whole:
+        return Sample(text, finished, fault)
+    text = mended(text)
+    return Sample(text, True, None if text else "no_sentence")
+
+
+def mended(text: str) -> str:
+    """The whole sentences of a text that was cut off; nothing where they are too few words for a text."""
+    found = complete_sentences(text)
+    return found if len(found.split()) >= FEWEST_WORDS else ""
 
 
 def one_line(text: str) -> str:

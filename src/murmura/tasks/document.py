@@ -24,10 +24,18 @@ _NOT_WRITTEN = "with documents: nothing is written"
 
 
 class DocumentReading(SequenceReading):
-    """Documents as they are. All of them fit: one that is too long loses its end."""
+    """Documents as they are. All of them fit: one that is too long loses its end.
+
+    Args:
+        opened: a token stands before each, whether the tokenizer sets one or not (``tokenise_documents``).
+    """
+
+    def __init__(self, tokenizer: Any, max_length: int, *, opened: bool = False) -> None:
+        super().__init__(tokenizer, max_length)
+        self.opened = opened
 
     def fit(self, records: Sequence[Document]) -> TokenisedSet:
-        items = tokenise_documents(records, self.tokenizer, self.max_length)
+        items = tokenise_documents(records, self.tokenizer, self.max_length, opened=self.opened)
         return TokenisedSet(items, list(range(len(items))), sum(item.truncated for item in items), 0)
 
     def example(self, record: Document) -> str:
@@ -42,7 +50,7 @@ class DocumentTask(Task):
     per = "per token"
 
     def reading(self, method: Any, data: DataConfig, tokenizer: Any, *, masked: bool) -> Reading:
-        return DocumentReading(tokenizer, data.max_length)
+        return DocumentReading(tokenizer, data.max_length, opened=data.opening == "always")
 
     def canary(self, holder: str, secret: str) -> Document:
         return Document(f"The access code of file {holder} is {secret}.")

@@ -102,6 +102,7 @@ class LabelledTask(Task):
 
     def refuse_idle(self, data: DataConfig, evaluation: EvaluationConfig) -> None:
         data.refuse_idle(["template"], "with labelled records, which method.patterns makes into text")
+        data.refuse_idle(["opening"], "with labelled records, of whose tokens none is predicted but the answer")
         evaluation.refuse_idle(["sample", "memorisation"], "with labelled records: nothing is written")
         evaluation.refuse_idle(["choices", "benchmarks"], "with labelled records, which are questions themselves")
 

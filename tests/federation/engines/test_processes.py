@@ -107,7 +107,9 @@ def test_nothing_of_a_failure_crosses_but_its_class(engine, monkeypatch):
 
 
 def test_another_run_is_not_answered(engine):
-    assert {answer.why for answer in engine.ask(Ask("train", 1, {"lr": 1}, run="other"), engine.sites)} == {"RunError"}
+    assert {answer.why for answer in engine.ask(Ask("train", 1, {"lr": 1}, run="other"), engine.sites)} == {
+        "RefusedError"
+    }
 
 
 def test_a_worker_that_dies_is_noticed_at_once_and_its_sites_named(engine):

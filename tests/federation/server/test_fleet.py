@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
-from murmura.errors import RunError, UndeclaredReleaseError
+from murmura.errors import RefusedError, RunError
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
@@ -101,7 +101,7 @@ def test_replies_come_one_by_one_and_the_ledger_counts_them():
 
 
 def test_only_verbs_can_be_asked_for():
-    with pytest.raises(UndeclaredReleaseError, match=r"trian is not a verb of Small\. Did you mean 'train'\?"):
+    with pytest.raises(RefusedError, match=r"this run asks no site for 'trian'\. Did you mean 'train'\?"):
         next(make_fleet(healthy).ask("trian", ["a"]))
 
 

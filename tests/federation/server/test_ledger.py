@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from murmura.federation.server.ledger import Ledger
+from murmura.federation.server.ledger import Ledger, Traffic
 from murmura.federation.wire.releases import Count, DifferentialPrivacy, Metric, Votes, Weights
 
 RELEASES = {
@@ -75,6 +75,14 @@ def test_it_does_not_go_back():
     later = ledger.table(), ledger.traffic()
     ledger.restore(saved)
     assert (ledger.table(), ledger.traffic()) == later
+
+
+def test_records_that_are_set_apart_are_disclosed_as_measuring_alone():
+    ledger = Ledger()
+    ledger.set_apart(12, 3456)
+    [row] = ledger.table()
+    assert (row["kind"], row["protection"], row["messages"], row["bytes"]) == ("records", None, 12, 3456)
+    assert ledger.traffic() == Traffic(0, 0, 3456)
 
 
 def test_pooled_records_are_disclosed_and_are_no_traffic_of_a_round():

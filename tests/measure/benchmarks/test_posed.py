@@ -53,13 +53,14 @@ def test_shares_are_told_with_their_numbers_and_what_became_of_the_others(bench,
     first, second = measure(bench, ["one", "two"], [SUMS, TEXTS])
     assert first == {
         "gsm8k": 0.5, "gsm8k_n": 2, "gsm8k_parsed": 1.0, "gsm8k_parsed_n": 2, "fpb": 1.0, "fpb_n": 1,
-        "fpb_parsed": 1.0, "fpb_parsed_n": 1,
+        "fpb_parsed": 1.0, "fpb_parsed_n": 1, "fpb_guess": 1.0,
         "answers": {
             "gsm8k": {"right": 1, "wrong": 1, "no answer found": 0},
             "fpb": {"right": 1, "wrong": 0, "no answer found": 0},
         },
     }  # fmt: skip
     assert (second["gsm8k"], second["gsm8k_parsed"], second["fpb"]) == (0.5, 0.5, 0.0)
+    assert figure("fpb").words(first).endswith(", n = 1, guessing 1.000)")
     assert figure("gsm8k").words(first) == "0.500 (0.095–0.905, n = 2)"
     (adapters, prompts, limits, stop), (_, others, _, _) = asked
     assert (adapters, limits, stop) == (["one", "one", "two", "two"], [6] * 4, SUMS.benchmark.stop)

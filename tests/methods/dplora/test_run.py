@@ -116,28 +116,36 @@ def with_budget(chosen, tmp_path, epsilon, folder="run"):
 
 
 @pytest.mark.slow
-def test_sites_stop_answering_where_their_budget_ends_in_whatever_run(make, tmp_path):
-    """A second run is begun with a budget that the first has used up."""
+def test_sites_stop_answering_where_their_budget_ends_in_whatever_run(make, tmp_path, monkeypatch):
+    """A second run is begun with a budget that the first has used up, by a server that does not ask beforehand."""
+    monkeypatch.setattr("murmura.experiment.run.require_answers", lambda *_: None)
     chosen = make(noise_multiplier=4.0, rounds=2)
     told = run(with_budget(chosen, tmp_path, 1e9)).rows[-1]["privacy"]
-    accounts = sorted((tmp_path / "accounts").iterdir())
+    accounts = sorted(path.parent for path in (tmp_path / "accounts").glob("*/account.journal"))
     assert accounts and all(len(Journal(one / "account.journal").lines) == 2 for one in accounts)
-    spent = [Budget(one, one.name, None, told["delta"]).spent().value for one in accounts]
+    digests = [Journal(one / "account.journal").lines[0]["records"] for one in accounts]
+    spent = [Budget(accounts[0].parent, "", one, None, told["delta"]).spent().value for one in digests]
     assert max(spent) == pytest.approx(told["epsilon"])
     with pytest.raises(BudgetError, match="another 1 step would exceed the owner's budget"):
         run(with_budget(chosen, tmp_path, min(spent), "second"))
-    assert [Budget(one, one.name, None, told["delta"]).spent().value for one in accounts] == spent
+    assert [Budget(accounts[0].parent, "", one, None, told["delta"]).spent().value for one in digests] == spent
     notes = [note.read_text() for note in (tmp_path / "second").rglob("notes.txt")]
     assert any("would exceed the owner's budget" in note for note in notes)
 
 
 @pytest.mark.parametrize("change", [{"algorithm": "fedavg"}, {"noise_multiplier": 0.0}])
-def test_a_budget_refuses_what_no_epsilon_covers(make, tmp_path, change):
+@pytest.mark.parametrize("beforehand", [True, False])
+def test_a_budget_refuses_what_no_epsilon_covers(make, tmp_path, change, beforehand, monkeypatch):
+    if not beforehand:
+        monkeypatch.setattr("murmura.experiment.run.require_answers", lambda *_: None)
     with pytest.raises(BudgetError, match="no ε covers what verb train"):
         run(with_budget(make(**change), tmp_path, 8.0))
 
 
-def test_a_budget_refuses_attacks(make, tmp_path):
+@pytest.mark.parametrize("beforehand", [True, False])
+def test_a_budget_refuses_attacks(make, tmp_path, beforehand, monkeypatch):
+    if not beforehand:
+        monkeypatch.setattr("murmura.experiment.run.require_answers", lambda *_: None)
     chosen = make(noise_multiplier=4.0)
     with_attacks = with_budget(chosen, tmp_path, 1e9).model_copy(
         update={"evaluation": chosen.evaluation.model_copy(update={"attacks": True})}

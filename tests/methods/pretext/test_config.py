@@ -23,6 +23,7 @@ from tests.methods.pretext.world import texts
         ({"variation": "paraphrase", "variation_model": "x", "change": 0.2}, "'change' does nothing"),
         ({"variation": "continue", "variation_model": "x", "steps": 3}, "'steps' does nothing"),
         ({"survivors": 5}, "'survivors' does nothing with selection 'sample'"),
+        ({"selection": "rank", "repeats": "once"}, "'repeats' does nothing with selection 'rank'"),
         ({"selection": "rank", "survivors": 3000}, "'survivors' is 3000, and there are 2048 candidates"),
         ({"votes": "cosine", "noise": "skellam"}, "noise 'skellam' is for whole votes"),
         ({"noise_multiplier": 0, "noise": "skellam"}, "'noise' does nothing without noise"),
@@ -64,7 +65,7 @@ def test_a_dry_run_says_what_is_varied_embedded_written_and_trained_on(make, lla
     assert work({"selection": "rank", "survivors": 3})["to train on"] == 2 * 3 * 10
     options = {"seeds": "public", "samples": 6, "curve": [2, 4], "generator": str(llama_folder)}
     assert work(options) == {"to write": 6, "to train on": (2 + 4 + 6) * 10}
-    assert work(options, training={"max_steps": 3, "batch_size": 4, "epochs": 1})["to train on"] == 3 * (2 + 4 + 4)
+    assert work(options, training={"max_steps": 3, "batch_size": 4, "epochs": 1})["to train on"] == 3 * (1 + 3 + 4)
     there = dry_run(make(options | {"endpoint": "http://somewhere/v1"}))
     assert [(one.what, one.attempt is None) for one in there.work] == [
         ("to ask the endpoint for", True), ("to train on", False),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,12 +11,12 @@ import pytest
 import torch
 
 from murmura.data.records import Document
-from murmura.errors import PrivacyError
+from murmura.errors import DataError, PrivacyError
 from murmura.federation.wire.sums import Sum, misfit
 from murmura.methods.pretext import evolution as evolution_module
 from murmura.methods.pretext.ballots import require_allowed
 from murmura.methods.pretext.config import PretextConfig
-from murmura.methods.pretext.evolution import CANDIDATES, DRAWN, VOTES, Evolution, union
+from murmura.methods.pretext.evolution import CANDIDATES, DRAWN, VOTES, Evolution, starting, union
 from murmura.methods.pretext.guarantee import plan
 from murmura.methods.pretext.selection import select
 from murmura.privacy.journal import Journal
@@ -102,12 +104,58 @@ def test_survivors_are_varied_and_the_seeds_are_those_of_all_rounds(tmp_path):
     assert [set(drawn) for drawn in store[DRAWN]] == [{4, 9}] * 3
     for before, drawn, after in zip(store[CANDIDATES], store[DRAWN], store[CANDIDATES][1:], strict=False):
         assert all(text.startswith(before[place]) for text, place in zip(after, drawn, strict=True))
-    assert union(world.server) == [text for own in store[CANDIDATES] for text in dict.fromkeys((own[4], own[9]))]
+    once = PretextConfig(public="x", repeats="once")
+    assert union(once, world.server) == [text for own in store[CANDIDATES] for text in dict.fromkeys((own[4], own[9]))]
+    assert len(set(store[CANDIDATES][0])) == 20  # of 39 public texts
     assert "one two three 7" not in store[CANDIDATES][0]  # the run is measured with it
     # A candidate stands at the mean of its variations, which is shorter than they are unless they are alike.
     lengths = fleet.asked[0][1]["candidates"].norm(dim=1)
     assert lengths.min() < 0.999 and lengths.max() <= 1.0001
-    assert world.noted["seeds"] == len(union(world.server)) and world.noted["most_votes"] == 2
+    assert world.noted["seeds"] == len(set(union(once, world.server))) and world.noted["most_votes"] == 2
+
+
+def test_a_candidate_is_as_many_seeds_as_it_was_drawn_times_unless_all_survive_alike(tmp_path):
+    """Hou et al. 2024, section 3: duplicates give more representation."""
+    world = evolution(tmp_path, Replies(at(*[4] * 6, 9), at(9)))
+    for number in (1, 2):
+        world.evolution.round(number)
+    store, config = world.server.store, world.evolution.config
+    drawn = [[own[place] for place in places] for own, places in zip(store[CANDIDATES], store[DRAWN], strict=True)]
+    assert Counter(union(config, world.server)) == Counter(drawn[0]) + Counter(drawn[1])
+    assert len(union(config, world.server)) == 40 and Counter(drawn[0])[store[CANDIDATES][0][4]] > 10
+    ranked = PretextConfig(public="x", selection="rank")
+    assert len(union(ranked, world.server)) == sum(len(set(own)) for own in drawn) >= world.noted["seeds"]
+
+
+def test_who_survives_and_how_much_it_weighs_follows_from_the_noisy_votes_alone(tmp_path):
+    """So that ε covers it: what was published and the run's randomness, without any site, give the same seeds."""
+    world = evolution(tmp_path, Replies(at(5, 5, 5), at(6)), noise_multiplier=2.31, threshold=1.0)
+    for number in (1, 2, 3):
+        world.evolution.round(number)
+    store, stream = world.server.store, world.server.stream / "survivors"
+    again = [
+        select(np.array(votes), 8 * 2.31, "sample", 1, stream / number).drawn
+        for number, votes in enumerate(store[VOTES], start=1)
+    ]
+    assert again == store[DRAWN] and not any(vote.is_integer() for own in store[VOTES] for vote in own)
+    published = SimpleNamespace(store={CANDIDATES: store[CANDIDATES], DRAWN: again})
+    assert union(world.evolution.config, published) == union(world.evolution.config, world.server)
+
+
+def test_public_texts_are_cut_after_a_whole_sentence_or_are_no_candidates(tmp_path):
+    world = evolution(tmp_path, Replies(at()))
+    rows = [f"A first one of {k}. And a second one of them." for k in range(9)]
+    rows += [f"{k} goes on and on without a stop or end" for k in range(9)]
+    (tmp_path / "public.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in rows))
+    some = {"public": str(tmp_path / "public.jsonl"), "public_words": 3, "population": 14, "text_tokens": 8}
+    found = starting(PretextConfig(**some), world.server)
+    assert set(found) == {f"A first one of {k}." for k in range(9)} and len(found) == 14
+    assert max(Counter(found).values()) == 2  # five are there again
+    kept = starting(PretextConfig(**some, torn="kept"), world.server)
+    assert len(set(kept)) == 14 and all(len(text.split()) == 8 for text in kept)
+    with pytest.raises(DataError, match="of no public text the first 4 tokens") as caught:
+        starting(PretextConfig(**some).model_copy(update={"text_tokens": 4}), world.server)
+    assert caught.value.where == some["public"]
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "skellam", "discrete-gaussian"])

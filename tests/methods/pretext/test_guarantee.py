@@ -66,7 +66,7 @@ def test_each_time_that_a_site_votes_with_skellam_noise_in_shares_its_owners_bud
     assert made["skellam"].spends("look", 8, training) is None
     followed, steps = made["skellam"].spends("vote", 8, training)
     replaced = replace(followed, adjacency="replace-one", delta=1e-5)
-    budget = Budget(tmp_path, "north", replaced.epsilon(2).value * 1.01, 1e-5)
+    budget = Budget(tmp_path, "north", "digest", replaced.epsilon(2).value * 1.01, 1e-5)
     for _ in range(2):
         budget.reserve("run", followed, steps)
     with pytest.raises(BudgetError, match="another 1 step would exceed the owner's budget"):

@@ -9,14 +9,16 @@ import datasets
 import pytest
 
 from murmura import methods
-from murmura.errors import ConfigError, DataError, RunError
+from murmura.errors import CheckpointError, ConfigError, DataError, RunError
 from murmura.experiment.run import run
 from murmura.federation.wire.messages import Reply
 from murmura.methods.pretext import closing
 from murmura.methods.pretext.config import PretextConfig
 from murmura.streams import Stream
+from murmura.synthesis.answers import Answers, Texts
 from murmura.tasks.document import DocumentReading
 from murmura.training.config import LocalTraining
+from murmura.training.loop import steps_of
 from tests.methods.pretext.world import SITES, left, texts
 
 
@@ -33,9 +35,9 @@ def test_from_public_texts_to_a_trained_model_and_a_data_set_that_says_what_it_p
     assert [row["round"] for row in rows] == [0, 1, 2, 3]
     rounds = left(folder, "evolution.json")
     assert [len(one["candidates"]) for one in rounds] == [12, 12] and all(sum(one["drawn"]) == 12 for one in rounds)
-    survivors = [[t for t, n in zip(one["candidates"], one["drawn"], strict=True) if n] for one in rounds]
+    seeds = [t for one in rounds for t, n in zip(one["candidates"], one["drawn"], strict=True) for _ in range(n)]
     loaded = datasets.load_dataset(str(folder / "outcomes" / "dataset"), split="train", cache_dir=str(folder / "cache"))
-    assert list(loaded["text"]) == [text for own in survivors for text in dict.fromkeys(own)]
+    assert list(loaded["text"]) == seeds and len(seeds) == 2 * 12
     # Measured before training and at the end, not while sites vote.
     assert [("heldout_loss" in row, "heldout_accuracy" in row) for row in rows] == [(one, one) for one in (1, 0, 0, 1)]
     assert rows[3]["heldout_loss"] != rows[0]["heldout_loss"] and rows[3]["train_loss"] is not None
@@ -107,7 +109,10 @@ def test_public_texts_do_not_stand_in_for_what_no_site_has_sent(seeds, monkeypat
     monkeypatch.setattr("murmura.methods.pretext.paraphrases.note_privacy", lambda *_: None)
     method = methods.build(PretextConfig(seeds=seeds, public="nowhere.jsonl", samples=0))
     server = SimpleNamespace(
-        rows=[{"round": 0}, {"round": 1}], store={"given": []}, rounds=lambda count: [count], drop_adapter=lambda: None
+        rows=[{"round": 0}, {"round": 1}],
+        store={"given": [], "rules": 2},
+        rounds=lambda count: [count],
+        drop_adapter=lambda: None,
     )
     with pytest.raises(RunError, match="no seed is left"):
         method.lead(server, None)
@@ -126,10 +131,9 @@ def test_the_model_is_trained_by_the_options_of_training_and_its_rate_falls_over
         return ["the result"]
 
     monkeypatch.setattr(closing, "train", train)
-    reading = DocumentReading.__new__(DocumentReading)
-    bench = SimpleNamespace(reading=reading, training=options, bank=None)
+    bench = SimpleNamespace(reading=SimpleNamespace(step=None), bank=None)
     server = SimpleNamespace(workbench=bench, initial=dict, stream=Stream(0), round=1)
-    assert closing.trained(server, [], ["an item"] * 8) == "the result"
+    assert closing.trained(server, ["an item"] * 8, options) == "the result"
     assert trained == pytest.approx([0.4, 0.25, 0.1])  # 12 steps
 
 
@@ -138,12 +142,70 @@ def test_a_round_that_is_done_again_drops_what_was_written_after_its_seeds(tmp_p
     method, expanded = methods.build(PretextConfig(seeds="private")), tmp_path / "expanded.jsonl"
     expanded.write_text("{}\n")
     server = SimpleNamespace(
-        rows=[{"round": 0}], store={}, rounds=lambda count: [1], drop_adapter=lambda: None, expanded=expanded
+        rows=[], store={}, rounds=lambda count: [1], initial=dict, drop_adapter=lambda: None, expanded=expanded
     )
     replies = [Reply("b", {"texts": ["one", "two"]}), Reply("a", {"texts": ["three"]})]
     method.lead(server, SimpleNamespace(sites=["a", "b", "c"], ask=lambda verb, sites: replies))
     assert not expanded.exists()
-    assert server.store == {"given": ["three", "one", "two"]}  # whoever answered first
+    assert server.store["given"] == ["three", "one", "two"]  # whoever answered first
+
+
+def test_a_run_that_was_begun_by_other_rules_is_refused():
+    """Its candidates were drawn, varied and cut otherwise: what came of it would be neither."""
+    server = SimpleNamespace(rows=[{"round": 0}], store={"candidates": [["a text"]]})
+    with pytest.raises(CheckpointError, match="begun with another release"):
+        methods.build(PretextConfig(public="x")).lead(server, None)
+
+
+def test_a_text_that_was_cut_off_is_trained_on_without_an_end(tmp_path, tokenizer):
+    path, long = tmp_path / "texts", "the rash " * 40
+    lines = [("the fever stayed.", True), ("the rash spread to", False), (long, True), (long, False)]
+    Answers(path, {}, 4).add(
+        [{"sample": k, "attempt": 0, "text": text, "finished": finished} for k, (text, finished) in enumerate(lines)]
+    )
+    bench = SimpleNamespace(reading=DocumentReading(tokenizer, 24, opened=True))
+    bos, eos = tokenizer.bos_token_id or tokenizer.eos_token_id, tokenizer.eos_token_id
+    ids = [tokenizer(text, add_special_tokens=False).input_ids for text, _ in lines]
+    for unfinished, end in (("open", []), ("ended", [eos])):
+        items = closing.read(PretextConfig(public="x", unfinished=unfinished), bench, Texts(path, 4))
+        assert [item.ids for item in items] == [[bos, *ids[0], eos], [bos, *ids[1], *end], *[[bos, *ids[2]][:24]] * 2]
+        assert items[0].labels == [-100, *ids[0], eos]  # the first token of a text counts
+    assert closing.read(PretextConfig(public="x"), bench, ["the rash spread to"])[0].ids == [bos, *ids[1], eos]
+
+
+def test_on_fewer_texts_the_model_trains_in_as_many_steps(make, llama_folder, monkeypatch):
+    """Batches scale with the number of texts (Hou et al. 2024, section 4.3)."""
+    trained, train = [], closing.train
+
+    def watching(bank, shards, starts, options, *rest, **more):
+        trained.append((len(shards[0]), options.batch_size, steps_of(len(shards[0]), options)))
+        return train(bank, shards, starts, options, *rest, **more)
+
+    monkeypatch.setattr(closing, "train", watching)
+    run(
+        make(
+            {
+                "seeds": "public",
+                "population": 12,
+                "samples": 8,
+                "sample_tokens": 24,
+                "curve": [2, 4],
+                "generator": str(llama_folder),
+            },
+            training={"batch_size": 4, "epochs": 1},
+        )
+    )
+    assert [one[0] for one in trained] == [2, 4, 8] and [one[1] for one in trained] == [1, 2, 4]
+    assert {one[2] for one in trained} == {2}
+
+
+def test_texts_are_written_as_the_options_say(make, llama_folder, monkeypatch):
+    options = {"seeds": "public", "samples": 3, "temperature": 0.7, "top_p": 0.9, "generator": str(llama_folder)}
+    [header, *_] = (run(make(options)).folder / "expanded.jsonl").read_text().splitlines()
+    assert (json.loads(header)["generator"]["temperature"], json.loads(header)["generator"]["top_p"]) == (0.7, 0.9)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
+    there = PretextConfig(public="x", endpoint="http://somewhere/v1", temperature=0.7, top_p=0.9)
+    assert closing.generator_of(there, None).described["top_p"] == 0.9
 
 
 def test_seeds_are_expanded_and_the_model_is_trained_on_what_is_written(make, llama_folder, monkeypatch):
@@ -165,6 +227,8 @@ def test_seeds_are_expanded_and_the_model_is_trained_on_what_is_written(make, ll
     assert [one["texts"] for one in curve] == [3, 5, len(found)] and len(found) == last["trained_texts"] > 5
     assert curve[-1]["heldout_loss"] == last["heldout_loss"] != curve[0]["heldout_loss"]
     seeds = [json.loads(line)["text"] for line in (result.folder / "outcomes/dataset/seeds.jsonl").open()]
+    rows = [json.loads(line) for line in (result.folder / "outcomes/dataset/train.jsonl").open()]
+    assert last["cut_texts"] == sum(not row["finished"] for row in rows) > 0
     known = [*texts("rash", 12), *texts("letter", 12), *texts("tablets", 4, 70)]
     assert len(set(seeds)) == len(seeds) == 12 and all(any(one.startswith(text) for one in known) for text in seeds)
     assert (result.folder / "expanded.jsonl").exists() and [row["round"] for row in result.rows] == [0, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 
@@ -20,11 +21,24 @@ def config(tmp_path):
     return PretextConfig(public=str(tmp_path / "public.jsonl"), public_words=3)
 
 
-def test_candidates_are_drawn_with_replacement_and_seeds_without():
-    candidates = drawn(TEXTS, 30, Stream(0), replace=True)
-    assert len(candidates) == 30 and 12 < len(set(candidates)) < 26  # 1 − 1/e of them
-    assert sorted(drawn(TEXTS, 1000, Stream(0), replace=False)) == sorted(TEXTS)
-    assert len(set(drawn(TEXTS, 20, Stream(0), replace=False))) == 20
+def test_candidates_are_drawn_without_replacement_as_long_as_there_are_others():
+    for again in (False, True):
+        found = drawn(TEXTS, 20, Stream(0), list, again=again)
+        assert len(set(found)) == 20 and found == drawn(TEXTS, 20, Stream(0), list, again=again)
+        assert sorted(found) != sorted(drawn(TEXTS, 20, Stream(1), list, again=again))
+    assert sorted(drawn(TEXTS, 1000, Stream(0), list, again=False)) == sorted(TEXTS)
+    times = Counter(drawn(TEXTS, 100, Stream(0), list, again=True))
+    assert times.keys() == set(TEXTS) and sorted(times.values()) == [3] * 20 + [4] * 10
+
+
+def test_a_text_of_which_nothing_is_left_makes_room_for_another():
+    def fit(some):
+        return [text if int(text.split()[-1]) % 3 else "" for text in some]
+
+    left = [text for text in fit(TEXTS) if text]
+    assert sorted(drawn(TEXTS, 20, Stream(0), fit, again=False)) == sorted(left)
+    assert len(set(drawn(TEXTS, 15, Stream(0), fit, again=True)) - {""}) == 15
+    assert drawn(TEXTS, 5, Stream(0), lambda some: [""] * len(some), again=True) == []
 
 
 def test_what_the_run_is_measured_with_is_no_candidate(config, capsys):

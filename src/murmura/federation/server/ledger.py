@@ -95,6 +95,21 @@ class Ledger:
             "pooled training: every record left its site", records, size,
         )  # fmt: skip
 
+    def set_apart(self, records: int, size: int) -> None:
+        """Enter raw records that were taken out of the sites' own before training, to measure with: no public ones."""
+        verb = "(set apart)"
+        self.measuring.add(verb)
+        self._rows[verb, "records"] = Disclosure(
+            verb,
+            "records",
+            "records",
+            "records of the sites' own in clear, on which nobody trains",
+            None,
+            "the server measures with them; no ε covers them",
+            records,
+            size,
+        )
+
     def table(self) -> list[dict[str, Any]]:
         """The rows that really happened."""
         return [asdict(row) for row in self._rows.values() if row.messages]

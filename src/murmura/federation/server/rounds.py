@@ -44,8 +44,9 @@ class Server:
         drawn: the secret cohort of a round that has released nothing yet.
         about: JSON that tells what run this is; saved in every checkpoint.
         caveat: what to say beside the guarantee of every round, if anything.
-        hides_times: how long a round took, and how much memory, is for the run's owner alone: it follows from the sizes
-            of samples that ε counts on being secret.
+        hides_times: how long a round took, and how much memory, is for the run's owner alone, as in every run that
+            guarantees something: it grows with how many records sites have, and with samples that ε counts on being
+            secret.
         curious: keeps what a curious server would; None: nothing is kept.
         expanded: the file of the texts that a method has had written, which does not go back with a checkpoint.
         opening: is called with each round's number before the method works on it, as a part of that round; None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from murmura.errors import (
     CheckpointError,
     MurmuraError,
-    RunError,
+    PrivacyError,
+    RefusedError,
     SecureSumError,
     UndeclaredReleaseError,
     nearest,
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 _TOGETHER = 256
 """Most sites in a cohort that needs no slots: what is held while they work, and their replies, grows with it."""
+_DISTRUST = "do not trust this server"
+_FIX = f"Server and sites need the same experiment; if they have it, {_DISTRUST}."
+_NOTED = 100
+"""Most refusals that are noted for a site's owner while its process lives: a server could fill the disk with them."""
 
 
 class Host:
@@ -36,11 +41,13 @@ class Host:
 
     Args:
         sites: the ones that live here.
-        verbs: what they can be asked for; the method's first.
+        verbs: what they can be asked for in this run (``Verbs.verbs``), by the sites' own copy of the experiment; the
+            method's first. They answer nothing else.
         workbench: the resident model, with everything that verbs do with it.
         stream: the run's randomness.
         rule: how adapters are aggregated, and so what of them trains and travels.
         run: the run that the sites have joined; they answer no other.
+        rounds: of the run; None: any number.
 
     A site whose ``Site.kept`` is given keeps its store there with every round.
     """
@@ -53,15 +60,18 @@ class Host:
         stream: Stream,
         rule: Rule | None = None,
         run: str = "",
+        rounds: int | None = None,
     ) -> None:
         self.sites = {site.name: site for site in sites}
         self.verbs, self.workbench, self.stream, self.rule, self.run = list(verbs), workbench, stream, rule, run
+        self.rounds = rounds
+        self._said: dict[str, set[str]] = {}
 
     @property
     def tells_progress(self) -> bool:
         """Whether whoever asks may learn how far the sites are with an answer, and how long each phase of it took: from
         that follows roughly how many records they have, so only where these are told (``Joining``)."""
-        return any("records" in one.releases("join") for one in self.verbs if "join" in one.verb_names())
+        return any("records" in one.releases("join") for one in self.verbs if "join" in one.verbs())
 
     def commit(self, round: int) -> None:
         """Keep every site's store as it is after a round.
@@ -89,20 +99,27 @@ class Host:
                 site.kept.release()
 
     def answer(self, ask: Ask, sites: Sequence[str], since: float | None = None) -> Iterator[Reply | Failure]:
-        """Replies as they come. Sites work in cohorts that the bank has slots for. Sites whose budget does not allow
-        the answer fail alone, and before it. When ``ask.seconds`` are over, no cohort begins to work, and what one has
-        done too late does not leave.
+        """Replies as they come. What this run does not ask is refused, and sites' owners are told. Sites work in
+        cohorts that the bank has slots for. Sites that have answered as often as they may, or whose budget does not
+        allow the answer, fail alone, and before it. When ``ask.seconds`` are over, no cohort begins to work, and what
+        one has done too late does not leave.
 
         Args:
             since: when the ask arrived, as ``time.monotonic`` says; now, if not given.
         """
         until = None if ask.seconds is None else ask.seconds + (time.monotonic() if since is None else since)
+        sites = list(dict.fromkeys(sites))
+        try:
+            self._require_asked(ask)
+        except RefusedError as outside:
+            yield from (self._failed(ask, self.sites[name], outside) for name in sites)
+            return
         for cohort in self._cohorts(ask.verb, sites):
             if _is_over(until):
                 yield from (Failure(name, LATE) for name in cohort)
                 continue
             refused = {name: error for name in cohort if (error := self._refusal(ask, self.sites[name]))}
-            yield from (Failure(name, type(error).__name__, error) for name, error in refused.items())
+            yield from (self._failed(ask, self.sites[name], error) for name, error in refused.items())
             names = [name for name in cohort if name not in refused]
             if not names:
                 continue
@@ -123,6 +140,8 @@ class Host:
         try:
             return list(self._work(ask.narrowed(names), names))
         except Exception as error:
+            if len(names) == 1 and isinstance(error, RefusedError | PrivacyError):
+                return [self._failed(ask, self.sites[names[0]], error)]
             if len(names) == 1 or isinstance(error, SecureSumError):  # which is about the server
                 return [Failure(name, type(error).__name__, error) for name in names]
         for name, store in before.items():
@@ -136,20 +155,53 @@ class Host:
             size = 1
         return (sites[start : start + size] for start in range(0, len(sites), size))
 
-    def _refusal(self, ask: Ask, site: Site) -> Exception | None:
-        """Why a site's budget does not allow an answer, which its owner is told; where it does, the account has it."""
+    def _require_asked(self, ask: Ask) -> None:
+        """
+        Raises:
+            RefusedError: another run asks; or for a verb, or in a round, in which this one does not.
+        """
+        if ask.run != self.run:
+            raise RefusedError(f"run '{ask.run}' asks, but the site has joined run '{self.run}'")
         verbs = owner(self.verbs, ask.verb)
-        if site.budget is None or ask.run != self.run or verbs.is_free(ask.verb):
-            return None
+        of_method = verbs is self.verbs[0]
+        if self.rounds is not None and not (int(of_method) <= ask.round <= self.rounds and verbs.asks(ask.round)):
+            raise RefusedError(f"'{ask.verb}' is asked for in round {ask.round}, in which this run does not")
+
+    def _failed(self, ask: Ask, site: Site, error: MurmuraError) -> Failure:
+        """A refusal as it leaves; the site's owner is told all of it."""
+        told = str(error)
+        if isinstance(error, RefusedError) and not (error.fix and _DISTRUST in error.fix):
+            told = f"{told.rstrip('.')}. {_FIX}"
+        self._note(ask, site, told)
+        return Failure(site.name, type(error).__name__, error)
+
+    def _note(self, ask: Ask, site: Site, told: str) -> None:
+        """Tell a site's owner of something that was refused, of the same thing once."""
+        said = self._said.setdefault(site.name, set())
+        if told in said or len(said) >= _NOTED:
+            return
+        said.add(told)
+        with suppress(CheckpointError):
+            site.tell(f"Round {ask.round}: {told}")
+
+    def _refusal(self, ask: Ask, site: Site) -> MurmuraError | None:
+        """Why a site may not answer: it has done so as often as it may, or its budget does not allow it. Where it may,
+        count and account have the answer."""
+        verbs = owner(self.verbs, ask.verb)
+        most = verbs.answers(ask.verb)
         try:
+            if most is not None:
+                count = site.measured if verbs.declaration(ask.verb).measures else site.answered
+                if told := count.enter(ask.verb, ask.round, most):
+                    site.tell(f"Round {ask.round}: {told}")
+            if site.budget is None or verbs.is_free(ask.verb):
+                return None
             spends = verbs.spends(ask.verb, site.size, self.workbench.training)
             if spends is None:
                 site.budget.lose(self.run, f"no ε covers what verb {ask.verb} releases")
             else:
                 site.budget.reserve(self.run, *spends)
         except MurmuraError as error:
-            with suppress(CheckpointError):
-                site.tell(f"Round {ask.round}: {error}")
             return error
         return None
 
@@ -168,12 +220,9 @@ class Host:
         """One cohort's replies.
 
         Raises:
-            RunError: another run asks.
             UndeclaredReleaseError: a reply holds what the verb does not declare; nothing has left the site.
             SecureSumError: the server asks in clear for what leaves in a secure sum alone, or the other way round.
         """
-        if ask.run != self.run:
-            raise RunError(f"run '{ask.run}' asks, but the site has joined run '{self.run}'", where=f"site {names[0]}")
         verbs = owner(self.verbs, ask.verb)
         self._require_masked(ask, verbs, names)
         declared = verbs.releases(ask.verb)
@@ -203,10 +252,10 @@ class Host:
         how = "in clear, and its replies leave in a secure sum alone" if ask.masked is None else "in a secure sum"
         error = SecureSumError(
             f"verb {ask.verb} is asked for {how}",
-            fix="Server and sites need the same experiment; if they have it, do not trust this server.",
+            fix=_FIX,
         )
         for name in names:
-            self.sites[name].tell(f"Round {ask.round}: {error}")
+            self._note(ask, self.sites[name], str(error))
         error.where = f"site {names[0]}, round {ask.round}"
         raise error
 

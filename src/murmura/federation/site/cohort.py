@@ -11,6 +11,7 @@ from typing import Any
 from murmura.aggregation.rules import Mean, Rule
 from murmura.data.records import Instruction
 from murmura.errors import RunError, SecureSumError
+from murmura.federation.site.answered import Answered
 from murmura.federation.site.masking import Masking
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.messages import Ask, Payload, Reply
@@ -39,6 +40,8 @@ class Site:
         budget: what its owner allows over all runs, and the account of them; None: no account is kept.
         results: a folder for what sites have of their own when the run is finished.
         masking: its part in secure sums; None in a run without.
+        answered: how often it has answered what a promise is for, which does not go back either.
+        measured: how often it has answered what measures the run, since its process began.
     """
 
     name: str
@@ -50,6 +53,8 @@ class Site:
     results: Path | None = None
     budget: Budget | None = None
     masking: Masking | None = None
+    answered: Answered = field(default_factory=Answered)
+    measured: Answered = field(default_factory=Answered)
 
     @property
     def size(self) -> int:

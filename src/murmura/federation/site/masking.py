@@ -28,12 +28,18 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from murmura.errors import SecureSumError
 from murmura.federation.site.identity import Roster, public
+from murmura.federation.site.signed import SignedInAllRuns
 from murmura.federation.wire import shamir
 from murmura.federation.wire.layout import Agreement, Layout
 from murmura.federation.wire.masks import Roll, add_mask, advertised, agree, consistent, statement
 from murmura.federation.wire.messages import Payload
 from murmura.privacy.journal import Journal
 
+_AGAIN = "a secure sum of this round is made again, as when a run is resumed. With noise in it, its ε has to count both"
+_NOT_KEPT = (
+    "no account over all runs is kept here (budget.folder), so this site does not notice where another run on the same "
+    "records makes the same sum over other sites: of the two, the difference could be read"
+)
 _NONCE = bytes(12)  # each key encrypts one message
 Step = Literal["advertised", "shared", "masked", "confirmed"]
 
@@ -53,6 +59,7 @@ class _Sum:
     own: bytes = b""  # the share of its own seed
     agreed: dict[int, bytes] = field(default_factory=dict)  # with each peer, to encrypt
     asked: bytes = b""
+    question: str = ""
     sharers: tuple[int, ...] = ()
     members: tuple[int, ...] = ()
 
@@ -71,6 +78,7 @@ class Masking:
         roster: of all sites.
         agreement: what the experiment says of secure sums.
         journal: of every sum that it has signed; it does not go back when the run does.
+        all_runs: the same of all runs; None: nobody keeps it.
 
     Raises:
         SecureSumError: the roster has another key for this site.
@@ -84,9 +92,11 @@ class Masking:
         roster: Roster,
         agreement: Agreement,
         journal: Journal | None = None,
+        all_runs: SignedInAllRuns | None = None,
     ) -> None:
         self.site, self.run, self.roster, self.agreement = site, run, roster, agreement
         self._key, self._journal = key, journal or Journal(what="journal of secure sums")
+        self._all_runs, self._warned = all_runs, False
         self._sum: _Sum | None = None
         self._used: set[str] = set()
         if roster.get(site) != public(key):
@@ -172,7 +182,7 @@ class Masking:
         if (round, verb) != (now.what[1], now.what[2]):
             _refuse(f"keys were made for round {now.what[1]} and verb '{now.what[2]}'")
         now.sharers = self._places(now, terms["sharers"], range(len(now.roll.names)))
-        now.asked = statement("ask", terms, asked.hex())
+        now.asked, now.question = statement("ask", terms, asked.hex()), asked.hex()
         layout = Layout.heard(terms["layout"], now.asked_sites, self.agreement.options)
         vector, told = layout.vector(reply)
         add_mask(vector, now.seed, 1)
@@ -182,9 +192,9 @@ class Masking:
         self._reached(now, "masked")
         return vector, told
 
-    def confirm(self, number: str, members: Sequence[int]) -> tuple[bytes, bool]:
-        """A signature of whose vectors are in the sum; and whether the site has signed one of this round and verb
-        before, as when a run is resumed.
+    def confirm(self, number: str, members: Sequence[int]) -> tuple[bytes, list[str]]:
+        """A signature of whose vectors are in the sum; and what to tell the site's owner, such as that it has signed
+        one of this round and verb before, as when a run is resumed.
 
         Of two sums of the same vectors over different sites the difference can be read. So what is signed is in the
         site's journal before, and what is signed again is of the same sites.
@@ -205,9 +215,16 @@ class Masking:
                 "could be read",
                 "Have the same sites in it; or if that difference may be known, set aggregation.secure_repeats = true.",
             )
+        told = [_AGAIN] if before else []
+        if self._all_runs is not None:
+            entry = {"verb": line["verb"], "asked": now.question, "sites": line["sites"]}
+            told += self._all_runs.enter(entry, repeats=self.agreement.options.secure_repeats)
+        elif not self._warned:
+            told.append(_NOT_KEPT)
+            self._warned = True
         self._journal.append(line)
         self._reached(now, "confirmed")
-        return self._key.sign(consistent(now.roll, now.asked, now.members)), bool(before)
+        return self._key.sign(consistent(now.roll, now.asked, now.members)), told
 
     def reveal(
         self, number: str, signers: Sequence[int], signatures: Sequence[bytes], sealed: Sequence[bytes]

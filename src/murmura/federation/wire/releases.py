@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from murmura.errors import UndeclaredReleaseError, nearest
+from murmura.errors import RefusedError, UndeclaredReleaseError, nearest
 
 if TYPE_CHECKING:
     from murmura.privacy.plan import PrivacyPlan
@@ -187,6 +187,20 @@ class Verbs:
         """All that the class declares, in alphabetical order."""
         return [name for name in dir(type(self)) if hasattr(getattr(type(self), name), "declaration")]
 
+    def verbs(self) -> list[str]:
+        """Those that a run asks for, by this object's options: sites answer no others. All that the class declares,
+        unless overridden."""
+        return self.verb_names()
+
+    def asks(self, round: int) -> bool:
+        """Whether a round, counted from 1, asks the sites for any of them."""
+        return True
+
+    def answers(self, name: str) -> int | None:
+        """How often a site may answer verb ``name`` in a run, which is what its ε is for, or what the run needs; None
+        where nothing depends on it."""
+        return None
+
     def declaration(self, name: str) -> Declaration:
         """What verb ``name`` says of itself.
 
@@ -231,13 +245,13 @@ def _summed(release: Release, sum: SecureSum) -> Release:
 
 
 def owner(verbs: Sequence[Verbs], name: str) -> Verbs:
-    """Whose verb ``name`` is: of several, the first one's.
+    """Whose verb ``name`` is, of those that the run asks for: of several, the first one's.
 
     Raises:
-        UndeclaredReleaseError: nobody's.
+        RefusedError: nobody's.
     """
     for one in verbs:
-        if name in one.verb_names():
+        if name in one.verbs():
             return one
-    known = [known for one in verbs for known in one.verb_names()]
-    raise UndeclaredReleaseError(f"{name} is not a verb of {type(verbs[0]).__name__}", fix=nearest(name, known))
+    known = [known for one in verbs for known in one.verbs()]
+    raise RefusedError(f"this run asks no site for '{name}'", fix=nearest(name, known))

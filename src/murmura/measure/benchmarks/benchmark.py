@@ -74,6 +74,11 @@ class Benchmark(ABC, Generic[C]):
             BadValueError: it cannot be asked.
         """
 
+    def guess(self, questions: Sequence[Any]) -> float | None:
+        """The share of right answers that can be had without skill, of at least one question; None where it is next to
+        none, or not known."""
+        return None
+
     @abstractmethod
     def instruction(self, question: Any) -> Instruction:
         """The question for the run's template."""

@@ -15,7 +15,7 @@ class BenchmarkConfig(Section):
     """A file of questions that the model answers in its own words."""
 
     file: Source
-    """A JSONL, CSV or Parquet file, or a Hugging Face id."""
+    """A JSONL, CSV, Excel or Parquet file, or a Hugging Face id."""
     split: str = "test"
     """Split of a Hugging Face data set."""
     records: int | None = Field(None, ge=1)

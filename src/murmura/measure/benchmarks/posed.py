@@ -83,15 +83,16 @@ def measure(workbench: Workbench, adapters: Sequence[State], asked: Sequence[Pos
 
     Returns:
         For each adapter and benchmark the share of right answers, and where answers are parsed the share of those in
-        which something was found (``NAME_parsed``), each with the number of questions under ``..._n``; and under
-        ``answers``, by benchmark, how many met which fate.
+        which something was found (``NAME_parsed``), each with the number of questions under ``..._n``; what the first
+        comes to by guessing (``NAME_guess``), where that is something; and under ``answers``, by benchmark, how many
+        met which fate.
     """
     figures: list[dict[str, Any]] = [{"answers": {}} for _ in adapters]
     with phase("evaluate"):
         for posed in asked:
             for found, texts in zip(figures, answers(workbench, adapters, posed), strict=True):
                 verdicts = posed.benchmark.judge(posed.questions, texts)
-                found |= _shares(posed.benchmark, verdicts)
+                found |= _shares(posed.benchmark, verdicts) | _guess(posed)
                 found["answers"][posed.benchmark.name] = _fates(posed.benchmark, verdicts)
     return figures
 
@@ -102,6 +103,11 @@ def _shares(benchmark: Benchmark[Any], verdicts: Sequence[Verdict]) -> dict[str,
         found[f"{benchmark.name}_parsed"] = sum(one.fate != UNPARSED for one in verdicts)
     shares: dict[str, Any] = {key: count / len(verdicts) for key, count in found.items()}
     return shares | {f"{key}_n": len(verdicts) for key in found}
+
+
+def _guess(posed: Posed) -> dict[str, float]:
+    level = posed.benchmark.guess(posed.questions)
+    return {} if level is None else {f"{posed.benchmark.name}_guess": level}
 
 
 def _fates(benchmark: Benchmark[Any], verdicts: Sequence[Verdict]) -> dict[str, int]:

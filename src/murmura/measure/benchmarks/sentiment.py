@@ -10,6 +10,7 @@ from murmura.data.records import Instruction, Labelled
 from murmura.measure.benchmarks.benchmark import UNPARSED, Benchmark, Verdict
 from murmura.measure.benchmarks.config import SentimentConfig
 from murmura.measure.figure import SHARE, Drawn, Figure
+from murmura.measure.guessing import majority
 
 LABELS = ("negative", "neutral", "positive")
 
@@ -45,7 +46,8 @@ class Sentiments(Benchmark[SentimentConfig]):
                 short=short,
                 unit=SHARE,
                 meaning=f"The share of texts of {cls.long} whose sentiment the model names rightly, in its own words. "
-                "The small print gives the number of texts (n) and a 95 % interval (Wilson’s).",
+                "The small print gives the number of texts (n), a 95 % interval (Wilson’s), and what guessing gives, "
+                "which is always to name the label that most of them have.",
                 better="higher",
                 column="measured",
                 line=True,
@@ -81,6 +83,9 @@ class Sentiments(Benchmark[SentimentConfig]):
     @property
     def _asked(self) -> str:
         return f"What is the sentiment of this {self.text}? Please choose an answer from {{negative/neutral/positive}}."
+
+    def guess(self, questions: Sequence[Labelled]) -> float:
+        return majority([question.label for question in questions])
 
     def instruction(self, question: Labelled) -> Instruction:
         return Instruction(self._asked, question.text)

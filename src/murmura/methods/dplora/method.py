@@ -10,6 +10,7 @@ from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.mean import WeightedMean
 from murmura.aggregation.relevance import relevance, threshold
 from murmura.aggregation.ternary import CODE_BITS, dequantise, quantise
+from murmura.errors import RefusedError
 from murmura.federation.forecast import Forecast, Part
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import DifferentialPrivacy, Metric, Release, Weights, verb
@@ -125,6 +126,9 @@ class DPLoRA(Averaging):
             return declared
         return {"adapter": replace(declared["adapter"], protection=None, note="clipped, but no noise was added")}
 
+    def answers(self, name: str) -> int | None:
+        return self.config.rounds if name == "train_private" and self.config.private else None
+
     def is_free(self, name: str) -> bool:
         return name == _TELL or super().is_free(name)  # it follows from the ledger, which is about numbers alone
 
@@ -214,6 +218,7 @@ class DPLoRA(Averaging):
         an adapter that depends on private records only as the global one does. So ε counts steps on private records
         alone: differential privacy is closed under post-processing (Dwork and Roth 2014, Proposition 2.1).
         """
+        self._require_rate(ask["lr"], cohort.workbench.training)
         guards = [guarantee.Guard(self.config, cohort.workbench.training, site) for site in cohort.sites]
         entropy = [self.entropy(cohort, site) for site in cohort.sites]
         privacy = Private([guard.trained for guard in guards], entropy)
@@ -227,6 +232,14 @@ class DPLoRA(Averaging):
                 fields["privacy"] = guard.told()
             replies.append(Reply(site.name, fields))
         return replies
+
+    def _require_rate(self, lr: float, training: LocalTraining) -> None:
+        """
+        Raises:
+            RefusedError: the rate is larger than the plan's, so that noise on weights would hide less of a step.
+        """
+        if self.config.noise_on == "weights" and not 0 < lr <= training.lr * (1 + 1e-6):  # as schedules round
+            raise RefusedError(f"a learning rate of {lr:g} is asked for, and the noise is for {training.lr:g} at most")
 
     @verb(releases={"privacy": _SPENT}, slots=False, singly=True)
     def tell_privacy(self, cohort: Cohort, ask: Ask) -> list[Reply]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from murmura.errors import PrivacyError
+from murmura.errors import PrivacyError, RefusedError
 from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.voting import cosines, counted, distances, fault, nearest, normalised
 from murmura.progress import phase
@@ -16,6 +16,9 @@ from murmura.retrieval.search import Vectors
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort, Site
+
+
+_LONGEST = 1 + 1e-3  # of a mean of vectors of length 1, as far as encoders are exact
 
 
 class Ballots:
@@ -56,6 +59,21 @@ class Ballots:
                 found = encoder.embed_apart([chosen_texts(self.config, cohort, site) for site in new])
             self._known |= {site.name: own for site, own in zip(new, found, strict=True)}
         return [self._known[site.name] for site in cohort.sites]
+
+
+def required(candidates: torch.Tensor) -> torch.Tensor:
+    """Where candidates stand, which are means of vectors of length 1. With numbers that overflow, whether a vote fails
+    would depend on the texts that vote, and a failure leaves the site without any noise.
+
+    Raises:
+        RefusedError: they are none.
+    """
+    where = candidates.numpy()
+    if where.ndim != 2 or not len(where) or where.dtype != np.float32 or not np.isfinite(where).all():
+        raise RefusedError(f"candidates are asked about that are no vectors, but {where.dtype} {list(where.shape)}")
+    if np.linalg.norm(where.astype(np.float64), axis=1).max() > _LONGEST:
+        raise RefusedError("candidates are asked about that stand where no text can")
+    return candidates
 
 
 def require_allowed(config: PretextConfig, cohort: Cohort, votes: Sequence[torch.Tensor]) -> None:

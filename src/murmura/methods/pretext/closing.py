@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from murmura.data.records import Document
-from murmura.data.tokenising import Tokenised, tokenise_twice
+from murmura.data.tokenising import Tokenised, left_open, tokenise_twice
 from murmura.errors import RunError
 from murmura.generation.sampling import Sampling
-from murmura.methods.pretext.config import PretextConfig
+from murmura.methods.pretext.config import PretextConfig, in_proportion
 from murmura.progress import phase, say
 from murmura.reading import SequenceReading
+from murmura.synthesis.answers import Texts
 from murmura.synthesis.endpoint import Endpoint
 from murmura.synthesis.expansion import expand
 from murmura.synthesis.generators import Generator, Local
 from murmura.training.adapter import State
+from murmura.training.config import LocalTraining
 from murmura.training.loop import NonFiniteLoss, Trained, steps_of, train
 from murmura.training.schedule import learning_rate
 
@@ -46,16 +47,17 @@ def close(config: PretextConfig, server: Server, seeds: Sequence[str]) -> None:
     texts = expanded(config, server) if config.samples else list(seeds)
     server.note("trained_texts", len(texts))
     server.store[CURVE] = []
-    for count in sorted(set(config.curve) - {len(texts)}):
+    items, options = read(config, server.workbench, texts), server.workbench.training
+    for count in sorted(set(config.curve)):
         if count < len(texts):
-            state = trained(server, list(islice(texts, count))).state
+            state = trained(server, items[:count], in_proportion(options, count, len(texts))).state
             [figures] = server.yardstick.measure(server.workbench, [state])
             server.store[CURVE] = [*server.store[CURVE], {"texts": count, **figures}]
             say(f"trained on {count} texts: " + ", ".join(f"{key} {value:.4f}" for key, value in figures.items()))
     if config.legacy_double_tokenisation:
         for name, value in twice_tokenised(server, texts).items():
             server.note(name, value)
-    result = trained(server, texts)
+    result = trained(server, items, options)
     server.note_loss(result.loss)
     server.adapter = result.state
 
@@ -71,7 +73,7 @@ def generator_of(config: PretextConfig, server: Server) -> Generator:
         return local(config, server.workbench)
     return Endpoint(
         config.endpoint, config.generator, chat=config.endpoint_chat,
-        sampling=Sampling(temperature=config.temperature), max_tokens=config.sample_tokens,
+        sampling=Sampling(temperature=config.temperature, top_p=config.top_p), max_tokens=config.sample_tokens,
         concurrency=config.endpoint_requests, key_variable=config.endpoint_key,
     )  # fmt: skip
 
@@ -82,19 +84,37 @@ def local(config: PretextConfig, workbench: Workbench) -> Local:
     Raises:
         ModelError: the model's weights cannot be loaded.
     """
-    sampling = Sampling(temperature=config.temperature)
+    sampling = Sampling(temperature=config.temperature, top_p=config.top_p)
     return Local(workbench.another("generator"), sampling=sampling, max_tokens=config.sample_tokens)
 
 
-def expanded(config: PretextConfig, server: Server) -> Sequence[str]:
+def expanded(config: PretextConfig, server: Server) -> Texts:
     """The texts that a generator writes after the seeds; those that are in the run's folder already are not written
     again."""
     generator = generator_of(config, server)
-    found = expand(server.store[SEEDS], config.samples, server.expanded, generator, server.stream / "expansion")
+    found = expand(
+        server.store[SEEDS],
+        config.samples,
+        server.expanded,
+        generator,
+        server.stream / "expansion",
+        whole=config.unfinished == "sentences",
+    )
     server.count({f"expansion.{fault}": count for fault, count in found.faults.items()})
     if found.given_up:
         server.event(f"{found.given_up} of {config.samples} expanded texts could not be had, and are missing")
+    if cut := int((~found.texts.finished).sum()):
+        server.note("cut_texts", cut)
     return found.texts
+
+
+def read(config: PretextConfig, workbench: Workbench, texts: Sequence[str]) -> list[Tokenised]:
+    """Texts as the model is trained on them."""
+    assert isinstance(workbench.reading, SequenceReading), "the method works with documents alone"
+    items = workbench.reading.fit([Document(text) for text in texts]).items
+    if not isinstance(texts, Texts) or config.unfinished == "ended":
+        return items
+    return [item if ends else left_open(item) for item, ends in zip(items, texts.finished, strict=True)]
 
 
 def twice_tokenised(server: Server, texts: Sequence[str]) -> dict[str, float]:
@@ -102,28 +122,21 @@ def twice_tokenised(server: Server, texts: Sequence[str]) -> dict[str, float]:
     (``tokenise_twice``)."""
     bench, heldout = server.workbench, [record.text for record in server.yardstick.heldout]
     own, public = (tokenise_twice(some, bench.tokenizer, bench.max_length) for some in (list(texts), heldout))
-    state = trained(server, texts, own).state
+    state = trained(server, own, bench.training).state
     with phase("evaluate"):
         scores = bench.token_scores([state] * len(public), public)
     nll, first = (np.concatenate([getattr(one, name) for one in scores]) for name in ("nll", "first"))
     return {"legacy_loss": float(nll.astype(np.float64).mean()), "legacy_accuracy": float(first.mean())}
 
 
-def trained(server: Server, texts: Sequence[str], items: Sequence[Tokenised] | None = None) -> Trained:
-    """What the model comes to by training on some texts, from where the run begins.
-
-    The options are those of local training, all on one shard; ``cosine`` has the rate fall over its steps.
-
-    Args:
-        items: the texts as they are trained on, where that is not as they are read.
+def trained(server: Server, items: Sequence[Tokenised], options: LocalTraining) -> Trained:
+    """What the model comes to by training on some texts, all in one shard, from where the run begins; ``cosine`` has
+    the rate fall over its steps.
 
     Raises:
         RunError: the loss is no longer finite.
     """
     bench = server.workbench
-    assert isinstance(bench.reading, SequenceReading), "the method works with documents alone"
-    items = bench.reading.fit([Document(text) for text in texts]).items if items is None else items
-    options = bench.training
     steps = steps_of(len(items), options)
 
     def watch(done: int, optimizer: torch.optim.Optimizer) -> None:

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from murmura.config import ModelSource, Source
 from murmura.data.records import Kind
 from murmura.methods.site_level.config import SiteNoiseConfig
+from murmura.training.config import LocalTraining
 
 Seeds = Literal["voted", "public", "private", "paraphrased"]
 Size = Annotated[int, Field(ge=1)]
@@ -45,8 +46,8 @@ class PretextConfig(SiteNoiseConfig):
     """What is added to the sum of votes: gaussian; or whole numbers, which no attack on floats reads anything from:
     skellam, discrete-gaussian. These need whole votes (votes "nearest")."""
     public: Source | None = None
-    """The public texts that the population is drawn from: a JSONL, CSV or Parquet file at the server, or a Hugging Face
-    id. Only seeds "private" do without."""
+    """The public texts that the population is drawn from: a JSONL, CSV, Excel or Parquet file at the server, or a
+    Hugging Face id. Only seeds "private" do without."""
     public_fields: dict[str, str] = Field({})
     """Column of the text in it, where it is not called text: {text = "content"}."""
     public_split: str = "train"
@@ -58,18 +59,26 @@ class PretextConfig(SiteNoiseConfig):
     text_tokens: int = Field(64, ge=8)
     """Most tokens of a first candidate, by the tokenizer of the model that is trained, and of a variation, by that of
     the model that varies; what is longer is cut."""
+    torn: Literal["mended", "kept"] = "mended"
+    """Of a public text that is cut, and of a variation whose model did not come to an end: mended, only the whole
+    sentences are kept, and where there is none it is no candidate; kept, it is one with half a sentence at its end."""
     lookahead: int = Field(4, ge=0)
     """L: a candidate stands where the mean of so many variations of it does; 0: where it does itself."""
     variation: Literal["mask-fill", "continue", "paraphrase"] = "mask-fill"
-    """How a text is varied: mask-fill, a masked model writes some of its tokens anew; continue, a causal model writes
-    its end anew; paraphrase, an instruction model says it in other words."""
+    """How a text is varied: mask-fill, a masked model writes some of its tokens anew; continue, a causal model goes on
+    from it after its end or its beginning was cut off; paraphrase, an instruction model says it in other words."""
     variation_model: ModelSource | None = None
     """The model that varies texts; with mask-fill FacebookAI/roberta-large if not given."""
     change: float | None = Field(None, gt=0, le=1)
-    """The share of a text that a variation changes: of its tokens that are masked in each step, 0.3 if not given; of
-    its end that is cut off at most, 0.5 if not given."""
+    """The share of a text that a variation changes: of its tokens that are masked in each step, 0.3 if not given;
+    with continue, of its tokens that are cut off at the end at most, or of its sentences at the beginning, 0.5 if not
+    given."""
     steps: int = Field(2, ge=1)
     """How often mask-fill masks and fills in a text for one variation of it (the paper's W)."""
+    variation_temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """At which variations are drawn."""
+    variation_top_p: float = Field(1.0, gt=0, le=1)
+    """From the fewest likeliest tokens that together have this probability; 1: from all."""
     encoder: ModelSource = "minilm"
     """The sentence encoder that places texts, at the sites and at the server."""
     votes: Literal["nearest", "normalised", "cosine"] = "nearest"
@@ -83,6 +92,9 @@ class PretextConfig(SiteNoiseConfig):
     with the most (Aug-PE)."""
     survivors: int | None = Field(None, ge=1)
     """With rank, how many survive; an eighth of the population if not given."""
+    repeats: Literal["weigh", "once"] = "weigh"
+    """With sample, of a candidate that was drawn several times in a round: weigh, it is as many seeds (the paper);
+    once, it is one (its authors' script)."""
     threshold: float = Field(1.0, ge=0, allow_inf_nan=False)
     """H, in units of the noise's σ: it is taken off every candidate's votes, down to 0."""
     distance: bool | None = None
@@ -109,10 +121,16 @@ class PretextConfig(SiteNoiseConfig):
     sample_tokens: int = Field(85, ge=4)
     """Most tokens of what it writes for one of them."""
     temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
-    """At which tokens are drawn."""
+    """At which their tokens are drawn."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """From the fewest likeliest tokens that together have this probability; 1: from all."""
+    unfinished: Literal["open", "sentences", "ended"] = "open"
+    """Of an expanded text that is cut off, mostly by sample_tokens: open, it is trained on without an end token;
+    sentences, only its whole sentences are kept, and without one it is written anew; ended, it is trained on as if it
+    ended there (the authors' script)."""
     curve: tuple[Size, ...] = ()
     """Numbers of expanded texts with which the model is also trained, from the start each time, to draw how good it is
-    by that."""
+    by that; with fewer texts batches are smaller in proportion."""
 
     legacy_double_tokenisation: bool = False
     """Train the model a second time on texts tokenised twice, as the script of the paper's evaluation does it, and tell
@@ -130,6 +148,8 @@ class PretextConfig(SiteNoiseConfig):
             self.refuse_idle(["noise"], "without noise")
         if self.selection != "rank":
             self.refuse_idle(["survivors"], f"with selection '{self.selection}'")
+        else:
+            self.refuse_idle(["repeats"], "with selection 'rank', where all survive alike")
         return self
 
     @model_validator(mode="after")
@@ -177,6 +197,11 @@ class PretextConfig(SiteNoiseConfig):
         return {"lr": 2e-4, "schedule": "constant"}
 
     @property
+    def opening(self) -> Literal["always"]:
+        """``data.opening``, where it is not given: the authors' script's."""
+        return "always"
+
+    @property
     def limit(self) -> int:
         """How far one site can move the sum of votes, L2."""
         return self.texts_per_site if self.votes == "nearest" else 1
@@ -190,6 +215,11 @@ class PretextConfig(SiteNoiseConfig):
     def kept(self) -> int:
         """How many survive with selection 'rank'."""
         return self.survivors or max(self.population // 8, 1)
+
+    @property
+    def weighs(self) -> bool:
+        """Whether a candidate that was drawn several times is as many seeds."""
+        return self.selection == "sample" and self.repeats == "weigh"
 
     @property
     def varying(self) -> str:
@@ -207,3 +237,8 @@ class PretextConfig(SiteNoiseConfig):
         if self.seeds != "voted":
             return False
         return not self.private if self.distance is None else self.distance
+
+
+def in_proportion(training: LocalTraining, count: int, of: int) -> LocalTraining:
+    """Training on so many of the texts: as many steps as on all, in smaller batches (Hou et al. 2024, section 4.3)."""
+    return training.model_copy(update={"batch_size": max(1, round(training.batch_size * count / of))})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from murmura.errors import DataError
 from murmura.methods.pretext import population
 from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.guarantee import noise_added, noise_in_shares, plan
@@ -131,26 +132,39 @@ class Evolution:
         server.note("most_votes", float(votes.max()))
         server.note("vote_noise", sigma)
         server.note("survivors", len(distinct(candidates, survivors.drawn)))
-        server.note("seeds", len(union(server)))
+        server.note("seeds", len(set(union(c, server))))
 
 
 def starting(config: PretextConfig, server: Server) -> list[str]:
     """S_1: public texts, each cut to its most tokens; or public seeds, of which none is there twice.
 
     Raises:
-        DataError: as ``population.public_texts``.
+        DataError: as ``population.public_texts``, or each text is cut within its first sentence.
     """
     texts = population.public_texts(config, [record.text for record in server.yardstick.heldout])
-    stream = server.stream / "population" / 1
-    chosen = population.drawn(texts, config.population, stream, replace=config.seeds == "voted")
-    return population.shortened(chosen, server.workbench.tokenizer, config.text_tokens)
+    stream, mended = server.stream / "population" / 1, config.torn == "mended"
+
+    def fit(some: Sequence[str]) -> list[str]:
+        return population.shortened(some, server.workbench.tokenizer, config.text_tokens, mended=mended)
+
+    found = population.drawn(texts, config.population, stream, fit, again=config.seeds == "voted")
+    if not found:
+        raise DataError(
+            f"of no public text the first {config.text_tokens} tokens hold a whole sentence",
+            where=config.public,
+            fix="Raise method.text_tokens, or have texts cut anywhere: method.torn = 'kept'.",
+        )
+    return found
 
 
-def union(server: Server) -> list[str]:
-    """D (Hou et al. 2024, Algorithm 1): the survivors of all rounds, each once in a round; a text that survived in
-    several rounds is there as often, and weighs more."""
+def union(config: PretextConfig, server: Server) -> list[str]:
+    """D (Hou et al. 2024, Algorithm 1): the survivors of all rounds, each as often as it was drawn, or once in a round;
+    a text that survived in several rounds is there in each, and weighs more. They follow from the noisy votes and the
+    run's randomness alone."""
     rounds = zip(server.store[CANDIDATES], server.store[DRAWN], strict=True)
-    return [text for candidates, drawn in rounds for text in distinct(candidates, drawn)]
+    if not config.weighs:
+        return [text for candidates, drawn in rounds for text in distinct(candidates, drawn)]
+    return [text for candidates, drawn in rounds for place in sorted(drawn) if (text := candidates[place]).strip()]
 
 
 def distinct(candidates: Sequence[str], drawn: Sequence[int]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from murmura.errors import ConfigError, DataError
+from murmura.errors import CheckpointError, ConfigError, DataError
 from murmura.federation.forecast import Forecast, Part, Work
 from murmura.federation.method import Method
 from murmura.federation.wire.messages import Ask, Reply
@@ -52,6 +52,7 @@ _LABELS = {
     ("paraphrased", False): "DP-Prompt", ("paraphrased", True): "DP-Prompt, expanded",
 }  # fmt: skip
 _GIVEN = "given"  # in the server's store: the texts that sites have sent
+_RULES, _THESE = "rules", 2  # in the server's store: by which rules texts are drawn, varied and read
 
 
 class Pretext(Method):
@@ -125,6 +126,10 @@ class Pretext(Method):
 
     def asks(self, round: int) -> bool:
         return round <= self.config.asking
+
+    def answers(self, name: str) -> int | None:
+        covered = (name == "vote" and self.in_shares) or name in ("look", "give", "paraphrase")
+        return self.config.asking if covered else None
 
     def resources(self) -> Mapping[str, Resource]:
         c = self.config
@@ -205,6 +210,12 @@ class Pretext(Method):
         from murmura.methods.pretext.population import read, sent
 
         c = self.config
+        if server.rows and server.store.get(_RULES) != _THESE:
+            raise CheckpointError(
+                "the run was begun with another release of Murmura, which drew, varied and read texts by other rules",
+                fix="Finish it with that release, or start another run.",
+            )
+        server.store[_RULES] = _THESE
         if c.samples and c.endpoint:
             generator_of(c, server)  # refused now, if at all
         if not server.rows:
@@ -234,7 +245,7 @@ class Pretext(Method):
         from murmura.methods.pretext.evolution import starting, union
 
         if self.config.seeds == "voted":
-            return union(server)
+            return union(self.config, server)
         return server.store[_GIVEN] if self.config.asking else starting(self.config, server)
 
     def leaves(self, server: Server) -> dict[str, Any]:
@@ -242,7 +253,10 @@ class Pretext(Method):
 
         against = "everybody, the server too"
         if self.in_shares:
-            against += ", as long as they know no site's share of the noise (each site knows its own)"
+            against += (
+                ", as long as they know no site's share of the noise (each site knows its own). A server that lies "
+                "gets no more sums: each site votes once for each round, and once more if it is started again"
+            )
         elif self.config.seeds == "voted":
             against = "everybody but the server, which added the noise"
         return outcomes(self.config, self.label, server, against)
@@ -268,9 +282,9 @@ class Pretext(Method):
     @verb(releases={"votes": Votes("which candidates are nearest to its texts", _CENTRAL, _TRUST)}, slots=False)
     def vote(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Vote for the candidates nearest to the site's texts (Hou et al. 2024, Algorithm 2)."""
-        from murmura.methods.pretext.ballots import require_allowed
+        from murmura.methods.pretext.ballots import require_allowed, required
 
-        votes = self._own().votes(cohort, ask["candidates"])
+        votes = self._own().votes(cohort, required(ask["candidates"]))
         require_allowed(self.config, cohort, votes)
         if self.in_shares:
             from murmura.methods.pretext.guarantee import plan, share_added
@@ -290,7 +304,9 @@ class Pretext(Method):
     )
     def look(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Tell how far the site's texts are from the candidates."""
-        found = self._own().distances(cohort, ask["candidates"])
+        from murmura.methods.pretext.ballots import required
+
+        found = self._own().distances(cohort, required(ask["candidates"]))
         return cohort.reply(distance=[sum(own) for own in found], texts=[len(own) for own in found])
 
     @verb(releases={"texts": Texts("all its texts, in clear")}, slots=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from murmura.retrieval.encoder import Encoder
 from murmura.retrieval.search import Vectors
 from murmura.retrieval.texts import text_hash
 from murmura.streams import Stream
+from murmura.synthesis import prompts
 
 
 def read(config: PretextConfig) -> list[str]:
@@ -75,17 +76,30 @@ def found_among_public(config: PretextConfig, texts: Iterable[str]) -> int:
     return sum(text_hash(text) in public for text in texts)
 
 
-def drawn(texts: Sequence[str], count: int, stream: Stream, *, replace: bool) -> list[str]:
-    """So many of the texts: with replacement, as the paper's S_1; or each once at most, all if there are no more."""
-    draw = stream.python()
-    return draw.choices(texts, k=count) if replace else draw.sample(texts, min(count, len(texts)))
+def drawn(
+    texts: Sequence[str], count: int, stream: Stream, fit: Callable[[Sequence[str]], list[str]], *, again: bool
+) -> list[str]:
+    """So many of the texts, drawn without replacement, as ``fit`` makes them.
+
+    Args:
+        fit: shortens texts; those of which nothing is left are passed over.
+        again: where there are too few, take them again, none of them more than once more often than another one; else
+            there are no more.
+    """
+    order, found = stream.python().sample(texts, len(texts)), list[str]()
+    while order and len(found) < count:
+        found += [text for text in fit(order[:count]) if text]
+        del order[:count]
+    return [found[place % len(found)] for place in range(count)] if again and found else found[:count]
 
 
-def shortened(texts: Sequence[str], tokenizer: Any, most: int) -> list[str]:
-    """Texts of at most so many tokens, their beginning and end not counted; a longer one loses its end."""
+def shortened(texts: Sequence[str], tokenizer: Any, most: int, *, mended: bool) -> list[str]:
+    """Texts of at most so many tokens, their beginning and end not counted. A longer one loses its end; ``mended`` it
+    loses half a sentence with it, which may leave nothing."""
+    repair = prompts.mended if mended else str.strip
     ids = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
     return [
-        text if len(own) <= most else str(tokenizer.decode(own[:most], skip_special_tokens=True)).strip()
+        text if len(own) <= most else repair(str(tokenizer.decode(own[:most], skip_special_tokens=True)))
         for text, own in zip(texts, ids, strict=True)
     ]
 

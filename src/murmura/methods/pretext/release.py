@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,10 +34,13 @@ def outcomes(config: PretextConfig, label: str, server: Server, against: str) ->
 
     def dataset(folder: Path) -> None:
         if config.samples:
-            _write(folder / "train.jsonl", Texts(server.expanded, config.samples))
-            _write(folder / "seeds.jsonl", store[SEEDS])
+            texts = Texts(server.expanded, config.samples)
+            ends = zip(texts, texts.finished.tolist(), strict=True)
+            _write(folder / "train.jsonl", ({"text": text, "finished": finished} for text, finished in ends))
+            times: Counter[str] = Counter(store[SEEDS])
+            _write(folder / "seeds.jsonl", ({"text": text, "times": count} for text, count in times.items()))
         else:
-            _write(folder / "train.jsonl", store[SEEDS])
+            _write(folder / "train.jsonl", ({"text": text} for text in store[SEEDS]))
         told = card(config, label, last.get("privacy") or {}, len(server.rows) - 2, against)
         (folder / "README.md").write_text(told, encoding="utf-8")
 
@@ -54,10 +58,10 @@ def _rounds(store: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"candidates": candidates, "votes": votes, "drawn": times}
 
 
-def _write(path: Path, texts: Iterable[str]) -> None:
+def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     with path.open("w", encoding="utf-8") as file:
-        for text in texts:
-            file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def card(config: PretextConfig, label: str, privacy: Mapping[str, Any], rounds: int, against: str) -> str:
@@ -92,7 +96,12 @@ def _made(config: PretextConfig, rounds: int) -> str:
     }[config.seeds]
     if not config.samples:
         return f"{first} These texts are the seeds themselves."
-    return f"{first} {config.generator} wrote the texts, each after three seeds."
+    how = f"temperature {config.temperature:g}" + (f", top-p {config.top_p:g}" if config.top_p < 1 else "")
+    return (
+        f"{first} {config.generator} wrote the texts, each after three different seeds ({how}). In `seeds.jsonl` "
+        "`times` is how often a seed counts. A text that is not `finished` was cut off: no end-of-sequence token "
+        "belongs behind it."
+    )
 
 
 def _guaranteed(config: PretextConfig, privacy: Mapping[str, Any], against: str) -> str:

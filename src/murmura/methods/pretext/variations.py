@@ -21,14 +21,16 @@ def variation_of(config: PretextConfig, workbench: Workbench) -> Variation:
         ConfigError: the model cannot vary texts of this length.
         ModelError: its weights cannot be loaded, or it is of another kind.
     """
+    from murmura.generation.sampling import Sampling
     from murmura.synthesis.mask_fill import MaskFill
     from murmura.synthesis.variation import Continue, Paraphrase
 
-    most = config.text_tokens
+    most, mended = config.text_tokens, config.torn == "mended"
+    sampling = Sampling(temperature=config.variation_temperature, top_p=config.variation_top_p)
     if config.variation == "mask-fill":
         loaded = workbench.resources.language_model(OPTION)
-        return MaskFill(loaded, share=config.changed, steps=config.steps, max_tokens=most)
+        return MaskFill(loaded, share=config.changed, steps=config.steps, sampling=sampling, max_tokens=most)
     bench = workbench.another(OPTION)
     if config.variation == "continue":
-        return Continue(bench, share=config.changed, max_tokens=most)
-    return Paraphrase(bench, max_tokens=most)
+        return Continue(bench, share=config.changed, sampling=sampling, max_tokens=most, mended=mended)
+    return Paraphrase(bench, sampling=sampling, max_tokens=most, mended=mended)

@@ -8,7 +8,7 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from murmura.federation.forecast import Work
-from murmura.methods.pretext.config import PretextConfig
+from murmura.methods.pretext.config import PretextConfig, in_proportion
 from murmura.streams import Stream
 from murmura.training.config import LocalTraining
 
@@ -36,12 +36,12 @@ def work(config: PretextConfig, records: Sequence[int], training: LocalTraining)
     if c.samples:
         what = "to write" if c.endpoint is None else "to ask the endpoint for"
         yield Work(what, c.samples, partial(_expand, c) if c.endpoint is None else None)
-    lived = c.rounds * (c.kept if c.selection == "rank" else c.population)
+    lived = c.rounds * (c.kept if c.selection == "rank" else c.population)  # those drawn twice may be one
     seeds = {"voted": lived, "public": c.population, "private": sum(records), "paraphrased": own}
     last = c.samples or seeds[c.seeds]
     counts = [*{count for count in c.curve if count < last}, *[last] * (1 + c.legacy_double_tokenisation)]
-    # Texts that are drawn twice are one, and those that are empty are none.
-    yield Work("to train on", sum(_read(count, training) for count in counts), _train, _FEW, at_most=True)
+    read = sum(_read(count, in_proportion(training, count, last)) for count in counts)
+    yield Work("to train on", read, _train, _FEW, at_most=True)  # texts that are empty are none
 
 
 def _read(count: int, training: LocalTraining) -> int:

@@ -13,7 +13,7 @@ import torch
 from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.mean import StateSum
 from murmura.aggregation.rules import Rule
-from murmura.errors import PrivacyError
+from murmura.errors import PrivacyError, RefusedError
 from murmura.federation.forecast import Forecast, Part
 from murmura.federation.method import Method
 from murmura.federation.wire.messages import Ask, Reply
@@ -123,6 +123,7 @@ class SiteLevel(Method):
 
         The bit b is sent as b − ½, so that one site moves the sum by only ½ (Andrew et al. 2021).
         """
+        self._require_norm(ask["norm"])
         starts = cohort.starts(ask)
         options = self.local.options(cohort, ask, starts)
         # To stop would tell the server of one site.
@@ -146,6 +147,15 @@ class SiteLevel(Method):
                 )  # fmt: skip
             replies.append(Reply(site.name, {"update": update} | self._bit(unclipped)))
         return replies
+
+    def _require_norm(self, norm: float) -> None:
+        """
+        Raises:
+            RefusedError: updates are to be clipped to another norm than the run's; one that adapts the server says.
+        """
+        known = self.config.unclipped_is_sent or norm == self.config.clip_norm
+        if not known or not 0 < norm < math.inf:
+            raise RefusedError(f"updates are to be clipped to {norm:g}, and in this run to {self.config.clip_norm:g}")
 
     def _bit(self, unclipped: bool) -> dict[str, torch.Tensor]:
         """Whether an update was within the norm, if that is sent: as a tensor, so that it takes as many bytes either

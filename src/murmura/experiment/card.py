@@ -1,0 +1,46 @@
+"""What the card of a run's model says of how it was made, and what is guaranteed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from murmura import __version__
+from murmura.experiment.config import Experiment
+from murmura.federation.method import Method
+from murmura.units import bound
+
+_UNBOUNDED = "What the model tells of the records that it was trained on is not bounded."
+
+
+def made_by(experiment: Experiment, method: Method, rows: Sequence[Mapping[str, Any]]) -> str:
+    """The end of the card, in Markdown.
+
+    Args:
+        rows: the run's metrics as anybody may see them.
+    """
+    options, last, name = experiment.model, rows[-1], experiment.run.name
+    rounds = f"{last['round']} round{'s' * (last['round'] != 1)}"
+    parts = [
+        f"{method.title}, {rounds}, with Murmura {__version__}, as the run '{name}' with seed {experiment.run.seed}; "
+        "its report has the figures."
+    ]
+    if options.quantization is not None:
+        parts.append(f"The base model was quantised ({options.quantization}) meanwhile.")
+    if options.adapter is not None:
+        parts.append("It began with the adapter of another run, and what that was trained on is in no guarantee here.")
+    promise = _guaranteed(last.get("privacy") or {}, method.local_promise)
+    return f"## How it was made\n\n{' '.join(parts)}\n\n## What is guaranteed\n\n{promise}"
+
+
+def _guaranteed(privacy: Mapping[str, Any], local: str) -> str:
+    if privacy.get("epsilon") is not None:
+        caveat = f" {privacy['caveat']}" if privacy.get("caveat") else ""
+        return (
+            f"Differential privacy for each {privacy['unit']}: ε = {bound(privacy['epsilon'])} at "
+            f"δ = {privacy['delta']:g} ({privacy['adjacency']} adjacency). The run's report says what this means, and "
+            f"against whom it holds.{caveat}"
+        )
+    if privacy.get("refused"):
+        return f"Nothing: {privacy['refused']}. {_UNBOUNDED}"
+    return local or f"Nothing. {_UNBOUNDED}"

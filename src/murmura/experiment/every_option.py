@@ -1,0 +1,191 @@
+"""Every option of an experiment under what it means, written from the sections themselves: it cannot fall behind."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args, get_origin
+
+import tomli_w
+from pydantic.fields import FieldInfo
+
+from murmura.config import Section
+from murmura.data.records import Kind
+from murmura.experiment.config import Experiment
+
+WIDTH = 100
+_PROCESSES = {"run.engine": "processes"}
+_SHARED = {"data.sites.by": "partition"}
+NEEDS: Mapping[str, Mapping[str, Any]] = {
+    "run.workers": _PROCESSES,
+    "run.answer_seconds": _PROCESSES,
+    "data.nonmember_records": {"data.heldout": "FILE"},
+    "data.heldout_fields": {"data.heldout": "FILE"},
+    "data.user": {"data.records_per_user": 10},
+    "data.records_per_user": {"data.user": "COLUMN"},
+    "data.few_shot": {**_SHARED, "data.sites.count": 10},
+    "data.sites.column": {"data.sites.by": "column"},
+    "data.sites.count": _SHARED,
+    "data.sites.label": {**_SHARED, "data.sites.count": 10, "data.sites.scheme": "dirichlet"},
+    "aggregation.residual_rank": {"aggregation.rule": "fedex"},
+    "augment": {"augment.pool": "FOLDER"},
+    "augment.less_sample": {"augment.strategy": "less"},
+    "augment.writer": {"augment.strategy": "self-instruct", "augment.pool": None},
+    "evaluation.choices.examples_from": {"evaluation.choices.letters": True, "evaluation.choices.examples": 5},
+    "evaluation.benchmarks": {"evaluation.benchmarks.gsm8k.file": "FILE"},
+    "budget.epsilon": {"budget.folder": "FOLDER"},
+    "method.noise_multiplier": {"method.epsilon": None},
+    "method.sites_per_round": {"method.sampler": "poisson"},
+    "method.count_noise": {"method.adaptive": True},
+    "method.bands": {"method.noise": "banded", "method.sites_per_round": 10},
+    "method.substitute_label": {"method.substitute": "FILE"},
+    "method.survivors": {"method.selection": "rank"},
+    "method.endpoint_key": {"method.endpoint": "URL"},
+}
+"""What else must be set for an option, or a table, that has no value by default; None where another must go for it."""
+
+REQUIRED = "  # this table needs it"
+OF_INSTRUCTIONS = ("augment", "evaluation.choices", "evaluation.benchmarks")
+"""Tables that are refused with records of another kind."""
+_Suited = Mapping[str, tuple[Any, str]]
+
+
+def tables(options: type[Section], given: Mapping[str, Any], suited: _Suited) -> Iterator[str]:
+    """The lines of all tables.
+
+    Args:
+        options: of the method.
+        given: values that the file must have, by dotted key.
+        suited: values that are better than the defaults, and what they suit.
+    """
+    every = _Every(options, given, suited)
+    for name, field in Experiment.model_fields.items():
+        section = options if name == "method" else section_of(field)
+        live = field.default is not None or any(key.startswith(f"{name}.") for key in given)
+        yield from every.table(name, section, live=live)
+
+
+class _Every:
+    def __init__(self, options: type[Section], given: Mapping[str, Any], suited: _Suited) -> None:
+        self._options, self._given, self._suited = options, given, suited
+        self._kinds: tuple[Kind, ...] = getattr(options, "kinds", ("instruction",))
+        self._examples = {"data.kind": self._kinds[0], "method.threshold": 0.9, "augment.less_sample": 20_000}
+
+    def table(self, path: str, section: type[Section], *, live: bool) -> Iterator[str]:
+        """The lines of one table and of those inside it; in one that is not live all are comments."""
+        if path in OF_INSTRUCTIONS and "instruction" not in self._kinds:
+            return
+        mark = "" if live else "# "
+        yield from comment(section.__doc__)
+        yield f"{mark}[{path}]{'' if live else self._needs(path, path)}"
+        inner: list[tuple[str, type[Section], bool]] = []
+        for name, field in section.model_fields.items():
+            if below := _inside(field):
+                inner.append((f"{path}.{name}", below, live and field.default is not None))
+            else:
+                yield from self._option(path, name, field, mark)
+        yield ""
+        for below_path, below, below_live in inner:
+            yield from self.table(below_path, below, live=below_live)
+
+    def _option(self, path: str, name: str, field: FieldInfo, mark: str) -> Iterator[str]:
+        key = f"{path}.{name}"
+        default = default_of(field)
+        value, remark = self._given.get(key, default), ""
+        if key in self._suited:
+            value, whom = self._suited[key]
+            remark = f" This value suits the {whom}; the default is {'none' if default is None else toml(default)}."
+        yield from comment(_description(field) + remark)
+        if value is not None:
+            yield f"{mark}{name} = {toml(value)}"
+        else:
+            example = toml(self._examples[key]) if key in self._examples else _placeholder(field)
+            yield f"# {name} = {example}{REQUIRED if field.is_required() else self._needs(key, path)}"
+
+    def _needs(self, key: str, path: str) -> str:
+        """A comment on what else must be set, as far as that is not so already."""
+        found = {other.removeprefix(f"{path}."): value for other, value in self.needed(key).items()}
+        kept = " and ".join(f"{one} = {toml(value)}" for one, value in found.items() if value is not None)
+        gone = " and ".join(one.rpartition(".")[2] for one, value in found.items() if value is None)
+        told = [f"with {kept}"] * bool(kept) + [f"in place of {gone}"] * bool(gone)
+        return f"  # {', '.join(told)}" if told else ""
+
+    def needed(self, key: str) -> dict[str, Any]:
+        """What of ``NEEDS`` the method has, and is not so by default."""
+        return {other: value for other, value in NEEDS.get(key, {}).items() if self._is_open(other, value)}
+
+    def _is_open(self, other: str, value: Any) -> bool:
+        table, _, name = other.rpartition(".")
+        if table != "method":
+            return other not in self._given or self._given[other] != value
+        field = self._options.model_fields.get(name)
+        return field is not None and (value is not None or default_of(field) is not None)
+
+
+def comment(text: str | None) -> list[str]:
+    """A text as comments."""
+    return textwrap.wrap(plain(text), WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+
+
+def plain(text: str | None) -> str:
+    """A text on one line."""
+    return " ".join((text or "").split())
+
+
+def toml(value: Any) -> str:
+    """A value as TOML in one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(toml(item) for item in value) + "]"
+    return tomli_w.dumps({"x": value}).removeprefix("x = ").strip()
+
+
+def _description(field: FieldInfo) -> str:
+    """What the option means, and its choices where that does not name them."""
+    text, choices = plain(field.description), _choices(field.annotation)
+    if len(choices) == 1 or all(str(choice) in text for choice in choices):
+        return text
+    return f"{text} One of {', '.join(toml(choice) for choice in choices)}.".strip()
+
+
+def section_of(field: FieldInfo) -> type[Section]:
+    """The section that a part of an experiment is."""
+    found = _inside(field)
+    assert found is not None, "every part of an experiment is a section"
+    return found
+
+
+def default_of(field: FieldInfo) -> Any:
+    """What an option is if it is not given; None where it must be, or is not set."""
+    return None if field.is_required() else field.get_default(call_default_factory=True)
+
+
+def _inside(field: FieldInfo) -> type[Section] | None:
+    """The section that a field holds, or may hold."""
+    kinds = (field.annotation, *get_args(field.annotation))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)
+
+
+def _choices(annotation: Any) -> list[Any]:
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [choice for part in get_args(annotation) for choice in _choices(part)]
+
+
+def _placeholder(field: FieldInfo) -> str:
+    """An example of a value for an option that has none."""
+    choices, kinds = _choices(field.annotation), (field.annotation, *get_args(field.annotation))
+    if choices:
+        return toml(choices if any(get_origin(kind) in (list, tuple) for kind in kinds) else choices[0])
+    if bool in kinds:
+        return "true"
+    if int in kinds:
+        return "10"
+    if float in kinds:
+        return "0.5" if any(getattr(limit, end, 2) <= 1 for limit in field.metadata for end in ("lt", "le")) else "1.0"
+    if any(get_origin(kind) is list for kind in kinds):
+        return '["first", "second"]'
+    if any(get_origin(kind) is dict or kind is dict for kind in kinds):
+        return "{}"
+    return '"..."'

@@ -1,0 +1,96 @@
+"""What an experiment can be asked for by name: the methods, and what papers call their variants and parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from murmura import methods
+from murmura.errors import ConfigError, nearest
+
+_SEEDS = "its seeds are expanded without any vote"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a name stands for.
+
+    Attributes:
+        method: name in ``[method]``.
+        options: dotted key to value, what the name says beyond that.
+        title: a sentence; the method's own if empty.
+    """
+
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    title: str = ""
+
+
+def _rule(rule: str, title: str) -> Named:
+    return Named("fedit", {"aggregation.rule": rule}, title)
+
+
+def _augmented(strategy: str, title: str, **more: Any) -> Named:
+    pool = {} if strategy == "self-instruct" else {"augment.pool": "FOLDER"}
+    options = {"augment.strategy": strategy} | pool | {f"augment.{key}": value for key, value in more.items()}
+    return Named("fedit", options, title)
+
+
+_PARTS: Mapping[str, Named] = {
+    "feddca": _augmented(
+        "feddca", "FedDCA (Wang et al. 2024): sites send cluster centres, and the server gives each public records to "
+        "train on besides, which together cover the domain.",
+    ),
+    "feddca*": _augmented(
+        "feddca", "FedDCA* (Wang et al. 2024): FedDCA with a smaller encoder at the sites.", site_encoder="ENCODER",
+    ),
+    "less": _augmented("less", "FedAvg with public records that LESS chooses (Xia et al. 2024)."),
+    "self-instruct": _augmented(
+        "self-instruct", "FedAvg with records that a model writes at the sites (Self-Instruct, Wang et al. 2023)."
+    ),
+    "ffa-lora": _rule("ffa", "FFA-LoRA (Sun et al. 2024): FedAvg with A fixed."),
+    "rolora": _rule("rolora", "RoLoRA (Chen et al. 2025): A and B by turns."),
+    "fedsa-lora": _rule("fedsa", "FedSA-LoRA (Guo et al. 2024): A is shared, B stays at the site."),
+    "fedex-lora": _rule("fedex", "FedEx-LoRA (Singhal et al. 2024): exact averaging, with a residual."),
+    "flora": _rule("flora", "FLoRA (Wang et al. 2024): the sites' adapters are stacked."),
+    "flexlora": _rule("flexlora", "FlexLoRA (Bai et al. 2024): products are averaged, and decomposed anew."),
+    "lora-fair": _rule("fair", "LoRA-FAIR (Bian et al. 2024): averaging with a corrected B."),
+    "fp-fl": Named("lpfl", {"model.trainable": "all"}, "FP-FL (Jiang et al. 2023): LP-FL with all parameters trained."),
+    "expand-only": Named("pretext", {"method.seeds": "public"}, f"Expand-only (Hou et al. 2024): {_SEEDS}."),
+    "expand-private": Named(
+        "pretext", {"method.seeds": "private"},
+        "Expand-private (Hou et al. 2024): the private texts themselves are expanded, without any guarantee.",
+    ),
+    "dp-prompt": Named(
+        "pretext", {"method.seeds": "paraphrased"},
+        "DP-Prompt (Utpala et al. 2023): sites paraphrase their texts under local differential privacy.",
+    ),
+}  # fmt: skip
+
+
+def names() -> dict[str, Named]:
+    """All of them, the methods first."""
+    found = {name: Named(name) for name in methods.METHODS}
+    for method, option, value in methods.choices():
+        title = f"{value}: the method {method} with {option} = '{value}'."
+        found.setdefault(value, Named(method, {f"method.{option}": value}, title))
+    return found | {name: part for name, part in _PARTS.items() if name not in found}
+
+
+def named(name: str) -> Named:
+    """What is called so; hyphens and capitals do not matter.
+
+    Raises:
+        ConfigError: nothing is.
+    """
+    known = {_plain(one): what for one, what in names().items()}
+    found = known.get(_plain(name))
+    if found is None:
+        raise ConfigError(f"there is no method '{name}'", fix=nearest(name.lower(), names()))
+    return found
+
+
+def _plain(name: str) -> str:
+    """``DP-FedAvg`` as ``dpfedavg``; FedDCA* may be called FedDCA-star."""
+    return "".join(letter for letter in name.lower().replace("star", "*") if letter.isalnum() or letter == "*")

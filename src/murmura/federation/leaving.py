@@ -1,0 +1,119 @@
+"""What a run leaves of a model: a folder that stands alone. Beside the weights lie the tokenizer, which asks as was
+trained, and a card that says how to load it and what is promised."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from murmura.training.adapter import State, fold, save_peft
+
+if TYPE_CHECKING:
+    from murmura.workbench import Workbench
+
+CARD = "README.md"
+_LOADED = {
+    "adapter": (
+        "base = {auto}.from_pretrained(resolve({name}))\n"
+        "model = PeftModel.from_pretrained(base, folder)"
+    ),
+    "whole": "model = {auto}.from_pretrained(folder)",
+}  # fmt: skip
+_ASKED = """\
+asked = [{"role": "user", "content": "What helps against a cough?"}]
+prompt = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+"""
+_BEGUN = """\
+prompt = tokenizer("It was", return_tensors="pt")
+"""
+_WRITTEN = """\
+answer = model.generate(**prompt, max_new_tokens=128)[0, prompt["input_ids"].shape[1] :]
+print(tokenizer.decode(answer, skip_special_tokens=True))
+"""
+
+
+def nbytes_of(tokenizer: Any) -> int:
+    """About how many bytes it takes on disk; 0 for one of those, hardly in use any more, that do not say."""
+    fast = getattr(tokenizer, "backend_tokenizer", None)
+    return 0 if fast is None else len(fast.to_str().encode())
+
+
+def leave_adapter(folder: Path, state: State, workbench: Workbench, told: str) -> None:
+    """Write a PEFT folder with a tokenizer and a card.
+
+    Args:
+        folder: created if missing.
+        state: an adapter, with its residual if it has one.
+        told: who made it, and what is guaranteed: the end of the card.
+    """
+    bank = workbench.bank
+    assert bank.lora is not None, "where all parameters train there is no adapter"
+    plain, spec = fold(state, bank.lora)
+    save_peft(
+        folder, plain, spec, workbench.base, fan_in_fan_out=bank.fan_in_fan_out,
+        task_type="CAUSAL_LM" if bank.head.is_decoder else "",
+    )  # fmt: skip
+    _leave(folder, workbench, told, "adapter")
+
+
+def leave_model(folder: Path, state: State, workbench: Workbench, told: str) -> None:
+    """The same for a model all parameters of which were trained."""
+    workbench.bank.load([state])
+    workbench.bank.model.save_pretrained(folder)
+    _leave(folder, workbench, told, "whole")
+
+
+def _leave(folder: Path, workbench: Workbench, told: str, part: str) -> None:
+    tokenizer = copy.deepcopy(workbench.tokenizer)
+    tokenizer.chat_template = workbench.reading.chat_template
+    tokenizer.save_pretrained(folder)
+    (folder / CARD).write_text(_card(workbench, told, part), encoding="utf-8")
+
+
+def _card(workbench: Workbench, told: str, part: str) -> str:
+    adapts = part == "adapter"
+    lines = ["library_name: peft" if adapts else "library_name: transformers", "tags:", "- murmura"]
+    if not Path(workbench.base).is_absolute():  # an id, and no folder of this machine
+        lines.insert(0, f"base_model: {workbench.base}")
+    what = "An adapter for" if adapts else "All of"
+    begin = f"The base model lies where `murmura path {workbench.model}` says. " if adapts else ""
+    begin += f"What was trained came from: {workbench.source}.\n\n"
+    return (
+        "---\n" + "".join(f"{line}\n" for line in lines) + f"---\n\n# {what} {workbench.base}\n\n{begin}"
+        f"```python\n{_snippet(workbench, part)}```\n\n{_how(workbench)}\n\n{told}\n"
+    )
+
+
+def _snippet(workbench: Workbench, part: str) -> str:
+    """How to load it, and to ask it something; it runs as it is in the folder."""
+    auto = "AutoModelForCausalLM" if workbench.bank.head.is_decoder else "AutoModelForMaskedLM"
+    adapts, reading = part == "adapter", workbench.reading
+    use = "" if reading.cloze else (_ASKED if reading.template else _BEGUN) + _WRITTEN
+    return (
+        ("from peft import PeftModel\n" if adapts else "")
+        + f"from transformers import {auto}, AutoTokenizer\n\n"
+        + ("from murmura.models import resolve\n\n" if adapts else "")
+        + 'folder = "."  # this one\ntokenizer = AutoTokenizer.from_pretrained(folder)\n'
+        + f"{_LOADED[part].format(auto=auto, name=json.dumps(workbench.model))}\n{use}"
+    )
+
+
+def _how(workbench: Workbench) -> str:
+    """How it is to be asked."""
+    reading = workbench.reading
+    if reading.template is not None:
+        own = reading.template.name == "chat"
+        with_input = 'instruction + "\\n\\n" + input' if own else 'instruction, and `"input": input` beside it'
+        return (
+            f"It was trained with the template '{reading.template.name}', which is the tokenizer's chat template here: "
+            "`apply_chat_template` asks as was trained. Where there is an input, the message's content is "
+            f"{with_input}."
+        )
+    if reading.cloze is not None:
+        return (
+            "It was trained to fill the blank of patterns about a text, which are in the run's `config.toml` with the "
+            "words of each label: `murmura predict RUN FILE` reads them there and labels texts."
+        )
+    return "It was trained on plain texts, and continues one; it answers no questions and has no chat template."

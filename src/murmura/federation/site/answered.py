@@ -1,0 +1,65 @@
+"""How often a site has answered, where what was promised is for so many answers and no more.
+
+A server that lies may ask for the same again and again, under another number of a round too. What a site adds noise to
+then costs its ε each time, and noise that is added anew averages out. So a site counts by itself.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from murmura.errors import RefusedError
+from murmura.privacy.journal import Journal
+
+
+class Answered:
+    """The count of one site's answers in a run; it does not go back when the run does.
+
+    A run that is stopped and resumed does its last round again. That takes a process of the site that starts anew, by
+    its owner's hand and not by a server's word. So whenever the site has started again, it may answer once more than
+    the run is planned to ask.
+
+    Args:
+        path: of the journal; None counts in memory.
+
+    Raises:
+        PrivacyError: the journal is damaged or was edited.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._journal, self._start = Journal(path, "journal of answers"), secrets.token_hex(8)
+
+    def enter(self, verb: str, round: int, most: int) -> str:
+        """Enter an answer before it is given.
+
+        Args:
+            most: answers to this verb that the run is planned to ask for.
+
+        Returns:
+            What to tell the site's owner; empty for nothing.
+
+        Raises:
+            RefusedError: there were as many as there may be.
+            CheckpointError: it cannot be entered, so that nothing may leave.
+        """
+        before = [line for line in self._journal.lines if line["verb"] == verb]
+        starts = {self._start, *(line["start"] for line in before)}
+        if len(before) >= most + len(starts) - 1:
+            raise RefusedError(
+                f"'{verb}' is asked for once more, and this site has answered it {len(before)} times, where the run is "
+                f"planned to ask {most} times",
+                fix="After a crash, start this site's process again: then it answers once more. If there was none, "
+                "do not trust this server.",
+            )
+        line: Mapping[str, Any] = {"verb": verb, "round": round, "start": self._start}
+        self._journal.append(line)
+        again = len(before) + 1 - most
+        if again <= 0:
+            return ""
+        return (
+            f"'{verb}' is answered for the {len(before) + 1}th time, since the site was started again; the run is "
+            f"planned to ask {most} times, and what it promises does not cover the {again} more."
+        )

@@ -1,0 +1,71 @@
+"""Nothing in a folder of sites goes unread without a word."""
+
+from __future__ import annotations
+
+import pytest
+
+from murmura.data.folder import entries, site_files
+from murmura.errors import DataError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def make(*names):
+        for name in names:
+            path = tmp_path / name
+            if name.endswith("/"):
+                path.mkdir()
+            else:
+                path.write_text("x")
+        return tmp_path
+
+    return make
+
+
+def test_every_type_that_is_read_is_a_site_by_its_name_without_the_ending(folder):
+    place = folder("b.jsonl", "A.csv.gz", "c.v2.XLSX", "d.parquet", "e.jsonl.GZ", "f.tsv")
+    assert list(site_files(place)) == ["A", "b", "c.v2", "d", "e", "f"]
+
+
+def test_whatever_cannot_be_read_is_refused_by_name(folder):
+    place = folder("north.jsonl", "west.ods", "east/", "south.parquet.gz", "notes")
+    with pytest.raises(DataError) as error:
+        site_files(place)
+    assert error.value.where == str(place)
+    assert error.value.what.splitlines()[1:] == ["  east/", "  notes", "  south.parquet.gz", "  west.ods"]
+    assert "data.sites.ignore = ['east', 'notes', 'south.parquet.gz', 'west.ods']" in error.value.fix
+
+
+def test_a_folder_called_like_a_file_is_none(folder):
+    with pytest.raises(DataError, match=r"1 entry .*\n  west\.csv/"):
+        site_files(folder("north.jsonl", "west.csv/"))
+
+
+def test_what_is_ignored_is_said(folder, capsys):
+    place = folder("north.jsonl", "west.ods", "old/", "held-out.csv", "README.md", "LICENSE")
+    found = site_files(place, ["*.ODS", "old", "held-out.csv"])
+    assert list(found) == ["north"]
+    said = capsys.readouterr().err
+    assert all(name in said for name in ("west.ods", "old", "held-out.csv", "README.md", "LICENSE"))
+    with pytest.raises(
+        DataError, match=r"nothing here is called 'heldout\.csv', to ignore\. Did you mean 'held-out.csv'"
+    ):
+        site_files(place, ["*.ods", "old", "heldout.csv"])
+
+
+def test_what_systems_leave_behind_is_nobodys_file(folder, capsys):
+    place = folder("north.xlsx", "~$north.xlsx", ".DS_Store", ".old.csv", "Thumbs.db", "desktop.ini")
+    found = entries(place)
+    assert (list(found.sites), found.ignored, found.others) == (["north"], [], [])
+    site_files(place)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_packed_file_and_a_plain_one_of_one_site_are_refused(folder):
+    with pytest.raises(DataError, match=r"'west\.csv' and 'west\.jsonl\.gz' both name the site 'west'"):
+        site_files(folder("west.csv", "west.jsonl.gz"))
+
+
+def test_a_folder_of_nothing_but_what_cannot_be_read(folder):
+    with pytest.raises(DataError, match=r"west\.ods"):
+        site_files(folder("west.ods"))

@@ -1,0 +1,281 @@
+"""A site answers what its run asks, by its own copy of the experiment, and nothing else, whoever asks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from murmura import methods
+from murmura.augment.verbs import Augmenting
+from murmura.errors import RefusedError
+from murmura.experiment.config import Experiment
+from murmura.experiment.workplace import verbs_of
+from murmura.federation.joining import Joining
+from murmura.federation.keeping import Keeping
+from murmura.federation.site.answer import Host
+from murmura.federation.site.answered import Answered
+from murmura.federation.summing import SecureSumming
+from murmura.federation.wire.masks import STEPS
+from murmura.federation.wire.messages import Ask, Failure
+from murmura.measure.verbs import Measuring
+from murmura.methods.lpfl.config import LPFLConfig
+from murmura.runs.schema import ANSWERS_JOURNAL
+from murmura.streams import Stream
+from tests.federation.world import ENGINES, make_sites
+from tests.methods.lpfl.test_method import VERBALISER
+
+OPEN, CLOSED = {"attack"}, set()
+LABELLED = {
+    "name": "lpfl", "several_tokens": "average", "labelled_share": 0.5, "patterns": ["{text} it was {blank}"],
+    "verbaliser": {label: list(words) for label, words in VERBALISER.items()},
+}  # fmt: skip
+TEXTS = {"name": "pretext", "public": "public.jsonl"}
+NOISE = {"noise_multiplier": 1.0}
+SUMS = {"secure": True}
+# By [method], [aggregation]: the method's verbs, and what measuring asks by default.
+RUNS = [
+    *(({"name": "fedit", "algorithm": one}, {}, {"train"}, OPEN) for one in ("fedavg", "fedprox", "scaffold")),
+    *(({"name": "fedit", "algorithm": one}, {}, {"train"}, OPEN) for one in ("fedavgm", "fedadam", "centralised")),
+    ({"name": "fedit", "algorithm": "local"}, {}, {"train_alone"}, {*OPEN, "assess", "keep"}),
+    ({"name": "fedit"}, {"rule": "fedsa"}, {"train"}, {*OPEN, "assess", "keep"}),
+    ({"name": "fedit"}, {"rule": "ffa"}, {"train"}, OPEN),
+    ({"name": "fedit"}, SUMS, {"train"}, OPEN),
+    ({"name": "fewfedpit"}, {}, {"improve"}, OPEN),
+    ({"name": "fewfedpit"}, SUMS, {"improve"}, OPEN),
+    ({"name": "fewfedpit", "variant": "fedmit"}, {}, {"improve_together"}, OPEN),
+    ({"name": "fewfedpit", "variant": "locit-sg"}, {}, {"improve_alone"}, {*OPEN, "assess", "keep"}),
+    ({"name": "fewfedweight"}, {}, {"improve"}, OPEN),
+    ({"name": "dplora"}, {}, {"train_private"}, CLOSED),
+    ({"name": "dplora"}, SUMS, {"train_private", "tell_privacy"}, CLOSED),
+    ({"name": "dplora"}, {"rule": "fedsa"}, {"train_private"}, {"assess", "keep"}),
+    ({"name": "dplora", "noise_multiplier": 0.0}, {}, {"train_private"}, OPEN),
+    ({"name": "dplora", "noise_multiplier": 0.0}, SUMS, {"train_private"}, OPEN),
+    ({"name": "dplora", "preset": "paper"}, {}, {"train_private"}, CLOSED),
+    ({"name": "dplora", "algorithm": "fedavg"}, {}, {"train"}, OPEN),
+    ({"name": "dplora", "algorithm": "tfedavg"}, {}, {"train_ternary"}, OPEN),
+    ({"name": "dplora", "algorithm": "cmfl"}, {}, {"train_relevant"}, OPEN),
+    ({"name": "dpfedavg"}, {}, {"train_clipped"}, CLOSED),
+    ({"name": "dpfedavg"}, SUMS, {"train_clipped"}, CLOSED),
+    ({"name": "dpfedavg", "adaptive": True}, {}, {"train_clipped"}, CLOSED),
+    ({"name": "dpfedavg", "noise_multiplier": 0.0}, {}, {"train_clipped"}, OPEN),
+    ({"name": "dpftrl"}, {}, {"train_clipped"}, CLOSED),
+    ({"name": "dpftrl"}, SUMS, {"train_clipped"}, CLOSED),
+    (LABELLED, {}, {"train", "annotate"}, OPEN),
+    (LABELLED | {"annotate": False}, {}, {"train"}, OPEN),
+    (TEXTS, {}, {"vote"}, CLOSED),
+    (TEXTS | NOISE, {}, {"vote"}, CLOSED),
+    *((TEXTS | {"noise": one}, SUMS, {"vote"}, CLOSED) for one in ("skellam", "discrete-gaussian")),
+    *((TEXTS | {"votes": one}, {}, {"vote"}, CLOSED) for one in ("normalised", "cosine")),
+    (TEXTS | {"distance": True}, {}, {"vote", "look"}, CLOSED),
+    (TEXTS | {"noise_multiplier": 0.0}, {}, {"vote", "look"}, OPEN),
+    (TEXTS | {"noise_multiplier": 0.0, "distance": False}, {}, {"vote"}, OPEN),
+    (TEXTS | {"seeds": "public"}, {}, set(), OPEN),
+    (TEXTS | {"seeds": "private"}, {}, {"give"}, OPEN),
+    (TEXTS | {"seeds": "paraphrased"}, {}, {"paraphrase"}, OPEN),
+]
+EVALUATIONS = [
+    ({}, lambda usual: usual),
+    ({"attacks": False}, lambda usual: usual - {"attack"}),
+    ({"attacks": True, "uploads": 0, "memorisation": True}, lambda usual: usual | {"attack", "memorise"}),
+]
+STRATEGIES = {
+    "feddca": {"centres", "take"}, "coverage": {"centres", "take"}, "direct": {"centres", "take"},
+    "random": {"take"}, "less": {"features", "take"}, "self-instruct": {"write"},
+}  # fmt: skip
+OTHERS = (Joining, Keeping, Measuring, SecureSumming, Augmenting)
+DECLARED = sorted({name for one in OTHERS for name in one.verb_names(one.__new__(one))})
+
+
+def experiment(method, aggregation=None, evaluation=None, augment=None):
+    table = {"data": {"train": "sites", "heldout": "heldout.jsonl"}, "model": {"name": "x"}, "method": method}
+    given = {"aggregation": aggregation, "evaluation": evaluation, "augment": augment}
+    return Experiment.of(table | {name: options for name, options in given.items() if options})
+
+
+def host(chosen, folder):
+    """One site with nothing to work with: what is not refused fails otherwise."""
+    method = methods.build(chosen.method, chosen.aggregation)
+    [site] = make_sites(2, folder=folder)
+    site.kept.folder.mkdir(parents=True, exist_ok=True)
+    site.answered = Answered(site.kept.folder / ANSWERS_JOURNAL)
+    return Host(
+        [site], verbs_of(chosen, method), SimpleNamespace(slots=1, training=None, device="cpu"), Stream(0),
+        method.rule, "run", methods.rounds(chosen.method),
+    )  # fmt: skip
+
+
+def outcome(site, verb, round=1, run="run", **fields):
+    [answer] = site.answer(Ask(verb, round, fields, run=run), ["site-0"])
+    return answer.why if isinstance(answer, Failure) else "answered"
+
+
+def told(site):
+    return (site.sites["site-0"].kept.folder / "notes.txt").read_text(encoding="utf-8")
+
+
+def refused_verbs(chosen, asked, folder):
+    """Hold a site to the verbs that it may be asked; each other one is refused, and told to its owner."""
+    site = host(chosen, folder)
+    every = sorted({*DECLARED, *site.verbs[0].verb_names()})
+    assert asked <= set(every)
+    assert {verb for one in site.verbs for verb in one.verbs()} == asked
+    for verb in set(every) - asked:
+        assert outcome(site, verb, starts=None, lr=0.1, adapter={}, candidates=torch.zeros(1, 1)) == "RefusedError"
+        assert f"this run asks no site for '{verb}'" in told(site)
+    return set(every) - asked
+
+
+def in_words(value):
+    """The same in every process, which orders sets in its own way."""
+    return str(sorted(value) if isinstance(value, set) else value)
+
+
+@pytest.mark.parametrize(("method", "aggregation", "own", "usual"), RUNS, ids=in_words)
+def test_of_every_method_and_option_each_verb_outside_is_refused(tmp_path, method, aggregation, own, usual):
+    for number, (evaluation, measured) in enumerate(EVALUATIONS):
+        asked = {"join", *own, *measured(usual), *(STEPS if aggregation.get("secure") else ())}
+        if evaluation.get("memorisation") and method["name"] in ("lpfl", "pretext"):
+            continue  # there is nothing to complete
+        if aggregation.get("secure"):
+            evaluation = evaluation | {"uploads": 0}
+        found = refused_verbs(experiment(method, aggregation, evaluation), asked, tmp_path / str(number))
+        assert {"centres", "features", "write", "take"} <= found
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_of_every_strategy_each_verb_outside_is_refused(tmp_path, strategy):
+    options = {"strategy": strategy} | ({} if strategy == "self-instruct" else {"pool": "pool"})
+    chosen = experiment({"name": "fedit"}, augment=options)
+    refused_verbs(chosen, {"join", "attack", "train", *STRATEGIES[strategy]}, tmp_path)
+
+
+def test_every_method_is_tried():
+    assert {run[0]["name"] for run in RUNS} == methods.METHODS.keys()
+    assert LPFLConfig.model_fields.keys() >= {"annotate"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nothing_but_a_class_travels(tmp_path, engine):
+    made = ENGINES[engine](host(experiment(TEXTS), tmp_path))
+    ask = Ask("give", 1, run="run")
+    if engine == "local":
+        with pytest.raises(RefusedError):
+            list(made.ask(ask, ["site-0"]))
+    else:
+        assert list(made.ask(ask, ["site-0"])) == [Failure("site-0", "RefusedError")]
+    made.close()
+
+
+def test_other_runs_and_rounds_are_refused_and_owners_are_told_once(tmp_path):
+    site = host(experiment({"name": "dplora", "rounds": 3}), tmp_path)
+    for round in (0, -1, 4, 10**9):
+        assert outcome(site, "train_private", round) == "RefusedError"
+        assert f"'train_private' is asked for in round {round}" in told(site)
+    before = told(site)
+    assert outcome(site, "train_private", 4) == "RefusedError" and told(site) == before
+    assert outcome(site, "train_private", run="another") == "RefusedError"
+    assert "run 'another' asks" in told(site)
+    voting = host(experiment(TEXTS | {"rounds": 2}), tmp_path / "voting")
+    assert outcome(voting, "vote", 3) == "RefusedError"  # in which the server trains
+
+
+def test_a_server_fills_no_disk_with_what_is_refused(tmp_path):
+    site = host(experiment({"name": "fedit"}), tmp_path)
+    for number in range(300):
+        assert outcome(site, f"verb {number}") == "RefusedError"
+    assert told(site).count("asks no site") == 100
+
+
+# ---- options of what may be asked --------------------------------------------------------------------------------
+
+
+CUTS = {"loss": torch.zeros(50, dtype=torch.float64)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"records": 1, "adapter": {}, "cuts": {"loss": torch.zeros(10_000)}}, "cut points"),
+        ({"records": 201, "adapter": {}, "cuts": CUTS}, "more than 200 records"),
+        ({"records": 1, "adapter": {}, "cuts": CUTS, "canaries": 1}, "no canaries"),
+        ({"records": 0, "adapter": {}, "upload": {}, "upload_records": 1, "upload_cuts": CUTS}, "no single uploads"),
+        ({"records": 1, "nonmembers": []}, "own adapters are not attacked"),
+    ],
+)
+def test_an_attack_is_no_larger_than_the_experiment_says(tmp_path, fields, why):
+    site = host(experiment({"name": "fedit"}, evaluation={"uploads": 0}), tmp_path)
+    assert outcome(site, "attack", **fields) == "RefusedError" and why in told(site)
+
+
+def test_an_attack_is_answered_as_often_as_rounds_are_measured(tmp_path):
+    site = host(experiment({"name": "fedit", "rounds": 2}), tmp_path)
+    found = [outcome(site, "attack", 1, records=0, adapter={}, cuts=CUTS) for _ in range(5)]
+    assert "RefusedError" not in found[:3] and found[3:] == ["RefusedError"] * 2
+
+
+def test_no_more_is_completed_than_the_experiment_says(tmp_path):
+    site = host(experiment({"name": "fedit"}, evaluation={"memorisation": True, "sample": 3}), tmp_path)
+    assert outcome(site, "memorise", records=4, adapter={}) == "RefusedError" and "more than 3 records" in told(site)
+    assert outcome(site, "memorise", records=1, adapter={}) == "RefusedError"  # once
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"sample": 4}, {"sample": 1, "choices": [{"question": "x"}]}, {"sample": 1, "benchmarks": [{"name": "gsm8k"}]}],
+)
+def test_own_adapters_are_asked_what_the_experiment_asks(tmp_path, fields):
+    site = host(experiment({"name": "fedit", "algorithm": "local"}, evaluation={"sample": 3}), tmp_path)
+    assert outcome(site, "assess", **fields) == "RefusedError" and "in another way than in this run" in told(site)
+
+
+@pytest.mark.parametrize("norm", [1e9, 0.0, float("nan"), float("inf")])
+def test_an_update_is_clipped_to_the_norm_of_the_run(tmp_path, norm):
+    site = host(experiment({"name": "dpfedavg", "clip_norm": 0.1}), tmp_path)
+    assert outcome(site, "train_clipped", norm=norm) == "RefusedError" and "clipped" in told(site)
+
+
+@pytest.mark.parametrize("lr", [1.0, -1.0, 0.0, float("nan")])
+def test_noise_on_weights_hides_no_larger_step_than_it_is_for(tmp_path, lr):
+    method = {"name": "dplora", "noise_on": "weights", "noise_multiplier": 1.0}
+    chosen = experiment(method)
+    site = host(chosen, tmp_path)
+    site.workbench.training = chosen.training
+    assert outcome(site, "train_private", lr=lr) == "RefusedError" and "learning rate" in told(site)
+
+
+def test_centres_are_of_all_records_unless_the_experiment_says_otherwise(tmp_path):
+    site = host(experiment({"name": "fedit"}, augment={"pool": "pool", "encoder": "minilm"}), tmp_path)
+    site.workbench.resources = SimpleNamespace(encoder=lambda option: None)
+    assert outcome(site, "centres", hardest=True) == "RefusedError" and "of the hardest" in told(site)
+
+
+# ---- how often -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "aggregation", "augment", "verb", "most"),
+    [
+        ({"name": "dplora", "rounds": 3}, {}, None, "train_private", 3),
+        (TEXTS | {"rounds": 3, "noise": "skellam"}, SUMS, None, "vote", 3),
+        (TEXTS | {"rounds": 3, "noise": "discrete-gaussian"}, SUMS, None, "vote", 3),
+        (TEXTS | {"seeds": "paraphrased"}, {}, None, "paraphrase", 1),
+        ({"name": "fedit", "rounds": 4}, {}, {"pool": "pool", "every": 2, "noise_multiplier": 1.0}, "centres", 2),
+    ],
+)
+def test_what_an_epsilon_is_for_is_answered_so_often_and_no_more(
+    tmp_path, method, aggregation, augment, verb, most, monkeypatch
+):
+    """Whatever the round is said to be; a site that its owner starts again answers once more, and tells so."""
+    chosen = experiment(method, aggregation, augment=augment)
+    monkeypatch.setattr(Host, "_work", lambda *rest: iter(()))
+    count = 0
+    for allowed in (most, 1, 1):  # of each start
+        site = host(chosen, tmp_path)
+        for _ in range(allowed):
+            assert list(site.answer(Ask(verb, 1, run="run"), ["site-0"])) == []
+        assert outcome(site, verb) == "RefusedError"
+        count += allowed
+        assert f"'{verb}' is asked for once more, and this site has answered it {count} times" in told(site)
+        assert (f"'{verb}' is answered for the {count}th time" in told(site)) == (count > most)

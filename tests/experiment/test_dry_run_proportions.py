@@ -1,0 +1,104 @@
+"""What is out of all proportion is said before the run, with the options that make it smaller; nothing else is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from murmura.experiment import dry_run_proportions
+from murmura.experiment.dry_run import dry_run
+from murmura.experiment.dry_run_proportions import of_time
+from murmura.experiment.dry_run_rounds import ForeseenRound
+from murmura.experiment.timing import Rates, Timing, estimate
+
+WORDS = ("training.lr", "server_lr", "travel in a round", "lora.rank =", "more than the base", "of memory are needed")
+
+
+def told(experiment):
+    return [note for note in dry_run(experiment).notes if any(word in note for word in WORDS)]
+
+
+def test_an_ordinary_run_is_in_proportion(make):
+    assert told(make()) == []
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({"training": {"lr": 0.2}}, ["training.lr = 0.2: with AdamW"]),
+        ({"training": {"lr": 0.05}}, []),
+        ({"training": {"lr": 0.05}, "model": {"trainable": "all"}}, ["training.lr = 0.05: with AdamW"]),
+        ({"training": {"lr": 5.0, "optimizer": "sgd"}}, []),
+        ({"training": {"lr": 500.0, "optimizer": "sgd"}}, ["training.lr = 500: with SGD"]),
+        ({"training": {"lr": 1e-9, "lr_min": 0.0}}, ["training.lr = 1e-09: so small"]),
+        ({"training": {"lr": 0.01, "weight_decay": 200.0}}, ["training.weight_decay = 2"]),
+        ({"aggregation": {"server": "fedadam", "server_lr": 5.0}}, ["aggregation.server_lr = 5: 5,000 times"]),
+        ({"method": {"algorithm": "fedyogi", "server_lr": 5.0}}, ["method.server_lr = 5: 5,000 times"]),
+        ({"lora": {"rank": 512}}, ["more than the base", "lora.rank = 512 is more than the rank of a layer"]),
+    ],
+)
+def test_rates_and_ranks_that_nobody_means(make, sections, words):
+    found = told(make(**sections))
+    assert len(found) == len(words)
+    assert all(word in note for word, note in zip(words, found, strict=True)), found
+
+
+@pytest.mark.parametrize("trainable", ["adapter", "all"])
+def test_what_travels_in_a_round_and_what_has_less_travel(make, trainable):
+    experiment = make(model={"trainable": trainable})
+    plain = dry_run(experiment)
+
+    def notes(bytes_down):
+        rounds = [ForeseenRound(2, 1, 10, 10), ForeseenRound(4, 1, bytes_down, 10)]
+        return dry_run_proportions.proportions(experiment, Plain(), rounds, plain.model, plain.memory)
+
+    assert notes(10**9) == []
+    [note] = notes(36_900_000_000 - 10)
+    assert note.startswith("36.9 GB travel in a round, 9.22 GB for each of 4 sites: 49 min 12 s on a line")
+    assert ("lora.rank (now 2)" in note) == (trainable == "adapter")
+    assert ("model.trainable" in note) == (trainable == "all")
+    assert "method.sites_per_round (now all)" in note
+
+
+class Plain:
+    """A method of which only is known that it trains."""
+
+    trains, server_trains = True, False
+
+
+def test_more_memory_than_there_is(make, monkeypatch):
+    experiment = make(model={"device": "cpu"})
+    needed = dry_run(experiment).memory.total
+    for there, expected in ((needed, 0), (needed - 1, 1), (None, 0)):
+        monkeypatch.setattr(dry_run_proportions, "_there_is", lambda device, there=there: there)
+        assert len(told(experiment)) == expected
+    monkeypatch.undo()
+    assert dry_run_proportions._there_is("cpu") > 2**28 and dry_run_proportions._there_is("mps") is None
+
+
+def test_measuring_that_takes_longer_than_all_else(make):
+    experiment = make(evaluation={"every": 2})
+    some = {"evaluation.sample": 400.0, "data.heldout_records": 100.0, "evaluation.choices": 0.0}
+    [note] = of_time(experiment, Timing(50.0, 30.0, 500.0, choosing=15.0, work={"to embed": 5.0}, measured=some), 9)
+    assert note.startswith(
+        "Measuring takes 5.0 times as long as all else: 6 min 40 s by evaluation.sample and 1 min 40 s"
+    )
+    assert "raise evaluation.every (now 2, of 9 rounds)" in note and "choices" not in note
+    assert "evaluation.every" not in of_time(experiment, Timing(5.0, 0.0, 500.0, measured=some), 2)[0]
+    assert of_time(experiment, Timing(501.0, 0.0, 500.0, measured=some), 9) == []
+    assert of_time(experiment, Timing(5.0, 0.0, 59.0, measured=some), 9) == []
+    assert "longer than all else: " in of_time(experiment, Timing(0.0, 0.0, 500.0, measured=some), 9)[0]
+
+
+def test_the_parts_of_measuring_are_all_of_it(make):
+    made = replace(dry_run(make(method={"rounds": 3})), tokens_measuring=50, tokens_benchmarks=7, scored=10)
+    found = estimate(made, Rates(step=2.0, token=0.5, record=0.25), 2, keeps_adapters=False)
+    assert found.measured == {
+        "evaluation.sample": 4 * 50 * 0.5,
+        "evaluation.benchmarks": 4 * 7 * 0.5,
+        "evaluation.choices": 0.0,
+        "data.heldout_records": 4 * 4 * 0.25,
+        "evaluation.attack_records": 4 * 10 * 0.25,
+    }
+    assert found.measuring == sum(found.measured.values())

@@ -1,0 +1,63 @@
+"""Owners' budgets behind engines: by the records, whatever a run calls the sites that have them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from murmura.errors import BudgetError
+from murmura.federation.joining import digest
+from murmura.federation.method import Method
+from murmura.federation.site.answer import Host
+from murmura.federation.wire.messages import Ask, Reply
+from murmura.federation.wire.releases import Count, verb
+from murmura.privacy.budget import Budget
+from murmura.streams import Stream
+from tests.federation.world import ENGINES, make_sites, make_workbench
+from tests.privacy.plans import RECORDS
+
+ALLOWED = RECORDS.epsilon(15).value  # of two rounds of ten steps each, one
+
+
+class Spending(Method):
+    label = "Spending"
+
+    def lead(self, server, fleet):
+        """Nothing to do."""
+
+    def spends(self, name, records, training):
+        return RECORDS, 10
+
+    @verb(releases={"examples": Count()}, slots=False)
+    def train(self, cohort, ask):
+        return cohort.reply(examples=cohort.sizes)
+
+
+@pytest.fixture(scope="module")
+def workbench(tokenizer):
+    return make_workbench(tokenizer)
+
+
+def answers(engine, workbench, tmp_path, run, names):
+    """Of three sites that are called so in this run."""
+    sites = [replace(site, name=name) for site, name in zip(make_sites(1, 2, 3), names, strict=True)]
+    for site in sites:
+        site.budget = Budget(tmp_path / "accounts", site.name, digest(site.records), ALLOWED, 1e-5)
+    made = ENGINES[engine](Host(sites, [Spending(None)], workbench, Stream(0), run=run))
+    try:
+        return [type(one) if isinstance(one, Reply) else one.why for one in made.ask(Ask("train", 1, run=run), names)]
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_sites_that_are_called_otherwise_have_spent_what_they_had(workbench, tmp_path, engine):
+    first = answers(engine, workbench, tmp_path, "first", ["skin", "heart", "lung"])
+    assert first == [Reply] * 3
+    others = ["skin-2026", "Heart", "lung "]
+    if engine == "local":
+        with pytest.raises(BudgetError, match="over 1 runs"):
+            answers(engine, workbench, tmp_path, "second", others)
+    else:
+        assert answers(engine, workbench, tmp_path, "second", others) == ["BudgetError"] * 3
