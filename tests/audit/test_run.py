@@ -161,7 +161,7 @@ def test_canaries_are_no_members(make):
 
 def test_a_run_that_kept_nothing_says_what_was_not_tried(copied):
     [told] = audit(copied, QUICK).missing
-    assert told.startswith("Loss trajectory, RMIA and FedMIA were not tried") and "audit.keep" in told
+    assert told.startswith("Loss trajectory, RMIA and FedMIA were not tried") and "[audit] keep = true" in told
 
 
 def test_what_a_curious_server_kept_is_attacked_too(tmp_path, llama_folder):

@@ -196,7 +196,7 @@ def test_in_feddca_star_sites_have_another_encoder_and_the_server_projects_its_v
     experiment = make({"rounds": 1}, {"site_encoder": small, "projector_epochs": 1}, evaluation=QUICK)
     result = run(experiment)
     [choice] = read(result.folder).augment
-    assert choice.strategy == "FedDCA, projected" and choice.scored_by == "cosine"
+    assert choice.strategy == "FedDCA, projected" and choice.scored_by == "dot product"
     assert all(one.rows == 4 and one.similarity.most <= 1 for one in choice.sites.values())
     [told] = json.loads((result.folder / "environment.json").read_text())["resources"]
     assert (told["option"], told["place"]) == ("augment.site_encoder", "at the sites and the server")

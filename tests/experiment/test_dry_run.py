@@ -99,7 +99,7 @@ def test_the_disk_holds_three_checkpoints_and_the_adapters(make, watched, method
     expected = dry_run(experiment)
     folder = run(experiment).folder
     final = "sites" if expected.label in ("Local only", "LocIT+SG") else "adapter"
-    assert expected.disk == 3 * numbers(folder, "round-0002*") + numbers(folder / final)
+    assert expected.disk == 3 * numbers(folder, "round-0002*") + numbers(folder / final) + tokenizers(folder / final)
 
 
 @pytest.mark.parametrize("rule", ["fedsa", "fedex", "flora"])
@@ -109,7 +109,13 @@ def test_the_disk_holds_what_a_rule_keeps(make, watched, rule):
     expected = dry_run(experiment)
     folder = run(experiment).folder
     final = "sites" if rule == "fedsa" else "adapter"
-    assert expected.disk == 3 * numbers(folder, "round-0002*") + numbers(folder / final)
+    assert expected.disk == 3 * numbers(folder, "round-0002*") + numbers(folder / final) + tokenizers(folder / final)
+
+
+def tokenizers(folder):
+    """Bytes of all tokenizers in a folder, on one line each."""
+    files = [json.loads(path.read_text()) for path in folder.rglob("tokenizer.json")]
+    return sum(len(json.dumps(file, ensure_ascii=False, separators=(",", ":")).encode()) for file in files)
 
 
 def numbers(folder, generation="*"):

@@ -150,7 +150,8 @@ def _there_is(device: str) -> int | None:
     if device.startswith("cuda"):
         import torch
 
-        return int(torch.cuda.get_device_properties(device).total_memory)
+        there = torch.cuda.is_available()
+        return int(torch.cuda.get_device_properties(device).total_memory) if there else None
     if device != "cpu":
         return None
     try:

@@ -24,6 +24,7 @@ NEEDS: Mapping[str, Mapping[str, Any]] = {
     "data.user": {"data.records_per_user": 10},
     "data.records_per_user": {"data.user": "COLUMN"},
     "data.few_shot": {**_SHARED, "data.sites.count": 10},
+    "data.opening": {"data.kind": "document"},
     "data.sites.column": {"data.sites.by": "column"},
     "data.sites.count": _SHARED,
     "data.sites.label": {**_SHARED, "data.sites.count": 10, "data.sites.scheme": "dirichlet"},
@@ -47,6 +48,8 @@ NEEDS: Mapping[str, Mapping[str, Any]] = {
 REQUIRED = "  # this table needs it"
 OF_INSTRUCTIONS = ("augment", "evaluation.choices", "evaluation.benchmarks")
 """Tables that are refused with records of another kind."""
+OF_DOCUMENTS = ("data.opening",)
+"""Options that are."""
 _Suited = Mapping[str, tuple[Any, str]]
 
 
@@ -90,6 +93,8 @@ class _Every:
 
     def _option(self, path: str, name: str, field: FieldInfo, mark: str) -> Iterator[str]:
         key = f"{path}.{name}"
+        if key in OF_DOCUMENTS and "document" not in self._kinds:
+            return
         default = default_of(field)
         value, remark = self._given.get(key, default), ""
         if key in self._suited:
