@@ -121,6 +121,8 @@ class _Every:
 
     def _is_open(self, other: str, value: Any) -> bool:
         table, _, name = other.rpartition(".")
+        if other == "data.kind" and value == self._kinds[0]:
+            return False
         if table != "method":
             return other not in self._given or self._given[other] != value
         field = self._options.model_fields.get(name)
