@@ -21,12 +21,14 @@ from murmura.training.private import Private
 def main(work: Work, out: str, kind: str) -> None:
     bank = Bank(base_model(work), LoraSpec(rank=RANK, alpha=ALPHA, targets=TARGETS, layers=work.layers))
     adapter = initial({entry.name: entry.shape for entry in bank.manifest})
-    first, seconds = adapter, []
+    first, seconds, training = adapter, [], local_training(work)
+    if kind == "private":
+        training = training.model_copy(update={"tokens_per_pass": "auto"})  # a record a pass, as ε needs it
     for round in range(work.rounds):
         begun = time.perf_counter()
         privacy = Private([plan(NOISE if round else 0.0)], [OSEntropy()]) if kind == "private" else None
         records, streams = [shard(work, 0)], [stream(0, round)]
-        adapter = train(bank, records, [adapter], local_training(work), work.lr, streams, privacy=privacy)[0].state
+        adapter = train(bank, records, [adapter], training, work.lr, streams, privacy=privacy)[0].state
         seconds.append(time.perf_counter() - begun)
         if round == 0:
             first = adapter

@@ -129,9 +129,9 @@ def test_half_labelled_and_the_same_each_time(work):
     half = work.Work(
         model="", vocabulary=9, labelled=3, device="cpu", dtype="float32", tokens_per_pass=1, **shape
     )  # fmt: skip
-    records = half.records(0, 0)
+    records = half.records(0)
     assert (half.labels(records) == -100).tolist() == [[True] * 3 + [False] * 3] * 2
-    assert records.tolist() == half.records(0, 0).tolist() != half.records(1, 0).tolist()
+    assert records.tolist() == half.records(0).tolist() != half.records(1).tolist()
 
 
 @pytest.mark.parametrize("hidden", [128, 100])

@@ -174,7 +174,7 @@ def arm(moment):
         case "describe":
             running._describe = dying(running._describe, at)
         case "finish":
-            running.save_peft = keeping.save_peft = dying(running.save_peft, at)
+            running.leave_adapter = keeping.leave_adapter = dying(running.leave_adapter, at)
         case _:
             raise ValueError(moment)
 
