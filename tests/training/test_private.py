@@ -224,6 +224,21 @@ def test_alone_in_its_pass_a_record_has_one_gradient_whatever_its_company(bank, 
             assert torch.equal(both, (first.float() + second.float()).double())
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_no_adapter_that_a_server_makes_up_carries_rounding_from_one_record_to_others(bank, sums, precision):
+    """With such a B, a record in the same pass moved the others together by more than half of C."""
+    generator = torch.Generator().manual_seed(1)
+    made_up = {
+        entry.name: (10 if entry.factor == "A" else 1e6) * torch.randn(entry.shape, generator=generator)
+        for entry in bank.manifest
+    }
+    training, shard = SGD.model_copy(update={"precision": precision}), items(16, seed=1, longest=64)
+    for kept in (shard, *([one] for one in shard)):
+        run(bank, [kept], [plan(norm=0.01)], training, starts=[made_up], entropy=[OSEntropy()])
+    whole, *alone = sums
+    assert (whole - sum(alone)).norm() < 1e-5 * 0.01 < whole.norm()
+
+
 @pytest.mark.parametrize("gone", ["blanked", "removed"])
 @pytest.mark.parametrize("record", [0, 2])
 def test_a_record_less_moves_the_sum_by_one_clipped_gradient_at_most(llama, gone, record):

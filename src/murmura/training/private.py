@@ -33,8 +33,8 @@ from murmura.training.config import LocalTraining
 from murmura.training.step import Chosen, Rows, Step
 
 _MARGIN, _COARSE_MARGIN = 1e-5, 2.0**-5
-"""By what share clipped gradients stay below C, in float32 and in anything coarser. Which records share a pass decides
-how their gradients are rounded, so one record less moves the others too: docs/privacy.md says by how much."""
+"""By what share clipped gradients stay below C, in float32 and in anything coarser. Where records share a pass, that
+decides how their gradients are rounded, so one record less moves the others too: docs/privacy.md says by how much."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class PrivateStep(Step):
         def loss(group: list[int]) -> torch.Tensor:
             return self.forward(rows, group, factors, step, losses)
 
-        most = self.bank.per_pass(self.training.tokens_per_pass)
+        most = self._per_pass(rows)
         for group, gradients in by_example(self.bank, rows.items, rows.slots, loss, most, self.frozen):
             slots = rows.slots[group].to(device)
             flat, norms = self._without_bad(slots, [gradient.flatten(1) for gradient in gradients])
@@ -179,6 +179,13 @@ class PrivateStep(Step):
             for entry, gradient in zip(self.entries, clipped, strict=True):
                 self.bank.grad[:, entry.start : entry.stop].addmm_(mine, gradient)
         return rows.of_slot(len(self.shards))
+
+    def _per_pass(self, rows: Rows) -> int:
+        """Padded tokens of a pass. Unless somebody says how many, a record that is to be hidden has a pass of its own:
+        how far rounding carries from one to the next is for whoever makes up the adapter to choose."""
+        asked = self.training.tokens_per_pass
+        hidden = any(self.privacy.entropy[slot].is_secret for slot in set(rows.slots.tolist()))
+        return 1 if asked == "auto" and hidden else self.bank.per_pass(asked)
 
     def _without_bad(
         self, slots: torch.Tensor, gradients: list[torch.Tensor]
