@@ -181,6 +181,17 @@ def test_other_runs_and_rounds_are_refused_and_owners_are_told_once(tmp_path):
     assert outcome(voting, "vote", 3) == "RefusedError"  # in which the server trains
 
 
+@pytest.mark.parametrize(
+    ("verb", "round"),
+    [*(("train_private", one) for one in (1.5, 1.0, True, "1", None, [1])), *((one, 1) for one in (None, 1, []))],
+    ids=repr,
+)
+def test_what_is_no_verb_or_no_round_is_refused_and_told(tmp_path, verb, round):
+    """And not an error of the whole process, of which no owner hears."""
+    site = host(experiment({"name": "dplora", "rounds": 3}), tmp_path)
+    assert outcome(site, verb, round) == "RefusedError" and "no verb or no round" in told(site)
+
+
 def test_a_server_fills_no_disk_with_what_is_refused(tmp_path):
     site = host(experiment({"name": "fedit"}), tmp_path)
     for number in range(300):

@@ -71,7 +71,7 @@ def assemble(
                 budget = _budget(experiment.budget, name, own)
             if agreed:
                 signed = Journal(kept.folder / SUMS_JOURNAL, f"journal of secure sums of site {name}")
-                all_runs = SignedInAllRuns(Path(accounts), digest(list(own)), run) if accounts else None
+                all_runs = SignedInAllRuns(Path(accounts), own, run) if accounts else None
                 masking = Masking(name, run, identity(kept.folder), roster, agreed, signed, all_runs)
             sites.append(
                 Site(

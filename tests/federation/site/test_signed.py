@@ -12,7 +12,7 @@ from tests.federation.masked import Parties, votes
 SAME, OTHER = b"the same question", b"another question"
 
 
-def summed(tmp_path, run, present, asked, *, records="digest", **options):
+def summed(tmp_path, run, present, asked, *, records=("one", "two"), **options):
     """What site a is told of a sum over these sites in a run; others keep no account."""
     parties = Parties(4, options=AggregationConfig(secure=True, **options))
     parties.sites["a"]._all_runs = SignedInAllRuns(tmp_path / "accounts", records, run)
@@ -33,15 +33,22 @@ def test_a_second_run_that_asks_the_same_of_one_site_less_is_refused(tmp_path):
 
 
 def test_records_are_known_by_what_they_are(tmp_path):
-    summed(tmp_path, "first", "abcd", SAME, records="some")
-    assert summed(tmp_path, "second", "abc", SAME, records="others") == []
+    summed(tmp_path, "first", "abcd", SAME, records=["some"])
+    assert summed(tmp_path, "second", "abc", SAME, records=["others"]) == []
+
+
+def test_records_in_another_order_are_the_same(tmp_path):
+    """They vote alike to the last vote, and so the difference of two sums is the same too."""
+    summed(tmp_path, "first", "abcd", SAME, records=["one", "two"])
+    with pytest.raises(SecureSumError):
+        summed(tmp_path, "second", "abc", SAME, records=["two", "one"])
 
 
 def test_of_a_run_that_asks_other_things_of_other_sites_the_owner_is_told_once(tmp_path):
     summed(tmp_path, "first", "abcd", SAME)
     [told] = summed(tmp_path, "second", "abc", OTHER)
     assert "an earlier run has summed over other sites" in told
-    known = SignedInAllRuns(tmp_path / "accounts", "digest", "third")
+    known = SignedInAllRuns(tmp_path / "accounts", ["one", "two"], "third")
     line = {"verb": "vote", "asked": "another", "sites": "others"}
     assert len(known.enter(line, repeats=False)) == 1 and known.enter(line, repeats=False) == []
 
@@ -52,7 +59,7 @@ def test_an_owner_may_let_it_happen_and_is_told(tmp_path):
 
 
 def test_within_a_run_other_rounds_have_other_sites(tmp_path):
-    known = SignedInAllRuns(tmp_path, "digest", "run")
+    known = SignedInAllRuns(tmp_path, ["one"], "run")
     for sites in ("some", "others"):
         assert known.enter({"verb": "vote", "asked": "x", "sites": sites}, repeats=False) == []
 

@@ -158,8 +158,10 @@ class Host:
     def _require_asked(self, ask: Ask) -> None:
         """
         Raises:
-            RefusedError: another run asks; or for a verb, or in a round, in which this one does not.
+            RefusedError: another run asks; or for a verb, or in a round, in which this one does not, or that is none.
         """
+        if not isinstance(ask.verb, str) or type(ask.round) is not int:
+            raise RefusedError(f"{ask.verb!r} is asked for in round {ask.round!r}, which is no verb or no round")
         if ask.run != self.run:
             raise RefusedError(f"run '{ask.run}' asks, but the site has joined run '{self.run}'")
         verbs = owner(self.verbs, ask.verb)

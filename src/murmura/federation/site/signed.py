@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from filelock import FileLock, Timeout
 
 from murmura import atomic
 from murmura.errors import CheckpointError, SecureSumError
+from murmura.federation.joining import digest
 from murmura.privacy.journal import Journal
 
 FOLDER = "@sums"
@@ -18,20 +19,21 @@ _PATIENCE = 60  # seconds to wait while another run writes the same journal
 
 
 class SignedInAllRuns:
-    """A journal outside of any run's folder, known by the digest of the records and not by the site's name.
+    """A journal outside of any run's folder, known by the digest of the records and not by the site's name. In whatever
+    order they are: of the same records a site sends nearly the same, and the very same votes.
 
     A run that asks what an earlier one has asked, over other sites, is the same sum with some sites more or less: of
     the two the difference can be read. Of a run that asks other things over other sites the owner is told.
 
     Args:
         accounts: the folder of accounts.
-        records: their digest.
+        records: the site's.
         run: the present run.
     """
 
-    def __init__(self, accounts: Path, records: str, run: str) -> None:
+    def __init__(self, accounts: Path, records: Sequence[Any], run: str) -> None:
         self._folder, self._run, self._told = accounts / FOLDER, run, False
-        self._path = self._folder / f"{records}.journal"
+        self._path = self._folder / f"{digest(sorted(records, key=repr))}.journal"
 
     def enter(self, line: Mapping[str, Any], *, repeats: bool) -> list[str]:
         """Enter a sum before it is signed.

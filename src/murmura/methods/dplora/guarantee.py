@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +11,10 @@ import torch
 
 from murmura.errors import PrivacyError
 from murmura.methods.dplora.config import DPLoRAConfig
-from murmura.privacy.entropy import Entropy
 from murmura.privacy.ledger import PrivacyLedger, Spent
-from murmura.privacy.mechanisms import gaussian
-from murmura.privacy.observation import Observation, noised
 from murmura.privacy.parts import BatchClipping, ExampleClipping, FixedSizeSampling, GaussianNoise, PoissonSampling
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.standing import told
-from murmura.training.adapter import State
 from murmura.training.config import LocalTraining
 from murmura.training.loop import steps_of
 
@@ -121,38 +116,32 @@ class Guard:
 
     def __init__(self, config: DPLoRAConfig, training: LocalTraining, site: Site) -> None:
         self.config, self.training, self.site = config, training, site
-        self._noise = Observation()  # on the weights, in units of their own
         try:
             self.plan = plan(config, training, site.size)
             self.ledger = PrivacyLedger(self.plan, site.journal)
         except PrivacyError as error:
             raise PrivacyError(error.what, where=error.where or f"site {site.name}", fix=error.fix) from None
 
-    @property
-    def trained(self) -> PrivacyPlan:
-        """What the training loop is to follow: the plan, without its noise where that goes on the weights."""
-        return self.plan.with_noise(0.0) if self.config.noise_on == "weights" else self.plan
+    def trained(self, lr: float) -> PrivacyPlan:
+        """The plan that the training loop follows in a round with this learning rate.
 
-    def protect(self, upload: State, entropy: Entropy) -> State:
-        """The upload as it may leave: with N(0, σ²) on every weight, if the noise goes there (Liu et al. 2023)."""
-        if self.config.noise_on != "weights" or not self.config.noise_multiplier:
-            return upload
-        noisy = gaussian(upload, self.config.noise_multiplier, entropy)
-        self._noise = noised(upload.values(), noisy.values(), 1.0)
-        return noisy
+        Noise on the weights, N(0, σ²) on every weight that is uploaded (Liu et al. 2023), goes into the step of SGD
+        that is to move them: on weights that are float32 already it would come too late, since how those are rounded
+        moves by a record too, and all the more the larger the weights are that the server sends.
+        """
+        if self.config.noise_on != "weights":
+            return self.plan
+        return self.plan.with_noise(self.plan.noise.std * self.training.lr / lr)
 
-    def record(self, round: int, spent: Sequence[Spent], lr: float) -> None:
+    def record(self, round: int, spent: Sequence[Spent]) -> None:
         """Enter what a round really did, before its upload leaves.
 
         Args:
             spent: ``Trained.spent``.
-            lr: the round's rate, on which the effect of noise on weights depends.
 
         Raises:
             CheckpointError: it could not be written, so that the upload may not leave.
         """
-        if self.config.noise_on == "weights":
-            spent = [self._on_gradient(entry, lr) for entry in spent]
         self.ledger.record(round, spent)
         if bad := sum(entry.observed.not_finite for entry in spent if entry.observed):
             what = "gradients of records" if self.config.clipping == "per_example" else "gradients of batches"
@@ -160,13 +149,6 @@ class Guard:
                 f"Round {round}: {bad} {what} were not finite numbers, so they counted as zero, and the server was not "
                 "told. Look at this site's records, or ask for a lower training.lr."
             )
-
-    def _on_gradient(self, entry: Spent, lr: float) -> Spent:
-        """A step of SGD whose result was noised, as one with noise on its clipped sum."""
-        told = self.plan.noise.std * self.training.lr / lr
-        share = told / self.sigma if self.sigma else 0.0
-        noise = replace(self._noise, squares=self._noise.squares * share**2)
-        return replace(entry, noise_std=told, observed=entry.observed and entry.observed + noise)
 
     def told(self) -> dict[str, Any]:
         """What the site says of its privacy: the ε spent so far, or why there is none.

@@ -221,13 +221,13 @@ class DPLoRA(Averaging):
         self._require_rate(ask["lr"], cohort.workbench.training)
         guards = [guarantee.Guard(self.config, cohort.workbench.training, site) for site in cohort.sites]
         entropy = [self.entropy(cohort, site) for site in cohort.sites]
-        privacy = Private([guard.trained for guard in guards], entropy)
+        privacy = Private([guard.trained(ask["lr"]) for guard in guards], entropy)
         trained = self.trained(cohort, ask, cohort.own(), starts=self._publicly(cohort, ask), privacy=privacy)
         uploads = cohort.uploads([result.state for result in trained])
         replies = []
-        for site, guard, result, upload, source in zip(cohort.sites, guards, trained, uploads, entropy, strict=True):
-            fields = {"adapter": guard.protect(upload, source)}
-            guard.record(cohort.round, result.spent, ask["lr"])
+        for site, guard, result, upload in zip(cohort.sites, guards, trained, uploads, strict=True):
+            fields: Payload = {"adapter": upload}
+            guard.record(cohort.round, result.spent)
             if self.config.private and not self._tells_apart:
                 fields["privacy"] = guard.told()
             replies.append(Reply(site.name, fields))
