@@ -21,6 +21,7 @@ from murmura.runtime import settle
 HERE = Path(__file__).parent
 SAME = 1e-4  # of the largest value: how far apart what ways find may be that do the same in float32
 TOKENS_PER_PASS = {"cpu": 256, "cuda": 16_384}  # as training.tokens_per_pass = "auto"
+SHALLOW = 384  # as that on a CPU with adapters in half of the layers or fewer
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,8 @@ def base_model(options: argparse.Namespace, folder: Path, *, tokenizer: bool = F
 def tokens_per_pass(options: argparse.Namespace) -> int:
     """Murmura's ``training.tokens_per_pass``: as given, or what suits the device."""
     given: int | None = options.tokens_per_pass
+    if given is None and options.device == "cpu" and getattr(options, "adapted", "all") != "all":
+        return SHALLOW
     return given or TOKENS_PER_PASS[options.device.partition(":")[0]]
 
 

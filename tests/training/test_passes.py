@@ -29,6 +29,7 @@ def test_what_is_asked_for_is_done():
 
 def test_a_processor_takes_the_same_whatever_the_model():
     assert tokens_per_pass("auto", SMALL, "cpu") == tokens_per_pass("auto", LARGE, torch.device("cpu")) == 256
+    assert [tokens_per_pass("auto", SMALL, "cpu", below) for below in (14, 15, 22)] == [256, 384, 384]
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ from typing import Any
 
 from murmura import methods
 from murmura.audit.released import Released
+from murmura.data.records import digest
 from murmura.errors import CheckpointError, ConfigError, DataError
 from murmura.experiment import config
 from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
 from murmura.experiment.reading import reading, yardstick
 from murmura.experiment.sites import populate
-from murmura.federation.joining import digest
 from murmura.federation.server.kept import KeptRound, kept
 from murmura.federation.site.cohort import Site
 from murmura.privacy.journal import Journal

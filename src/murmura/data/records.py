@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +157,8 @@ KINDS: dict[Kind, type[Instruction] | type[Labelled] | type[Document]] = {
     "labelled": Labelled,
     "document": Document,
 }
+
+
+def digest(records: Iterable[Any]) -> str:
+    """SHA-256 of a site's records in their order; as telling as they are, so it stays at the site."""
+    return hashlib.sha256("\0".join(map(repr, records)).encode()).hexdigest()

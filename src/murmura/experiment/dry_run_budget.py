@@ -8,10 +8,10 @@ from typing import Any, cast
 
 from murmura.augment.strategies import strategy
 from murmura.augment.verbs import Augmenting
+from murmura.data.records import digest
 from murmura.data.refusal import listing
 from murmura.errors import BudgetError, CheckpointError, PrivacyError
 from murmura.experiment.config import Experiment
-from murmura.federation.joining import digest
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import draw
 from murmura.privacy.budget import foresee

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 from murmura.augment.noise import planned
 from murmura.augment.strategies import strategy
+from murmura.data.records import digest
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run_budget import of_budgets
 from murmura.experiment.precision import slow
 from murmura.experiment.sites import Gathered, Population
-from murmura.federation.joining import digest
 from murmura.federation.method import Method
 from murmura.measure.figure import FEW
 from murmura.runs.folder import RunFolder

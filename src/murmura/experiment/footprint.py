@@ -78,7 +78,7 @@ def memory(
     text = outline.config.get_text_config()  # of a model that also sees, the part that reads
     width, inner, layers, keys = _shape(text)
     kept = 8 * width + 3 * inner
-    per_pass = tokens_per_pass(training.tokens_per_pass, outline.config, outline.device)
+    per_pass = tokens_per_pass(training.tokens_per_pass, outline.config, outline.device, outline.below)
     number = _BFLOAT16 if in_bfloat16(training.precision, outline.device) else outline.element_bytes
     tokens = max(length, min(per_pass, slots * training.batch_size * length))
     train = (

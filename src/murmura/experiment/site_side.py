@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from murmura import methods
-from murmura.data.records import KINDS, Kind
+from murmura.data.records import KINDS, Kind, digest
 from murmura.experiment.config import Experiment
 from murmura.experiment.summing import agreement
 from murmura.experiment.workplace import Workplace, verbs_of
-from murmura.federation.joining import digest
 from murmura.federation.site.answer import Host
 from murmura.federation.site.answered import Answered
 from murmura.federation.site.cohort import Site

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 import murmura
+from murmura.data.records import digest
 from murmura.errors import CheckpointError, DataError
 from murmura.federation.wire.messages import VERSION, Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Release, Verbs, verb
@@ -66,8 +66,3 @@ class Joining(Verbs):
         count = len(cohort.sites)
         sizes = {"records": cohort.sizes} if self.counts else {}
         return cohort.reply(versions=[told] * count, kind=[self.kind] * count, **sizes)
-
-
-def digest(records: list[Any]) -> str:
-    """SHA-256 of a site's records in their order; as telling as they are, so it stays at the site."""
-    return hashlib.sha256("\0".join(map(repr, records)).encode()).hexdigest()

@@ -132,7 +132,8 @@ class Bank:
 
     def per_pass(self, asked: TokensPerPass) -> int:
         """Padded tokens that go through this model at once; see ``tokens_per_pass``."""
-        return tokens_per_pass(asked, self.model.config, self.device)
+        below = self.head.frozen.first if self.head.frozen else 0
+        return tokens_per_pass(asked, self.model.config, self.device, below)
 
     # ---- slots --------------------------------------------------------------------------------------------------
 

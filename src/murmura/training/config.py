@@ -89,7 +89,8 @@ class LocalTraining(Section):
     """Largest gradient norm of a site's adapter; 0 for no clipping."""
     tokens_per_pass: int | Literal["auto"] = "auto"
     """Padded tokens that go through the model at once: bounds memory and does not change results. auto: 256 on a CPU,
-    as many as an eighth of its memory holds on a GPU; where noise hides single records, one record."""
+    384 with adapters in no more than half of the layers; as many as an eighth of its memory holds on a GPU; where noise
+    hides single records, one record."""
     precision: Precision = "auto"
     """Of the base model's matrix products while training; adapters stay float32. auto: bfloat16 where the device
     multiplies it natively (GPUs from Ampere on, AMX, AVX-512 BF16, Arm with bf16), else float32."""

@@ -8,15 +8,15 @@ import torch
 
 TokensPerPass = int | Literal["auto"]
 
-_CPU = 256
-"""As many as PEFT holds with four records of 64 tokens. A core's matrix products are about as fast as they get from 128
-rows on; README has the curve."""
+_CPU, _CPU_SHALLOW = 256, 384
+"""The most that takes about the memory of PEFT with four records of 64 tokens a step: of a model with adapters in all
+its layers, and of one where half of them or more are below all adapters. README has the curve."""
 _GPU = 16_384
 _SHARE = 8  # of a GPU's memory, a part in so many is for what a pass keeps
 _BYTES = 2
 
 
-def tokens_per_pass(asked: TokensPerPass, config: Any, device: torch.device | str) -> int:
+def tokens_per_pass(asked: TokensPerPass, config: Any, device: torch.device | str, below: int = 0) -> int:
     """Padded tokens of a pass: those asked for; "auto" goes by device and model, never by a stopwatch.
 
     On a GPU they are as many as an eighth of its memory holds what a pass keeps of them in bfloat16: for each layer 8
@@ -24,16 +24,16 @@ def tokens_per_pass(asked: TokensPerPass, config: Any, device: torch.device | st
 
     Args:
         config: the model's, as transformers reads it.
+        below: layers below all adapters, of which a pass keeps nothing.
     """
     if asked != "auto":
         return asked
-    place = torch.device(device)
+    place, text = torch.device(device), config.get_text_config()
     if place.type != "cuda":
-        return _CPU
+        return _CPU_SHALLOW if 2 * below >= text.num_hidden_layers else _CPU
     if not torch.cuda.is_available():
         return _GPU
-    text = config.get_text_config()
     inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
-    each = _BYTES * text.num_hidden_layers * (8 * text.hidden_size + 3 * inner)
+    each = _BYTES * (text.num_hidden_layers - below) * (8 * text.hidden_size + 3 * inner)
     room = torch.cuda.get_device_properties(place).total_memory // _SHARE
     return int(max(min(room // each, _GPU), _CPU))

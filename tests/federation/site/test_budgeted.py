@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from murmura.data.records import digest
 from murmura.errors import BudgetError
-from murmura.federation.joining import digest
 from murmura.federation.method import Method
 from murmura.federation.site.answer import Host
 from murmura.federation.wire.messages import Ask, Reply

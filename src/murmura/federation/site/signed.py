@@ -9,8 +9,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from murmura import atomic
+from murmura.data.records import digest
 from murmura.errors import CheckpointError, SecureSumError
-from murmura.federation.joining import digest
 from murmura.privacy.journal import Journal
 
 FOLDER = "@sums"
