@@ -78,9 +78,13 @@ processor-%:
 bench: .venv/bench-stamp
 	$(BIN)/murmura models fetch smollm2-135m
 	$(BIN)/python bench/cohort.py --repeats 2
+	$(BIN)/python bench/cohort.py --adapted "last 8" --labelled-half --ways b,c --repeats 2
+	$(BIN)/python bench/cohort.py --adapted "last 8" --ways b,c --repeats 2 --tokens-per-pass 256
+	$(BIN)/python bench/scoring.py --repeats 1
+	$(BIN)/python bench/scoring.py --adapted "last 8" --repeats 1
 	$(BIN)/python bench/sites.py
-	$(BIN)/python bench/dp.py
-	$(BIN)/python bench/dp.py --labelled-half --ways h,m --repeats 2
+	$(BIN)/python bench/dp.py --ways h,m,n --repeats 1
+	$(BIN)/python bench/dp.py --adapted "last 8" --labelled-half --ways h,m,n --repeats 1
 	$(BIN)/python bench/lpfl.py
 	$(BIN)/python bench/writing.py --repeats 2
 	$(BIN)/python bench/feddca.py --ways s,m,f,b
