@@ -8,6 +8,7 @@ from typing import Any, cast
 from murmura.augment.noise import planned
 from murmura.augment.strategies import strategy
 from murmura.data.records import digest
+from murmura.experiment.caveats import caveat
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run_budget import of_budgets
 from murmura.experiment.precision import slow
@@ -62,8 +63,8 @@ def _few(experiment: Experiment, people: Population | None) -> list[str]:
 def _caveats(experiment: Experiment, method: Method, sizes: Mapping[str, int] | None) -> list[str]:
     records = list((sizes or {}).values())
     found = method.privacy(records, experiment.training) if records else None
-    caveat = found[0].caveat(records) if found else None
-    return [caveat] if caveat else []
+    told = caveat(experiment, found[0], records) if found else None
+    return [told] if told else []
 
 
 def _of_run(experiment: Experiment, method: Method, gathered: Gathered | None, people: Population | None) -> list[str]:

@@ -15,6 +15,7 @@ from murmura.experiment.allowed import allowed
 from murmura.experiment.augmenting import opened, require_augmentable, require_whole, shared_out
 from murmura.experiment.canaries import NOT_FOR_RELEASE, plant
 from murmura.experiment.card import made_by
+from murmura.experiment.caveats import caveat
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run_budget import require_answers
 from murmura.experiment.dry_run_rounds import drawn_cohorts, residual_growth
@@ -196,9 +197,9 @@ def _carried_out(plan: _Plan, folder: RunFolder, before: Past | None, started: _
             experiment, engine, place, folder, run=run, yardstick=plan.public, promised=plan.promised,
             canaries=plan.canaries, pool=plan.pool, shared_out=shared_out(experiment, plan.method, plan.pool, every),
         )  # fmt: skip
-        if plan.promised and (caveat := plan.promised.caveat([site.size for site in people.sites])):
-            side.server.caveat = caveat
-            say(caveat, public=True)
+        if plan.promised and (said := caveat(experiment, plan.promised, [site.size for site in people.sites])):
+            side.server.caveat = said
+            say(said, public=True)
         if before and before.checkpoint:
             before = restored(before, side.server, folder, experiment)
             if side.augmentation:
