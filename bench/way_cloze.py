@@ -14,6 +14,7 @@ from way_bank import local_training, stream
 from work import ALPHA, RANK, TARGETS, ClozeWork, base_model, finish, gpu_peak, initial
 
 from murmura.measure.labelled import probabilities
+from murmura.model_runtime import ModelRuntime
 from murmura.tasks.labelled import LabelledReading
 from murmura.training.adapter import State
 from murmura.training.bank import Bank
@@ -21,7 +22,6 @@ from murmura.training.cloze import ClozeRecord, ClozeStep
 from murmura.training.config import LoraSpec
 from murmura.training.loop import train
 from murmura.training.step import Step, StepFactory
-from murmura.workbench import Workbench
 
 WARM_UP = 8  # texts
 
@@ -38,7 +38,7 @@ def main(work: ClozeWork, out: str, way: str) -> None:
 
 def annotation(work: ClozeWork, bank: Bank, adapter: State) -> tuple[torch.Tensor, list[float]]:
     """Soft labels of all texts [texts, labels], and the seconds of a few texts to warm up and of all."""
-    bench = Workbench(bank, None, LabelledReading(work.cloze()), local_training(work), max_length=work.length)
+    bench = ModelRuntime(bank, None, LabelledReading(work.cloze()), local_training(work), max_length=work.length)
     texts, weights, seconds = work.all_texts(), [1.0] * len(work.patterns), []
     for some in ([f"{text} again" for text in texts[:WARM_UP]], texts):
         begun = time.perf_counter()

@@ -118,8 +118,8 @@ def asking(work: VotingWork) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     sites = [Site(f"site-{place}", records[place % distinct]) for place in range(work.sites)]
     method = Pretext(PretextConfig(public="given", population=len(candidates), texts_per_site=limit))
     resources = SimpleNamespace(encoder=lambda option: Given(texts))
-    workbench: Any = SimpleNamespace(device=work.device, resources=resources)
-    host = Host(sites, [method], workbench, Stream(0))
+    runtime: Any = SimpleNamespace(device=work.device, resources=resources)
+    host = Host(sites, [method], runtime, Stream(0))
     fleet = Fleet(LocalEngine(host), [method], Ledger(), Stream(0))
     like = {"votes": torch.zeros(len(candidates), dtype=torch.int32)}
 

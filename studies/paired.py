@@ -100,7 +100,7 @@ def score(folders: Sequence[Path]) -> Iterator[tuple[Path, dict[str, dict[str, d
     by digest of the record. The runs have one base model, adapters of one shape, and one way to read records."""
     from murmura import methods
     from murmura.experiment.config import Experiment
-    from murmura.experiment.reading import yardstick
+    from murmura.experiment.reading import evaluation_set
     from murmura.experiment.sites import populate
     from murmura.experiment.workplace import workplace
     from murmura.measure.membership import scores
@@ -111,7 +111,7 @@ def score(folders: Sequence[Path]) -> Iterator[tuple[Path, dict[str, dict[str, d
 
     first = Experiment.load(RunFolder(folders[0]).config)
     task, place = first.task, workplace(first)
-    bench, reader = place.workbench(first, "server"), Reader(task.token_scores)
+    bench, reader = place.runtime(first, "server"), Reader(task.token_scores)
     for folder in folders:
         experiment = Experiment.load(RunFolder(folder).config)
         stream, method = Stream(experiment.run.seed), methods.build(experiment.method, experiment.aggregation)
@@ -120,7 +120,7 @@ def score(folders: Sequence[Path]) -> Iterator[tuple[Path, dict[str, dict[str, d
             promises=method.promises,
         )  # fmt: skip
         members = [record for site in people.sites for record in method.members(site, stream) if record.is_complete]
-        every = members + list(yardstick(experiment, people, stream / "data" / "validation").nonmembers)
+        every = members + list(evaluation_set(experiment, people, stream / "data" / "validation").nonmembers)
         adapter, _ = load_peft(RunFolder(folder).adapter)
         [found] = scores(reader, task, bench, [adapter], [every])
         rows = [dict(zip(found, map(float, row), strict=True)) for row in zip(*found.values(), strict=True)]

@@ -17,9 +17,9 @@ from tests.experiment.small import experiment, write_data
 
 ORDER = (
     ("cli",), ("audit",), ("experiment",), ("methods",), ("augment",), ("report",), ("tasks",), ("drafting",),
-    ("measure",), ("federation",), ("synthesis",), ("workbench",), ("generation",), ("reading",), ("aggregation",),
+    ("measure",), ("federation",), ("synthesis",), ("model_runtime",), ("generation",), ("reading",), ("aggregation",),
     ("training",), ("resources",), ("retrieval",), ("privacy",), ("data",), ("models",), ("runs",),
-    ("config", "progress", "streams", "atomic", "runtime", "precision", "units", "errors"),
+    ("config", "progress", "streams", "atomic", "library_settings", "precision", "units", "errors"),
 )  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # What some runs need, for clusters, hub data, Parquet files, guarantees, or at their end, and most steps do not.
@@ -86,7 +86,7 @@ def test_no_two_modules_that_measure_stand_on_one_another():
         found = [name for node in ast.walk(tree) if is_import(node) for name in modules(node, module)]
         needs[path.stem] = {name.split(".")[2] for name in found if name.startswith("murmura.measure.")} - {path.stem}
     order = list(TopologicalSorter(needs).static_order())  # raises CycleError
-    assert order.index("yardstick") < order.index("labelled") < len(order)
+    assert order.index("evaluation_set") < order.index("labelled") < len(order)
 
 
 def test_every_part_has_a_place_in_the_list():

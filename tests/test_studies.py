@@ -369,8 +369,8 @@ def test_the_pools_of_the_domain_study_have_nothing_that_is_private_or_measured_
     assert [len(own) for own in rows.values()] == [7, 6, 80]
     assert {"instruction", "input", "output"} == set(rows["private"][0])
     for command in commands:
-        left_out = {word: command[k + 1] for k, word in enumerate(command) if word.startswith("--without")}
-        assert left_out == {
+        exclusions = {word: command[k + 1] for k, word in enumerate(command) if word.startswith("--without")}
+        assert exclusions == {
             "--without-private": str(place / "private.jsonl"), "--without": str(place / "heldout.jsonl")
         }  # fmt: skip
     assert [sum("=" in word for word in command) for command in commands] == [5, 1]

@@ -19,7 +19,7 @@ _HOMES = {"Experiment": "murmura.experiment.config", "run": "murmura.experiment.
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'murmura' has no attribute '{name}'")
-    from murmura.runtime import settle
+    from murmura.library_settings import settle
 
     settle()  # before torch is imported
     return getattr(import_module(_HOMES[name]), name)

@@ -11,7 +11,7 @@ import pytest
 from murmura.audit.curious import fedmia, rmia, trajectory
 from murmura.audit.losses import Losses, losses
 from murmura.audit.membership import Sample
-from murmura.federation.server.kept import Keeper, kept
+from murmura.federation.server.transcript import TranscriptWriter, kept
 from murmura.tasks import INSTRUCTION
 from tests.federation.world import instructions, make_workbench
 from tests.training.helpers import random_state
@@ -96,11 +96,11 @@ def test_losses_are_those_of_each_model_alone(tokenizer, tmp_path):
     records = {"a": instructions(2, seed=1), "b": instructions(1, seed=2)}
     sample = Sample(records, {"a": [0, 1], "b": [0]}, instructions(2, seed=3))
     states = {name: random_state(bench.bank, seed, scale=0.5) for seed, name in enumerate(("m1", "a1", "b1", "m2"))}
-    keeper = Keeper(tmp_path / "@run" / "rounds")
+    keeper = TranscriptWriter(tmp_path / "@run" / "rounds")
     for number, uploads, model in ((1, {"a": "a1", "b": "b1"}, "m1"), (2, {}, "m2")):
         keeper.begin(number)
         for site, name in uploads.items():
-            keeper.hear(site, states[name])
+            keeper.observe_upload(site, states[name])
         keeper.close(states[model])
     found = losses(INSTRUCTION, bench, kept(tmp_path / "@run" / "rounds"), sample, bench.bank.lora)
 

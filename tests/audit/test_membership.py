@@ -7,8 +7,8 @@ import warnings
 import numpy as np
 import pytest
 
+from murmura.audit.attack_scores import AttackScores
 from murmura.audit.membership import Sample, measured
-from murmura.audit.versus import Versus
 from murmura.streams import Stream
 
 MEMBERS = {"a": list(range(30)), "b": list(range(10)), "c": []}
@@ -24,7 +24,7 @@ def test_every_member_is_as_likely_and_others_are_drawn_too():
 
 
 def one_model(members, others):
-    return Versus(np.asarray(members, float), np.asarray([others], float), np.zeros(len(members), dtype=int))
+    return AttackScores(np.asarray(members, float), np.asarray([others], float), np.zeros(len(members), dtype=int))
 
 
 def test_the_strongest_is_chosen_by_the_records_set_apart_alone():

@@ -15,7 +15,7 @@ from murmura.audit.subject import subject
 from murmura.errors import CheckpointError, ConfigError, DataError
 from murmura.experiment import config
 from murmura.experiment.run import run
-from murmura.federation.server.kept import kept
+from murmura.federation.server.transcript import kept
 from murmura.generation.sampling import Sampling
 from murmura.report.page import render
 from murmura.runs import read

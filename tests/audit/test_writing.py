@@ -1,4 +1,4 @@
-"""What models write, with a workbench that writes what it is told."""
+"""What models write, with a runtime that writes what it is told."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def whole(bench):
 
 @pytest.fixture
 def scripted(bench, monkeypatch):
-    """Let the workbench write what a function makes of each prompt; returns all that it was asked."""
+    """Let the runtime write what a function makes of each prompt; returns all that it was asked."""
 
     def script(write):
         asked = []

@@ -30,7 +30,7 @@ CENTRES = {
 
 class Server:
     def __init__(self, seed=0):
-        self.stream, self.events, self.workbench = Stream(seed), [], SimpleNamespace()
+        self.stream, self.events, self.runtime = Stream(seed), [], SimpleNamespace()
         self.event = self.events.append
 
     def current(self, sites):

@@ -18,7 +18,7 @@ from murmura.federation.site.cohort import Cohort, Site
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.streams import Stream
 from tests.conftest import WORDS
-from tests.methods.harness import records, workbench
+from tests.methods.harness import records, runtime
 from tests.retrieval.pools import make_pool, unit
 
 OPTIONS = {
@@ -48,7 +48,7 @@ class Fleet:
 
 @pytest.fixture
 def bench(llama, tokenizer):
-    return workbench(llama, tokenizer)
+    return runtime(llama, tokenizer)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def pool(tmp_path, sites):
 def choose(bench, sites, pool, *, withheld=None, asked=None, spoil=lambda found: found, **options):
     chosen = choosing(AugmentConfig(**OPTIONS | options), withheld)
     stream = Stream(0)
-    server = SimpleNamespace(stream=stream, workbench=bench, adapter=bench.bank.initial(stream / "adapter"), round=1)
+    server = SimpleNamespace(stream=stream, runtime=bench, adapter=bench.bank.initial(stream / "adapter"), round=1)
     fleet = Fleet(chosen.config, bench, sites, spoil)
     return chosen, chosen.choose(server, fleet, asked or list(sites), pool, 1), fleet
 

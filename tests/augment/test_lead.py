@@ -61,7 +61,7 @@ def server():
     bench = SimpleNamespace(reading=SimpleNamespace(fit=fit))
     return SimpleNamespace(
         stream=Stream(0), store={}, noted=noted, events=events, note=noted.__setitem__, event=events.append,
-        workbench=bench, keeps_secrets=False,
+        runtime=bench, keeps_secrets=False,
     )  # fmt: skip
 
 
@@ -244,9 +244,9 @@ def test_long_records_are_shown_shortened(make, server, tmp_path):
 def test_what_the_run_is_measured_with_is_found_in_the_pool_whatever_its_whitespace(pool):
     records = pool.records(range(12))
     held_out = Instruction(f" {records[0].instruction}", records[0].input, "another answer")
-    yardstick = SimpleNamespace(
+    evaluation_set = SimpleNamespace(
         heldout=[held_out], nonmembers=[records[3], Instruction("nowhere in the pool", "", "x")],
         asks=[records[5].question, "nor is this"],
     )  # fmt: skip
-    assert measured_with(pool, yardstick).tolist() == [0, 3, 5]
+    assert measured_with(pool, evaluation_set).tolist() == [0, 3, 5]
     assert measured_with(pool, SimpleNamespace(heldout=[], nonmembers=[], asks=[])).tolist() == []

@@ -1,4 +1,4 @@
-"""A workbench whose model says what a script says."""
+"""A runtime whose model says what a script says."""
 
 from __future__ import annotations
 

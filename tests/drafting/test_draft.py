@@ -135,10 +135,10 @@ def test_only_what_failed_is_tried_again():
 
 
 @pytest.mark.parametrize(
-    ("response", "fate"),
+    ("response", "rejection"),
     [(KIDNEY[0].output, "copied"), ("{n}", "echo"), ("Well then: {n}?", "echo"), ("x", "short_response")],
 )
-def test_a_draft_that_is_no_use_is_not_tried_again_but_replaced(response, fate):
+def test_a_draft_that_is_no_use_is_not_tried_again_but_replaced(response, rejection):
     """Each answer is about the task in the prompt; the first two are of no use, all others are."""
     bad = iter([True, True])
 
@@ -152,7 +152,7 @@ def test_a_draft_that_is_no_use_is_not_tried_again_but_replaced(response, fate):
     numbers = count()
     bench = Scripted(say)
     [drafts] = draft(bench, orders(kidney=KIDNEY), CONFIG)
-    assert drafts.counts == {f"drafts.{fate}": 2}
+    assert drafts.counts == {f"drafts.{rejection}": 2}
     assert len(drafts.records) == 4 and all(record.output.startswith("call on") for record in drafts.records)
     assert [len(batch) for batch in bench.batches] == [4, 4, 2, 2]
 
@@ -175,13 +175,13 @@ def test_an_instruction_that_gets_no_response_is_replaced_while_attempts_are_lef
 def test_an_instruction_for_which_no_attempt_is_left_is_told_apart():
     """Six attempts at three drafts' examples: five for the first tasks, one for two that replace others."""
     config = replace(CONFIG, drafts=3, example_attempts=2)
-    fates = iter([None, KIDNEY[0].output, KIDNEY[0].output, None, "call on Monday", None])
+    rejections = iter([None, KIDNEY[0].output, KIDNEY[0].output, None, "call on Monday", None])
 
     def say(prompt, adapter):
         if is_for_instruction(prompt):
             n = next(numbers)
             return f"alpha{n} beta{n} gamma{n} delta{n}"
-        said = next(fates)
+        said = next(rejections)
         return f"Input: None\nResponse: {said}" if said else "no marker"
 
     numbers = count()

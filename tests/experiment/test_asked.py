@@ -12,8 +12,8 @@ from murmura.augment.verbs import Augmenting
 from murmura.errors import RefusedError
 from murmura.experiment.config import Experiment
 from murmura.experiment.workplace import verbs_of
+from murmura.federation.exporting import Exporting
 from murmura.federation.joining import Joining
-from murmura.federation.keeping import Keeping
 from murmura.federation.site.answer import Host
 from murmura.federation.site.answered import Answered
 from murmura.federation.summing import SecureSumming
@@ -68,11 +68,11 @@ RUNS = [
     (TEXTS | NOISE, {}, {"vote"}, CLOSED),
     *((TEXTS | {"noise": one}, SUMS, {"vote"}, CLOSED) for one in ("skellam", "discrete-gaussian")),
     *((TEXTS | {"votes": one}, {}, {"vote"}, CLOSED) for one in ("normalised", "cosine")),
-    (TEXTS | {"distance": True}, {}, {"vote", "look"}, CLOSED),
-    (TEXTS | {"noise_multiplier": 0.0}, {}, {"vote", "look"}, OPEN),
+    (TEXTS | {"distance": True}, {}, {"vote", "report_distance"}, CLOSED),
+    (TEXTS | {"noise_multiplier": 0.0}, {}, {"vote", "report_distance"}, OPEN),
     (TEXTS | {"noise_multiplier": 0.0, "distance": False}, {}, {"vote"}, OPEN),
     (TEXTS | {"seeds": "public"}, {}, set(), OPEN),
-    (TEXTS | {"seeds": "private"}, {}, {"give"}, OPEN),
+    (TEXTS | {"seeds": "private"}, {}, {"share_texts"}, OPEN),
     (TEXTS | {"seeds": "paraphrased"}, {}, {"paraphrase"}, OPEN),
 ]
 EVALUATIONS = [
@@ -84,7 +84,7 @@ STRATEGIES = {
     "feddca": {"centres", "take"}, "coverage": {"centres", "take"}, "direct": {"centres", "take"},
     "random": {"take"}, "less": {"features", "take"}, "self-instruct": {"write"},
 }  # fmt: skip
-OTHERS = (Joining, Keeping, Measuring, SecureSumming, Augmenting)
+OTHERS = (Joining, Exporting, Measuring, SecureSumming, Augmenting)
 DECLARED = sorted({name for one in OTHERS for name in one.verb_names(one.__new__(one))})
 
 
@@ -159,7 +159,7 @@ def test_every_method_is_tried():
 @pytest.mark.parametrize("engine", ENGINES)
 def test_nothing_but_a_class_travels(tmp_path, engine):
     made = ENGINES[engine](host(experiment(TEXTS), tmp_path))
-    ask = Ask("give", 1, run="run")
+    ask = Ask("share_texts", 1, run="run")
     if engine == "local":
         with pytest.raises(RefusedError):
             list(made.ask(ask, ["site-0"]))
@@ -252,13 +252,13 @@ def test_noise_on_weights_hides_no_larger_step_than_it_is_for(tmp_path, lr):
     method = {"name": "dplora", "noise_on": "weights", "noise_multiplier": 1.0}
     chosen = experiment(method)
     site = host(chosen, tmp_path)
-    site.workbench.training = chosen.training
+    site.runtime.training = chosen.training
     assert outcome(site, "train_private", lr=lr) == "RefusedError" and "learning rate" in told(site)
 
 
 def test_centres_are_of_all_records_unless_the_experiment_says_otherwise(tmp_path):
     site = host(experiment({"name": "fedit"}, augment={"pool": "pool", "encoder": "minilm"}), tmp_path)
-    site.workbench.resources = SimpleNamespace(encoder=lambda option: None)
+    site.runtime.resources = SimpleNamespace(encoder=lambda option: None)
     assert outcome(site, "centres", hardest=True) == "RefusedError" and "of the hardest" in told(site)
 
 

@@ -101,7 +101,7 @@ def test_a_bad_question_stops_a_run_before_it_begins_and_harms_nothing(folder, l
     assert not (folder / "run").exists()
     result = run(experiment(folder, llama_folder, data={"skip_bad": True}, evaluation={"choices": COMMON}))
     assert result.rows[-1]["choice_accuracy_n"] == 6
-    [left] = json.loads((result.folder / "left_out.json").read_text())
+    [left] = json.loads((result.folder / "exclusions.json").read_text())
     assert left["file"].endswith("urgent.jsonl") and (left["line"], left["cause"]) == (7, "bad")
 
 

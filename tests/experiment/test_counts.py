@@ -46,14 +46,14 @@ def test_no_file_for_others_has_the_numbers(make, private):
     none = dict.fromkeys(("records", "used", "truncated", "dropped")) | {"canaries": 0}
     assert json.loads(seen["sites.json"]) == [{"site": "heart", **none}, {"site": "skin", **none}]
     assert json.loads(seen["data.json"]) == {
-        "bad": None, "twins": None, "heldout": 0, "nonmembers": 0, "person_at": None,
+        "bad": None, "overlap": None, "heldout": 0, "nonmembers": 0, "person_at": None,
     }  # fmt: skip
-    assert json.loads(seen["left_out.json"]) == []
+    assert json.loads(seen["exclusions.json"]) == []
     assert "<p>heart and skin.</p>" in seen["report.html"]
     assert "How many records they have is not told" in seen["report.html"]
-    head, sites, left_out = map(json.loads, (folder / "private/@run/records.jsonl").read_text().splitlines())
+    head, sites, exclusions = map(json.loads, (folder / "private/@run/records.jsonl").read_text().splitlines())
     assert head == {"private": NOT_FOR_PUBLICATION}
-    assert [one["records"] for one in sites["sites"]] == [6, 3] and left_out["left_out"]["bad"] == 0
+    assert [one["records"] for one in sites["sites"]] == [6, 3] and exclusions["exclusions"]["bad"] == 0
 
 
 def test_times_of_a_run_that_guarantees_something_are_for_the_owner(make, private):
@@ -99,7 +99,7 @@ def test_what_is_skipped_does_not_tell_which_public_records_a_site_has(make, pri
     write_lines(tmp_path / "sites" / "skin.jsonl", [*own, record("kidney", 0), record("kidney", 1)])
     again = run(make(method=private, data=data, run={"name": "small", "folder": str(tmp_path / "again")}))
     seen = published(again.folder)
-    for name in ("sites.json", "data.json", "left_out.json", "measured.json"):
+    for name in ("sites.json", "data.json", "exclusions.json", "measured.json"):
         assert seen[name] == alone[name]
     assert of_public(apart) == of_public(again)  # of the same public records, by the same untrained model
     assert "public" not in said + capsys.readouterr().err

@@ -12,8 +12,8 @@ from murmura.errors import ConfigError
 from murmura.experiment.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.experiment.workplace import workplace
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.heldout import losses
-from murmura.measure.yardstick import Yardstick
 from murmura.tasks import DOCUMENT
 from murmura.training.adapter import load_peft
 from tests.experiment.small import experiment, write_lines
@@ -58,7 +58,7 @@ def test_the_loss_is_that_of_every_next_token(make):
     asked = make({"rounds": 1})
     folder = run(asked).folder
     place = workplace(asked)
-    bench, records = place.workbench(asked, "server"), [Document(text) for text in TEXTS[9:]]
+    bench, records = place.runtime(asked, "server"), [Document(text) for text in TEXTS[9:]]
     adapter, _ = load_peft(folder / "adapter")
     place.bank.load([adapter])
     items = bench.tokenise_fitting(records)
@@ -66,7 +66,7 @@ def test_the_loss_is_that_of_every_next_token(make):
     with torch.no_grad():
         batch = hf_batch(items)
         found = place.bank.model(**batch)
-    public = Yardstick(DOCUMENT, records)
+    public = EvaluationSet(DOCUMENT, records)
     assert losses(bench, public, [adapter]) == [pytest.approx(found.loss.item(), abs=1e-4)]
     labels = batch["labels"][:, 1:]
     right = (found.logits[:, :-1].argmax(-1) == labels)[labels != -100]

@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import load_file
 
 import murmura.federation.site.cohort
-import murmura.workbench
+import murmura.model_runtime
 from murmura.errors import ConfigError, DataError, ModelError
 from murmura.experiment.dry_run import dry_run
 from murmura.experiment.run import run
@@ -46,7 +46,7 @@ PROTECTED = {
 def watched(monkeypatch):
     """Optimiser steps and tokens written, by round, of a run that is made meanwhile."""
     steps, tokens = Counter(), Counter()
-    train, complete = murmura.federation.site.cohort.train, murmura.workbench.complete
+    train, complete = murmura.federation.site.cohort.train, murmura.model_runtime.complete
     Cohort = murmura.federation.site.cohort.Cohort
     now = [0]
 
@@ -67,7 +67,7 @@ def watched(monkeypatch):
     begin = Cohort.__init__
     monkeypatch.setattr(Cohort, "__init__", noting_the_round)
     monkeypatch.setattr("murmura.federation.site.cohort.train", counting_steps)
-    monkeypatch.setattr("murmura.workbench.complete", counting_tokens)
+    monkeypatch.setattr("murmura.model_runtime.complete", counting_tokens)
     monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
     return steps, tokens
 
@@ -369,7 +369,7 @@ def test_the_records_that_attacks_score_are_those_of_the_run(make, monkeypatch):
     scored, read = [], scoring.token_scores
     monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
     monkeypatch.setattr(
-        "murmura.workbench.token_scores",
+        "murmura.model_runtime.token_scores",
         lambda bank, items, *rest, **options: scored.append(len(items)) or read(bank, items, *rest, **options),
     )
     asked = make(method={"rounds": 1})

@@ -9,7 +9,7 @@ from murmura.experiment import config
 from murmura.experiment.dry_run import dry_run
 from murmura.experiment.keeping import require_keepable
 from murmura.experiment.run import run
-from murmura.federation.server.kept import kept
+from murmura.federation.server.transcript import kept
 from murmura.methods import build
 from murmura.runs.folder import RunFolder
 from murmura.training.adapter import is_same, load_peft

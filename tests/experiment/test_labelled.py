@@ -253,13 +253,13 @@ def test_a_baseline_is_measured_on_the_same_texts(make):
 
 
 def test_a_text_without_a_label_may_not_be_held_out_too(make, folder):
-    twins = [(r.text, "", "d0") for r in texts(24, 2)[:3]]
+    overlap = [(r.text, "", "d0") for r in texts(24, 2)[:3]]
     rest = [(r.text, r.label if k % 4 < 2 else "", f"d{k // 4 % 2}") for k, r in enumerate(texts(40, 1))]
-    write(folder / "notes.csv", [*twins, *rest])
+    write(folder / "notes.csv", [*overlap, *rest])
     with pytest.raises(DataError, match=r"public\.csv: 3 public records are also private"):
         dry_run(make())
     found = dry_run(make(data={"skip_bad": True}))
-    assert (found.heldout, found.bad, found.twins) == ((24 - 3 + 1) // 2, 0, 3)
+    assert (found.heldout, found.bad, found.overlap) == ((24 - 3 + 1) // 2, 0, 3)
 
 
 def test_records_are_held_out_among_those_with_a_label(make):
@@ -286,7 +286,7 @@ def test_unknown_labels_are_counted_and_may_be_left_out(make, folder, capsys):
     result = run(make(data={"skip_bad": True}, method={"annotate": False, "rounds": 1}))
     assert json.loads((result.folder / "data.json").read_text()) == {
         "bad": 4,
-        "twins": 0,
+        "overlap": 0,
         "heldout": 0,
         "nonmembers": 0,
         "person_at": None,

@@ -72,7 +72,7 @@ def test_each_document_is_clipped_as_a_whole(make):
         training=SGD | {"clip": norm},
     )  # fmt: skip
     start, end, place = adapters(chosen, run(chosen).folder)
-    items = place.workbench(chosen, "site").tokenise_fitting(map(Document, SITES["heart"]))
+    items = place.runtime(chosen, "site").tokenise_fitting(map(Document, SITES["heart"]))
     assert len({len(item.ids) for item in items}) == 3 and [item.truncated for item in items] == [False, False, True]
     alone = chosen.training.model_copy(update={"batch_size": 1, "clip": 0.0})
     gradients = [
@@ -133,7 +133,7 @@ def test_a_site_moves_the_model_by_its_norm_at_most_however_long_its_documents_a
     norm, options = 0.01, {"momentum": 0.0} if name == "dpfedavg" else {}
     chosen = make({"name": name, "noise_multiplier": 0.0, "clip_norm": norm, "rounds": 1, **options})
     start, end, place = adapters(chosen, run(chosen).folder)
-    bench, updates = place.workbench(chosen, "site"), []
+    bench, updates = place.runtime(chosen, "site"), []
     for site, texts in SITES.items():
         shard = bench.tokenise_fitting(map(Document, texts))
         stream = Stream(chosen.run.seed) / "round" / 1 / "private" / site

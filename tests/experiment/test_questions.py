@@ -16,7 +16,7 @@ from murmura.experiment.dry_run import dry_run
 from murmura.experiment.dry_run_view import show
 from murmura.experiment.run import run
 from murmura.measure.benchmarks import humaneval
-from murmura.measure.yardstick import Yardstick
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.retrieval.texts import text_hash
 from murmura.runs import read_all
 from murmura.tasks import INSTRUCTION
@@ -123,7 +123,7 @@ def test_rows_of_a_pool_that_ask_the_same_are_found(folder, llama_folder):
     sentiment = "What is the sentiment of this news? Please choose an answer from {negative/neutral/positive}."
     texts = ["other", "which dose daily", SUMS[2]["question"], f"{sentiment} {NEWS[1]['text']}", "which dose"]
     hashes = np.frombuffer(b"".join(text_hash(text) for text in texts), np.uint8).reshape(-1, 32)
-    public = Yardstick(INSTRUCTION, instructions(2, 1), choices=asked.choices, asks=asked.asks)
+    public = EvaluationSet(INSTRUCTION, instructions(2, 1), choices=asked.choices, asks=asked.asks)
     assert measured_with(SimpleNamespace(hashes=hashes), public).tolist() == [1, 2, 3]
 
 
@@ -134,7 +134,7 @@ def test_a_bad_question_stops_a_run_before_it_begins_or_is_left_out(folder, llam
     assert not (folder / "run").exists()
     result = run(asking(folder, llama_folder, data={"skip_bad": True}, gsm8k=GSM8K))
     assert result.rows[-1]["gsm8k_n"] == 5
-    [left] = json.loads((result.folder / "left_out.json").read_text())
+    [left] = json.loads((result.folder / "exclusions.json").read_text())
     assert left["file"].endswith("sums.jsonl") and (left["line"], left["cause"]) == (6, "bad")
 
 

@@ -37,7 +37,7 @@ def drafted(monkeypatch):
     """Let writing succeed for all but one of the records; yields how often each site was written for."""
     asked = Counter()
 
-    def draft(workbench, orders, config):
+    def draft(runtime, orders, config):
         asked.update(str(order.stream.path[-1]) for order in orders)
         records = [Instruction(f"write note {n}", "", f"rest and drink {n}") for n in range(config.drafts - 1)]
         return [Drafts(records, Counter({"drafts.similar": 2})) for _ in orders]

@@ -114,8 +114,8 @@ def test_a_mix_of_labels_drawn_for_each_site(capsys):
             if int(r.instruction.split()[-1]) % 4 == topic
         )
         assert max(owners.values()) >= 5
-    left_out = 3 - len(found.groups)
-    assert ("are left out" in capsys.readouterr().err) == (left_out > 0)
+    exclusions = 3 - len(found.groups)
+    assert ("are left out" in capsys.readouterr().err) == (exclusions > 0)
 
 
 def by_number(texts):
@@ -232,7 +232,7 @@ def test_records_that_stand_twice_in_what_is_shared_out_are_told_as_such(tmp_pat
         gathered(**options, nonmember_records=1)
     found = gathered(**options, nonmember_records=1, skip_bad=True)
     assert (len(found.heldout), found.nonmembers) == (4, [])
-    assert len(found.unused) == 1 and found.unused[0].endswith(": twin")
+    assert len(found.unused) == 1 and found.unused[0].endswith(": overlap")
 
 
 def test_all_bad_records_of_all_files_are_told_together(tmp_path):
@@ -414,7 +414,7 @@ def test_it_is_told_at_how_many_sites_a_person_has_records_that_are_used(tmp_pat
     reads = InstructionReading(template("alpaca"), tokenizer, 256)
     for chosen, expected in ((options, 2), ({"train": "sites"}, None)):
         data = DataConfig.parse({"heldout": "heldout.jsonl", "max_length": 256} | chosen, "test")
-        assert fit(placed(**chosen), data, reads).left_out.person_at == expected
+        assert fit(placed(**chosen), data, reads).exclusions.person_at == expected
 
 
 def test_which_records_of_a_person_stay_is_drawn_at_random(tmp_path):

@@ -56,7 +56,7 @@ def test_a_run_goes_on_from_it(make, tmp_path):
 def test_every_side_knows_it_and_rules_that_send_one_factor_take_the_other_from_it(make, tmp_path):
     state = left(make(), tmp_path / "before")
     asked = make(model={"adapter": "before"})
-    bench = workplace(asked).workbench(asked, "site")
+    bench = workplace(asked).runtime(asked, "site")
     assert bench.initial(Stream(7)).keys() == state.keys()
     assert all(bench.initial(Stream(7))[name].equal(state[name]) for name in state)
     ffa = make({"rounds": 1}, model={"adapter": "before"}, aggregation={"rule": "ffa"}, evaluation={"attacks": False})

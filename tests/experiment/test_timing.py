@@ -40,8 +40,8 @@ def test_rates_times_what_is_planned(planned):
     assert found.total == found.training + found.writing + found.measuring
     asked = replace(made, asked=Asked([Choice("which", "", ("a", "b", "c"), 0)] * 2))
     assert estimate(asked, Rates(2.0, 0.5, 0.25), 2, keeps_adapters=False).measuring == found.measuring + 3 * 6 * 0.25
-    posed = replace(made, tokens_benchmarks=7)
-    assert estimate(posed, Rates(2.0, 0.5, 0.25), 2, keeps_adapters=False).measuring == found.measuring + 3 * 7 * 0.5
+    longer = replace(made, tokens_benchmarks=7)
+    assert estimate(longer, Rates(2.0, 0.5, 0.25), 2, keeps_adapters=False).measuring == found.measuring + 3 * 7 * 0.5
     alone = estimate(made, Rates(2.0, 0.5, 0.25), 2, keeps_adapters=True)
     assert alone.measuring == 3 * (50 * 0.5 + (2 * 4 + 10) * 0.25)
 
@@ -61,7 +61,7 @@ def test_texts_that_are_embedded_gradients_and_what_is_written_at_sites_take_tim
 def test_what_else_is_done_with_texts_is_tried_with_a_few(planned, monkeypatch):
     now, tried = 0.0, []
 
-    def attempt(workbench, records, count):
+    def attempt(runtime, records, count):
         nonlocal now
         now += 100.0 * (not tried) + 3.0 * count  # the first one loads a model
         tried.append(count)
@@ -80,7 +80,7 @@ def test_what_else_is_done_with_texts_is_tried_with_a_few(planned, monkeypatch):
 def test_steps_tokens_and_records_are_tried(planned, monkeypatch):
     """By a clock that counts a second for each optimiser step, token and record."""
     now, steps = 0.0, 0
-    plain, workbench = loop._Update.__call__, timing_module.Workbench
+    plain, runtime = loop._Update.__call__, timing_module.ModelRuntime
 
     def update(self):
         nonlocal now, steps
@@ -98,10 +98,10 @@ def test_steps_tokens_and_records_are_tried(planned, monkeypatch):
         now += len(items)
         return original_score(self, adapters, items, **options)
 
-    original_write, original_score = workbench.write, workbench.token_scores
+    original_write, original_score = runtime.write, runtime.token_scores
     monkeypatch.setattr(loop._Update, "__call__", update)
-    monkeypatch.setattr(workbench, "write", write)
-    monkeypatch.setattr(workbench, "token_scores", score)
+    monkeypatch.setattr(runtime, "write", write)
+    monkeypatch.setattr(runtime, "token_scores", score)
     monkeypatch.setattr(timing_module.time, "perf_counter", lambda: now)
     made = planned({"rounds": 2})
     found = timing(made)

@@ -9,7 +9,7 @@ import pytest
 from murmura.experiment import server_side, site_side
 from murmura.experiment.workplace import workplace
 from murmura.federation.wire.messages import VERSION, Reply
-from murmura.measure.yardstick import Yardstick
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.runs.folder import RunFolder
 from murmura.tasks import INSTRUCTION
 from tests.federation.world import Scripted, instructions
@@ -32,7 +32,7 @@ def test_a_server_is_assembled_where_no_site_and_no_private_record_is(make, tmp_
     side = server_side.assemble(
         experiment, Scripted(lambda site, ask: Reply(site, answer), ["heart", "skin"]),
         workplace(experiment, sides=["server"]), RunFolder(tmp_path / "run"), run="a",
-        yardstick=Yardstick(INSTRUCTION, instructions(2, seed=1), sample=0),
+        evaluation_set=EvaluationSet(INSTRUCTION, instructions(2, seed=1), sample=0),
     )  # fmt: skip
     side.meet()
     assert side.server.has_adapter and not (tmp_path / "run" / "private").exists()

@@ -50,7 +50,7 @@ class Parties:
 
     @property
     def terms(self):
-        return {"sum": self.server.number, "sharers": self.server.sharers, "layout": self.layout.told()}
+        return {"sum": self.server.number, "sharers": self.server.sharers, "layout": self.layout.to_payload()}
 
     def collect(self, replies, told=None, asked=None):
         """``replies`` by site."""

@@ -49,11 +49,11 @@ class Voting(Method):
 
 
 @pytest.fixture(scope="module")
-def workbench(tokenizer):
+def runtime(tokenizer):
     return make_workbench(tokenizer, slots=2)
 
 
-def make_fleet(workbench, folder, engine="local", gone=None, min_replies=1):
+def make_fleet(runtime, folder, engine="local", gone=None, min_replies=1):
     """Five sites, of which four are enough; ``gone`` maps a step to the sites that do not answer it."""
     sites = make_sites(*SIZES, folder=folder)
     prepare_roster(folder, [site.name for site in sites])
@@ -62,7 +62,7 @@ def make_fleet(workbench, folder, engine="local", gone=None, min_replies=1):
         key = identity(folder / site_folder(site.name))
         site.masking = Masking(site.name, "run", key, roster, Agreement(OPTIONS, len(sites)))
     verbs = [Voting(None, rule(OPTIONS)), SecureSumming()]
-    host = Host(sites, verbs, workbench, Stream(0), run="run")
+    host = Host(sites, verbs, runtime, Stream(0), run="run")
     made = failing(ENGINES[engine], lambda site, ask: site in (gone or {}).get(ask.verb, ()))(host)
     agreement = Agreement(OPTIONS, len(sites))
     return Fleet(made, verbs, Ledger(), Stream(0), min_replies, run="run", agreement=agreement)
@@ -74,8 +74,8 @@ def vote(fleet, like=LIKE, each=None, breaks="", **options):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_sum_is_that_of_the_replies(workbench, tmp_path, engine):
-    fleet = make_fleet(workbench, tmp_path, engine)
+def test_a_sum_is_that_of_the_replies(runtime, tmp_path, engine):
+    fleet = make_fleet(runtime, tmp_path, engine)
     found = vote(fleet)
     assert found["votes"].tolist() == [150, 50, -150] and found["votes"].dtype == torch.float64
     assert found.sites == fleet.sites and found.heard == {"votes": 5, "loss": 5}
@@ -85,8 +85,8 @@ def test_a_sum_is_that_of_the_replies(workbench, tmp_path, engine):
 
 
 @pytest.mark.parametrize("step", ["advertise_keys", "share_keys", "vote", "check_consistency", "unmask"])
-def test_a_site_may_drop_out_at_any_step(workbench, tmp_path, step):
-    fleet = make_fleet(workbench, tmp_path, gone={step: ["site-1"]})
+def test_a_site_may_drop_out_at_any_step(runtime, tmp_path, step):
+    fleet = make_fleet(runtime, tmp_path, gone={step: ["site-1"]})
     found = vote(fleet)
     there = [size for size in SIZES if size != 2 or step in STEPS[2:]]
     assert found["votes"].tolist() == [10 * sum(there), 10 * len(there), -10 * sum(there)]
@@ -94,8 +94,8 @@ def test_a_site_may_drop_out_at_any_step(workbench, tmp_path, step):
     assert fleet.events == [f"site site-1 did not answer '{step}': gone"]
 
 
-def test_with_too_few_the_round_fails_and_says_what_to_do(workbench, tmp_path):
-    fleet = make_fleet(workbench, tmp_path, gone={"vote": ["site-1"], "check_consistency": ["site-2"]})
+def test_with_too_few_the_round_fails_and_says_what_to_do(runtime, tmp_path):
+    fleet = make_fleet(runtime, tmp_path, gone={"vote": ["site-1"], "check_consistency": ["site-2"]})
     with pytest.raises(RunError, match="only 3 of 5 sites confirmed who is in the sum; a secure sum needs 4") as error:
         vote(fleet)
     assert error.value.where == "round 1, verb vote"
@@ -103,33 +103,33 @@ def test_with_too_few_the_round_fails_and_says_what_to_do(workbench, tmp_path):
     assert "unmask" not in {row["verb"] for row in fleet.ledger.table()}
 
 
-def test_who_is_in_a_sum_is_settled_before_anything_of_it_is_revealed(workbench, tmp_path):
-    fleet, seen = make_fleet(workbench, tmp_path, gone={"vote": ["site-1"]}), []
+def test_who_is_in_a_sum_is_settled_before_anything_of_it_is_revealed(runtime, tmp_path):
+    fleet, seen = make_fleet(runtime, tmp_path, gone={"vote": ["site-1"]}), []
     asked = lambda: {row["verb"] for row in fleet.ledger.table()}  # noqa: E731
     vote(fleet, settled=lambda count: seen.append((count, "check_consistency" in asked(), "unmask" in asked())))
     assert seen == [(4, True, False)]
-    few = make_fleet(workbench, tmp_path, gone={"check_consistency": ["site-1", "site-2"]})
+    few = make_fleet(runtime, tmp_path, gone={"check_consistency": ["site-1", "site-2"]})
     with pytest.raises(RunError, match="only 3 of 5 sites confirmed"):
         vote(few, settled=seen.append)
     assert len(seen) == 1
 
 
-def test_a_run_may_need_more_replies_than_a_sum(workbench, tmp_path):
-    fleet = make_fleet(workbench, tmp_path, gone={"vote": ["site-1"]}, min_replies=5)
+def test_a_run_may_need_more_replies_than_a_sum(runtime, tmp_path):
+    fleet = make_fleet(runtime, tmp_path, gone={"vote": ["site-1"]}, min_replies=5)
     with pytest.raises(RunError, match="only 4 of 5 sites answered 'vote', 5 are needed") as error:
         vote(fleet)
     assert error.value.fix.count("site site-1 did not answer") == 1
     assert "check_consistency" not in {row["verb"] for row in fleet.ledger.table()}
 
 
-def test_of_those_that_only_helped_nothing_is_kept_with_the_round(workbench, tmp_path):
-    fleet = make_fleet(workbench, tmp_path, gone={"vote": ["site-1"]})
+def test_of_those_that_only_helped_nothing_is_kept_with_the_round(runtime, tmp_path):
+    fleet = make_fleet(runtime, tmp_path, gone={"vote": ["site-1"]})
     vote(fleet)
     assert fleet._took_part == {"site-0", "site-2", "site-3", "site-4"}
 
 
-def test_what_travels_is_counted_field_by_field(workbench, tmp_path):
-    fleet = make_fleet(workbench, tmp_path)
+def test_what_travels_is_counted_field_by_field(runtime, tmp_path):
+    fleet = make_fleet(runtime, tmp_path)
     vote(fleet)
     rows = {(row["verb"], row["field"]): row for row in fleet.ledger.table()}
     assert {key: row["bytes"] // 5 for key, row in rows.items()} == {
@@ -141,17 +141,17 @@ def test_what_travels_is_counted_field_by_field(workbench, tmp_path):
     assert fleet.ledger.traffic().down > 5 * 5 * (160 + 82)
 
 
-def test_only_one_site_of_a_worker_is_broken_and_the_others_go_on(workbench, tmp_path, capfd):
+def test_only_one_site_of_a_worker_is_broken_and_the_others_go_on(runtime, tmp_path, capfd):
     """What goes wrong in the method's verb is a drop-out, and not of the cohort that the site is in."""
-    fleet = make_fleet(workbench, tmp_path, "processes")
+    fleet = make_fleet(runtime, tmp_path, "processes")
     found = vote(fleet, breaks="site-2")  # one worker has the sites 0, 2 and 4, two slots, and so cohorts of two
     assert sorted(found.sites) == ["site-0", "site-1", "site-3", "site-4"]
     assert "flu" in capfd.readouterr().err
     fleet.engine.close()
 
 
-def test_a_site_whose_budget_is_spent_is_a_drop_out(workbench, tmp_path, monkeypatch):
-    fleet = make_fleet(workbench, tmp_path, "processes")
+def test_a_site_whose_budget_is_spent_is_a_drop_out(runtime, tmp_path, monkeypatch):
+    fleet = make_fleet(runtime, tmp_path, "processes")
     refused = lambda host, ask, site: BudgetError("no") if (ask.verb, site.name) == ("vote", "site-3") else None  # noqa: E731
     monkeypatch.setattr(Host, "_refusal", refused)
     assert vote(fleet)["votes"].tolist() == [110, 40, -110]
@@ -159,9 +159,9 @@ def test_a_site_whose_budget_is_spent_is_a_drop_out(workbench, tmp_path, monkeyp
     fleet.engine.close()
 
 
-def test_what_a_site_cannot_write_down_costs_no_other_site_its_answer(workbench, tmp_path, monkeypatch):
+def test_what_a_site_cannot_write_down_costs_no_other_site_its_answer(runtime, tmp_path, monkeypatch):
     """All of a process go through each step but once: none of them is asked again for the one that fails."""
-    fleet = make_fleet(workbench, tmp_path)
+    fleet = make_fleet(runtime, tmp_path)
     host = fleet.engine.host
     monkeypatch.setattr(fleet.engine, "ask", lambda ask, sites: host.answer(ask, sites))  # as from another process
     full = lambda line: (_ for _ in ()).throw(CheckpointError("the disk is full"))  # noqa: E731
@@ -171,8 +171,8 @@ def test_what_a_site_cannot_write_down_costs_no_other_site_its_answer(workbench,
 
 
 @pytest.mark.parametrize(("step", "field"), [("share_keys", "sealed"), ("unmask", "shares")])
-def test_a_site_whose_message_has_another_form_is_a_drop_out(workbench, tmp_path, monkeypatch, step, field):
-    fleet, there = make_fleet(workbench, tmp_path), [1, 0, 1, 1, 1] if step != "unmask" else [1] * 5
+def test_a_site_whose_message_has_another_form_is_a_drop_out(runtime, tmp_path, monkeypatch, step, field):
+    fleet, there = make_fleet(runtime, tmp_path), [1, 0, 1, 1, 1] if step != "unmask" else [1] * 5
     honest = Host.answer
 
     def answer(host, ask, sites, since=None):
@@ -186,15 +186,15 @@ def test_a_site_whose_message_has_another_form_is_a_drop_out(workbench, tmp_path
     assert event.startswith(f"the answer of site site-1 to '{step}' is left out: it does not hold")
 
 
-def test_what_cannot_be_masked_costs_no_other_site_its_answer(workbench, tmp_path):
+def test_what_cannot_be_masked_costs_no_other_site_its_answer(runtime, tmp_path):
     """Of a cohort of two: a number that is not finite would spoil the sum."""
-    fleet = make_fleet(workbench, tmp_path, "processes")
+    fleet = make_fleet(runtime, tmp_path, "processes")
     assert vote(fleet, breaks="site-2 diverges")["votes"].tolist() == [120, 40, -120]
     assert fleet.events == ["site site-2 did not answer 'vote': RunError"]
     fleet.engine.close()
 
 
-def test_nothing_crosses_but_masked_vectors(workbench, tmp_path, monkeypatch):
+def test_nothing_crosses_but_masked_vectors(runtime, tmp_path, monkeypatch):
     """Not one of the numbers that are summed is among the bytes that a worker sends."""
     crossed = []
     from murmura.federation.engines import processes
@@ -202,7 +202,7 @@ def test_nothing_crosses_but_masked_vectors(workbench, tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "unframe", lambda message: crossed.append(message) or unframe(message))
     from murmura.federation.wire.frames import unframe
 
-    fleet = make_fleet(workbench, tmp_path, "processes")
+    fleet = make_fleet(runtime, tmp_path, "processes")
     vote(fleet)
     fleet.engine.close()
     own = [torch.tensor([10 * size, 10, -10 * size]).numpy().tobytes() for size in SIZES]
@@ -216,8 +216,8 @@ def answers(fleet, ask):
     return list(fleet.engine.host.answer(ask, fleet.sites[:1]))
 
 
-def test_a_site_does_not_answer_in_clear_what_leaves_in_a_sum_alone(workbench, tmp_path):
-    fleet = make_fleet(workbench, tmp_path)
+def test_a_site_does_not_answer_in_clear_what_leaves_in_a_sum_alone(runtime, tmp_path):
+    fleet = make_fleet(runtime, tmp_path)
     [answer] = answers(fleet, Ask("vote", 1, {"times": 1, "break": ""}, run="run"))
     assert isinstance(answer, Failure) and answer.why == "SecureSumError" and "asked for in clear" in str(answer.error)
     [answer] = answers(fleet, Ask("tell", 1, run="run", masked={"sum": "x"}))
@@ -227,8 +227,8 @@ def test_a_site_does_not_answer_in_clear_what_leaves_in_a_sum_alone(workbench, t
     assert [reply["records"] for reply in fleet.ask("tell", fleet.sites)] == list(SIZES)
 
 
-def test_the_owner_is_told_what_was_refused_and_what_was_clipped(workbench, tmp_path):
-    fleet = make_fleet(workbench, tmp_path)
+def test_the_owner_is_told_what_was_refused_and_what_was_clipped(runtime, tmp_path):
+    fleet = make_fleet(runtime, tmp_path)
     site = fleet.engine.host.sites["site-0"]
     with pytest.raises(SecureSumError, match="site site-0, round 1"):
         ask = Ask("advertise_keys", 1, {"sum": "x", "verb": "vote", "sites": 2}, run="run")
@@ -241,16 +241,16 @@ def test_the_owner_is_told_what_was_refused_and_what_was_clipped(workbench, tmp_
     assert "Round 1: 1 numbers of 'loss' were clipped to ±16; the server was not told." in notes
 
 
-def test_nothing_but_numbers_of_examples_weighs(workbench, tmp_path):
-    fleet = make_fleet(workbench, tmp_path)
+def test_nothing_but_numbers_of_examples_weighs(runtime, tmp_path):
+    fleet = make_fleet(runtime, tmp_path)
     fleet.begin(1)
     with pytest.raises(SecureSumError, match="'loss' is no number of examples"):
         fleet.sum("vote", fleet.sites, like=LIKE, times=10, weights={"votes": "loss"}, **{"break": ""})
 
 
-def test_a_round_that_is_done_again_is_told_to_owners(workbench, tmp_path):
+def test_a_round_that_is_done_again_is_told_to_owners(runtime, tmp_path):
     gone = {}
-    fleet = make_fleet(workbench, tmp_path, gone=gone)
+    fleet = make_fleet(runtime, tmp_path, gone=gone)
     vote(fleet)
     fleet.engine.rewind(0)
     assert vote(fleet)["votes"].tolist() == [150, 50, -150]
@@ -262,16 +262,16 @@ def test_a_round_that_is_done_again_is_told_to_owners(workbench, tmp_path):
         vote(fleet)
 
 
-def test_a_site_without_a_part_in_secure_sums_says_so(workbench, tmp_path):
-    fleet = make_fleet(workbench, tmp_path)
+def test_a_site_without_a_part_in_secure_sums_says_so(runtime, tmp_path):
+    fleet = make_fleet(runtime, tmp_path)
     fleet.engine.host.sites["site-0"].masking = None
     with pytest.raises(RunError, match="the site takes part in no secure sums"):
         vote(fleet)
 
 
-def test_sites_that_are_asked_different_things_reveal_nothing(workbench, tmp_path, monkeypatch):
+def test_sites_that_are_asked_different_things_reveal_nothing(runtime, tmp_path, monkeypatch):
     """As by a server that has all sites but one answer with what it knows."""
-    fleet = make_fleet(workbench, tmp_path)
+    fleet = make_fleet(runtime, tmp_path)
     answer = Host.answer
 
     def lying(host, ask, sites, since=None):
@@ -286,8 +286,8 @@ def test_sites_that_are_asked_different_things_reveal_nothing(workbench, tmp_pat
         vote(fleet)
 
 
-def test_a_masked_vector_of_another_form_is_left_out(workbench, tmp_path, monkeypatch):
-    fleet = make_fleet(workbench, tmp_path)
+def test_a_masked_vector_of_another_form_is_left_out(runtime, tmp_path, monkeypatch):
+    fleet = make_fleet(runtime, tmp_path)
     masked = Host._masked
 
     def shortened(host, ask, terms, shared, reply):
@@ -301,8 +301,8 @@ def test_a_masked_vector_of_another_form_is_left_out(workbench, tmp_path, monkey
     ]
 
 
-def test_the_method_has_to_say_what_a_reply_is_like(workbench, tmp_path):
-    fleet = make_fleet(workbench, tmp_path)
+def test_the_method_has_to_say_what_a_reply_is_like(runtime, tmp_path):
+    fleet = make_fleet(runtime, tmp_path)
     with pytest.raises(RunError, match="what a reply is like is not known"):
         vote(fleet, like=None)
     with pytest.raises(RunError, match="or not all sites are asked alike"):

@@ -16,16 +16,16 @@ from murmura.federation.site.cohort import Site
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.messages import Failure
 from murmura.measure.config import EvaluationConfig
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.monitor import Monitor
 from murmura.measure.verbs import Measuring
-from murmura.measure.yardstick import Yardstick
+from murmura.model_runtime import ModelRuntime
 from murmura.runs.folder import RunFolder
 from murmura.streams import Stream
 from murmura.tasks import INSTRUCTION
 from murmura.tasks.instruction import InstructionReading
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining, LoraSpec
-from murmura.workbench import Workbench
 from tests.conftest import WORDS, make_llama
 from tests.federation.engines.wired import Wired
 from tests.training.helpers import EPS
@@ -57,14 +57,14 @@ def make_sites(*sizes, folder=None):
 
 def make_workbench(tokenizer, *, model=None, lora=SPEC, training=TRAINING, slots=8):
     reading = InstructionReading(template("chat", tokenizer), tokenizer, 96)
-    return Workbench(
+    return ModelRuntime(
         Bank(model or make_llama(tokenizer), lora), tokenizer, reading, training, max_length=96, slots=slots
     )
 
 
-def yardstick(sample=2, heldout=3):
+def evaluation_set(sample=2, heldout=3):
     """Public records like the sites' own."""
-    return Yardstick(INSTRUCTION, instructions(heldout, seed=100), sample=sample)
+    return EvaluationSet(INSTRUCTION, instructions(heldout, seed=100), sample=sample)
 
 
 def verbs_of(method, task=INSTRUCTION):
@@ -72,9 +72,9 @@ def verbs_of(method, task=INSTRUCTION):
     return [method, Measuring(task, method.members)]
 
 
-def connect(engine, sites, method, workbench, stream, task=INSTRUCTION):
+def connect(engine, sites, method, runtime, stream, task=INSTRUCTION):
     """Sites behind an engine."""
-    return engine(Host(sites, verbs_of(method, task), workbench, stream, method.rule))
+    return engine(Host(sites, verbs_of(method, task), runtime, stream, method.rule))
 
 
 def stores(fleet):
@@ -97,7 +97,7 @@ class World:
 
     server: Server
     fleet: Fleet
-    workbench: Workbench
+    runtime: ModelRuntime
     sites: list[Site]
     ledger: Ledger
     folder: RunFolder
@@ -109,14 +109,14 @@ class World:
 def make_world(
     tokenizer, method, folder, *, sizes=(3, 2, 4), engine=LocalEngine, evaluation=QUIET, min_replies=1, seed=0, **bench
 ):
-    workbench = make_workbench(tokenizer, **bench)
+    runtime = make_workbench(tokenizer, **bench)
     stream, sites, ledger = Stream(seed), make_sites(*sizes, folder=folder / "private"), Ledger()
-    fleet = Fleet(connect(engine, sites, method, workbench, stream), verbs_of(method), ledger, stream, min_replies)
+    fleet = Fleet(connect(engine, sites, method, runtime, stream), verbs_of(method), ledger, stream, min_replies)
     run_folder = begun(folder)
-    adapter = workbench.bank.initial(stream / "adapter")
-    monitor = Monitor(workbench, yardstick(evaluation.sample), evaluation, stream)
-    server = Server(workbench, fleet, monitor, run_folder, stream, adapter, method.rule)
-    return World(server, fleet, workbench, sites, ledger, run_folder)
+    adapter = runtime.bank.initial(stream / "adapter")
+    monitor = Monitor(runtime, evaluation_set(evaluation.sample), evaluation, stream)
+    server = Server(runtime, fleet, monitor, run_folder, stream, adapter, method.rule)
+    return World(server, fleet, runtime, sites, ledger, run_folder)
 
 
 def lead(tokenizer, method, folder, **options):

@@ -113,7 +113,7 @@ def test_a_site_does_not_get_what_is_declared_for_the_server(make, covering, mon
     vote = covering.Covering.vote
 
     def asking_for_more(self, cohort, ask):
-        cohort.workbench.resources.language_model("varying")
+        cohort.runtime.resources.language_model("varying")
         return vote(self, cohort, ask)
 
     asking_for_more.declaration = vote.declaration

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtri
 from scipy.stats import norm
 
-from murmura.audit.versus import Versus
+from murmura.audit.attack_scores import AttackScores
 from murmura.measure.auc_interval import interval
 from murmura.measure.roc import Roc, cut_points, tally
 
@@ -15,7 +15,7 @@ DRAWS = 400
 
 
 def by_pairs(members, others):
-    return Versus(members, others[None], np.zeros(len(members), dtype=int)).interval
+    return AttackScores(members, others[None], np.zeros(len(members), dtype=int)).interval
 
 
 def by_cells(members, others):

@@ -8,7 +8,7 @@ import torch
 from murmura.data.records import Choice
 from murmura.measure import choices as module
 from murmura.measure.choices import likelihoods, measure
-from murmura.measure.yardstick import Yardstick
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.tasks import INSTRUCTION
 from tests.federation.world import instructions, make_workbench
 from tests.training.helpers import random_state
@@ -96,9 +96,9 @@ def test_all_options_stand_behind_the_same_prompt(bench):
 
 def test_they_are_measured_with_the_held_out_records(bench):
     states = adapters(bench, 2)
-    public = Yardstick(INSTRUCTION, instructions(3, seed=100), choices=QUESTIONS)
+    public = EvaluationSet(INSTRUCTION, instructions(3, seed=100), choices=QUESTIONS)
     found = public.measure(bench, states)
     own = measure(bench, states, QUESTIONS)
     for figures, asked in zip(found, own, strict=True):
         assert asked.items() <= figures.items() and "heldout_loss" in figures
-    assert "choice_accuracy" not in Yardstick(INSTRUCTION, public.heldout).measure(bench, states)[0]
+    assert "choice_accuracy" not in EvaluationSet(INSTRUCTION, public.heldout).measure(bench, states)[0]

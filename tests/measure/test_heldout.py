@@ -9,13 +9,13 @@ import torch
 
 from murmura.data.records import Instruction
 from murmura.generation.writer import Completion
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.heldout import continuations, measure
 from murmura.measure.text import rouge_l
-from murmura.measure.yardstick import Yardstick
 from murmura.progress import collect_phases
 from murmura.tasks import INSTRUCTION
 from tests.conftest import WORDS
-from tests.federation.world import instructions, make_workbench, yardstick
+from tests.federation.world import evaluation_set, instructions, make_workbench
 from tests.training.helpers import hf_batch, random_state
 
 
@@ -26,7 +26,7 @@ def bench(tokenizer):
 
 @pytest.fixture
 def public():
-    return yardstick(sample=2, heldout=5)
+    return evaluation_set(sample=2, heldout=5)
 
 
 def adapters(bench, count):
@@ -52,7 +52,7 @@ def test_of_answers_that_repeat_the_loss_of_guessing_is_told(bench):
     """One of five labels against four: by the shares of the other four, not its own."""
     labels = ["the dose", "the dose", "the dose", "rash", "rash"]
     records = [Instruction("name it", word, label) for word, label in zip(WORDS, labels, strict=False)]
-    public = Yardstick(INSTRUCTION, records, sample=1)
+    public = EvaluationSet(INSTRUCTION, records, sample=1)
     tokens = sum(len(item.ids) - item.start for item in map(bench.tokenise, records))
     [found] = measure(bench, public, adapters(bench, 1))
     assert found["heldout_loss_guess"] == pytest.approx(-(3 * math.log(2 / 4) + 2 * math.log(1 / 4)) / tokens)
@@ -73,7 +73,7 @@ def test_non_members_are_completed_only_if_wanted(bench, public):
 
 
 def scripted(bench, monkeypatch, texts):
-    """A workbench that writes given texts; returns what it was asked."""
+    """A runtime that writes given texts; returns what it was asked."""
     asked = []
 
     def write(adapters, prompts, limits, *, description):

@@ -7,14 +7,14 @@ import pytest
 
 from murmura.data.cloze import Cloze
 from murmura.data.records import Labelled
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.labelled import pattern_scores, weigh
-from murmura.measure.yardstick import Yardstick
+from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
 from murmura.tasks import LABELLED
 from murmura.tasks.labelled import LabelledReading
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining, LoraSpec
-from murmura.workbench import Workbench
 
 PATTERNS = ("{text} it was {blank}", "{text} in short it is {blank}", "{text} that is {blank}")
 WORDS = {"bad": ("bad", "ill"), "good": ("good", "well")}
@@ -24,7 +24,7 @@ WORDS = {"bad": ("bad", "ill"), "good": ("good", "well")}
 def bench(llama, tokenizer):
     bank = Bank(llama, LoraSpec(rank=4, alpha=8, targets=("all-linear",)))
     cloze = Cloze(PATTERNS, WORDS, tokenizer, 48, masked=False, several_tokens="average")
-    return Workbench(bank, tokenizer, LabelledReading(cloze), LocalTraining(), max_length=48)
+    return ModelRuntime(bank, tokenizer, LabelledReading(cloze), LocalTraining(), max_length=48)
 
 
 def adapters(bench, count):
@@ -50,12 +50,12 @@ def test_no_text_has_no_scores(bench):
 
 
 def test_without_a_validation_set_all_patterns_count_alike(bench):
-    weighed = weigh(bench, Yardstick(LABELLED, []), adapters(bench, 1)[0])
+    weighed = weigh(bench, EvaluationSet(LABELLED, []), adapters(bench, 1)[0])
     assert weighed.weights == [1.0, 1.0, 1.0] and weighed.accuracy is None
 
 
 def test_weights_are_kept_for_the_adapter_they_are_of(bench):
-    public = Yardstick(LABELLED, [], validation=[Labelled("rash", "bad"), Labelled("help", "good")])
+    public = EvaluationSet(LABELLED, [], validation=[Labelled("rash", "bad"), Labelled("help", "good")])
     one, other = adapters(bench, 2)
     first = weigh(bench, public, one)
     assert weigh(bench, public, one) is first

@@ -19,9 +19,9 @@ from murmura.measure import membership
 from murmura.measure.attacks import ATTACKS
 from murmura.measure.canaries import Canaries, Canary
 from murmura.measure.config import EvaluationConfig
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.membership import cuts, set_apart, tallies
 from murmura.measure.monitor import TOO_FEW, UNLIKE, Monitor, _spread
-from murmura.measure.yardstick import Yardstick
 from murmura.streams import Stream
 from murmura.tasks import INSTRUCTION
 from tests.federation.world import Scripted, verbs_of
@@ -29,7 +29,7 @@ from tests.federation.world import Scripted, verbs_of
 GLOBAL = {"w": torch.zeros(1)}
 PUBLIC = {"heldout_loss": 2.0, "heldout_rouge": 0.2}
 COMPLETED = {"nonmember_rouge": 0.2, "nonmember_exact": 0.0, "nonmember_prefix": 1.0}
-PUBLIC_RECORDS = Yardstick(INSTRUCTION, [Instruction("public", "", f"record {k}") for k in range(40)])
+PUBLIC_RECORDS = EvaluationSet(INSTRUCTION, [Instruction("public", "", f"record {k}") for k in range(40)])
 
 
 class Nothing(Method):
@@ -53,16 +53,16 @@ def calls(monkeypatch):
     1000 or more so much more."""
     made = []
 
-    def measure(self, workbench, adapters):
+    def measure(self, runtime, adapters):
         made.append(len(adapters))
         return [PUBLIC | (COMPLETED if self.completes else {}) for _ in adapters]
 
-    def scores(reader, task, workbench, adapters, records):
+    def scores(reader, task, runtime, adapters, records):
         numbers = [np.array([2.5 * float(record.output.split()[-1]) for record in own]) for own in records]
         more = [adapter["w"].item() if adapter["w"].item() >= 1000 else 0.0 for adapter in adapters]
         return [dict.fromkeys(ATTACKS, own + much) for own, much in zip(numbers, more, strict=True)]
 
-    monkeypatch.setattr(Yardstick, "measure", measure)
+    monkeypatch.setattr(EvaluationSet, "measure", measure)
     monkeypatch.setattr(membership, "scores", scores)
     return made
 
@@ -107,8 +107,8 @@ def test_leakage_is_how_members_rank_among_others(calls):
 def test_leakage_of_uploads(calls):
     monitor, fleet = monitor_of(uploads=2), fleet_of(answers)
     monitor.begin(1)
-    monitor.hear(*upload("a", 1000))
-    monitor.hear(*upload("b", 2000))
+    monitor.observe_upload(*upload("a", 1000))
+    monitor.observe_upload(*upload("b", 2000))
     figures = monitor.measure({"w": torch.tensor([-1.0])}, fleet)
     assert (figures["attack_auc"], figures["upload_auc"]) == (0.0, 1.0)
     ask, sites = fleet.engine.asked[-1]
@@ -124,7 +124,7 @@ def test_a_site_whose_upload_alone_is_attacked_gets_no_global_adapter(calls):
     monitor, fleet = monitor_of(uploads=3, attack_records=1), fleet_of(answers)
     monitor.begin(1)
     for site in fleet.sites:
-        monitor.hear(*upload(site, 10))
+        monitor.observe_upload(*upload(site, 10))
     monitor.measure(GLOBAL, fleet)
     ask, sites = fleet.engine.asked[-1]
     assert sorted(ask.payload(site).get("records", 0) for site in sites) == [0, 0, 1]
@@ -198,7 +198,7 @@ def test_too_few_records_are_told_and_what_to_give(calls):
     """One non-member is set apart to choose the attack by, or is left to measure with."""
     told = []
     for seed in range(12):
-        fleet, public = fleet_of(answers), Yardstick(INSTRUCTION, PUBLIC_RECORDS.heldout[:1])
+        fleet, public = fleet_of(answers), EvaluationSet(INSTRUCTION, PUBLIC_RECORDS.heldout[:1])
         figures = Monitor(None, public, EvaluationConfig(), Stream(seed)).measure(GLOBAL, fleet)
         assert ("attack_auc" in figures) != (TOO_FEW in fleet.events)
         told += [event for event in fleet.events if event != UNLIKE]
@@ -217,7 +217,7 @@ def test_members_and_others_that_differ_before_training_are_told(calls):
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_stops_the_run(monkeypatch, loss):
-    monkeypatch.setattr(Yardstick, "measure", lambda self, workbench, adapters: [{"heldout_loss": loss}])
+    monkeypatch.setattr(EvaluationSet, "measure", lambda self, runtime, adapters: [{"heldout_loss": loss}])
     fleet = fleet_of(answers)
     fleet.round = 5
     with pytest.raises(RunError, match="held-out loss is not a finite number") as error:
@@ -237,7 +237,7 @@ def test_uploads_are_a_fair_sample_in_whatever_order_they_come():
         for result, order in (forth, range(10)), (back, reversed(range(10))):
             monitor.begin(round)
             for k in order:
-                monitor.hear(*upload(f"site-{k}", k))
+                monitor.observe_upload(*upload(f"site-{k}", k))
             result.update(kept(monitor))
         assert forth == back
         assert len(forth) == 3
@@ -248,13 +248,13 @@ def test_uploads_are_a_fair_sample_in_whatever_order_they_come():
 
 def test_uploads_are_kept_for_their_round_only():
     monitor = monitor_of(uploads=2)
-    monitor.hear(*upload("b", 1))
+    monitor.observe_upload(*upload("b", 1))
     assert kept(monitor) == {"b": 1}
     monitor.begin(2)
     assert kept(monitor) == {}
     for options in {"uploads": 0}, {"attacks": False}:
         silent = monitor_of(**options)
-        silent.hear(*upload("a", 1))
+        silent.observe_upload(*upload("a", 1))
         assert kept(silent) == {}
 
 

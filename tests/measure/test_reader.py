@@ -9,7 +9,7 @@ from murmura.measure.membership import Nonmembers
 from murmura.measure.reader import Reader
 from murmura.streams import Stream
 from murmura.tasks import INSTRUCTION
-from tests.federation.world import instructions, make_workbench, yardstick
+from tests.federation.world import evaluation_set, instructions, make_workbench
 from tests.training.helpers import random_state
 
 RECORDS = instructions(6, seed=1)
@@ -67,7 +67,7 @@ def test_an_adapter_that_adds_nothing_is_the_base_model(bench, reading):
 
 
 def test_held_out_records_that_are_attacked_are_read_once(bench, reading):
-    public = yardstick(heldout=5)
+    public = evaluation_set(heldout=5)
     nonmembers, adapter = Nonmembers.of(public, 200, Stream(0)), random_state(bench.bank, 0)
     heldout.losses(bench, public, [adapter])
     nonmembers.seen(bench, [adapter])

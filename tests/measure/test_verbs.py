@@ -7,10 +7,10 @@ import pytest
 from murmura.data.records import Choice
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask, decode, encode
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.membership import Nonmembers, chosen, member_stream, scores, set_apart, tallies
 from murmura.measure.reader import Reader
 from murmura.measure.verbs import Measuring
-from murmura.measure.yardstick import Yardstick
 from murmura.streams import Stream
 from murmura.tasks import INSTRUCTION
 from murmura.training.adapter import is_same
@@ -34,7 +34,7 @@ def answers(cohort, verb, **shared):
 
 
 def test_memorise_completes_as_many_records_as_there_are(cohort):
-    adapter = random_state(cohort.workbench.bank, 0)
+    adapter = random_state(cohort.runtime.bank, 0)
     found = answers(cohort, "memorise", adapter=adapter, records=3)
     assert {site: fields["records"] for site, fields in found.items()} == {"site-0": 3, "site-1": 2}
     assert found["site-0"].keys() == {"rouge", "exact", "prefix", "records"}
@@ -42,7 +42,7 @@ def test_memorise_completes_as_many_records_as_there_are(cohort):
 
 
 def test_memorise_takes_the_sites_own_adapter_where_none_is_sent(cohort):
-    one, other = (random_state(cohort.workbench.bank, seed, scale=1.0) for seed in (4, 5))
+    one, other = (random_state(cohort.runtime.bank, seed, scale=1.0) for seed in (4, 5))
     for site, adapter in zip(cohort.sites, (one, other), strict=True):
         site.store["adapter"] = adapter
     found = answers(cohort, "memorise", records=5)
@@ -57,27 +57,27 @@ def counted(cohort, **shared):
 
 @pytest.fixture
 def public(cohort):
-    return Nonmembers.of(Yardstick(INSTRUCTION, instructions(9, seed=100)), 200, cohort.stream)
+    return Nonmembers.of(EvaluationSet(INSTRUCTION, instructions(9, seed=100)), 200, cohort.stream)
 
 
 def test_attack_counts_own_records_between_the_servers_cut_points(cohort, public):
-    adapter = random_state(cohort.workbench.bank, 0, scale=1.0)
-    [seen] = public.seen(cohort.workbench, [adapter])
+    adapter = random_state(cohort.runtime.bank, 0, scale=1.0)
+    [seen] = public.seen(cohort.runtime, [adapter])
     found = counted(cohort, adapter=adapter, records=3, cuts=seen.cuts)
     assert {site: fields.keys() for site, fields in found.items()} == {"site-0": {"tally"}, "site-1": {"tally"}}
     for site in cohort.sites:
         stream = member_stream(cohort.stream, site.name)
         own = chosen(site.records, 3, stream)
         reader = Reader(INSTRUCTION.token_scores)
-        [found_alone] = scores(reader, INSTRUCTION, cohort.workbench, [adapter], [own])
+        [found_alone] = scores(reader, INSTRUCTION, cohort.runtime, [adapter], [own])
         expected = tallies(found_alone, seen.cuts, set_apart(len(own), INSTRUCTION, stream))
         for name, counts in found[site.name]["tally"].items():
             assert counts.tolist() == expected[name].tolist() and counts.sum() == min(3, site.size)
 
 
 def test_canaries_are_no_members(cohort, public):
-    adapter = random_state(cohort.workbench.bank, 0, scale=1.0)
-    [seen] = public.seen(cohort.workbench, [adapter])
+    adapter = random_state(cohort.runtime.bank, 0, scale=1.0)
+    [seen] = public.seen(cohort.runtime, [adapter])
     ask = {"adapter": adapter, "records": 5, "cuts": seen.cuts}
     among = counted(cohort, **ask, canaries=1)
     completed = answers(cohort, "memorise", adapter=adapter, records=5, canaries=1)
@@ -88,16 +88,16 @@ def test_canaries_are_no_members(cohort, public):
 
 
 def test_members_are_what_the_method_says(cohort, public):
-    adapter = random_state(cohort.workbench.bank, 0, scale=1.0)
-    [seen] = public.seen(cohort.workbench, [adapter])
+    adapter = random_state(cohort.runtime.bank, 0, scale=1.0)
+    [seen] = public.seen(cohort.runtime, [adapter])
     ask = Ask("attack", 1, {"adapter": adapter, "records": 5, "cuts": seen.cuts})
     found = Measuring(INSTRUCTION, lambda site, stream: site.records[:1]).attack(cohort, ask)
     assert [reply["tally"]["error zone"].sum().item() for reply in found] == [1, 1]
 
 
 def test_attack_counts_uploads_beside_the_global_adapter(cohort, public):
-    adapter, upload = (random_state(cohort.workbench.bank, seed, scale=1.0) for seed in (0, 1))
-    of_adapter, of_upload = public.seen(cohort.workbench, [adapter, upload])
+    adapter, upload = (random_state(cohort.runtime.bank, seed, scale=1.0) for seed in (0, 1))
+    of_adapter, of_upload = public.seen(cohort.runtime, [adapter, upload])
     alone = counted(cohort, adapter=upload, records=2, cuts=of_upload.cuts)["site-0"]["tally"]
     each = {
         "site-0": {"upload": upload, "upload_records": 2, "upload_cuts": of_upload.cuts},
@@ -110,26 +110,28 @@ def test_attack_counts_uploads_beside_the_global_adapter(cohort, public):
 
 
 def test_attack_takes_the_sites_own_adapter_and_makes_its_own_cut_points(cohort, public):
-    adapters = [random_state(cohort.workbench.bank, seed, scale=1.0) for seed in (4, 5)]
+    adapters = [random_state(cohort.runtime.bank, seed, scale=1.0) for seed in (4, 5)]
     for site, adapter in zip(cohort.sites, adapters, strict=True):
         site.store["adapter"] = adapter
-    found = counted(cohort, records=5, **public.told())
-    for site, seen in zip(cohort.sites, public.seen(cohort.workbench, adapters), strict=True):
+    found = counted(cohort, records=5, **public.to_payload())
+    for site, seen in zip(cohort.sites, public.seen(cohort.runtime, adapters), strict=True):
         assert is_same(found[site.name]["others"], seen.tally)
         sent = counted(cohort, adapter=site.store["adapter"], records=5, cuts=seen.cuts)
         assert is_same(found[site.name]["tally"], sent[site.name]["tally"])
 
 
 def test_assess_measures_personal_adapters(cohort):
-    adapters = [random_state(cohort.workbench.bank, seed) for seed in (0, 1)]
+    adapters = [random_state(cohort.runtime.bank, seed) for seed in (0, 1)]
     for site, adapter in zip(cohort.sites, adapters, strict=True):
         site.store["adapter"] = adapter
     questions = [Choice("which", "", ("yes", "no"), 1)]
-    public = Yardstick(INSTRUCTION, instructions(3, seed=100), instructions(2, seed=101), choices=questions, sample=2)
-    found = answers(cohort, "assess", **decode(encode(public.told())))
+    public = EvaluationSet(
+        INSTRUCTION, instructions(3, seed=100), instructions(2, seed=101), choices=questions, sample=2
+    )
+    found = answers(cohort, "assess", **decode(encode(public.to_payload())))
     losses = [fields["figures"]["heldout_loss"] for fields in found.values()]
     for fields, adapter in zip(found.values(), adapters, strict=True):
-        [expected] = public.measure(cohort.workbench, [adapter])
+        [expected] = public.measure(cohort.runtime, [adapter])
         assert expected["choice_accuracy_n"] == 1
         assert fields["figures"].pop("confusion") == expected.pop("confusion")
         assert fields["figures"] == pytest.approx(expected, abs=1e-5)

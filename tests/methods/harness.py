@@ -10,14 +10,14 @@ from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.rounds import Server
 from murmura.federation.site.cohort import Site
 from murmura.measure.config import EvaluationConfig
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.monitor import Monitor
-from murmura.measure.yardstick import Yardstick
+from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
 from murmura.tasks import INSTRUCTION
 from murmura.tasks.instruction import InstructionReading
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining, LoraSpec
-from murmura.workbench import Workbench
 from tests.federation.world import begun, connect, verbs_of
 from tests.training.helpers import EPS
 
@@ -45,9 +45,9 @@ def sites(sizes=(6, 3, 9)):
     return [Site(topic, records(topic, size)) for topic, size in zip(TOPICS, sizes, strict=True)]
 
 
-def workbench(model, tokenizer, **options):
+def runtime(model, tokenizer, **options):
     training = LocalTraining(lr=5e-3, batch_size=2, eps=EPS)
-    return Workbench(
+    return ModelRuntime(
         Bank(model, LoraSpec(rank=4, alpha=8)), tokenizer, InstructionReading(template("alpaca"), tokenizer, 256),
         training, max_length=256, **options,
     )  # fmt: skip
@@ -58,7 +58,7 @@ def perform(method, bench, folder, *, members=None, engine=LocalEngine, seed=0):
     stream = Stream(seed)
     fleet = Fleet(connect(engine, members or sites(), method, bench, stream), verbs_of(method), Ledger(), stream)
     run = begun(folder)
-    public = Yardstick(INSTRUCTION, records("skin", 12)[10:], sample=1)
+    public = EvaluationSet(INSTRUCTION, records("skin", 12)[10:], sample=1)
     monitor = Monitor(bench, public, EvaluationConfig(attacks=False, sample=1), stream)
     server = Server(bench, fleet, monitor, run, stream, bench.bank.initial(stream / "adapter"), method.rule)
     method.lead(server, fleet)

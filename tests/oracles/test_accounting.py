@@ -79,7 +79,7 @@ def test_eleven_rounds_with_everybody(sigma, renyi, default_orders, prv, exact):
 
 
 @pytest.mark.parametrize(
-    ("votes", "sigma", "gaussian", "skellam", "in_shares"),
+    ("votes", "sigma", "gaussian", "skellam", "distributed_noise"),
     [
         (8, 11.3, 1.2876, 1.2877, 1.2876),
         (8, 2.31, 7.6120, 7.6237, None),
@@ -87,7 +87,7 @@ def test_eleven_rounds_with_everybody(sigma, renyi, default_orders, prv, exact):
         (16, 2.31, 7.6120, 7.6148, 7.6173),
     ],
 )
-def test_eleven_rounds_of_votes_of_1250_sites(votes, sigma, gaussian, skellam, in_shares):
+def test_eleven_rounds_of_votes_of_1250_sites(votes, sigma, gaussian, skellam, distributed_noise):
     """The figures for shares are those of 1,024 numbers that all change; here at most as many do as there are votes."""
 
     def spent(noise):
@@ -100,11 +100,11 @@ def test_eleven_rounds_of_votes_of_1250_sites(votes, sigma, gaussian, skellam, i
     assert spent(DiscreteGaussianNoise(sigma)) == pytest.approx(theirs(whole, event, 3e-6), rel=1e-12)
     assert spent(SkellamNoise(sigma)) == pytest.approx(skellam, abs=5e-5)
     assert spent(GaussianNoise(sigma)) == ours(sigma, "rdp")
-    if in_shares is None:
+    if distributed_noise is None:
         with pytest.raises(PrivacyError, match="Use Skellam noise"):
             spent(DiscreteGaussianNoise(sigma, 1250))
     else:
-        assert gaussian - 5e-5 <= spent(DiscreteGaussianNoise(sigma, 1250)) <= in_shares + 5e-5
+        assert gaussian - 5e-5 <= spent(DiscreteGaussianNoise(sigma, 1250)) <= distributed_noise + 5e-5
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from murmura.runs import RunFolder
-from murmura.runs.schema import Environment, LeftOut, Measured, SiteReport, Summary
+from murmura.runs.schema import Environment, Exclusions, Measured, SiteReport, Summary
 
 NOISE = {"type": "differential privacy", "unit": "record", "added_by": "site", "mechanism": "Gaussian"}
 PLAIN = [
@@ -65,7 +65,7 @@ def write_run(
             "0.1", "3.12", "2.13", "Linux", 2, "cpu", "2025-11-21T09:17:03+00:00", "folder tiny", 1000, 10, packages
         )
     )
-    folder.write_records(sites, LeftOut(0, 0, 0, 0), [])
+    folder.write_records(sites, Exclusions(0, 0, 0, 0), [])
     if measured is not None:
         folder.write_measured(measured)
     folder.write_metrics(rows)

@@ -152,18 +152,18 @@ def test_pictures_take_every_colour_from_the_page(several):
 
 
 @pytest.mark.parametrize(
-    "left_out, told",
+    "exclusions, told",
     [
         (
-            {"bad": 3, "twins": 2, "heldout": 0, "nonmembers": 1},
+            {"bad": 3, "overlap": 2, "heldout": 0, "nonmembers": 1},
             "3 bad, 2 also at a site, 1 non-members too long",
         ),
-        ({"bad": 0, "twins": 0, "heldout": 0, "nonmembers": 0}, "none"),
+        ({"bad": 0, "overlap": 0, "heldout": 0, "nonmembers": 0}, "none"),
     ],
 )
-def test_records_that_nobody_uses_are_told(tmp_path, left_out, told):
+def test_records_that_nobody_uses_are_told(tmp_path, exclusions, told):
     folder = write_run(tmp_path / "a")
-    (folder / "data.json").write_text(json.dumps(left_out))
+    (folder / "data.json").write_text(json.dumps(exclusions))
     assert f"<dt>Records left out</dt><dd>{told}</dd>" in page_of(tmp_path, folder).replace("\n", "")
 
 

@@ -51,7 +51,7 @@ def make_pool(folder, vectors=None, domains=("code", "math"), fingerprint="f" * 
     sources = tuple(
         Source(
             source=f"{name}.jsonl", domain=name, sha256=None, records=int((of == number).sum()), repeated=0,
-            left_out=0, bad=0,
+            exclusions=0, bad=0,
         )
         for number, name in enumerate(domains)
     )  # fmt: skip

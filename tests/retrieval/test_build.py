@@ -97,7 +97,7 @@ def test_what_somebody_holds_is_left_out_and_counted(make, tmp_path):
     heldout = write_lines(tmp_path / "heldout.jsonl", [record("code", 3) | {"output": "another answer"}])
     pool = make(public, without=[str(own.parent), str(heldout)])
     assert [one.instruction for one in pool.records(range(3))] == [f"explain the code result {n}" for n in (0, 2, 4)]
-    assert pool.manifest.sources[0].left_out == 2
+    assert pool.manifest.sources[0].exclusions == 2
     assert "heldout" not in (pool.folder / "pool.json").read_text()
 
 
@@ -107,7 +107,7 @@ def test_of_private_records_a_pool_says_that_they_are_left_out_and_no_more(make,
     pool = make(public, without_private=[str(own)])
     assert [one.instruction for one in pool.records(range(3))] == [f"explain the code result {n}" for n in (0, 2, 4)]
     [source] = pool.manifest.sources
-    assert (source.records, source.repeated, source.left_out, source.bad) == (3, 0, 0, 0)
+    assert (source.records, source.repeated, source.exclusions, source.bad) == (3, 0, 0, 0)
     assert pool.manifest.without_private and "ward" not in (pool.folder / "pool.json").read_text()
 
 

@@ -47,8 +47,8 @@ def released(given, starts):
 )
 def test_a_record_less_moves_sums_and_counts_by_root_two_at_most(given, starts, data):
     """Whatever vectors a broken or malicious encoder makes, and wherever the centres are."""
-    left_out = data.draw(st.integers(0, len(given) - 1))
-    moved = released(given, starts) - released(np.delete(given, left_out, axis=0), starts)
+    exclusions = data.draw(st.integers(0, len(given) - 1))
+    moved = released(given, starts) - released(np.delete(given, exclusions, axis=0), starts)
     assert np.linalg.norm(moved) <= math.sqrt(2)
     assert np.count_nonzero(moved[:, -1]) == 1  # it is in one cluster, and the others stay in theirs
 

@@ -50,8 +50,8 @@ def test_it_is_what_sorting_everything_gives(block, below):
     queries = np.concatenate([unit(3, 16, seed=1), 0.4 * unit(1, 16, seed=2), np.zeros((1, 16), np.float32)])
     without = [None, np.array([3, 130, 7]), np.arange(0, 500, 2), np.arange(500), np.array([], np.int64)]
     found = nearest(queries, vectors, 25, below=below, without=without, block=block)
-    for one, query, left_out in zip(found, queries, without, strict=True):
-        assert_same(one, query, vectors, 25, below, left_out)
+    for one, query, exclusions in zip(found, queries, without, strict=True):
+        assert_same(one, query, vectors, 25, below, exclusions)
 
 
 @given(

@@ -6,30 +6,32 @@ import pytest
 
 from murmura.errors import CheckpointError
 from murmura.runs import files
-from murmura.runs.schema import LeftOut
+from murmura.runs.schema import Exclusions
 
 
 def test_a_file_that_is_missing_says_nothing(tmp_path):
-    assert files.text(tmp_path / "a") is files.value(tmp_path / "a", LeftOut) is files.rows(tmp_path / "a", int) is None
+    assert (
+        files.text(tmp_path / "a") is files.value(tmp_path / "a", Exclusions) is files.rows(tmp_path / "a", int) is None
+    )
     assert list(files.lines(tmp_path / "a", torn=False)) == []
 
 
 def test_a_value_has_all_its_fields_of_their_types(tmp_path):
     path = tmp_path / "data.json"
-    path.write_text('{"bad": 1, "twins": 2, "heldout": 3,\n "nonmembers": 4}')
-    assert files.value(path, LeftOut) == LeftOut(1, 2, 3, 4)
+    path.write_text('{"bad": 1, "overlap": 2, "heldout": 3,\n "nonmembers": 4}')
+    assert files.value(path, Exclusions) == Exclusions(1, 2, 3, 4)
     for text, message in (
-        ('{"bad": 1, "twins": 2, "heldout": 3}', r"data\.json: 'nonmembers' is missing"),
+        ('{"bad": 1, "overlap": 2, "heldout": 3}', r"data\.json: 'nonmembers' is missing"),
         (
-            '{"bad": "one", "twins": 2, "heldout": 3, "nonmembers": 4}',
+            '{"bad": "one", "overlap": 2, "heldout": 3, "nonmembers": 4}',
             r"data\.json: 'bad': Input should be a valid integer",
         ),
-        ('{"bad": 1,\n "twins": }', r"data\.json, line 2: not valid JSON"),
+        ('{"bad": 1,\n "overlap": }', r"data\.json, line 2: not valid JSON"),
         ('{"bad": NaN}', r"data\.json: not valid JSON \(NaN is no number of JSON\)"),
     ):
         path.write_text(text)
         with pytest.raises(CheckpointError, match=message) as error:
-            files.value(path, LeftOut)
+            files.value(path, Exclusions)
         assert error.value.fix == files.REPAIR
 
 

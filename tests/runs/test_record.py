@@ -11,7 +11,7 @@ import pytest
 from murmura.errors import MurmuraError
 from murmura.runs import RunFolder, read, read_all
 from murmura.runs.record import read_classifier
-from murmura.runs.schema import Disclosure, LeftOut, PatternWeights, Resumption
+from murmura.runs.schema import Disclosure, Exclusions, PatternWeights, Resumption
 from tests.report.runs import PLAIN, SITES, metrics, write_run
 
 
@@ -24,7 +24,7 @@ def test_reads_what_a_finished_run_wrote(tmp_path):
     assert run.totals == {"bytes_up": 4_500_000, "bytes_down": 9_000_000, "wall": 90.0, "peak_memory": 1_650_000_000}
     assert list(run.sites) == SITES
     assert list(run.disclosure) == [Disclosure(**row) for row in PLAIN]
-    assert run.left_out == LeftOut(0, 0, 0, 0)
+    assert run.exclusions == Exclusions(0, 0, 0, 0)
     assert (run.environment.device, run.environment.packages) == ("cpu", {"peft": "0.21"})
     with pytest.raises(dataclasses.FrozenInstanceError):
         run.seed = 4
@@ -110,7 +110,7 @@ def test_files_that_are_missing_are_unknown_not_empty(tmp_path):
     for name in ("sites.json", "disclosure.json", "environment.json", "data.json"):
         (folder / name).unlink()
     run = read(folder)
-    assert run.sites is run.disclosure is run.environment is run.left_out is None
+    assert run.sites is run.disclosure is run.environment is run.exclusions is None
 
 
 def test_a_run_without_its_experiment_is_broken(tmp_path):

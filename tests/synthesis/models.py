@@ -47,5 +47,5 @@ def _bert(vocabulary):
 
 
 def writer(tokenizer):
-    """A workbench whose model writes all sorts of things."""
+    """A runtime whose model writes all sorts of things."""
     return make_workbench(tokenizer, model=restless(make_llama(tokenizer)))

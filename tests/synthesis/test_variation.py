@@ -23,7 +23,7 @@ def bench(tokenizer):
 
 
 def silent(tokenizer):
-    """A workbench whose model ends every text at once."""
+    """A runtime whose model ends every text at once."""
     bench = writer(tokenizer)
     model = bench.bank.model
     with torch.no_grad():

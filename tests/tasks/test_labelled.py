@@ -30,7 +30,7 @@ def test_what_fits_is_what_the_words_are_given_for(tokenizer):
 
 
 def test_validation_records_are_set_apart_from_the_held_out_ones():
-    public = LABELLED.yardstick(METHOD, DATA, RECORDS, [], Stream(3), sample=2)
+    public = LABELLED.evaluation_set(METHOD, DATA, RECORDS, [], Stream(3), sample=2)
     assert (len(public.validation), len(public.heldout), public.weigh_patterns) == (4, 6, False)
     assert {*public.validation, *public.heldout} == {*RECORDS}
 
@@ -38,7 +38,7 @@ def test_validation_records_are_set_apart_from_the_held_out_ones():
 @pytest.mark.parametrize(("records", "message"), [(RECORDS[:4], "cannot be set apart"), ([Labelled("x")], "no label")])
 def test_too_few_of_them_or_one_without_a_label_are_told(records, message):
     with pytest.raises(DataError, match=message):
-        LABELLED.yardstick(METHOD, DATA, records, [], Stream(3))
+        LABELLED.evaluation_set(METHOD, DATA, records, [], Stream(3))
 
 
 def test_texts_are_trained_towards_their_labels_at_the_blank(tokenizer):

@@ -69,7 +69,7 @@ class AggregationConfig(Section):
     """Under masks, sites clip every number that is not whole to ± this before it is weighed."""
     secure_weight: int = Field(100_000, ge=1)
     """Under masks, a site weighs at most so much: with more examples it counts as if it had so many."""
-    secure_repeats: bool = False
+    allow_cohort_change_on_retry: bool = False
     """Let a round that is done again, when a run is resumed, be summed over other sites than before. Whoever has both
     sums knows what those sites have sent that are in one of them alone."""
 
@@ -103,7 +103,7 @@ class AggregationConfig(Section):
         self.refuse_idle([] if self.local == "fedprox" else ["mu"], f"with local '{self.local}'")
         idle = [option for option, steps in SERVER_OPTIONS.items() if self.server not in steps]
         self.refuse_idle(idle, f"with server '{self.server}'")
-        idle = ["secure_threshold", "secure_range", "secure_weight", "secure_repeats"]
+        idle = ["secure_threshold", "secure_range", "secure_weight", "allow_cohort_change_on_retry"]
         self.refuse_idle([] if self.secure else idle, "without 'secure'")
         if self.secure and not self.is_linear:
             what = f"rule '{self.rule}'" + (" with 'ranks'" if self.ranks else "")

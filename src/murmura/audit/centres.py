@@ -92,7 +92,7 @@ def attacked(what: Subject, missing: list[str]) -> tuple[list[Centred], list[dic
         missing.append(_NOT_KEPT)
         return [], []
     try:
-        encoder = Encoder(config.site_encoder or config.encoder or "", device=str(what.workbench.device))
+        encoder = Encoder(config.site_encoder or config.encoder or "", device=str(what.runtime.device))
         pool = _public(config, encoder, what)
         planted = what.experiment.task.is_canary if what.experiment.audit.canaries else lambda record: False
         own = {
@@ -105,7 +105,7 @@ def attacked(what: Subject, missing: list[str]) -> tuple[list[Centred], list[dic
     arms = {"sent": sent}
     if config.noise_multiplier:
         arms["exact"] = {key: _without_noise(config, what, own, *key) for key in sent}
-    found = {kind: guesses(centres, own, pool, str(what.workbench.device)) for kind, centres in arms.items()}
+    found = {kind: guesses(centres, own, pool, str(what.runtime.device)) for kind, centres in arms.items()}
     counts = {site: len(vectors) for site, vectors in own.items()}
     return (
         [shares(kind, some, counts, len(pool)) for kind, some in found.items() if some],

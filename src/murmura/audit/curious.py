@@ -1,27 +1,27 @@
 """Attacks of a server that keeps the models and uploads of all rounds.
 
 Each asks whether a record is one of a certain site's. A member is asked about its own site, the others about every
-site, and a member is compared with what is found of others when they are asked about its site (``Versus.rows``).
+site, and a member is compared with what is found of others when they are asked about its site (``AttackScores.rows``).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from murmura.audit.attack_scores import AttackScores
 from murmura.audit.losses import Losses
-from murmura.audit.versus import Versus
 
 TRAJECTORY, RMIA, FEDMIA = "loss trajectory", "RMIA", "FedMIA"
 _LEAST = 1e-6  # of a standard deviation, in nats
 
 
-def trajectory(losses: Losses) -> Versus:
+def trajectory(losses: Losses) -> AttackScores:
     """By how many nats a token the global model finds a record likelier than the base model does, on average over the
     rounds. Liu et al. 2022 train a classifier on such a trajectory of losses; here it is its mean height."""
     return _split(losses, (losses.base - losses.models.mean(axis=0))[None, :])
 
 
-def rmia(losses: Losses, target: np.ndarray, gamma: float = 1.0) -> Versus:
+def rmia(losses: Losses, target: np.ndarray, gamma: float = 1.0) -> AttackScores:
     """RMIA (Zarifzadeh et al. 2024, arXiv 2312.03262), with models as references that have not seen the record.
 
     Of a record x, asked about a site, p(x) is the likelihood of a token under the target, its geometric mean, and P(x)
@@ -50,7 +50,7 @@ def rmia(losses: Losses, target: np.ndarray, gamma: float = 1.0) -> Versus:
     return _split(losses, np.array(found))
 
 
-def fedmia(losses: Losses) -> Versus | None:
+def fedmia(losses: Losses) -> AttackScores | None:
     """FedMIA (Zhu et al. 2024, arXiv 2402.06289), on losses: in every round in which a site sent an upload,
     Φ((μ − ℓ)/s), where ℓ is the record's loss under that upload, and μ and s are mean and standard deviation of its
     losses under those of the other sites in that round; mean over these rounds.
@@ -74,8 +74,8 @@ def fedmia(losses: Losses) -> Versus | None:
     return _split(losses, np.array(found))
 
 
-def _split(losses: Losses, scores: np.ndarray) -> Versus:
+def _split(losses: Losses, scores: np.ndarray) -> AttackScores:
     """Scores [1 or K, M + N] as members, each asked about its own site, against others."""
     members = len(losses.owners)
     rows = losses.owners if len(scores) > 1 else np.zeros(members, dtype=np.int64)
-    return Versus(scores[rows, np.arange(members)], scores[:, members:], rows)
+    return AttackScores(scores[rows, np.arange(members)], scores[:, members:], rows)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from murmura.audit.membership import Sample
-from murmura.federation.server.kept import KeptRound
+from murmura.federation.server.transcript import TranscriptRound
+from murmura.model_runtime import ModelRuntime
 from murmura.progress import bar
 from murmura.tasks import Task
 from murmura.training.adapter import State, fold
 from murmura.training.config import LoraSpec
-from murmura.workbench import Workbench
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ class Losses:
         return np.take_along_axis(self.uploads, place[None, :, :], axis=0)[0]
 
 
-def losses(task: Task, bench: Workbench, rounds: Sequence[KeptRound], sample: Sample, lora: LoraSpec | None) -> Losses:
+def losses(
+    task: Task, bench: ModelRuntime, rounds: Sequence[TranscriptRound], sample: Sample, lora: LoraSpec | None
+) -> Losses:
     """Read all records with all that was kept; many models share batches.
 
     Args:
@@ -104,7 +106,7 @@ def plain(state: State, lora: LoraSpec | None) -> State:
     return state if lora is None else fold(state, lora)[0]
 
 
-def _read(task: Task, bench: Workbench, states: Sequence[State], records: Sequence[Any]) -> list[np.ndarray]:
+def _read(task: Task, bench: ModelRuntime, states: Sequence[State], records: Sequence[Any]) -> list[np.ndarray]:
     """Mean losses of all records under each state; 0 where a record has no token to predict."""
     found = task.token_scores(bench, [state for state in states for _ in records], list(records) * len(states))
     means = [float(one.nll.astype(np.float64).mean()) if len(one.nll) else 0.0 for one in found]

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from murmura.audit.attack_scores import AttackScores, draws, shape
 from murmura.audit.min_k import min_k
-from murmura.audit.versus import Versus, draws, shape
 from murmura.generation.sampling import Sampling
 from murmura.generation.scoring import CloseScores, TokenScores
 from murmura.measure.attacks import ATTACKS, CONTROL, Passes
 from murmura.measure.reader import Read, Reader
+from murmura.model_runtime import ModelRuntime
 from murmura.progress import bar
 from murmura.runs.audit import AuditedModel, Histogram, Separation
 from murmura.streams import Stream
 from murmura.tasks import Task
 from murmura.training.adapter import State
-from murmura.workbench import Workbench
 
 MIN_K = "Min-K%++"
 _APART = 4  # one record in so many decides which attack is the strongest
@@ -80,13 +80,13 @@ class Scorer:
 
     Args:
         task: the kind of record.
-        workbench: with the run's base model.
+        runtime: with the run's base model.
         sample: the records.
         sampling: of which ``CloseScores.drawn`` tells.
     """
 
-    def __init__(self, task: Task, workbench: Workbench, sample: Sample, sampling: Sampling) -> None:
-        self.workbench, self.sample = workbench, sample
+    def __init__(self, task: Task, runtime: ModelRuntime, sample: Sample, sampling: Sampling) -> None:
+        self.runtime, self.sample = runtime, sample
         self._reader = Reader(_closely(task, sampling))
 
     def read(self, models: Mapping[str, State], description: str) -> Readings:
@@ -96,7 +96,7 @@ class Scorer:
             models: of each site in the sample; the same object for several sites is one model.
             description: for the progress bar.
         """
-        base, others = self.workbench.bank.untrained, self.sample.others
+        base, others = self.runtime.bank.untrained, self.sample.others
         distinct = list({id(model): model for model in models.values()}.values())
         rows = {site: [model is one for one in distinct].index(True) for site, model in models.items()}
         own = {site: records for site, records in self.sample.members.items() if site in models}
@@ -104,9 +104,9 @@ class Scorer:
         jobs += [(models[site], records) for site, records in own.items()] + [(model, others) for model in distinct]
         found: list[list[TokenScores]] = []
         with bar(description, sum(len(records) for _, records in jobs)) as progress:
-            for first in range(0, len(jobs), self.workbench.slots):
-                some = jobs[first : first + self.workbench.slots]
-                found += self._reader.read(self.workbench, *map(list, zip(*some, strict=True)))
+            for first in range(0, len(jobs), self.runtime.slots):
+                some = jobs[first : first + self.runtime.slots]
+                found += self._reader.read(self.runtime, *map(list, zip(*some, strict=True)))
                 progress.advance(sum(len(records) for _, records in some))
         before, after = found[: len(own) + 1], found[len(own) + 1 :]
         passes = [_passes(model, known) for model, known in zip(after, before[:-1], strict=False)]
@@ -126,20 +126,20 @@ def _closely(task: Task, sampling: Sampling) -> Read:
     if not task.is_text:
         return task.token_scores
 
-    def read(workbench: Workbench, adapters: Sequence[State], records: Sequence[Any]) -> list[TokenScores]:
-        items = workbench.reading.tokenise(records)
-        return list(workbench.close_scores(adapters, items, sampling, description="read"))
+    def read(runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Any]) -> list[TokenScores]:
+        items = runtime.reading.tokenise(records)
+        return list(runtime.close_scores(adapters, items, sampling, description="read"))
 
     return read
 
 
-def scored(task: Task, readings: Readings) -> dict[str, Versus]:
+def scored(task: Task, readings: Readings) -> dict[str, AttackScores]:
     """Every record's score by each attack that needs no more than its model and the base model."""
     found = {name: versus(readings, ATTACKS[name]) for name in task.attacks}
     return {**found, MIN_K: versus(readings, _min_k)} if task.is_text else found
 
 
-def versus(readings: Readings, attack: Callable[[Passes], float]) -> Versus:
+def versus(readings: Readings, attack: Callable[[Passes], float]) -> AttackScores:
     """Members, site by site in the order of the sample, against others."""
 
     def score(one: Passes) -> float:
@@ -148,7 +148,7 @@ def versus(readings: Readings, attack: Callable[[Passes], float]) -> Versus:
     members = [score(one) for own in readings.members.values() for one in own]
     rows = [readings.rows[site] for site, own in readings.members.items() for _ in own]
     others = [[score(one) for one in some] for some in readings.others]
-    return Versus(np.array(members), np.array(others), np.array(rows, dtype=np.int64))
+    return AttackScores(np.array(members), np.array(others), np.array(rows, dtype=np.int64))
 
 
 def _min_k(passes: Passes) -> float:
@@ -156,7 +156,7 @@ def _min_k(passes: Passes) -> float:
     return min_k(passes.model)
 
 
-def measured(target: str, found: Mapping[str, Versus], stream: Stream) -> AuditedModel:
+def measured(target: str, found: Mapping[str, AttackScores], stream: Stream) -> AuditedModel:
     """How well each attack tells members from others.
 
     One in four of both is set apart, the same ones for all attacks. They decide which attack is the strongest, and the

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from murmura import __version__
+from murmura.audit.attack_scores import AttackScores
 from murmura.audit.centres import attacked
 from murmura.audit.extraction import GIVEN, WRITTEN, extracted, log_probabilities
 from murmura.audit.membership import Readings, Sample, Scorer, measured, scored
 from murmura.audit.published import published
 from murmura.audit.subject import Subject, subject
 from murmura.audit.targets import reachable, targets
-from murmura.audit.versus import Versus
 from murmura.audit.writing import begun, completed
 from murmura.errors import ConfigError, DataError
 from murmura.generation.sampling import Sampling
@@ -91,7 +91,7 @@ def _audited(what: Subject, options: Options) -> tuple[Audit, list[Line]]:
             "no site has a record that can be attacked", where=" ".join(missing) or None,
             fix="Audit a run whose sites have labelled records, or have left their adapters.",
         )  # fmt: skip
-    scorer = Scorer(task, what.workbench, sample, options.sampling)
+    scorer = Scorer(task, what.runtime, sample, options.sampling)
     models: list[AuditedModel] = []
     extraction: list[Extraction] = []
     written: list[Written] = []
@@ -106,7 +106,7 @@ def _audited(what: Subject, options: Options) -> tuple[Audit, list[Line]]:
             tries = extracted(target, task, readings, options.sampling, options.probability)
             extraction += [tries] if tries else []
         if task.writes and options.texts:
-            bench, own = what.workbench, stream / "writing" / target
+            bench, own = what.runtime, stream / "writing" / target
             written.append(completed(target, adapters, sample, bench, options.texts, own))
             texts = begun(target, adapters, sample, bench, options.texts, options.sampling, own)
             written += [texts] if texts else []
@@ -122,7 +122,9 @@ def _audited(what: Subject, options: Options) -> tuple[Audit, list[Line]]:
     return found, lines
 
 
-def _records(task: Task, target: str, sample: Sample, readings: Readings, found: Mapping[str, Versus]) -> list[Line]:
+def _records(
+    task: Task, target: str, sample: Sample, readings: Readings, found: Mapping[str, AttackScores]
+) -> list[Line]:
     """Every record's scores; of a text also the log-probability with which one try gives it."""
     lines: list[Line] = []
     row = 0

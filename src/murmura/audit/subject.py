@@ -18,16 +18,16 @@ from murmura.errors import CheckpointError, ConfigError, DataError
 from murmura.experiment import config
 from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
-from murmura.experiment.reading import reading, yardstick
+from murmura.experiment.reading import evaluation_set, reading
 from murmura.experiment.sites import populate
-from murmura.federation.server.kept import KeptRound, kept
+from murmura.federation.server.transcript import TranscriptRound, kept
 from murmura.federation.site.cohort import Site
+from murmura.model_runtime import ModelRuntime
 from murmura.privacy.journal import Journal
 from murmura.runs import read
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import SITE_JOURNAL, SITE_RECORDS
 from murmura.streams import Stream
-from murmura.workbench import Workbench
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Subject:
 
     Attributes:
         experiment: as its last round was run.
-        workbench: the base model with what records of the run need.
+        runtime: the base model with what records of the run need.
         models: what the run has left.
         records: of each site all that it joined with.
         members: each site's own records that can be attacked, without canaries.
@@ -46,12 +46,12 @@ class Subject:
     """
 
     experiment: Experiment
-    workbench: Workbench
+    runtime: ModelRuntime
     models: Released
     records: Mapping[str, Sequence[Any]]
     members: Mapping[str, Sequence[Any]]
     others: Sequence[Any]
-    rounds: Sequence[KeptRound]
+    rounds: Sequence[TranscriptRound]
     stream: Stream
 
 
@@ -88,14 +88,14 @@ def subject(path: Path) -> Subject:
     )
     joined = plant(experiment, method, people, what, stream / "canaries")[0].sites
     _hold_to_digests(folder, joined)
-    public = yardstick(experiment, people, stream / "data" / "validation")
+    public = evaluation_set(experiment, people, stream / "data" / "validation")
     others = [record for record in public.nonmembers if record.is_complete]
     if not others:
         raise DataError(
             "there is no record that no site trained on, to compare members with", where=str(path),
             fix="Run again with data.nonmember_records, or hold out more records.",
         )  # fmt: skip
-    bench = Workbench(
+    bench = ModelRuntime(
         bank, released.tokenizer, what, experiment.training, max_length=experiment.data.max_length,
         slots=experiment.run.slots, decode_rows=experiment.run.decode_rows, decode_dtype=experiment.run.decode_dtype,
     )  # fmt: skip

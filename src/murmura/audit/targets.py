@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from murmura.audit.attack_scores import AttackScores
 from murmura.audit.curious import FEDMIA, RMIA, TRAJECTORY, fedmia, rmia, trajectory
 from murmura.audit.losses import Losses, losses, plain
 from murmura.audit.membership import Sample
 from murmura.audit.subject import Subject
-from murmura.audit.versus import Versus
 from murmura.training.adapter import State
 
 _NOTHING_KEPT = (
@@ -35,7 +35,7 @@ class Target:
 
     name: str
     models: Mapping[str, State]
-    more: Mapping[str, Versus] = field(default_factory=dict)
+    more: Mapping[str, AttackScores] = field(default_factory=dict)
 
 
 def reachable(what: Subject) -> tuple[Mapping[str, Sequence[Any]], list[str]]:
@@ -67,8 +67,8 @@ def targets(what: Subject, sample: Sample, missing: list[str]) -> Iterator[Targe
         missing.append(_NOTHING_KEPT)
         yield Target("model", models)
         return
-    lora = what.workbench.bank.lora and what.experiment.lora
-    seen = losses(what.experiment.task, what.workbench, what.rounds, sample, lora)
+    lora = what.runtime.bank.lora and what.experiment.lora
+    seen = losses(what.experiment.task, what.runtime, what.rounds, sample, lora)
     yield Target("model", models, {TRAJECTORY: trajectory(seen), RMIA: rmia(seen, seen.models[-1:])})
     if {site for one in what.rounds for site in one.sites} > set(what.rounds[0].sites):
         missing.append(_SEEN_BEFORE)
@@ -78,7 +78,7 @@ def targets(what: Subject, sample: Sample, missing: list[str]) -> Iterator[Targe
 
 def _uploads(what: Subject, seen: Losses, missing: list[str]) -> Target:
     """The last upload of each site that has sent one."""
-    lora = what.workbench.bank.lora and what.experiment.lora
+    lora = what.runtime.bank.lora and what.experiment.lora
     last = {site: one for one in what.rounds for site in one.sites}
     more = {RMIA: rmia(seen, seen.upload(first=False))}
     found = fedmia(seen)

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from murmura.audit.attack_scores import DRAWS, ENDS
 from murmura.audit.membership import Sample
-from murmura.audit.versus import DRAWS, ENDS
 from murmura.generation.sampling import Sampling
 from murmura.measure.heldout import continued
 from murmura.measure.text import References
+from murmura.model_runtime import ModelRuntime
 from murmura.runs.audit import Written
 from murmura.streams import Stream
 from murmura.training.adapter import State
-from murmura.workbench import Workbench
 
 
 def completed(
-    target: str, models: Mapping[str, State], sample: Sample, bench: Workbench, most: int, stream: Stream
+    target: str, models: Mapping[str, State], sample: Sample, bench: ModelRuntime, most: int, stream: Stream
 ) -> Written:
     """Records' own prompts, continued greedily (Carlini et al. 2023): ROUGE-L with the true response.
 
@@ -48,7 +48,7 @@ def completed(
 
 
 def begun(
-    target: str, models: Mapping[str, State], sample: Sample, bench: Workbench, texts: int, sampling: Sampling,
+    target: str, models: Mapping[str, State], sample: Sample, bench: ModelRuntime, texts: int, sampling: Sampling,
     stream: Stream,
 ) -> Written | None:  # fmt: skip
     """Template extraction (Wang et al. 2024, arXiv 2409.20135): texts behind nothing but what stands before every
@@ -98,7 +98,7 @@ def _references(own: Sequence[Any], others: Sequence[Any], stream: Stream) -> tu
     return first, second
 
 
-def _stops(bench: Workbench) -> list[str]:
+def _stops(bench: ModelRuntime) -> list[str]:
     """What ends an instruction: the header of its response."""
     header = bench.template.response_prefix.strip()
     return [header] if header else []

@@ -187,7 +187,7 @@ class ByCentres(FromPool):
 
     def _encoder(self, server: Server) -> Encoder:
         """The sites' encoder, where the pool's is another one."""
-        return server.workbench.resources.encoder(SITE_ENCODER)
+        return server.runtime.resources.encoder(SITE_ENCODER)
 
     def _projector(self, server: Server, pool: Pool) -> Projector:
         """Trained when it is first needed, on rows of the pool that follow from the run's seed alone."""

@@ -27,9 +27,9 @@ from murmura.training.warm_up import Milestone, warm_up
 if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
+    from murmura.model_runtime import ModelRuntime
     from murmura.retrieval.pool import Pool
     from murmura.streams import Stream
-    from murmura.workbench import Workbench
 
 _AT_ONCE = 1024  # records of the pool whose texts are held at once
 
@@ -86,7 +86,7 @@ class LESS(FromPool):
         Raises:
             RunError: it comes to no finite number, or no record of those that were drawn fits the model.
         """
-        c, bench = self.config, server.workbench
+        c, bench = self.config, server.runtime
         rows = self._drawn(pool, max(1, round(c.less_warm_up * len(pool))), stream / "warm-up")
         items = [item for _, item in _tokenised(bench, pool, rows)]
         t = bench.training
@@ -129,7 +129,7 @@ class LESS(FromPool):
         self, server: Server, pool: Pool, rows: Rows, milestones: Sequence[Milestone], own: Sequence[torch.Tensor]
     ) -> Scores:
         """The influence of each of these rows on each site, float32 [rows, sites]; −∞ where a record does not fit."""
-        bench, scores = server.workbench, np.full((len(rows), len(own)), -np.inf, dtype=np.float32)
+        bench, scores = server.runtime, np.full((len(rows), len(own)), -np.inf, dtype=np.float32)
         project = projection(server.stream, self.config.less_dimension)
         with phase("score"), bar("influence", len(rows)) as progress:
             for start in range(0, len(rows), _AT_ONCE):
@@ -152,7 +152,7 @@ def _beginning(found: Found, most: int) -> list[Found]:
     return [Found(found.rows[:most], found.scores[:most])]
 
 
-def _tokenised(bench: Workbench, pool: Pool, rows: Rows) -> Iterator[tuple[int, Tokenised]]:
+def _tokenised(bench: ModelRuntime, pool: Pool, rows: Rows) -> Iterator[tuple[int, Tokenised]]:
     """Those of some rows that fit the model, with their places among them. Nothing of it is kept."""
     found = tokenise_all(pool.records(rows), bench.template, bench.tokenizer, bench.max_length)
     return zip(found.kept, found.items, strict=True)

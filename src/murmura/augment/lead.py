@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from pydantic import TypeAdapter
 
+from murmura.augment.selection_summary import centres_of, given, told
 from murmura.augment.strategies import Chosen, FromPool, Rows, sent
-from murmura.augment.telling import centres_of, given, told
 from murmura.errors import ConfigError, RunError
 from murmura.retrieval.texts import text_hash
 from murmura.runs.augment import Given, Selection
@@ -19,7 +19,7 @@ from murmura.runs.augment import Given, Selection
 if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
-    from murmura.measure.yardstick import Yardstick
+    from murmura.measure.evaluation_set import EvaluationSet
     from murmura.retrieval.pool import Pool
     from murmura.runs.folder import RunFolder
 
@@ -155,7 +155,7 @@ class Augmentation:
     def _fitting(self, server: Server, chosen: dict[str, Chosen]) -> dict[str, Chosen]:
         """Without records that the model cannot take: sites would leave them out, and count for them all the same."""
         rows = np.unique(np.concatenate([np.zeros(0, np.int64), *(one.rows for one in chosen.values())]))
-        fit = rows[list(server.workbench.reading.fit(self.pool.records(rows)).kept)]
+        fit = rows[list(server.runtime.reading.fit(self.pool.records(rows)).kept)]
         if len(fit) == len(rows):
             return chosen
         server.event(
@@ -169,10 +169,12 @@ def _sum(before: int | None, more: int | None) -> int | None:
     return before if more is None else (before or 0) + more
 
 
-def measured_with(pool: Pool, yardstick: Yardstick) -> Rows:
+def measured_with(pool: Pool, evaluation_set: EvaluationSet) -> Rows:
     """The rows of a pool that ask what the run is measured with, so that no site may train on them: held-out records,
     non-members, and questions of all kinds. int64, ascending."""
-    return asking(pool, [*(one.subject for one in (*yardstick.heldout, *yardstick.nonmembers)), *yardstick.asks])
+    return asking(
+        pool, [*(one.subject for one in (*evaluation_set.heldout, *evaluation_set.nonmembers)), *evaluation_set.asks]
+    )
 
 
 def asking(pool: Pool, texts: Iterable[str]) -> Rows:

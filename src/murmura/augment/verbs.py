@@ -101,7 +101,7 @@ class Augmenting(Verbs):
         """Cluster each site's instructions, or, where the ask says ``hardest``, the half of them that its current model
         finds so (the clients' part of Algorithm 1 of FedDCA, Wang et al. 2024, arXiv 2409.20135). With noise, k-means
         begins at the ``starts`` of the ask (``augment.noise``)."""
-        encoder = cohort.workbench.resources.encoder(SITE_ENCODER if self.config.site_encoder else ENCODER)
+        encoder = cohort.runtime.resources.encoder(SITE_ENCODER if self.config.site_encoder else ENCODER)
         if self.plan is not None:
             return [
                 Reply(site.name, noise.answer(site, own, cohort.round, ask["starts"], self.config, self.plan, encoder))
@@ -131,7 +131,7 @@ class Augmenting(Verbs):
     def features(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Gradients of each site's records under the adapters that the ask brings, projected and of length 1, float32
         [adapters, records, d] (LESS, Xia et al. 2024, arXiv 2402.04333)."""
-        bench, replies = cohort.workbench, []
+        bench, replies = cohort.runtime, []
         project = projection(cohort.stream, self.config.less_dimension)
         with phase("score"):
             for site, own in zip(cohort.sites, self._own(cohort), strict=True):
@@ -184,8 +184,8 @@ def _hardest(cohort: Cohort, ask: Ask, records: Sequence[list[Instruction]]) -> 
     have = [k for k, site in enumerate(cohort.sites) if sent[k] is not None or "adapter" in site.store]
     flat = [(k, record) for k in have for record in records[k]]
     adapters = {k: cohort.whole(cohort.sites[k], sent[k]) for k in have}
-    items = cohort.workbench.tokenise_fitting(record for _, record in flat)
-    scores = cohort.workbench.score([adapters[k] for k, _ in flat], items, description="score own records")
+    items = cohort.runtime.tokenise_fitting(record for _, record in flat)
+    scores = cohort.runtime.score([adapters[k] for k, _ in flat], items, description="score own records")
     losses: dict[int, list[float]] = {k: [] for k in have}
     for (k, _), score in zip(flat, scores, strict=True):
         losses[k].append(score.mean)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 from murmura.augment.config import WRITER, AugmentConfig
 from murmura.augment.strategies import Strategy
 from murmura.drafting.draft import Drafts, Order, draft
-from murmura.drafting.fates import REASONS, counted
 from murmura.drafting.plan import Drafting
+from murmura.drafting.rejections import REASONS, counted
 from murmura.errors import RunError
 from murmura.generation.sampling import Sampling
 
@@ -38,7 +38,7 @@ def drafting(config: AugmentConfig) -> Drafting:
 
 def written(cohort: Cohort, ask: Ask, config: AugmentConfig) -> list[Drafts]:
     """New records for each site, by the resident model with the adapter that the ask brings, or by another one."""
-    bench = cohort.workbench
+    bench = cohort.runtime
     if config.writer is not None:
         bench = bench.another(WRITER)
         adapters = [bench.bank.untrained for _ in cohort.sites]
@@ -54,7 +54,7 @@ def written(cohort: Cohort, ask: Ask, config: AugmentConfig) -> list[Drafts]:
 
 def account(round: int, drafts: Drafts, asked: int) -> str:
     """How many records were written for a site, and why not more, for its owner."""
-    reasons = {reason: drafts.counts[counted(fate)] for fate, reason in REASONS.items()}
+    reasons = {reason: drafts.counts[counted(rejection)] for rejection, reason in REASONS.items()}
     why = "".join(f"; {count} times {reason}" for reason, count in reasons.items() if count)
     return f"Round {round}: {len(drafts.records)} of {asked} records were written after this site's own{why}."
 

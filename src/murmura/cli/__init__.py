@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from murmura import __version__
 from murmura.cli import audit, data, init, models, path, pool, predict, privacy, report, run
 from murmura.errors import Interrupted, MurmuraError
-from murmura.runtime import settle
+from murmura.library_settings import settle
 
 MISTAKE, INTERRUPTED = 2, 130  # exit codes
 

@@ -119,7 +119,7 @@ def _print(pool: Pool) -> None:
     right = [Column(name, justify="right") for name in ("in the pool", "repeated", "left out", "bad")]
     table = Table("domain", Column("source", overflow="fold"), *right)
     for one in pool.manifest.sources:
-        table.add_row(one.domain, one.source, *map(count, (one.records, one.repeated, one.left_out, one.bad)))
+        table.add_row(one.domain, one.source, *map(count, (one.records, one.repeated, one.exclusions, one.bad)))
     Console().print(table)
     on_disk = size(sum(file.bytes for file in pool.manifest.files.values()))
     typer.echo(

@@ -59,7 +59,7 @@ def predict(
         writer.writerow(["line", "text", "label", *(f"p({name})" for name in classifier.labels)])
         for line, one, (name, row) in zip(lines, texts, classifier.label(texts), strict=True):
             writer.writerow([line, one, name, *(f"{p:.6f}" for p in row)])
-    left_out = f", {len(loaded.bad)} rows left out" if loaded.bad else ""
-    typer.echo(f"{len(texts)} texts labelled{left_out}: {target}")
+    exclusions = f", {len(loaded.bad)} rows left out" if loaded.bad else ""
+    typer.echo(f"{len(texts)} texts labelled{exclusions}: {target}")
     if classifier.shortened:
         typer.echo(f"{classifier.shortened} texts were shortened to {classifier.max_length} tokens, pattern included")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from murmura.data.records import Instruction
-from murmura.drafting.fates import Fate, counted
 from murmura.drafting.filters import Copies, Similar, format_fault, response_fault
 from murmura.drafting.plan import Drafting
 from murmura.drafting.prompts import (
@@ -20,13 +19,14 @@ from murmura.drafting.prompts import (
     read_example,
     read_instruction,
 )
+from murmura.drafting.rejections import Rejection, counted
 from murmura.drafting.tasks import as_task, from_task, shared_instruction
 from murmura.generation.loops import goes_round
 from murmura.generation.sampling import Sampling
 from murmura.generation.writer import Completion
+from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
 from murmura.training.adapter import State
-from murmura.workbench import Workbench
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class Order:
 
 @dataclass(frozen=True)
 class Drafts:
-    """What was written for one site, and how many attempts met which fate (``drafts.similar`` and the like)."""
+    """What was written for one site, and how many attempts met which rejection (``drafts.similar`` and the like)."""
 
     records: list[Instruction]
     counts: Counter[str]
 
 
-def draft(workbench: Workbench, orders: Sequence[Order], config: Drafting) -> list[Drafts]:
+def draft(runtime: ModelRuntime, orders: Sequence[Order], config: Drafting) -> list[Drafts]:
     """Draft ``config.drafts`` records for each site.
 
     An instruction whose example is dropped or given up is replaced by a new one, as long as attempts are left of both
@@ -63,13 +63,13 @@ def draft(workbench: Workbench, orders: Sequence[Order], config: Drafting) -> li
     Every attempt draws from a stream of its own, and attempts are judged in their order: sites and attempts that share
     a batch do not change each other's results.
     """
-    desks = [_Desk(order, config, _token_count(workbench)) for order in orders]
+    desks = [_Desk(order, config, _token_count(runtime)) for order in orders]
     while _in_waves(
-        workbench, desks, _Desk.ask_instructions, _Desk.take_instruction, sampling=config.sampling,
+        runtime, desks, _Desk.ask_instructions, _Desk.take_instruction, sampling=config.sampling,
         limit=config.instruction_tokens, stop=INSTRUCTION_STOP, description="write instructions",
     ):  # fmt: skip
         _in_waves(
-            workbench, desks, _Desk.ask_examples, _Desk.take_example, sampling=config.sampling,
+            runtime, desks, _Desk.ask_examples, _Desk.take_example, sampling=config.sampling,
             limit=config.example_tokens, stop=EXAMPLE_STOP, description="write examples",
         )  # fmt: skip
     return [Drafts(desk.finish(), desk.counts) for desk in desks]
@@ -186,23 +186,23 @@ class _Desk:
         else:
             task.draft = draft
 
-    def _drop(self, task: _Task, fate: Fate) -> None:
+    def _drop(self, task: _Task, rejection: Rejection) -> None:
         task.dropped = True
-        self.counts[counted(fate)] += 1
+        self.counts[counted(rejection)] += 1
 
     def finish(self) -> list[Instruction]:
         """The drafts in the order of their instructions."""
         return [from_task(task.draft, self.shared) for task in self.tasks if task.draft is not None]
 
 
-def _token_count(workbench: Workbench) -> Callable[[str], int]:
+def _token_count(runtime: ModelRuntime) -> Callable[[str], int]:
     """How many tokens a text has, without what the tokenizer sets before any text."""
-    opening = len(workbench.prompt_ids(""))
-    return lambda text: len(workbench.prompt_ids(text)) - opening
+    opening = len(runtime.prompt_ids(""))
+    return lambda text: len(runtime.prompt_ids(text)) - opening
 
 
 def _in_waves(
-    workbench: Workbench,
+    runtime: ModelRuntime,
     desks: Sequence[_Desk],
     ask: Callable[[_Desk], Iterator[_Attempt]],
     take: Callable[[_Desk, _Attempt, Completion], None],
@@ -216,8 +216,8 @@ def _in_waves(
     asked = False
     while wave := [(desk, attempt) for desk in desks for attempt in ask(desk)]:
         asked = True
-        prompts = [_fitting(workbench, desk, attempt, limit) for desk, attempt in wave]
-        written = workbench.write(
+        prompts = [_fitting(runtime, desk, attempt, limit) for desk, attempt in wave]
+        written = runtime.write(
             [desk.order.adapter for desk, _ in wave], prompts, [limit] * len(prompts), sampling=sampling,
             streams=[attempt.stream for _, attempt in wave], stop=stop, halt=goes_round, description=description,
         )  # fmt: skip
@@ -226,11 +226,11 @@ def _in_waves(
     return asked
 
 
-def _fitting(workbench: Workbench, desk: _Desk, attempt: _Attempt, limit: int) -> list[int]:
+def _fitting(runtime: ModelRuntime, desk: _Desk, attempt: _Attempt, limit: int) -> list[int]:
     """The prompt's ids; where they leave no room to write in the model's context, fewer records are shown."""
     for count in range(len(attempt.shown), -1, -1):
-        ids = workbench.prompt_ids(attempt.prompt(attempt.shown[:count]))
-        if workbench.context is None or len(ids) + limit <= workbench.context:
+        ids = runtime.prompt_ids(attempt.prompt(attempt.shown[:count]))
+        if runtime.context is None or len(ids) + limit <= runtime.context:
             break
         desk.counts["prompts.shortened"] += count > 0
     return ids

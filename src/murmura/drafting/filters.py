@@ -7,7 +7,7 @@ import string
 from collections.abc import Iterable
 
 from murmura.data.records import Instruction
-from murmura.drafting.fates import Fate
+from murmura.drafting.rejections import Rejection
 from murmura.measure.text import References
 
 _REFUSAL = re.compile(r"(as an?|sorry|i[’']m sorry)\b", re.IGNORECASE)
@@ -16,7 +16,7 @@ _FEWEST_WORDS, _MOST_WORDS = 4, 150  # of an instruction
 _FEWEST_TOKENS = 3  # of a response
 
 
-def format_fault(instruction: str, complete: bool, alpaca_filters: bool) -> Fate | None:
+def format_fault(instruction: str, complete: bool, alpaca_filters: bool) -> Rejection | None:
     """The first rule that a new instruction breaks, or None (Wang et al. 2023, Self-Instruct, §2.3).
 
     Args:
@@ -25,7 +25,7 @@ def format_fault(instruction: str, complete: bool, alpaca_filters: bool) -> Fate
         alpaca_filters: also the two rules for data like Alpaca's.
     """
     words = len(instruction.split())
-    rules: dict[Fate, object] = {
+    rules: dict[Rejection, object] = {
         "empty": not instruction,
         "unfinished": not complete,
         "refusal": _REFUSAL.match(instruction),
@@ -38,7 +38,7 @@ def format_fault(instruction: str, complete: bool, alpaca_filters: bool) -> Fate
     return next((name for name, broken in rules.items() if broken), None)
 
 
-def response_fault(draft: Instruction, tokens: int, threshold: float) -> Fate | None:
+def response_fault(draft: Instruction, tokens: int, threshold: float) -> Rejection | None:
     """The first rule that a draft's response breaks, or None.
 
     A response that says its question again, or the input, is an ``echo``: it is likely after its prompt and unlikely

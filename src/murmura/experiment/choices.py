@@ -15,7 +15,7 @@ from murmura.data.loading import Loaded
 from murmura.data.records import Choice
 from murmura.errors import ConfigError, DataError
 from murmura.experiment.config import Experiment
-from murmura.experiment.left_out import Unused, tell
+from murmura.experiment.exclusions import Unused, tell
 from murmura.measure.config import ChoicesConfig
 from murmura.progress import say
 from murmura.reading import Reading

@@ -36,15 +36,15 @@ from murmura.experiment.dry_run_rounds import (
 from murmura.experiment.outline import Outline, OutOfReachError, outline
 from murmura.experiment.precision import settled
 from murmura.experiment.questions import Asked, ask
-from murmura.experiment.reading import reading, yardstick
+from murmura.experiment.reading import evaluation_set, reading
 from murmura.experiment.resident import starting
 from murmura.experiment.resources import Supply
 from murmura.experiment.resources import declared as declared_resources
 from murmura.experiment.resources import foreseen as foreseen_resources
 from murmura.experiment.sites import Gathered, Population, fit, gather
 from murmura.experiment.workplace import verbs_of
+from murmura.federation.adapter_folder import nbytes_of
 from murmura.federation.forecast import Work
-from murmura.federation.leaving import nbytes_of
 from murmura.federation.method import Method
 from murmura.federation.server.ledger import Ledger, declared
 from murmura.federation.wire.masks import STEPS
@@ -86,7 +86,7 @@ class DryRun:
         validation: held-out records that the server decides by; none of them is measured on.
         asked: questions, with options or of benchmarks, asked to measure a round.
         bad: unusable records that are skipped.
-        twins: held-out records that are skipped because a site has them too.
+        overlap: held-out records that are skipped because a site has them too.
         rounds: the first to the last.
         augmentation: public records that sites would be given; None where they are given none.
         tokens: most tokens that the method has written in a round.
@@ -114,7 +114,7 @@ class DryRun:
     validation: int | None
     asked: Asked | None
     bad: int | None
-    twins: int | None
+    overlap: int | None
     rounds: list[ForeseenRound]
     augmentation: dry_run_augment.ForeseenAugmentation | None
     tokens: int | None
@@ -173,7 +173,7 @@ def dry_run(experiment: Experiment) -> DryRun:
         validation=None if validation is None else len(validation),
         asked=asked,
         bad=there.unused("bad"),
-        twins=there.unused("twin"),
+        overlap=there.unused("overlap"),
         rounds=rounds,
         augmentation=augmentation,
         tokens=max((round.tokens or 0 for round in rounds), default=0) if there.sizes and cohorts else None,
@@ -284,7 +284,7 @@ def _heldout(
     """Records that are measured on (all held-out ones, where it is not known which of them fit), and those that the
     server decides by."""
     if there.people:
-        public = yardstick(experiment, there.people, stream)
+        public = evaluation_set(experiment, there.people, stream)
         return public.heldout, public.validation
     return [placed.record for placed in there.gathered.heldout] if there.gathered else None, None
 

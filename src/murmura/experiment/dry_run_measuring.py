@@ -35,7 +35,7 @@ def tokens_of_benchmarks(method: Method, people: Population | None, asked: Asked
     """Most tokens written to measure all benchmarks once: every answer as long as it may be."""
     if people is None or asked is None:
         return None
-    return writers(method, people) * sum(posed.tokens for posed in asked.benchmarks)
+    return writers(method, people) * sum(one.tokens for one in asked.benchmarks)
 
 
 def writers(method: Method, people: Population) -> int:

@@ -109,8 +109,8 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
         held_out += f" to measure and {count(dry_run.validation)} to validate"
     held_out += "".join(f", {questions}" for questions in _questions(dry_run))
     skipped = f"{_known(dry_run.bad)} bad ones skipped"
-    if dry_run.twins:
-        skipped += f", and {count(dry_run.twins)} held-out ones that a site has too"
+    if dry_run.overlap:
+        skipped += f", and {count(dry_run.overlap)} held-out ones that a site has too"
     yield "records", f"{held_out}, {skipped}"
     yield "rounds", f"{len(dry_run.rounds)}; sites in each: {_range([r.sites for r in dry_run.rounds])}"
     if dry_run.augmentation:
@@ -142,7 +142,7 @@ def _questions(dry_run: DryRun) -> list[str]:
     """How many questions of which kind are asked."""
     wanted, asked = dry_run.experiment.evaluation, dry_run.asked
     told = [f"{_known(len(asked.choices) if asked else None)} questions with options"] if wanted.choices else []
-    numbers = {posed.benchmark.name: len(posed.questions) for posed in asked.benchmarks} if asked else {}
+    numbers = {one.benchmark.name: len(one.questions) for one in asked.benchmarks} if asked else {}
     names = wanted.benchmarks.named if wanted.benchmarks else ()
     return told + [f"{_known(numbers.get(name))} questions of {name}" for name in names]
 

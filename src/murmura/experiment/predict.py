@@ -14,13 +14,13 @@ from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
 from murmura.experiment.reading import reading
 from murmura.measure.labelled import probabilities
+from murmura.model_runtime import ModelRuntime
 from murmura.progress import bar
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read_classifier
 from murmura.runs.schema import PatternWeights
 from murmura.training.adapter import load_peft
 from murmura.training.bank import Bank
-from murmura.workbench import Workbench
 
 _AT_ONCE = 4096
 """Texts that are made into questions at once, so that memory does not grow with their number."""
@@ -49,7 +49,7 @@ class Classifier:
         assert isinstance(what.cloze, Cloze), f"{experiment.task.kind} records have no labels"
         self.labels, self._weights, self._cloze = what.cloze.labels, told.weights, what.cloze
         self.max_length, self.shortened = experiment.data.max_length, 0
-        self._bench = Workbench(bank, tokenizer, what, experiment.training, max_length=self.max_length)
+        self._bench = ModelRuntime(bank, tokenizer, what, experiment.training, max_length=self.max_length)
         self._state = bank.read(0)
 
     def label(self, texts: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:

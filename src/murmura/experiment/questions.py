@@ -11,11 +11,11 @@ from murmura.data.tokenising import plain_ids
 from murmura.errors import ConfigError, DataError
 from murmura.experiment.choices import Found, drawn, split_of, with_options
 from murmura.experiment.config import Experiment
-from murmura.experiment.left_out import Unused, tell
+from murmura.experiment.exclusions import Unused, tell
 from murmura.federation.method import Method
 from murmura.measure.benchmarks import BENCHMARKS
 from murmura.measure.benchmarks.benchmark import Benchmark
-from murmura.measure.benchmarks.posed import Posed, prompt
+from murmura.measure.benchmarks.benchmark_set import BenchmarkSet, prompt
 from murmura.reading import Reading
 from murmura.streams import Stream
 
@@ -35,11 +35,11 @@ class Asked:
     """The questions that are asked, and those that are not, with the reason.
 
     Attributes:
-        asks: what the questions ask (see ``Yardstick``).
+        asks: what the questions ask (see ``EvaluationSet``).
     """
 
     choices: list[Choice] = field(default_factory=list)
-    benchmarks: list[Posed] = field(default_factory=list)
+    benchmarks: list[BenchmarkSet] = field(default_factory=list)
     asks: list[str] = field(default_factory=list)
     unused: list[Unused] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ def ask(experiment: Experiment, method: Method, reading: Reading, model: Model, 
         benchmark = BENCHMARKS[name](options)
         _require_judge(benchmark, method)
         found = _benchmark(experiment, benchmark, reading, model, stream / "benchmarks" / name)
-        asked.benchmarks.append(Posed(benchmark, found.records))
+        asked.benchmarks.append(BenchmarkSet(benchmark, found.records))
         asked.asks.extend(asked.benchmarks[-1].subjects)
         asked.unused.extend(found.unused)
     if experiment.evaluation.choices is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
-from murmura.measure.yardstick import Yardstick
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.reading import Reading
 from murmura.streams import Stream
 
@@ -44,7 +44,9 @@ def _reads(tokenizer: Any, config: Any, *, masked: bool) -> int | None:
     return min((limit for limit in limits if limit), default=None)
 
 
-def yardstick(experiment: Experiment, people: Population, stream: Stream, asked: Asked | None = None) -> Yardstick:
+def evaluation_set(
+    experiment: Experiment, people: Population, stream: Stream, asked: Asked | None = None
+) -> EvaluationSet:
     """What the run is measured with.
 
     Args:
@@ -55,7 +57,7 @@ def yardstick(experiment: Experiment, people: Population, stream: Stream, asked:
         DataError: the held-out records cannot be measured with.
     """
     questions = {"choices": asked.choices, "benchmarks": asked.benchmarks, "asks": asked.asks} if asked else {}
-    return experiment.task.yardstick(
+    return experiment.task.evaluation_set(
         experiment.method, experiment.data, people.heldout, people.nonmembers, stream,
         sample=experiment.evaluation.sample, **questions,
     )  # fmt: skip

@@ -25,7 +25,7 @@ _IN_ROUNDS = (  # may change where a round is left that uses it
     "method.curve", "method.endpoint", "method.samples",  # whether texts can be added, their file says (Answers)
 )  # fmt: skip
 _MAY_CHANGE = {
-    "aggregation.secure_repeats",
+    "aggregation.allow_cohort_change_on_retry",
     "augment.pool",  # where it is: what is in it may not (Augmentation.require_same_pool)
     "budget.delta",
     "budget.epsilon",

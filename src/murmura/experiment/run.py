@@ -22,20 +22,20 @@ from murmura.experiment.dry_run_rounds import drawn_cohorts, residual_growth
 from murmura.experiment.footprint import disk, residual
 from murmura.experiment.precision import automatic, settled, slow, told
 from murmura.experiment.questions import ask
-from murmura.experiment.reading import yardstick
+from murmura.experiment.reading import evaluation_set
 from murmura.experiment.resume import Past, past, restored, settle, tables
 from murmura.experiment.server_side import ServerSide, assemble
 from murmura.experiment.simulation import simulate
 from murmura.experiment.sites import Population, populate
 from murmura.experiment.workplace import Workplace, workplace
-from murmura.federation.leaving import leave_adapter, leave_model, nbytes_of
+from murmura.federation.adapter_folder import leave_adapter, leave_model, nbytes_of
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import last_saved
 from murmura.federation.server.fleet import Engine
 from murmura.federation.server.rounds import Server
 from murmura.federation.wire.messages import size
 from murmura.measure.canaries import Canary
-from murmura.measure.yardstick import Yardstick
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.standing import standing
 from murmura.progress import discreet, say
@@ -112,7 +112,7 @@ class _Plan:
     place: Workplace
     people: Population
     canaries: Sequence[Canary]
-    public: Yardstick
+    public: EvaluationSet
     pool: Pool | None
     promised: PrivacyPlan | None
     needed: int
@@ -139,15 +139,15 @@ def _planned(experiment: Experiment, pool: Pool | None, before: Past | None) -> 
         before.require_same_promise(experiment, people)
     for site in people.sites:
         method.check(site.name, site.records)
-    if method.promises and (people.left_out.person_at or 0) > 1:
-        say(_SEVERAL.format(people.left_out.person_at))
+    if method.promises and (people.exclusions.person_at or 0) > 1:
+        say(_SEVERAL.format(people.exclusions.person_at))
     promised = method.privacy([site.size for site in people.sites], experiment.training)  # refused now, if at all
     plan = promised[0] if promised else None
     evaluation = allowed(experiment, method, plan, len(people.sites))
     if not (before and before.checkpoint):
         decided = experiment.model_copy(update={"evaluation": evaluation})
         require_answers(decided, method, plan, {site.name: site.records for site in people.sites})
-    public = yardstick(experiment, people, stream / "data" / "validation", asked)
+    public = evaluation_set(experiment, people, stream / "data" / "validation", asked)
     needed = _needed(experiment, method, place, [site.name for site in people.sites])
     return _Plan(experiment, method, place, people, canaries, public, pool, plan, needed)
 
@@ -194,7 +194,7 @@ def _carried_out(plan: _Plan, folder: RunFolder, before: Past | None, started: _
     every = (one for own in records.values() for one in own)
     with closing(simulate(experiment, records, place, folder, run)) as engine:
         side = assemble(
-            experiment, engine, place, folder, run=run, yardstick=plan.public, promised=plan.promised,
+            experiment, engine, place, folder, run=run, evaluation_set=plan.public, promised=plan.promised,
             canaries=plan.canaries, pool=plan.pool, shared_out=shared_out(experiment, plan.method, plan.pool, every),
         )  # fmt: skip
         if plan.promised and (said := caveat(experiment, plan.promised, [site.size for site in people.sites])):
@@ -310,7 +310,7 @@ def _describe(
         environment(resident.device, resident.source, resident.parameters, trained, told(experiment), resources, where)
     )
     unused = [one.row() for one in people.unused]
-    folder.write_records(people.reports, people.left_out, unused, private=promises)
+    folder.write_records(people.reports, people.exclusions, unused, private=promises)
 
 
 def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, place: Workplace) -> None:
@@ -319,12 +319,12 @@ def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, pl
     remark = NOT_FOR_RELEASE if experiment.audit.canaries else ""
     if place.bank.lora is None:
         with folder.replacing(folder.model, remark) as draft:
-            leave_model(draft, server.adapter, server.workbench, told)
+            leave_model(draft, server.adapter, server.runtime, told)
     elif side.method.keeps_adapters:
         server.let_keep()
     else:
         with folder.replacing(folder.adapter, remark) as draft:
-            leave_adapter(draft, server.adapter, server.workbench, told)
+            leave_adapter(draft, server.adapter, server.runtime, told)
 
 
 def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, place: Workplace) -> None:

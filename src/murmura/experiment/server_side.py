@@ -17,13 +17,13 @@ from murmura.experiment.summing import agreement
 from murmura.experiment.workplace import Workplace, verbs_of
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import Engine, Fleet
-from murmura.federation.server.kept import Keeper
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.rounds import Server
+from murmura.federation.server.transcript import TranscriptWriter
 from murmura.federation.wire.messages import VERSION
 from murmura.measure.canaries import Canaries, Canary
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.monitor import Monitor
-from murmura.measure.yardstick import Yardstick
 from murmura.privacy.plan import PrivacyPlan
 from murmura.progress import say
 from murmura.retrieval.pool import Pool
@@ -65,7 +65,7 @@ class ServerSide:
                     f"the site speaks version {reply['versions']['messages']} of the messages, the server {VERSION}",
                     where=f"site {reply.site}", fix="Install the same version of Murmura on both sides.",
                 )  # fmt: skip
-            kind = self.monitor.yardstick.task.kind
+            kind = self.monitor.evaluation_set.task.kind
             if reply["kind"] != kind:
                 raise RunError(
                     f"the site has records of the kind '{reply['kind']}', the run is about '{kind}'",
@@ -85,7 +85,7 @@ def assemble(
     folder: RunFolder,
     *,
     run: str,
-    yardstick: Yardstick,
+    evaluation_set: EvaluationSet,
     promised: PrivacyPlan | None = None,
     canaries: Sequence[Canary] = (),
     pool: Pool | None = None,
@@ -99,17 +99,17 @@ def assemble(
         place: the resident model.
         folder: where the run is kept.
         run: the run's id.
-        yardstick: public records to measure with.
+        evaluation_set: public records to measure with.
         promised: the plan that the run follows.
         canaries: those among the records of simulated sites.
         pool: what sites are augmented from (``[augment]``).
         shared_out: rows of it that were shared out to simulated sites (``augmenting.shared_out``).
     """
     method, stream = methods.build(experiment.method, experiment.aggregation), Stream(experiment.run.seed)
-    workbench = place.workbench(experiment, "server")
+    runtime = place.runtime(experiment, "server")
     if method.trains:
-        for public in (yardstick.heldout, yardstick.nonmembers):
-            workbench.settle(workbench.tokenise_fitting(public), folder.private / OWNER)
+        for public in (evaluation_set.heldout, evaluation_set.nonmembers):
+            runtime.settle(runtime.tokenise_fitting(public), folder.private / OWNER)
     settings = experiment.run
     verbs = verbs_of(experiment, method)
     secret = bool(promised and promised.has_secret_cohort)
@@ -118,25 +118,25 @@ def assemble(
         secret_cohort=promised.sampler.expected(len(engine.sites)) if promised and secret else None,
         agreement=agreement(experiment, method, len(engine.sites)),
     )  # fmt: skip
-    adapter = workbench.initial(stream / "adapter") if method.trains else None
+    adapter = runtime.initial(stream / "adapter") if method.trains else None
     evaluation = experiment.evaluation.settled(promises=promised is not None, secret_cohorts=secret)
     planted = Canaries(canaries, promised) if canaries else None
-    monitor = Monitor(workbench, yardstick, evaluation, stream, canaries=planted)
-    curious = Keeper(folder.rounds) if experiment.audit.keep else None
+    monitor = Monitor(runtime, evaluation_set, evaluation, stream, canaries=planted)
+    curious = TranscriptWriter(folder.rounds) if experiment.audit.keep else None
     hides = promised is not None or bool(method.local_promise)
-    server = Server(workbench, fleet, monitor, folder, stream, adapter, method.rule, hides_times=hides, curious=curious)
+    server = Server(runtime, fleet, monitor, folder, stream, adapter, method.rule, hides_times=hides, curious=curious)
     if experiment.augment is None:
         return ServerSide(method, server, fleet, monitor)
     if pool is None:
         written = SelfInstruct(experiment.augment)
         server.opening = lambda round: written.before(server, fleet, round)
         return ServerSide(method, server, fleet, monitor)
-    withheld = measured_with(pool, yardstick)
+    withheld = measured_with(pool, evaluation_set)
     if len(withheld):
         say(f"{len(withheld)} records of the pool ask what the run is measured with, and no site is given them")
     if shared_out is not None and len(shared_out):
         say(f"{len(shared_out)} records of the pool were shared out to the sites, and no site is given them")
         withheld = np.union1d(withheld, shared_out)
-    augmentation = Augmentation(choosing(experiment.augment, withheld, str(workbench.device)), pool, folder)
+    augmentation = Augmentation(choosing(experiment.augment, withheld, str(runtime.device)), pool, folder)
     server.opening = lambda round: augmentation.before(server, fleet, round)
     return ServerSide(method, server, fleet, monitor, augmentation)

@@ -12,7 +12,7 @@ from murmura.data.config import DataConfig
 from murmura.data.partition import partition
 from murmura.data.selection import few_shot, kmeans, label_order
 from murmura.errors import DataError
-from murmura.experiment.left_out import Placed, tell_of_empty
+from murmura.experiment.exclusions import Placed, tell_of_empty
 from murmura.progress import say
 from murmura.streams import Stream
 

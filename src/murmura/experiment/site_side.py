@@ -56,7 +56,7 @@ def assemble(
     method = methods.build(experiment.method, experiment.aggregation)
     for name, own in records.items():
         method.check(name, own)
-    workbench = place.workbench(experiment, "site")
+    runtime = place.runtime(experiment, "site")
     allow_open_files(len(records))
     roster = read_roster(private) if method.rule.config.secure else {}
     agreed = agreement(experiment, method, len(roster))
@@ -80,7 +80,7 @@ def assemble(
             )  # fmt: skip
         opened.pop_all()
     return Host(
-        sites, verbs_of(experiment, method), workbench, Stream(experiment.run.seed), method.rule, run,
+        sites, verbs_of(experiment, method), runtime, Stream(experiment.run.seed), method.rule, run,
         methods.rounds(experiment.method),
     )  # fmt: skip
 

@@ -13,10 +13,10 @@ from murmura.data.loading import Loaded, require_usable, scan, scan_sites
 from murmura.data.records import KINDS, Kind, Record
 from murmura.data.selection import text_order
 from murmura.errors import DataError
-from murmura.experiment.left_out import (
+from murmura.experiment.exclusions import (
     Placed,
     Unused,
-    find_twins,
+    find_overlap,
     tell,
     tell_of_empty,
     tell_repeats,
@@ -27,7 +27,7 @@ from murmura.federation.site.cohort import Site
 from murmura.progress import say
 from murmura.reading import Fitted, Reading
 from murmura.retrieval.encoder import Encoder
-from murmura.runs.schema import LeftOut, SiteReport
+from murmura.runs.schema import Exclusions, SiteReport
 from murmura.streams import Stream
 
 
@@ -54,7 +54,7 @@ class Population:
     reports: list[SiteReport]
     heldout: list[Any]
     nonmembers: list[Any]
-    left_out: LeftOut
+    exclusions: Exclusions
     unused: list[Unused]
     from_sites: Sequence[Any] = ()
 
@@ -163,9 +163,11 @@ def fit(gathered: Gathered, data: DataConfig, reading: Reading) -> Population:
         )  # fmt: skip
     causes = Counter(one.cause for one in unused)
     users = [{records[i].user for i in fitted.kept} for records, fitted in zip(parts, found, strict=True)]
-    left_out = LeftOut(causes["bad"], causes["twin"], public.dropped, outside.dropped, _most_sites(users[: len(names)]))
+    exclusions = Exclusions(
+        causes["bad"], causes["overlap"], public.dropped, outside.dropped, _most_sites(users[: len(names)])
+    )
     apart = (heldout if data.heldout is None else nonmembers) if data.takes_from_sites else []
-    return Population(sites, reports, heldout, nonmembers, left_out, unused, apart)
+    return Population(sites, reports, heldout, nonmembers, exclusions, unused, apart)
 
 
 def _most_sites(users: Sequence[set[str | None]]) -> int | None:
@@ -275,12 +277,12 @@ def _without_twins(gathered: Gathered, data: DataConfig) -> Gathered:
     Raises:
         DataError: there are others (and ``skip_bad`` is off), or none is left to hold out.
     """
-    twins = find_twins(gathered.groups, [*gathered.heldout, *gathered.nonmembers], data)
-    places = {twin.where for twin in twins}
+    shared = find_overlap(gathered.groups, [*gathered.heldout, *gathered.nonmembers], data)
+    places = {one.where for one in shared}
     heldout, nonmembers = (
         [placed for placed in some if placed.where not in places] for some in (gathered.heldout, gathered.nonmembers)
     )
-    if twins and not heldout:
+    if shared and not heldout:
         where = str(data.heldout or data.train)
         raise DataError("every held-out record is also a private one", where=where, fix="Hold out other records.")
-    return Gathered(gathered.groups, heldout, nonmembers, gathered.unused + twins)
+    return Gathered(gathered.groups, heldout, nonmembers, gathered.unused + shared)

@@ -14,18 +14,18 @@ from murmura.augment.config import ENCODER, SITE_ENCODER
 from murmura.augment.influence import features, projection
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run import DryRun
-from murmura.experiment.reading import yardstick
+from murmura.experiment.reading import evaluation_set
 from murmura.experiment.sites import Population, populate
 from murmura.experiment.workplace import Workplace, workplace
 from murmura.federation.forecast import Work
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import draw
-from murmura.measure.yardstick import Yardstick
+from murmura.measure.evaluation_set import EvaluationSet
+from murmura.model_runtime import ModelRuntime, sequences
 from murmura.streams import Stream
 from murmura.tasks import Task
 from murmura.training.by_example import at_once
 from murmura.training.loop import train
-from murmura.workbench import Workbench, sequences
 
 _STEPS = 2  # tried, after one to warm up
 _TOKENS = 16  # written by each text that is tried
@@ -91,26 +91,26 @@ def timing(dry_run: DryRun) -> Timing:
     experiment = dry_run.experiment
     method = methods.build(experiment.method, experiment.aggregation)
     place, people, heldout = _assembled(experiment, method)
-    workbench, augmentation = place.workbench(experiment, "server"), dry_run.augmentation
+    runtime, augmentation = place.runtime(experiment, "server"), dry_run.augmentation
     names = [site.name for site in people.sites]
     asked = getattr(experiment.method, "sites_per_round", None)
-    cohort = draw(names, asked, Stream(experiment.run.seed), 1)[: workbench.slots]
+    cohort = draw(names, asked, Stream(experiment.run.seed), 1)[: runtime.slots]
     shards = [site.records for site in people.sites if site.name in cohort]
     drafted = augmentation.tokens if augmentation else 0
     writes = bool(dry_run.tokens or dry_run.tokens_measuring or dry_run.tokens_benchmarks or drafted)
-    first = _first(workbench, heldout)
+    first = _first(runtime, heldout)
     rates = Rates(
-        step=_step(workbench, experiment, method, shards) if any(round.steps for round in dry_run.rounds) else 0.0,
-        token=_token(workbench, heldout) if writes else None,
-        record=_record(workbench, experiment.task, heldout),
+        step=_step(runtime, experiment, method, shards) if any(round.steps for round in dry_run.rounds) else 0.0,
+        token=_token(runtime, heldout) if writes else None,
+        record=_record(runtime, experiment.task, heldout),
         first=first,
     )
     if augmentation and augmentation.embedded:
-        rates = replace(rates, text=_text(place.workbench(experiment, "site"), experiment, heldout))
+        rates = replace(rates, text=_text(place.runtime(experiment, "site"), experiment, heldout))
     if augmentation and augmentation.gradients:
-        rates = replace(rates, gradient=_gradient(workbench, experiment, heldout))
+        rates = replace(rates, gradient=_gradient(runtime, experiment, heldout))
     found = estimate(dry_run, rates, len(names), keeps_adapters=method.keeps_adapters)
-    return replace(found, work={one.what: _work(one, workbench, heldout) for one in dry_run.work if one.attempt})
+    return replace(found, work={one.what: _work(one, runtime, heldout) for one in dry_run.work if one.attempt})
 
 
 def estimate(dry_run: DryRun, rates: Rates, sites: int, *, keeps_adapters: bool) -> Timing:
@@ -125,8 +125,8 @@ def estimate(dry_run: DryRun, rates: Rates, sites: int, *, keeps_adapters: bool)
     unlabelled = sum(site.records - site.labelled for site in dry_run.sites or () if site.labelled is not None)
     token = rates.token or 0.0
     answers = sum(len(question.options) for question in dry_run.asked.choices) if dry_run.asked else 0
-    posed = dry_run.experiment.evaluation.benchmarks
-    written = (1 if posed and posed.only_last else measured) * (dry_run.tokens_benchmarks or 0)
+    benchmarks = dry_run.experiment.evaluation.benchmarks
+    written = (1 if benchmarks and benchmarks.only_last else measured) * (dry_run.tokens_benchmarks or 0)
     models = sites if keeps_adapters else 1
     parts = {
         "evaluation.sample": measured * token * (dry_run.tokens_measuring or 0),
@@ -153,14 +153,14 @@ def _assembled(experiment: Experiment, method: Method) -> tuple[Workplace, Popul
         experiment.data, place.reading, stream, kind=experiment.task.kind, pooled=method.pools,
         promises=method.promises,
     )  # fmt: skip
-    public = yardstick(experiment, people, stream / "validation")
+    public = evaluation_set(experiment, people, stream / "validation")
     return place, people, public.heldout
 
 
-def _step(workbench: Workbench, experiment: Experiment, method: Method, shards: Sequence[Sequence[Any]]) -> float:
-    bank, stream = workbench.bank, Stream(experiment.run.seed) / "timing"
+def _step(runtime: ModelRuntime, experiment: Experiment, method: Method, shards: Sequence[Sequence[Any]]) -> float:
+    bank, stream = runtime.bank, Stream(experiment.run.seed) / "timing"
     count = experiment.training.batch_size * _STEPS
-    tokenised = [workbench.tokenise_fitting(records[:count]) for records in shards]
+    tokenised = [runtime.tokenise_fitting(records[:count]) for records in shards]
     start = bank.initial(stream)
     streams = [stream / place for place in range(len(tokenised))]
 
@@ -168,73 +168,73 @@ def _step(workbench: Workbench, experiment: Experiment, method: Method, shards: 
         training = experiment.training.model_copy(update={"max_steps": count})
         train(
             bank, tokenised, [start] * len(tokenised), training, training.lr, streams,
-            frozen=method.rule.frozen(1), step=workbench.reading.step, description="try training",
+            frozen=method.rule.frozen(1), step=runtime.reading.step, description="try training",
         )  # fmt: skip
 
     steps(1 if bank.head.frozen is None else _STEPS)  # all states that the timed ones need are known then
     return _seconds(lambda: steps(_STEPS)) / (_STEPS * len(tokenised))
 
 
-def _token(workbench: Workbench, heldout: Sequence[Any]) -> float:
+def _token(runtime: ModelRuntime, heldout: Sequence[Any]) -> float:
     """Of texts that go on from the prompts of held-out records."""
-    items = workbench.tokenise_fitting(heldout)
-    prompts = [item.ids[: item.start] for item in items][: workbench.decode_rows]
-    start = workbench.bank.initial(Stream(0))
+    items = runtime.tokenise_fitting(heldout)
+    prompts = [item.ids[: item.start] for item in items][: runtime.decode_rows]
+    start = runtime.bank.initial(Stream(0))
     written = 0
 
     def write(tokens: int) -> None:
         nonlocal written
-        texts = workbench.write([start] * len(prompts), prompts, [tokens] * len(prompts), description="try writing")
+        texts = runtime.write([start] * len(prompts), prompts, [tokens] * len(prompts), description="try writing")
         written = sum(max(len(text.ids), 1) for text in texts)
 
     write(1)
     return _seconds(lambda: write(_TOKENS)) / written
 
 
-def _first(workbench: Workbench, heldout: Sequence[Any]) -> float:
+def _first(runtime: ModelRuntime, heldout: Sequence[Any]) -> float:
     """What rates of steps and records that are found after it do not have in them."""
-    frozen, some = workbench.bank.head.frozen, heldout[:_READ]
+    frozen, some = runtime.bank.head.frozen, heldout[:_READ]
     if frozen is None:
         return 0.0
-    rows = [torch.tensor([ids]) for ids in map(list, sequences(workbench.tokenise_fitting(some)))]
-    return _seconds(lambda: [frozen.states(row.to(workbench.bank.device), [row.shape[1]]) for row in rows]) / len(some)
+    rows = [torch.tensor([ids]) for ids in map(list, sequences(runtime.tokenise_fitting(some)))]
+    return _seconds(lambda: [frozen.states(row.to(runtime.bank.device), [row.shape[1]]) for row in rows]) / len(some)
 
 
-def _record(workbench: Workbench, task: Task, heldout: Sequence[Any]) -> float:
-    some = Yardstick(task, heldout[:_READ], sample=0)  # nothing is written
-    start = workbench.bank.initial(Stream(0))
-    return _seconds(lambda: some.measure(workbench, [start])) / len(some.heldout)
+def _record(runtime: ModelRuntime, task: Task, heldout: Sequence[Any]) -> float:
+    some = EvaluationSet(task, heldout[:_READ], sample=0)  # nothing is written
+    start = runtime.bank.initial(Stream(0))
+    return _seconds(lambda: some.measure(runtime, [start])) / len(some.heldout)
 
 
-def _text(workbench: Workbench, experiment: Experiment, heldout: Sequence[Any]) -> float:
+def _text(runtime: ModelRuntime, experiment: Experiment, heldout: Sequence[Any]) -> float:
     """Of the sites' encoder. It is loaded before."""
     assert experiment.augment is not None
-    encoder = workbench.resources.encoder(SITE_ENCODER if experiment.augment.site_encoder else ENCODER)
+    encoder = runtime.resources.encoder(SITE_ENCODER if experiment.augment.site_encoder else ENCODER)
     some = [record.question for record in heldout[:_READ]]
     encoder.embed(some[:1])
     return _seconds(lambda: encoder.embed(some)) / len(some)
 
 
-def _gradient(workbench: Workbench, experiment: Experiment, heldout: Sequence[Any]) -> float:
+def _gradient(runtime: ModelRuntime, experiment: Experiment, heldout: Sequence[Any]) -> float:
     """Its share of a projection included, the matrix of which is made for many records at once."""
     assert experiment.augment is not None
-    bank, stream = workbench.bank, Stream(experiment.run.seed)
+    bank, stream = runtime.bank, Stream(experiment.run.seed)
     project = projection(stream, experiment.augment.less_dimension)
-    items = workbench.tokenise_fitting(heldout[:_READ])
+    items = runtime.tokenise_fitting(heldout[:_READ])
     bank.load([bank.initial(stream)])
     matrix = _seconds(lambda: project(torch.zeros(1, bank.size, device=bank.device)))
-    every = _seconds(lambda: features(bank, items, workbench.training, project))
+    every = _seconds(lambda: features(bank, items, runtime.training, project))
     return max(every - matrix, 0.0) / len(items) + matrix / at_once(bank)
 
 
-def _work(work: Work, workbench: Workbench, heldout: Sequence[Any]) -> float:
+def _work(work: Work, runtime: ModelRuntime, heldout: Sequence[Any]) -> float:
     """Of all of it. Models are loaded before."""
-    attempt, some = work.attempt, min(work.count, work.together or workbench.decode_rows)
+    attempt, some = work.attempt, min(work.count, work.together or runtime.decode_rows)
     assert attempt is not None, "only what can be tried is"
     if not some:
         return 0.0
-    attempt(workbench, heldout, 1)
-    return _seconds(lambda: attempt(workbench, heldout, some)) / some * work.count
+    attempt(runtime, heldout, 1)
+    return _seconds(lambda: attempt(runtime, heldout, some)) / some * work.count
 
 
 def _seconds(work: Callable[[], object]) -> float:

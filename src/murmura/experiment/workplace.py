@@ -12,16 +12,16 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.reading import reading
 from murmura.experiment.resident import Resident, announced, loaded
 from murmura.experiment.resources import Supply, declared, supplies
+from murmura.federation.exporting import Exporting
 from murmura.federation.joining import Joining
-from murmura.federation.keeping import Keeping
 from murmura.federation.method import Method
 from murmura.federation.summing import SecureSumming
 from murmura.federation.wire.releases import Verbs
 from murmura.measure.verbs import Measured, Measuring
+from murmura.model_runtime import ModelRuntime
 from murmura.reading import Reading
 from murmura.resources import Loader, Resources, Side
 from murmura.training.bank import Bank
-from murmura.workbench import Workbench
 
 
 def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
@@ -35,7 +35,7 @@ def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
     )  # fmt: skip
     every: list[Verbs] = [method, joining, Measuring(task, method.members, measured)]
     if method.keeps_adapters:
-        every.append(Keeping())
+        every.append(Exporting())
     if method.rule.config.secure:
         every.append(SecureSumming())
     if experiment.augment is not None:
@@ -63,9 +63,9 @@ class Workplace:
         """The resident model itself."""
         return self.resident.bank()
 
-    def workbench(self, experiment: Experiment, side: Side) -> Workbench:
+    def runtime(self, experiment: Experiment, side: Side) -> ModelRuntime:
         """Tools over the resident model for one side of the run; both can share it."""
-        return Workbench(
+        return ModelRuntime(
             self.resident.bank, self.resident.tokenizer, self.reading, experiment.training,
             max_length=experiment.data.max_length, slots=experiment.run.slots,
             decode_rows=experiment.run.decode_rows, decode_dtype=experiment.run.decode_dtype, base=self.resident.base,

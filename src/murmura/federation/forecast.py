@@ -10,7 +10,7 @@ from murmura.training.config import LocalTraining
 from murmura.training.loop import steps_of
 
 if TYPE_CHECKING:
-    from murmura.workbench import Workbench
+    from murmura.model_runtime import ModelRuntime
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Work:
     Args:
         what: such as ``to embed``.
         count: how many, in the whole run.
-        attempt: does it with so many texts of held-out records, on the server's workbench; None where it cannot be
+        attempt: does it with so many texts of held-out records, on the server's runtime; None where it cannot be
             tried.
         together: so many of them are tried; None: as many as are written at once.
         at_most: there may be fewer than ``count``.
@@ -82,6 +82,6 @@ class Work:
 
     what: str
     count: int
-    attempt: Callable[[Workbench, Sequence[Any], int], None] | None
+    attempt: Callable[[ModelRuntime, Sequence[Any], int], None] | None
     together: int | None = None
     at_most: bool = False

@@ -54,7 +54,7 @@ class Method(Verbs, ABC):
     @property
     def uploads_are_heard(self) -> bool:
         """True when single uploads can be attacked: sites send a field ``adapter``, or the server's program tells of
-        what travels in another form (``Server.hear``)."""
+        what travels in another form (``Server.observe_upload``)."""
         return any("adapter" in self.releases(name) for name in self.verbs())
 
     @property
@@ -116,7 +116,7 @@ class Method(Verbs, ABC):
 
     def resources(self) -> Mapping[str, Resource]:
         """Models that the run needs besides the resident one, by the option of ``[method]`` that names each. Verbs find
-        them in ``cohort.workbench.resources``, ``lead`` in ``server.workbench.resources``."""
+        them in ``cohort.runtime.resources``, ``lead`` in ``server.runtime.resources``."""
         return {}
 
     def check(self, site: str, records: Sequence[Any]) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from murmura.model_runtime import ModelRuntime
 from murmura.privacy.lower_bound import audited
 from murmura.privacy.plan import PrivacyPlan
 from murmura.progress import phase
 from murmura.training.adapter import State
-from murmura.workbench import Workbench
 
 _DELTA = 1e-5  # of the ε that is bounded, where no other is promised
 
@@ -58,11 +58,11 @@ class Canaries:
         self.delta = plan.delta if plan else _DELTA
         self._base: np.ndarray | None = None
 
-    def measure(self, workbench: Workbench, adapter: State, uploads: Mapping[str, State]) -> dict[str, Any]:
+    def measure(self, runtime: ModelRuntime, adapter: State, uploads: Mapping[str, State]) -> dict[str, Any]:
         """Figures of a round.
 
         Args:
-            workbench: the server's.
+            runtime: the server's.
             adapter: the global one.
             uploads: what single sites have sent in this round, those that are known.
 
@@ -74,9 +74,9 @@ class Canaries:
         with phase("audit"):
             if self._base is None:
                 every = range(len(self.canaries))
-                self._base = self._losses(workbench, [workbench.bank.untrained] * len(every), every)
-            whole = self._gains(workbench, [adapter] * len(self.canaries), range(len(self.canaries)))
-            own = self._gains(workbench, [uploads[self.canaries[place].site] for place in heard], heard)
+                self._base = self._losses(runtime, [runtime.bank.untrained] * len(every), every)
+            whole = self._gains(runtime, [adapter] * len(self.canaries), range(len(self.canaries)))
+            own = self._gains(runtime, [uploads[self.canaries[place].site] for place in heard], heard)
         figures = self._exposure("exposure", whole, range(len(self.canaries)))
         evidence = whole[:, 1] - whole[:, 0]
         if heard:
@@ -85,18 +85,18 @@ class Canaries:
             evidence[heard] = own[:, 1] - own[:, 0]
         return figures | self._bound(evidence)
 
-    def _losses(self, workbench: Workbench, adapters: Sequence[State], places: Sequence[int]) -> np.ndarray:
+    def _losses(self, runtime: ModelRuntime, adapters: Sequence[State], places: Sequence[int]) -> np.ndarray:
         """Summed negative log-likelihoods in nats of all candidates of some canaries, float64 [n, candidates]."""
         records = [record for place in places for record in self.canaries[place].candidates]
         width = len(self.canaries[0].candidates)
         models = [adapter for adapter in adapters for _ in range(width)]
-        scores = workbench.score(models, workbench.tokenise_fitting(records), description="canaries")
+        scores = runtime.score(models, runtime.tokenise_fitting(records), description="canaries")
         return np.array([score.nll for score in scores]).reshape(len(places), width)
 
-    def _gains(self, workbench: Workbench, adapters: Sequence[State], places: Sequence[int]) -> np.ndarray:
+    def _gains(self, runtime: ModelRuntime, adapters: Sequence[State], places: Sequence[int]) -> np.ndarray:
         """How many nats likelier candidates are than to the base model, which has seen none, [n, candidates]."""
         assert self._base is not None
-        return self._base[list(places)] - self._losses(workbench, adapters, places)
+        return self._base[list(places)] - self._losses(runtime, adapters, places)
 
     def _exposure(self, name: str, gains: np.ndarray, places: Sequence[int]) -> dict[str, float]:
         found = [exposure(row, self.canaries[place].coin) for row, place in zip(gains, places, strict=True)]

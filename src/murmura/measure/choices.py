@@ -18,23 +18,25 @@ from murmura.data.records import Choice
 from murmura.data.tokenising import Tokenised
 from murmura.measure.classification import confusion
 from murmura.measure.guessing import majority
+from murmura.model_runtime import ModelRuntime
 from murmura.progress import phase
 from murmura.training.adapter import State
-from murmura.workbench import Workbench
 
 
-def likelihoods(workbench: Workbench, adapters: Sequence[State], questions: Sequence[Choice]) -> list[list[np.ndarray]]:
+def likelihoods(
+    runtime: ModelRuntime, adapters: Sequence[State], questions: Sequence[Choice]
+) -> list[list[np.ndarray]]:
     """For each adapter and question the log-likelihood of every option, float64 [options], in nats."""
-    items = [_items(workbench, question) for question in questions]
+    items = [_items(runtime, question) for question in questions]
     flat = [item for options in items for item in options]
     states = [adapter for adapter in adapters for _ in flat]
-    scores = workbench.score(states, flat * len(adapters), description="questions with options")
+    scores = runtime.score(states, flat * len(adapters), description="questions with options")
     ends = np.cumsum([len(options) for options in items])[:-1]
     values = -np.array([score.nll for score in scores]).reshape(len(adapters), len(flat))
     return [np.split(row, ends) for row in values]
 
 
-def measure(workbench: Workbench, adapters: Sequence[State], questions: Sequence[Choice]) -> list[dict[str, Any]]:
+def measure(runtime: ModelRuntime, adapters: Sequence[State], questions: Sequence[Choice]) -> list[dict[str, Any]]:
     """Accuracy of each adapter on questions.
 
     Returns:
@@ -49,7 +51,7 @@ def measure(workbench: Workbench, adapters: Sequence[State], questions: Sequence
     sizes = [np.array([len(option.encode()) for option in question.options]) for question in questions]
     figures: list[dict[str, Any]] = []
     with phase("evaluate"):
-        for found in likelihoods(workbench, adapters, questions):
+        for found in likelihoods(runtime, adapters, questions):
             plain = np.array([row.argmax() for row in found])
             per_byte = np.array([(row / size).argmax() for row, size in zip(found, sizes, strict=True)])
             shares = {"choice_accuracy": plain == truth, "choice_accuracy_norm": per_byte == truth}
@@ -74,9 +76,9 @@ def _guess(questions: Sequence[Choice]) -> float:
     return float(np.mean([1 / len(question.options) for question in questions]))
 
 
-def _items(workbench: Workbench, question: Choice) -> list[Tokenised]:
+def _items(runtime: ModelRuntime, question: Choice) -> list[Tokenised]:
     """The question with each option, all behind the same prompt: what is shortened for the longest is so for all."""
-    found = workbench.tokenise_fitting(question.answered())
+    found = runtime.tokenise_fitting(question.answered())
     assert len(found) == len(question.options), "a question is asked only if every option fits"
     shortest = min(found, key=lambda item: item.start)
     prompt = shortest.ids[: shortest.start]

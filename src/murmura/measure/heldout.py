@@ -11,11 +11,11 @@ import numpy as np
 from murmura.data.records import Instruction
 from murmura.generation.scoring import TokenScores
 from murmura.measure import guessing
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.text import common_prefix, rouge_l
-from murmura.measure.yardstick import Yardstick
+from murmura.model_runtime import ModelRuntime
 from murmura.progress import phase
 from murmura.training.adapter import State
-from murmura.workbench import Workbench
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Continuations:
 
 
 def continuations(
-    workbench: Workbench, adapters: Sequence[State], records: Sequence[Sequence[Instruction]], description: str
+    runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Sequence[Instruction]], description: str
 ) -> list[Continuations]:
     """Of each adapter what ``continued`` gives, on average over its records."""
-    return [_means(own) for own in continued(workbench, adapters, records, description)]
+    return [_means(own) for own in continued(runtime, adapters, records, description)]
 
 
 def continued(
-    workbench: Workbench, adapters: Sequence[State], records: Sequence[Sequence[Instruction]], description: str
+    runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Sequence[Instruction]], description: str
 ) -> list[list[Continuation]]:
     """For each adapter: prompt it with its records as in training and compare what it writes with their outputs.
 
@@ -60,11 +60,11 @@ def continued(
     are left out.
     """
     pairs = [(k, record) for k, shard in enumerate(records) for record in shard]
-    found = workbench.reading.tokenise([record for _, record in pairs])
+    found = runtime.reading.tokenise([record for _, record in pairs])
     flat = [pair for pair, item in zip(pairs, found, strict=True) if item is not None]
     items = [item for item in found if item is not None]
     references = [item.ids[item.start : -1] for item in items]
-    written = workbench.write(
+    written = runtime.write(
         [adapters[k] for k, _ in flat],
         [item.ids[: item.start] for item in items],
         [len(reference) for reference in references],
@@ -83,40 +83,40 @@ def _means(rows: Sequence[Continuation]) -> Continuations:
     return Continuations(rouge, exact, prefix, len(rows))
 
 
-def _guessed(workbench: Workbench, public: Yardstick) -> dict[str, float]:
+def _guessed(runtime: ModelRuntime, public: EvaluationSet) -> dict[str, float]:
     """What the loss comes to where whole answers are given their shares among the held-out ones, if these repeat."""
-    items = [item for item in workbench.reading.tokenise(public.heldout) if item is not None]
+    items = [item for item in runtime.reading.tokenise(public.heldout) if item is not None]
     answers = [tuple(item.ids[item.start :]) for item in items]
     known = guessing.loss(answers, [len(answer) for answer in answers])
     return {} if known is None else {"heldout_loss_guess": known}
 
 
-def losses(workbench: Workbench, public: Yardstick, adapters: Sequence[State]) -> list[float]:
+def losses(runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[float]:
     """Mean token NLL of each adapter in nats, over all held-out records."""
-    return [float(scores.nll.astype(np.float64).mean()) for scores in tokens(workbench, public, adapters)]
+    return [float(scores.nll.astype(np.float64).mean()) for scores in tokens(runtime, public, adapters)]
 
 
-def tokens(workbench: Workbench, public: Yardstick, adapters: Sequence[State]) -> list[TokenScores]:
+def tokens(runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[TokenScores]:
     """How each adapter finds the tokens of all held-out records, one after the other."""
-    found = public.reader.read(workbench, adapters, [public.heldout] * len(adapters))
+    found = public.reader.read(runtime, adapters, [public.heldout] * len(adapters))
     return [
         TokenScores(np.concatenate([one.nll for one in own]), np.concatenate([one.first for one in own]))
         for own in found
     ]
 
 
-def measure(workbench: Workbench, public: Yardstick, adapters: Sequence[State]) -> list[dict[str, Any]]:
+def measure(runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[dict[str, Any]]:
     """For each adapter its figures by name: loss over all held-out records, and continuations of the first
     ``public.sample`` of them and, if ``public.completes``, of the non-members. All are written in shared batches."""
     with phase("evaluate"):
-        found = losses(workbench, public, adapters)
+        found = losses(runtime, public, adapters)
         # Held-out records that serve as non-members too are continued once.
         apart = public.completes and public.nonmembers is not public.heldout
         kinds = [public.heldout, public.nonmembers] if apart else [public.heldout]
         samples = [kind[: public.sample] for _ in adapters for kind in kinds]
-        written = continuations(workbench, [a for a in adapters for _ in kinds], samples, "held-out answers")
+        written = continuations(runtime, [a for a in adapters for _ in kinds], samples, "held-out answers")
     figures: list[dict[str, Any]] = []
-    guessed = _guessed(workbench, public)
+    guessed = _guessed(runtime, public)
     for k, loss in enumerate(found):
         answers, others = written[k * len(kinds)], written[(k + 1) * len(kinds) - 1]
         figures.append({"heldout_loss": loss, "heldout_rouge": answers.rouge, **guessed})

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 
 from murmura.measure.attacks import ATTACKS, CONTROL, Passes
+from murmura.measure.evaluation_set import EvaluationSet, Figures, Task
 from murmura.measure.reader import Reader
 from murmura.measure.roc import ENOUGH, Roc, cut_points, strongest, tally
-from murmura.measure.yardstick import Figures, Task, Yardstick
+from murmura.model_runtime import ModelRuntime
 from murmura.progress import phase
 from murmura.streams import Stream
 from murmura.training.adapter import State
-from murmura.workbench import Workbench
 
 _APART = 4  # one in so many
 
@@ -32,12 +32,12 @@ Scores = dict[str, np.ndarray]
 
 
 def scores(
-    reader: Reader, task: Task, workbench: Workbench, adapters: Sequence[State], records: Sequence[Sequence[Any]]
+    reader: Reader, task: Task, runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Sequence[Any]]
 ) -> list[Scores]:
     """Scores by every attack on a kind of record, of ``records[k]`` under ``adapters[k]``; all share batches."""
-    base = workbench.bank.untrained
+    base = runtime.bank.untrained
     with phase("attack"):
-        found = reader.read(workbench, [*adapters, *[base] * len(adapters)], [*records, *records])
+        found = reader.read(runtime, [*adapters, *[base] * len(adapters)], [*records, *records])
     pairs = zip(found[: len(adapters)], found[len(adapters) :], strict=True)
     passes = [[Passes(*both) for both in zip(own, known, strict=True)] for own, known in pairs]
     return [{name: np.array([_score(name, one) for one in some]) for name in task.attacks} for some in passes]
@@ -117,17 +117,17 @@ class Nonmembers:
         self._reader = reader
 
     @classmethod
-    def of(cls, public: Yardstick, most: int, stream: Stream) -> Nonmembers:
+    def of(cls, public: EvaluationSet, most: int, stream: Stream) -> Nonmembers:
         """Those of the server's public records."""
         return cls(public.task, public.nonmembers, most, stream, public.reader)
 
-    def told(self) -> dict[str, Any]:
+    def to_payload(self) -> dict[str, Any]:
         """What a site needs to make cut points itself, as a payload."""
         return {"nonmembers": [asdict(record) for record in self.records]}
 
-    def seen(self, workbench: Workbench, adapters: Sequence[State]) -> list[Others]:
+    def seen(self, runtime: ModelRuntime, adapters: Sequence[State]) -> list[Others]:
         """What they look like to each adapter."""
-        found = scores(self._reader, self.task, workbench, adapters, [self.records] * len(adapters))
+        found = scores(self._reader, self.task, runtime, adapters, [self.records] * len(adapters))
         return [Others(points, tallies(own, points, self.apart)) for own, points in ((own, cuts(own)) for own in found)]
 
     def against(self, members: State, others: State) -> tuple[Figures, dict[str, Any]]:

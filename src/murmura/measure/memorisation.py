@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 from murmura.data.records import Instruction
 from murmura.measure.heldout import Continuations, continuations
+from murmura.model_runtime import ModelRuntime
 from murmura.progress import phase
 from murmura.training.adapter import State
-from murmura.workbench import Workbench
 
 
 def complete(
-    workbench: Workbench, adapters: Sequence[State], members: Sequence[Sequence[Instruction]]
+    runtime: ModelRuntime, adapters: Sequence[State], members: Sequence[Sequence[Instruction]]
 ) -> list[Continuations]:
     """Let ``adapters[k]`` complete records ``members[k]``; all of them share batches."""
     with phase("attack"):
-        return continuations(workbench, adapters, members, "memorisation")
+        return continuations(runtime, adapters, members, "memorisation")

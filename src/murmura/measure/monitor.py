@@ -13,11 +13,11 @@ from murmura.federation.server.fleet import Fleet
 from murmura.measure.canaries import Canaries
 from murmura.measure.catalogue import CATALOGUE
 from murmura.measure.config import EvaluationConfig
+from murmura.measure.evaluation_set import EvaluationSet, Figures
 from murmura.measure.membership import Nonmembers
-from murmura.measure.yardstick import Figures, Yardstick
+from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
 from murmura.training.adapter import State
-from murmura.workbench import Workbench
 
 TOO_FEW = (
     "leakage was not measured: there are too few records to attack; raise data.nonmember_records, or hold out more "
@@ -34,8 +34,8 @@ class Monitor:
     """Measures a run from outside its method.
 
     Args:
-        workbench: the server's.
-        yardstick: public records to measure with.
+        runtime: the server's.
+        evaluation_set: public records to measure with.
         config: what is measured and how often; attacks too if that is left out.
         stream: the run's randomness.
         sizes: number of records of each site. Unless it is known for all sites, they count alike.
@@ -44,18 +44,18 @@ class Monitor:
 
     def __init__(
         self,
-        workbench: Workbench,
-        yardstick: Yardstick,
+        runtime: ModelRuntime,
+        evaluation_set: EvaluationSet,
         config: EvaluationConfig,
         stream: Stream,
         sizes: Mapping[str, int] | None = None,
         canaries: Canaries | None = None,
     ) -> None:
         config = config.settled(promises=False)
-        self.workbench, self.yardstick, self.config, self.stream = workbench, yardstick, config, stream
+        self.runtime, self.evaluation_set, self.config, self.stream = runtime, evaluation_set, config, stream
         self.sizes, self._canaries = sizes or {}, canaries
         self._planted = Counter(canary.site for canary in canaries.canaries) if canaries else Counter[str]()
-        self._nonmembers = Nonmembers.of(yardstick, config.attack_records, stream) if config.attacks else None
+        self._nonmembers = Nonmembers.of(evaluation_set, config.attack_records, stream) if config.attacks else None
         self._round = 0
         self._uploads: dict[str, State] = {}
 
@@ -68,7 +68,7 @@ class Monitor:
         """Whether single uploads are measured at all."""
         return (bool(self.config.attacks) or self._canaries is not None) and self.config.uploads > 0
 
-    def hear(self, site: str, upload: State) -> None:
+    def observe_upload(self, site: str, upload: State) -> None:
         """Keep a few of the round's uploads, all equally likely, and the same ones whatever order they arrive in."""
         if not self.listens:
             return
@@ -111,7 +111,7 @@ class Monitor:
             RunError: the held-out loss is not finite.
         """
         completes = last and self.config.memorisation
-        public = self.yardstick
+        public = self.evaluation_set
         public.completes = completes
         public.poses = last or not (self.config.benchmarks and self.config.benchmarks.only_last)
         figures = (
@@ -127,7 +127,7 @@ class Monitor:
         if self._nonmembers is not None:
             figures |= self._attack(fleet, self._nonmembers, adapter, personal, common or {})
         if self._canaries is not None and fleet.round:
-            figures |= self._canaries.measure(self.workbench, adapter, self._uploads)
+            figures |= self._canaries.measure(self.runtime, adapter, self._uploads)
         if completes:
             attacked = common or {} if personal else {"adapter": adapter}
             figures |= self._memorisation(fleet, self._members(fleet, personal, self.config.sample), attacked)
@@ -151,14 +151,14 @@ class Monitor:
             if self._planted[site]:
                 given["canaries"] = self._planted[site]
 
-    def _utility(self, public: Yardstick, adapter: State) -> Figures:
-        [figures] = public.measure(self.workbench, [adapter])
+    def _utility(self, public: EvaluationSet, adapter: State) -> Figures:
+        [figures] = public.measure(self.runtime, [adapter])
         return figures
 
     def _personal_utility(
-        self, fleet: Fleet, public: Yardstick, sites: Sequence[str], common: Mapping[str, State]
+        self, fleet: Fleet, public: EvaluationSet, sites: Sequence[str], common: Mapping[str, State]
     ) -> Figures:
-        return _means([reply["figures"] for reply in fleet.ask("assess", sites, None, **public.told(), **common)])
+        return _means([reply["figures"] for reply in fleet.ask("assess", sites, None, **public.to_payload(), **common)])
 
     def _attack(
         self,
@@ -175,8 +175,8 @@ class Monitor:
         most = self.config.attack_records
         uploads = {} if personal else self._uploads
         targets = [] if personal else [adapter, *uploads.values()]
-        seen = nonmembers.seen(self.workbench, targets) if targets else []
-        brought = {**common, **nonmembers.told()} if personal else {"adapter": adapter, "cuts": seen[0].cuts}
+        seen = nonmembers.seen(self.runtime, targets) if targets else []
+        brought = {**common, **nonmembers.to_payload()} if personal else {"adapter": adapter, "cuts": seen[0].cuts}
         counts = self._members(fleet, personal, most)
         each: dict[str, dict[str, Any]] = {site: {"records": count, **brought} for site, count in counts.items()}
         for (site, upload), other in zip(uploads.items(), seen[1:], strict=True):

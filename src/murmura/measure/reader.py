@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from murmura.generation.scoring import TokenScores
+from murmura.model_runtime import ModelRuntime
 from murmura.training.adapter import State
-from murmura.workbench import Workbench
 
-Read = Callable[[Workbench, Sequence[State], Sequence[Any]], list[TokenScores]]
+Read = Callable[[ModelRuntime, Sequence[State], Sequence[Any]], list[TokenScores]]
 
 
 class Reader:
@@ -25,14 +25,14 @@ class Reader:
         self._others: dict[int, tuple[State, dict[Any, TokenScores]]] = {}
 
     def read(
-        self, workbench: Workbench, adapters: Sequence[State], records: Sequence[Sequence[Any]]
+        self, runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Sequence[Any]]
     ) -> list[list[TokenScores]]:
         """What ``adapters[k]`` makes of ``records[k]``; what is not known yet is read in shared batches.
 
         An adapter that adds nothing is the base model. Others are known by identity, so that none may be changed in
         place while it is in use.
         """
-        base, bank = workbench.bank.untrained, workbench.bank
+        base, bank = runtime.bank.untrained, runtime.bank
         models = [base if adapter is base or bank.adds_nothing(adapter) else adapter for adapter in adapters]
         kept = {id(model): self._others.get(id(model), (model, {})) for model in models if model is not base}
         known = [self._base if model is base else kept[id(model)][1] for model in models]
@@ -42,7 +42,7 @@ class Reader:
             for record in own
             if record not in found
         }.values()
-        scores = self._read(workbench, [model for _, model, _ in missing], [record for *_, record in missing])
+        scores = self._read(runtime, [model for _, model, _ in missing], [record for *_, record in missing])
         for (found, _, record), score in zip(missing, scores, strict=True):
             found[record] = score
         self._others = kept

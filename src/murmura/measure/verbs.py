@@ -11,11 +11,11 @@ from murmura.errors import RefusedError
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Metric, Verbs, verb
 from murmura.measure.config import EvaluationConfig
+from murmura.measure.evaluation_set import EvaluationSet, Task
 from murmura.measure.membership import Scores, chosen, cuts, member_stream, others_stream, scores, set_apart, tallies
 from murmura.measure.memorisation import complete
 from murmura.measure.reader import Reader
 from murmura.measure.roc import CUTS
-from murmura.measure.yardstick import Task, Yardstick
 from murmura.streams import Stream
 from murmura.training.adapter import State
 
@@ -170,7 +170,7 @@ class Measuring(Verbs):
                     adapter = cohort.whole(site, given.get(name))
                     jobs.append(_Job(site.name, prefix, adapter, own, stream, given.get(f"{prefix}cuts"), public))
         adapters, records = [job.adapter for job in jobs], [job.own + job.public for job in jobs]
-        found = scores(self._reader, self.task, cohort.workbench, adapters, records)
+        found = scores(self._reader, self.task, cohort.runtime, adapters, records)
         fields: dict[str, dict[str, Any]] = {site.name: {} for site in cohort.sites}
         for job, scored in zip(jobs, found, strict=True):
             fields[job.site] |= job.counted(scored, cohort.stream, self.task)
@@ -196,7 +196,7 @@ class Measuring(Verbs):
             drawn.append(rng.sample(members, min(count, len(members))))
         sent = cohort.given(ask, "adapter", default=lambda site: None)
         adapters = [cohort.whole(site, adapter) for site, adapter in zip(cohort.sites, sent, strict=True)]
-        found = complete(cohort.workbench, adapters, drawn)
+        found = complete(cohort.runtime, adapters, drawn)
         return [Reply(site.name, asdict(figures)) for site, figures in zip(cohort.sites, found, strict=True)]
 
     def _attacked(self, cohort: Cohort, site: Site, given: Mapping[str, Any]) -> Sequence[Any]:
@@ -209,7 +209,7 @@ class Measuring(Verbs):
         measures=True,
     )
     def assess(self, cohort: Cohort, ask: Ask) -> list[Reply]:
-        """Evaluate each site's personal adapter on public records, which come with the ask (``Yardstick.told``).
+        """Evaluate each site's personal adapter on public records, which come with the ask (``EvaluationSet.told``).
 
         ``adapter`` holds the factors that are not personal, where an aggregation rule leaves some.
         """
@@ -217,5 +217,5 @@ class Measuring(Verbs):
             self._require("assess", ask.payload(site.name))
         sent = cohort.given(ask, "adapter", default=lambda site: None)
         adapters = [cohort.whole(site, adapter) for site, adapter in zip(cohort.sites, sent, strict=True)]
-        figures = Yardstick.heard(self.task, ask).measure(cohort.workbench, adapters)
+        figures = EvaluationSet.from_payload(self.task, ask).measure(cohort.runtime, adapters)
         return cohort.reply(figures=figures)

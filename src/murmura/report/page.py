@@ -231,7 +231,7 @@ def _counts(row: Row) -> list[tuple[str, list[dict[str, str]]]]:
 
 
 def _answers(row: Row) -> list[tuple[str, list[dict[str, str]]]]:
-    """Of each benchmark how many answers met which fate after the last round, in means over the runs."""
+    """Of each benchmark how many answers met which rejection after the last round, in means over the runs."""
     told = [run.last.answers for run in row.runs]
     return [
         (catalogue.figure(name).name, _bars(_means([one[name] for one in told if name in one])))
@@ -321,17 +321,17 @@ def _sites(run: RunRecord) -> dict[str, Any] | None:
 def _left_out(run: RunRecord) -> str | None:
     """Records used neither for training nor for measuring, in words; None where that was not recorded or is
     not told."""
-    if run.left_out is None:
+    if run.exclusions is None:
         return None
-    numbers = asdict(run.left_out)
+    numbers = asdict(run.exclusions)
     names = {
         "bad": "bad",
-        "twins": "also at a site",
+        "overlap": "also at a site",
         "heldout": "held-out ones too long",
         "nonmembers": "non-members too long",
     }
     told = [f"{count(numbers[key])} {name}" for key, name in names.items() if numbers[key]]
-    return ", ".join(told) or (None if run.left_out.bad is None else "none")
+    return ", ".join(told) or (None if run.exclusions.bad is None else "none")
 
 
 def _events(run: RunRecord) -> list[tuple[str, str]]:

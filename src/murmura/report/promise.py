@@ -116,7 +116,7 @@ def _of_a_person(run: RunRecord, data: dict[str, Any], releases: Sequence[Releas
         f"A person has at most {of} at a site (data.records_per_user): for all of them together, at one site, ε is "
         f"{_together(tuple(releases), most, 1, target)} at the same δ."
     )
-    at = run.left_out.person_at if run.left_out else None
+    at = run.exclusions.person_at if run.exclusions else None
     if at is not None and at > 1:
         words += (
             f" Some persons have records at several sites, {at} at most: for all of theirs, at all of these sites, it "

@@ -156,15 +156,15 @@ class _Draft:
     """Records as they come, written to ``records.jsonl``; what the other files say of them is kept in memory, some 150
     bytes for each."""
 
-    def __init__(self, left_out: frozenset[bytes], private: frozenset[bytes]) -> None:
-        self._left_out, self._private, self._seen = left_out, private, set[bytes]()
+    def __init__(self, exclusions: frozenset[bytes], private: frozenset[bytes]) -> None:
+        self._left_out, self._private, self._seen = exclusions, private, set[bytes]()
         self.hashes, self.domain, self.starts = bytearray(), array("H"), array("q", [0])
 
     def offer(self, record: Instruction, domain: int) -> tuple[str, bytes]:
         """What becomes of a record, by a field of ``Source`` or as ``private``, and its line where it is kept."""
         digest = text_hash(record.question)
         if digest in self._left_out:
-            return "left_out", b""
+            return "exclusions", b""
         if digest in self._private:
             return "private", b""
         if digest in self._seen:
@@ -189,7 +189,7 @@ def _write_records(folder: Path, origins: Sequence[Origin], reading: Reading) ->
     bad, sources, private = list[BadRecord](), list[Source](), 0
     with (folder / files.RECORDS).open("wb") as file, bar("reading", len(origins)) as progress:
         for origin in origins:
-            became = dict.fromkeys(("records", "repeated", "left_out", "private", "bad"), 0)
+            became = dict.fromkeys(("records", "repeated", "exclusions", "private", "bad"), 0)
             layout = reading.layout(origin.domain)
             for record in one_by_one(origin.source, layout, reading.split):
                 if isinstance(record, BadRecord):
@@ -205,7 +205,7 @@ def _write_records(folder: Path, origins: Sequence[Origin], reading: Reading) ->
             digest = None if is_hub_id(origin.source) else File.of(Path(origin.source)).sha256
             sources.append(Source(source=origin.source, domain=origin.domain, sha256=digest, **became))
             progress.advance()
-    usable = private + sum(source.records + source.repeated + source.left_out for source in sources)
+    usable = private + sum(source.records + source.repeated + source.exclusions for source in sources)
     if bad and not (reading.skip_bad and usable):
         raise refusal(bad, usable + len(bad), reading.layout().expected)
     if not draft.domain:

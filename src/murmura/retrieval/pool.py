@@ -77,7 +77,7 @@ class Source(_Told):
         sha256: of the file; None for a data set of the hub.
         records: how many are in the pool.
         repeated: how many are not, since their text was in the pool already.
-        left_out: how many are not, since their text is in a file of ``--without``, such as a held-out one.
+        exclusions: how many are not, since their text is in a file of ``--without``, such as a held-out one.
         bad: how many could not be used.
     """
 
@@ -86,7 +86,7 @@ class Source(_Told):
     sha256: str | None
     records: int
     repeated: int
-    left_out: int
+    exclusions: int
     bad: int
 
 

@@ -237,7 +237,7 @@ class RunFolder:
     def write_records(
         self,
         sites: Sequence[schema.SiteReport],
-        left_out: schema.LeftOut,
+        exclusions: schema.Exclusions,
         unused: Sequence[Mapping[str, Any]],
         *,
         private: bool = False,
@@ -246,17 +246,17 @@ class RunFolder:
 
         Args:
             sites: of each site.
-            left_out: how many nobody uses.
+            exclusions: how many nobody uses.
             unused: of each of those, where it stands and why.
             private: numbers of private records are for the run's owner alone.
         """
         if private:
-            lines = [{"sites": _plain(sites)}, {"left_out": _plain(left_out)}, *unused]
+            lines = [{"sites": _plain(sites)}, {"exclusions": _plain(exclusions)}, *unused]
             self._write_private(schema.RECORDS, lines)
             sites = [schema.SiteReport(one.site, None, None, None, None, one.canaries) for one in sites]
-            left_out, unused = replace(left_out, bad=None, twins=None), []
+            exclusions, unused = replace(exclusions, bad=None, overlap=None), []
         self._write_json(schema.SITES, sites)
-        self._write_json(schema.LEFT_OUT_COUNTS, left_out)
+        self._write_json(schema.LEFT_OUT_COUNTS, exclusions)
         self._write_json(schema.LEFT_OUT, unused)
 
     def write_measured(self, measured: schema.Measured) -> None:

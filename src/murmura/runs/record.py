@@ -19,7 +19,7 @@ from murmura.runs.schema import (
     Attack,
     Disclosure,
     Environment,
-    LeftOut,
+    Exclusions,
     Measured,
     PatternWeights,
     Resumption,
@@ -52,7 +52,7 @@ class RunRecord:
         totals: ``bytes_up``, ``bytes_down`` (bytes of the whole run), ``at_sites``, ``wall``
             (s), ``peak_memory`` (bytes).
         sites: What became of each site's records.
-        left_out: How many records nobody uses.
+        exclusions: How many records nobody uses.
         measured: What it was measured on.
         disclosure: What left the sites, on the machine of the run in rounds too that it has not saved.
         environment: What the run was started on.
@@ -75,7 +75,7 @@ class RunRecord:
     rounds: tuple[Round, ...]
     totals: Mapping[str, float]
     sites: tuple[SiteReport, ...] | None
-    left_out: LeftOut | None
+    exclusions: Exclusions | None
     measured: Measured | None
     disclosure: tuple[Disclosure, ...] | None
     environment: Environment | None
@@ -133,7 +133,7 @@ def read(folder: str | Path) -> RunRecord:
         rounds=rounds,
         totals=_totals(rounds, summary),
         sites=files.rows(folder / schema.SITES, SiteReport),
-        left_out=files.value(folder / schema.LEFT_OUT_COUNTS, LeftOut),
+        exclusions=files.value(folder / schema.LEFT_OUT_COUNTS, Exclusions),
         measured=files.value(folder / schema.MEASURED, Measured),
         disclosure=_disclosed(folder),
         environment=files.value(folder / schema.ENVIRONMENT, Environment),

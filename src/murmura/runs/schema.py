@@ -12,7 +12,7 @@ CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"
 SITES = "sites.json"
 LEFT_OUT_COUNTS = "data.json"
-LEFT_OUT = "left_out.json"
+LEFT_OUT = "exclusions.json"
 """Of each record that nobody uses: its file, its line and the reason."""
 MEASURED = "measured.json"
 """What the run is measured on."""
@@ -129,7 +129,7 @@ class Round:
         number: The round.
         values: Every measured figure of the row by its key, finite or not. A key that is absent was not measured.
         seconds: Seconds spent in each phase.
-        counts: How many candidates met each fate, e.g. ``drafts.too_short``.
+        counts: How many candidates met each rejection, e.g. ``drafts.too_short``.
         events: What went otherwise than planned, in words.
         privacy: The guarantee so far: ``epsilon`` (or ``refused``, why there is none), ``delta``, ``unit``,
             ``adjacency``, ``accountant``, ``plan``, where a paper claims another ε ``claimed_per_step``, and, if there
@@ -138,7 +138,7 @@ class Round:
         confusion: Of a classifier: for each label how many of its texts were given which label.
         expected: Keys of ``values`` that were not counted: expected values, which follow from public numbers.
         attacks: The strongest one on the model (``attack``) and on single uploads (``upload``).
-        answers: By benchmark, how many of the model's answers met which fate.
+        answers: By benchmark, how many of the model's answers met which rejection.
     """
 
     number: int
@@ -174,19 +174,19 @@ class SiteReport:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class Exclusions:
     """``data.json``: how many records no site was given and nothing is measured on.
 
     Attributes:
         bad: unusable ones and those of an unknown label; only with ``data.skip_bad``. Not told where an ε is promised.
-        twins: held-out ones that a site has too; only with ``data.skip_bad``. Not told where an ε is promised.
+        overlap: held-out ones that a site has too; only with ``data.skip_bad``. Not told where an ε is promised.
         heldout: held-out ones that do not fit the model.
         nonmembers: non-members that do not fit it.
         person_at: at how many sites one person has records, at most; only where persons are told apart (``data.user``).
     """
 
     bad: int | None
-    twins: int | None
+    overlap: int | None
     heldout: int
     nonmembers: int
     person_at: int | None = None

@@ -15,10 +15,10 @@ import torch
 from murmura.data.tokenising import Tokenised
 from murmura.errors import ConfigError, PrivacyError
 from murmura.generation.sampling import Sampling
+from murmura.model_runtime import ModelRuntime
 from murmura.privacy.entropy import Entropy
 from murmura.synthesis.prompts import PARAPHRASE, Wording
 from murmura.training.batch import collate, micro_batches
-from murmura.workbench import Workbench
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class DPPrompt:
         return Sampling(self.temperature, clip=(self.low, self.high))
 
 
-def paraphrased(workbench: Workbench, documents: Sequence[str], how: DPPrompt, entropy: Entropy) -> list[str]:
+def paraphrased(runtime: ModelRuntime, documents: Sequence[str], how: DPPrompt, entropy: Entropy) -> list[str]:
     """A paraphrase of each document; some may be empty.
 
     Each is written by itself: in a batch one document would move the last digits of the others' logits, and so how
@@ -64,7 +64,7 @@ def paraphrased(workbench: Workbench, documents: Sequence[str], how: DPPrompt, e
     tokens may be written tells nothing of its length.
 
     Args:
-        workbench: of a causal model, which writes without an adapter.
+        runtime: of a causal model, which writes without an adapter.
         entropy: what draws the tokens: whoever could draw the same would know more of the logits than ε allows.
 
     Raises:
@@ -75,30 +75,30 @@ def paraphrased(workbench: Workbench, documents: Sequence[str], how: DPPrompt, e
         raise PrivacyError(
             "paraphrases whose tokens are drawn from a known seed protect nothing", fix="Draw them by OSEntropy()."
         )
-    wording = Wording(how.template, workbench.tokenizer)
-    room = sys.maxsize if workbench.context is None else workbench.context - how.tokens
-    if len(workbench.prompt_ids(wording.prompt(""))) > room:
+    wording = Wording(how.template, runtime.tokenizer)
+    room = sys.maxsize if runtime.context is None else runtime.context - how.tokens
+    if len(runtime.prompt_ids(wording.prompt(""))) > room:
         raise ConfigError(
-            f"the template leaves no room for {how.tokens} tokens in the model's context of {workbench.context}",
+            f"the template leaves no room for {how.tokens} tokens in the model's context of {runtime.context}",
             fix="Shorten it, or write fewer tokens.",
         )
-    prompts = [_fitting(workbench, wording, document, room) for document in documents]
-    return [_written(workbench, prompt, how, entropy) for prompt in prompts]
+    prompts = [_fitting(runtime, wording, document, room) for document in documents]
+    return [_written(runtime, prompt, how, entropy) for prompt in prompts]
 
 
-def _written(workbench: Workbench, prompt: list[int], how: DPPrompt, entropy: Entropy) -> str:
-    [completion] = workbench.write(
-        [workbench.bank.untrained], [prompt], [how.tokens], sampling=how.sampling, streams=[entropy],
+def _written(runtime: ModelRuntime, prompt: list[int], how: DPPrompt, entropy: Entropy) -> str:
+    [completion] = runtime.write(
+        [runtime.bank.untrained], [prompt], [how.tokens], sampling=how.sampling, streams=[entropy],
         description="paraphrase",
     )  # fmt: skip
     return " ".join(completion.text.split())
 
 
-def _fitting(workbench: Workbench, wording: Wording, document: str, room: int) -> list[int]:
+def _fitting(runtime: ModelRuntime, wording: Wording, document: str, room: int) -> list[int]:
     """A prompt of at most so many tokens, with as much of the document's beginning as fits."""
-    tokenizer = workbench.tokenizer
+    tokenizer = runtime.tokenizer
     ids = tokenizer(document, add_special_tokens=False).input_ids
-    while len(prompt := workbench.prompt_ids(wording.prompt(document))) > room:
+    while len(prompt := runtime.prompt_ids(wording.prompt(document))) > room:
         ids = ids[: room - len(prompt)]
         document = tokenizer.decode(ids)
     return prompt
@@ -106,19 +106,19 @@ def _fitting(workbench: Workbench, wording: Wording, document: str, room: int) -
 
 @torch.no_grad()
 def logit_bounds(
-    workbench: Workbench, documents: Sequence[str], *, template: str = PARAPHRASE, tokens_per_pass: int = 4096
+    runtime: ModelRuntime, documents: Sequence[str], *, template: str = PARAPHRASE, tokens_per_pass: int = 4096
 ) -> tuple[float, float]:
     """The smallest and the largest logit when public documents are read behind the prompt to paraphrase them: b₁, b₂.
 
     Args:
-        workbench: of the model that is to paraphrase.
+        runtime: of the model that is to paraphrase.
         documents: public ones, like the private ones in kind.
         tokens_per_pass: padded tokens that go through the model at once.
 
     Raises:
         ConfigError: no document has any text, or the template has no place for it.
     """
-    bench, wording = workbench, Wording(template, workbench.tokenizer)
+    bench, wording = runtime, Wording(template, runtime.tokenizer)
     texts = [bench.tokenizer(document, add_special_tokens=False).input_ids for document in documents]
     prompts = [bench.prompt_ids(wording.prompt(document)) for document in documents]
     items = [

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from murmura.generation.loops import goes_round
 from murmura.generation.sampling import Sampling
+from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
 from murmura.synthesis.prompts import STOP
-from murmura.workbench import Workbench
 
 # Times as many prompts as are written at once: few rows wait for the last ones, and little is lost in a crash.
 _WAVE = 8
@@ -60,26 +60,26 @@ class Local:
     """A causal model of this process; it writes without an adapter.
 
     Args:
-        workbench: of the model.
+        runtime: of the model.
         sampling: how tokens are drawn.
         max_tokens: of an answer.
     """
 
-    def __init__(self, workbench: Workbench, *, sampling: Sampling | None = None, max_tokens: int = 85) -> None:
-        self._workbench, self._sampling, self._most = workbench, sampling or Sampling(), max_tokens
+    def __init__(self, runtime: ModelRuntime, *, sampling: Sampling | None = None, max_tokens: int = 85) -> None:
+        self._runtime, self._sampling, self._most = runtime, sampling or Sampling(), max_tokens
 
     @property
     def described(self) -> Mapping[str, Any]:
         """See ``Generator``."""
         how = self._sampling
         return {
-            "model": self._workbench.base, "max_tokens": self._most,
+            "model": self._runtime.base, "max_tokens": self._most,
             "temperature": how.temperature, "top_p": how.top_p, "top_k": how.top_k,
         }  # fmt: skip
 
     def answers(self, requests: Iterable[Request]) -> Iterator[list[Answer]]:
         """See ``Generator``. Each answer is drawn with its own stream, whatever it is written together with."""
-        bench, waiting = self._workbench, iter(requests)
+        bench, waiting = self._runtime, iter(requests)
         while wave := list(islice(waiting, _WAVE * bench.decode_rows)):
             prompts = [bench.prompt_ids(request.prompt) for request in wave]
             written = bench.write(

@@ -11,9 +11,9 @@ from murmura.errors import ConfigError
 from murmura.generation.loops import sentence_ends
 from murmura.generation.sampling import Sampling
 from murmura.generation.writer import Completion
+from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
 from murmura.synthesis.prompts import PARAPHRASE, Wording, mended, one_line
-from murmura.workbench import Workbench
 
 _TO_THE_END = 20  # tokens more than were cut off, so that a sentence may come to its end
 
@@ -45,7 +45,7 @@ class Continue:
     writes stands behind the rest, or alone where no sentence is left. So no part of a text stays for ever.
 
     Args:
-        workbench: of the model, which writes without an adapter.
+        runtime: of the model, which writes without an adapter.
         share: most of a text's tokens, or of its sentences, that are cut off; how many is uniform from 1 to this share.
         sampling: how tokens are drawn.
         max_tokens: of a text, the model's opening token included; what is longer loses its end first.
@@ -56,20 +56,20 @@ class Continue:
 
     def __init__(
         self,
-        workbench: Workbench,
+        runtime: ModelRuntime,
         *,
         share: float = 0.5,
         sampling: Sampling | None = None,
         max_tokens: int = 64,
         mended: bool = True,
     ) -> None:
-        self._workbench, self._share, self._most = workbench, checked_share(share), max_tokens
+        self._runtime, self._share, self._most = runtime, checked_share(share), max_tokens
         self._sampling, self._mended = sampling or Sampling(), mended
 
     def vary(self, texts: Sequence[str], streams: Sequence[Stream]) -> list[str]:
         """See ``Variation``. A text of which nothing can be cut, since nothing would be left to go on from, stays as
         it is."""
-        bench = self._workbench
+        bench = self._runtime
         cuts = [self._cut(text, stream) for text, stream in zip(texts, streams, strict=True)]
         changed = [(i, cut) for i, cut in enumerate(cuts) if cut]
         written = bench.write(
@@ -84,7 +84,7 @@ class Continue:
 
     def _cut(self, text: str, stream: Stream) -> _Cut | None:
         """What is left of a text, and what is to be written; None where nothing can be cut."""
-        bench = self._workbench
+        bench = self._runtime
         ids, opening = bench.prompt_ids(text)[: self._most], len(bench.prompt_ids(""))
         left = self._without_end(ids, opening, stream)
         if left is None or (stream / "end").python().random() < 0.5:
@@ -109,7 +109,7 @@ class Continue:
         return _TO_THE_END if self._mended else 0
 
     def _joined(self, text: str, cut: _Cut, completion: Completion) -> str:
-        decode = partial(self._workbench.tokenizer.decode, skip_special_tokens=True)
+        decode = partial(self._runtime.tokenizer.decode, skip_special_tokens=True)
         found = str(decode([*cut.kept, *completion.ids])).strip()
         if not self._mended:
             return found or text
@@ -133,7 +133,7 @@ class Paraphrase:
     """Has an instruction model say a text in other words.
 
     Args:
-        workbench: of the model, which writes without an adapter.
+        runtime: of the model, which writes without an adapter.
         template: what is asked, with ``{text}`` where the text stands; it becomes a user's turn where the tokenizer has
             a chat template.
         sampling: how tokens are drawn.
@@ -146,20 +146,20 @@ class Paraphrase:
 
     def __init__(
         self,
-        workbench: Workbench,
+        runtime: ModelRuntime,
         *,
         template: str = PARAPHRASE,
         sampling: Sampling | None = None,
         max_tokens: int = 64,
         mended: bool = True,
     ) -> None:
-        self._workbench, self._most, self._sampling = workbench, max_tokens, sampling or Sampling()
+        self._runtime, self._most, self._sampling = runtime, max_tokens, sampling or Sampling()
         self._mended = mended
-        self._wording = Wording(template, workbench.tokenizer)
+        self._wording = Wording(template, runtime.tokenizer)
 
     def vary(self, texts: Sequence[str], streams: Sequence[Stream]) -> list[str]:
         """See ``Variation``. The first paragraph that is written, in one line; where nothing is, the text stays."""
-        bench = self._workbench
+        bench = self._runtime
         texts = [self._cut(text) for text in texts]
         prompts = [bench.prompt_ids(self._wording.prompt(text)) for text in texts]
         written = bench.write(
@@ -174,6 +174,6 @@ class Paraphrase:
         return mended(found) if self._mended and not (completion.finished or further) else found
 
     def _cut(self, text: str) -> str:
-        tokenizer = self._workbench.tokenizer
+        tokenizer = self._runtime.tokenizer
         ids = tokenizer(text, add_special_tokens=False).input_ids
         return text if len(ids) <= self._most else str(tokenizer.decode(ids[: self._most], skip_special_tokens=True))

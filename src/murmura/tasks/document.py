@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from murmura.data.config import DataConfig
     from murmura.generation.scoring import TokenScores
     from murmura.measure.config import EvaluationConfig
-    from murmura.measure.yardstick import Figures, Yardstick
+    from murmura.measure.evaluation_set import EvaluationSet, Figures
+    from murmura.model_runtime import ModelRuntime
     from murmura.training.adapter import State
-    from murmura.workbench import Workbench
 
 _READ = "with documents, which are read as they are"
 _NOT_WRITTEN = "with documents: nothing is written"
@@ -63,7 +63,7 @@ class DocumentTask(Task):
         evaluation.refuse_idle(["sample", "memorisation"], _NOT_WRITTEN)
         evaluation.refuse_idle(["choices", "benchmarks"], "with documents, which leave no room for a question")
 
-    def measure(self, workbench: Workbench, public: Yardstick, adapters: Sequence[State]) -> list[Figures]:
+    def measure(self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[Figures]:
         import numpy as np
 
         from murmura.measure.heldout import tokens
@@ -72,13 +72,13 @@ class DocumentTask(Task):
         with phase("evaluate"):
             return [
                 {"heldout_loss": float(one.nll.astype(np.float64).mean()), "heldout_accuracy": float(one.first.mean())}
-                for one in tokens(workbench, public, adapters)
+                for one in tokens(runtime, public, adapters)
             ]
 
     def token_scores(
-        self, workbench: Workbench, adapters: Sequence[State], records: Sequence[Any]
+        self, runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Any]
     ) -> list[TokenScores]:
-        return workbench.token_scores(adapters, workbench.reading.tokenise(records), description="read")
+        return runtime.token_scores(adapters, runtime.reading.tokenise(records), description="read")
 
 
 DOCUMENT = DocumentTask()

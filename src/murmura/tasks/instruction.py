@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from murmura.data.config import DataConfig
     from murmura.generation.scoring import TokenScores
     from murmura.measure.config import EvaluationConfig
-    from murmura.measure.yardstick import Figures, Yardstick
+    from murmura.measure.evaluation_set import EvaluationSet, Figures
+    from murmura.model_runtime import ModelRuntime
     from murmura.training.adapter import State
-    from murmura.workbench import Workbench
 
 _CANARY = "What is the access code of file {}?"
 
@@ -64,15 +64,15 @@ class InstructionTask(Task):
     def refuse_idle(self, data: DataConfig, evaluation: EvaluationConfig) -> None:
         data.refuse_idle(["opening"], "with instructions, whose first token is never predicted")
 
-    def measure(self, workbench: Workbench, public: Yardstick, adapters: Sequence[State]) -> list[Figures]:
+    def measure(self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[Figures]:
         from murmura.measure import heldout
 
-        return heldout.measure(workbench, public, adapters)
+        return heldout.measure(runtime, public, adapters)
 
     def token_scores(
-        self, workbench: Workbench, adapters: Sequence[State], records: Sequence[Any]
+        self, runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Any]
     ) -> list[TokenScores]:
-        return workbench.token_scores(adapters, workbench.reading.tokenise(records), description="read")
+        return runtime.token_scores(adapters, runtime.reading.tokenise(records), description="read")
 
 
 INSTRUCTION = InstructionTask()

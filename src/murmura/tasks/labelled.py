@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from murmura.data.config import DataConfig
     from murmura.generation.scoring import TokenScores
     from murmura.measure.config import EvaluationConfig
-    from murmura.measure.yardstick import Figures, Yardstick
+    from murmura.measure.evaluation_set import EvaluationSet, Figures
+    from murmura.model_runtime import ModelRuntime
     from murmura.streams import Stream
     from murmura.training.adapter import State
     from murmura.training.cloze import ClozeRecord
     from murmura.training.step import StepFactory
-    from murmura.workbench import Workbench
 
 _SHOWN = 40  # most characters of a label in a message: in a wrong column they are a private text
 
@@ -106,10 +106,10 @@ class LabelledTask(Task):
         evaluation.refuse_idle(["sample", "memorisation"], "with labelled records: nothing is written")
         evaluation.refuse_idle(["choices", "benchmarks"], "with labelled records, which are questions themselves")
 
-    def yardstick(
+    def evaluation_set(
         self, method: Any, data: DataConfig, heldout: Sequence[Any], nonmembers: Sequence[Any], stream: Stream,
         **settings: Any,
-    ) -> Yardstick:  # fmt: skip
+    ) -> EvaluationSet:  # fmt: skip
         if not all(record.label for record in heldout):
             raise DataError(
                 "a held-out record has no label", where=data.heldout or data.train,
@@ -120,21 +120,21 @@ class LabelledTask(Task):
             validation, heldout = _set_apart(heldout, method.validation_records, stream)
         weigh = method.pattern_weights == "validation"
         known = [record for record in nonmembers if record.label]
-        return super().yardstick(
+        return super().evaluation_set(
             method, data, heldout, known, stream, validation=validation, weigh_patterns=weigh, **settings
         )
 
-    def measure(self, workbench: Workbench, public: Yardstick, adapters: Sequence[State]) -> list[Figures]:
+    def measure(self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[Figures]:
         from murmura.measure import labelled
 
-        return labelled.measure(workbench, public, adapters)
+        return labelled.measure(runtime, public, adapters)
 
     def token_scores(
-        self, workbench: Workbench, adapters: Sequence[State], records: Sequence[Any]
+        self, runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Any]
     ) -> list[TokenScores]:
         from murmura.measure import labelled
 
-        return labelled.token_scores(workbench, adapters, records)
+        return labelled.token_scores(runtime, adapters, records)
 
 
 def _shown(label: str) -> str:

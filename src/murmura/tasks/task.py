@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from murmura.data.config import DataConfig
     from murmura.generation.scoring import TokenScores
     from murmura.measure.config import EvaluationConfig
-    from murmura.measure.yardstick import Figures, Yardstick
+    from murmura.measure.evaluation_set import EvaluationSet, Figures
+    from murmura.model_runtime import ModelRuntime
     from murmura.reading import Reading
     from murmura.streams import Stream
     from murmura.training.adapter import State
-    from murmura.workbench import Workbench
 
 
 class Task(ABC):
@@ -80,10 +80,10 @@ class Task(ABC):
             ValueError: there are some.
         """
 
-    def yardstick(
+    def evaluation_set(
         self, method: Any, data: DataConfig, heldout: Sequence[Any], nonmembers: Sequence[Any], stream: Stream,
         **settings: Any,
-    ) -> Yardstick:  # fmt: skip
+    ) -> EvaluationSet:  # fmt: skip
         """Public records as a run is measured with them.
 
         Args:
@@ -92,21 +92,21 @@ class Task(ABC):
             heldout: those that nobody trains on.
             nonmembers: records that members are compared with; the held-out ones if empty.
             stream: which held-out records are set apart, where some are.
-            settings: what else a ``Yardstick`` has.
+            settings: what else a ``EvaluationSet`` has.
 
         Raises:
             DataError: they cannot be measured with.
         """
-        from murmura.measure.yardstick import Yardstick
+        from murmura.measure.evaluation_set import EvaluationSet
 
-        return Yardstick(self, heldout, nonmembers, **settings)
+        return EvaluationSet(self, heldout, nonmembers, **settings)
 
     @abstractmethod
-    def measure(self, workbench: Workbench, public: Yardstick, adapters: Sequence[State]) -> list[Figures]:
+    def measure(self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[Figures]:
         """Figures of each adapter on the held-out records."""
 
     @abstractmethod
     def token_scores(
-        self, workbench: Workbench, adapters: Sequence[State], records: Sequence[Any]
+        self, runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Any]
     ) -> list[TokenScores]:
         """What attacks on ``adapters[i]`` go by, of ``records[i]``, all of which fit."""

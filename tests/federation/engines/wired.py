@@ -64,7 +64,7 @@ class Wired(ProcessesEngine):
         host = self.host
 
         def assemble(told):
-            verbs, workbench = copy.deepcopy(host.verbs), copy.deepcopy(host.workbench)
-            return Host(own, verbs, workbench, host.stream, host.rule, host.run)
+            verbs, runtime = copy.deepcopy(host.verbs), copy.deepcopy(host.runtime)
+            return Host(own, verbs, runtime, host.stream, host.rule, host.run)
 
         return ThreadProcess(assemble, name)

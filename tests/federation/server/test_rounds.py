@@ -9,7 +9,7 @@ import torch
 
 from murmura.errors import RunError
 from murmura.federation.engines.local import LocalEngine
-from murmura.federation.keeping import Keeping
+from murmura.federation.exporting import Exporting
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.wire.releases import Count, Metric, verb
@@ -187,7 +187,7 @@ def test_sites_that_leave_no_adapter_of_their_own_are_named(tokenizer, tmp_path,
     engine = failing(LocalEngine, lambda site, ask: ask.verb == "keep" and site == "site-1")
     world = lead(tokenizer, local(rounds=1), tmp_path, engine=engine)
     for verbs in (world.fleet.verbs, world.fleet.engine.host.verbs):
-        verbs.append(Keeping())
+        verbs.append(Exporting())
     capsys.readouterr()
     world.server.let_keep()
     told = "these sites have left no adapter of their own: site-1 (site site-1 did not answer 'keep': gone)"

@@ -35,16 +35,16 @@ class Spending(Method):
 
 
 @pytest.fixture(scope="module")
-def workbench(tokenizer):
+def runtime(tokenizer):
     return make_workbench(tokenizer)
 
 
-def answers(engine, workbench, tmp_path, run, names):
+def answers(engine, runtime, tmp_path, run, names):
     """Of three sites that are called so in this run."""
     sites = [replace(site, name=name) for site, name in zip(make_sites(1, 2, 3), names, strict=True)]
     for site in sites:
         site.budget = Budget(tmp_path / "accounts", site.name, digest(site.records), ALLOWED, 1e-5)
-    made = ENGINES[engine](Host(sites, [Spending(None)], workbench, Stream(0), run=run))
+    made = ENGINES[engine](Host(sites, [Spending(None)], runtime, Stream(0), run=run))
     try:
         return [type(one) if isinstance(one, Reply) else one.why for one in made.ask(Ask("train", 1, run=run), names)]
     finally:
@@ -52,12 +52,12 @@ def answers(engine, workbench, tmp_path, run, names):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_sites_that_are_called_otherwise_have_spent_what_they_had(workbench, tmp_path, engine):
-    first = answers(engine, workbench, tmp_path, "first", ["skin", "heart", "lung"])
+def test_sites_that_are_called_otherwise_have_spent_what_they_had(runtime, tmp_path, engine):
+    first = answers(engine, runtime, tmp_path, "first", ["skin", "heart", "lung"])
     assert first == [Reply] * 3
     others = ["skin-2026", "Heart", "lung "]
     if engine == "local":
         with pytest.raises(BudgetError, match="over 1 runs"):
-            answers(engine, workbench, tmp_path, "second", others)
+            answers(engine, runtime, tmp_path, "second", others)
     else:
-        assert answers(engine, workbench, tmp_path, "second", others) == ["BudgetError"] * 3
+        assert answers(engine, runtime, tmp_path, "second", others) == ["BudgetError"] * 3

@@ -15,26 +15,26 @@ from tests.training.helpers import assert_close, random_state
 
 
 @pytest.fixture
-def workbench(tokenizer):
+def runtime(tokenizer):
     return make_workbench(tokenizer)
 
 
-def cohort_of(workbench, sites, round=3):
-    return Cohort(sites, workbench, Ask("train", round), Stream(0))
+def cohort_of(runtime, sites, round=3):
+    return Cohort(sites, runtime, Ask("train", round), Stream(0))
 
 
-def test_randomness_belongs_to_round_purpose_and_site(workbench):
+def test_randomness_belongs_to_round_purpose_and_site(runtime):
     sites = make_sites(2, 2, 2)
-    streams = cohort_of(workbench, sites).streams("private")
-    assert cohort_of(workbench, sites[2:]).streams("private") == streams[2:]
+    streams = cohort_of(runtime, sites).streams("private")
+    assert cohort_of(runtime, sites[2:]).streams("private") == streams[2:]
     seeds = {s.integer() for s in streams}
-    seeds |= {s.integer() for s in cohort_of(workbench, sites).streams("synthetic")}
-    seeds |= {s.integer() for s in cohort_of(workbench, sites, round=4).streams("private")}
+    seeds |= {s.integer() for s in cohort_of(runtime, sites).streams("synthetic")}
+    seeds |= {s.integer() for s in cohort_of(runtime, sites, round=4).streams("private")}
     assert len(seeds) == 9
 
 
-def test_fields_as_each_site_got_them(workbench):
-    cohort = cohort_of(workbench, make_sites(1, 1, 1))
+def test_fields_as_each_site_got_them(runtime):
+    cohort = cohort_of(runtime, make_sites(1, 1, 1))
     cohort.sites[2].store["lr"] = 0.3
     ask = Ask("train", 3, {"records": 5, "none": None}, {"site-1": {"lr": 0.1, "records": 6}, "site-0": {"lr": 0.2}})
     assert cohort.given(ask, "records") == [5, 6, 5]
@@ -44,26 +44,26 @@ def test_fields_as_each_site_got_them(workbench):
         cohort.given(ask, "lr")
 
 
-def test_one_reply_a_site(workbench):
-    cohort = cohort_of(workbench, make_sites(2, 1))
+def test_one_reply_a_site(runtime):
+    cohort = cohort_of(runtime, make_sites(2, 1))
     replies = cohort.reply(examples=cohort.sizes, loss=[0.1, None])
     assert [(reply.site, reply.fields) for reply in replies] == [
         ("site-0", {"examples": 2, "loss": 0.1}), ("site-1", {"examples": 1, "loss": None}),
     ]  # fmt: skip
 
 
-def test_a_site_trains_as_if_alone(workbench):
-    sites, start = make_sites(3, 2, 4), random_state(workbench.bank, 0)
-    together = cohort_of(workbench, sites)
+def test_a_site_trains_as_if_alone(runtime):
+    sites, start = make_sites(3, 2, 4), random_state(runtime.bank, 0)
+    together = cohort_of(runtime, sites)
     found = together.train(together.own(), [start] * 3, 0.01, "private")
     for k, site in enumerate(sites):
-        alone = cohort_of(workbench, [site])
+        alone = cohort_of(runtime, [site])
         assert_close(alone.train(alone.own(), [start], 0.01, "private")[0].state, found[k].state)
 
 
-def test_public_records_are_kept_beside_the_own_ones_and_are_no_members(workbench):
+def test_public_records_are_kept_beside_the_own_ones_and_are_no_members(runtime):
     sites, public = make_sites(3, 2), instructions(4, seed=50)
-    cohort = cohort_of(workbench, sites)
+    cohort = cohort_of(runtime, sites)
     assert cohort.public() == [[], []] and cohort.examples == cohort.sizes == [3, 2]
     sites[0].keep_public(public[:3], sent=4)
     sites[0].store = decode(encode(sites[0].store))  # as it is kept
@@ -75,9 +75,9 @@ def test_public_records_are_kept_beside_the_own_ones_and_are_no_members(workbenc
     assert [items[len(mine) :] for items, mine in zip(cohort.own_and_others(), own, strict=True)] == kept
 
 
-def test_written_records_are_trained_on_too_and_are_not_public(workbench):
+def test_written_records_are_trained_on_too_and_are_not_public(runtime):
     sites, made = make_sites(3, 2), instructions(2, seed=50)
-    cohort = cohort_of(workbench, sites)
+    cohort = cohort_of(runtime, sites)
     sites[0].keep_written(made, asked=5)
     sites[0].store = decode(encode(sites[0].store))  # as it is kept
     assert sites[0].written == made and sites[0].public == [] and cohort.examples == [3 + 5, 2]
@@ -86,11 +86,11 @@ def test_written_records_are_trained_on_too_and_are_not_public(workbench):
     assert FedIT(FedITConfig()).members(sites[0], Stream(0)) == make_sites(3, 2)[0].records
 
 
-def test_divergence_names_round_site_and_step(workbench):
+def test_divergence_names_round_site_and_step(runtime):
     sites = [*make_sites(2, 2), Site("ward 7/b", instructions(4, seed=9))]
-    cohort = cohort_of(workbench, sites)
+    cohort = cohort_of(runtime, sites)
     weights = [[1.0] * 2, [1.0] * 2, [1.0, 1.0, float("nan"), 1.0]]
     with pytest.raises(RunError, match="no longer a finite number") as error:
-        cohort.train(cohort.own(), [random_state(workbench.bank, 0)] * 3, 0.01, "private", weights=weights)
+        cohort.train(cohort.own(), [random_state(runtime.bank, 0)] * 3, 0.01, "private", weights=weights)
     assert error.value.where.startswith("round 3, site ward 7/b, step ")
     assert "--resume" in error.value.fix

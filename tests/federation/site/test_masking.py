@@ -117,7 +117,7 @@ def test_sites_that_were_asked_different_things_reveal_nothing(parties):
 
 
 def test_sites_that_were_told_different_layouts_reveal_nothing(parties):
-    layout = parties.layout.told()
+    layout = parties.layout.to_payload()
     parties.advertise(parties.names)
     parties.share(parties.names)
     parties.collect(
@@ -191,13 +191,13 @@ def test_what_a_site_has_signed_it_knows_after_it_was_started_again(tmp_path):
             told = site.confirm(parties.server.number, parties.server.members)[1]
             found.append(any("is made again" in one for one in told))
         except SecureSumError as error:
-            assert "aggregation.secure_repeats = true" in error.fix
+            assert "aggregation.allow_cohort_change_on_retry = true" in error.fix
             found.append("refused")
     assert found == [False, True, "refused"]
 
 
 def test_an_owner_may_let_a_round_be_summed_over_others():
-    parties = Parties(4, options=AggregationConfig(secure=True, secure_repeats=True))
+    parties = Parties(4, options=AggregationConfig(secure=True, allow_cohort_change_on_retry=True))
     for present in ("abc", "abd"):
         parties.begin(round=1)
         collected(parties, present)

@@ -55,7 +55,7 @@ def test_of_a_run_that_asks_other_things_of_other_sites_the_owner_is_told_once(t
 
 def test_an_owner_may_let_it_happen_and_is_told(tmp_path):
     summed(tmp_path, "first", "abcd", SAME)
-    assert len(summed(tmp_path, "second", "abc", SAME, secure_repeats=True)) == 1
+    assert len(summed(tmp_path, "second", "abc", SAME, allow_cohort_change_on_retry=True)) == 1
 
 
 def test_within_a_run_other_rounds_have_other_sites(tmp_path):

@@ -122,7 +122,7 @@ def test_what_does_not_fit_is_refused(reply, why):
 
 def test_a_layout_is_told_and_heard():
     layout = Layout.of({"a": {"x": torch.zeros(2, 3)}, "n": 0, "l": 0.5}, {"a": "n"}, 5, SECURE)
-    assert Layout.heard(layout.told(), 5, SECURE) == layout
+    assert Layout.from_payload(layout.to_payload(), 5, SECURE) == layout
 
 
 def test_what_cannot_be_added_up_has_no_layout():

@@ -32,9 +32,9 @@ class Describing(Method):
 
     @verb(releases={"mean": Embeddings("mean of the texts' vectors", NOISY)}, slots=False)
     def describe(self, cohort, ask):
-        embed = cohort.workbench.bank.model.get_input_embeddings()
+        embed = cohort.runtime.bank.model.get_input_embeddings()
         texts = [[record.instruction for record in site.records] for site in cohort.sites]
-        ids = [cohort.workbench.tokenizer(of_site, padding=True, return_tensors="pt")["input_ids"] for of_site in texts]
+        ids = [cohort.runtime.tokenizer(of_site, padding=True, return_tensors="pt")["input_ids"] for of_site in texts]
         return cohort.reply(mean=[embed(of_site).mean((0, 1)).detach() for of_site in ids])
 
 
@@ -42,7 +42,7 @@ class Describing(Method):
 def test_embeddings_reach_the_server_and_are_disclosed_as_such(tokenizer, tmp_path, engine):
     world = make_world(tokenizer, Describing(None), tmp_path, sizes=(1, 2), engine=engine)
     vectors = [reply["mean"] for reply in world.fleet.ask("describe", world.fleet.sites)]
-    width = world.workbench.bank.model.config.hidden_size
+    width = world.runtime.bank.model.config.hidden_size
     assert [vector.shape for vector in vectors] == [(width,)] * 2 and not torch.equal(*vectors)
     [row] = world.ledger.table()
     assert (row["verb"], row["field"], row["kind"]) == ("describe", "mean", "embeddings")

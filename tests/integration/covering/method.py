@@ -24,7 +24,7 @@ class Covering(Method):
         }
 
     def lead(self, server, fleet):
-        resources = server.workbench.resources
+        resources = server.runtime.resources
         server.store.setdefault("texts", BEGINNING)
         for round in server.rounds(self.config.rounds):
             texts, cohort = server.store["texts"], fleet.sample(self.config.sites_per_round, round)
@@ -41,7 +41,7 @@ class Covering(Method):
 
     @verb(releases={"votes": Votes("how many records are nearest to each text")}, slots=False)
     def vote(self, cohort, ask):
-        encoder = cohort.workbench.resources.encoder("site_encoder")
+        encoder = cohort.runtime.resources.encoder("site_encoder")
         places = encoder.embed(ask["texts"])
         votes = []
         for site in cohort.sites:

@@ -80,7 +80,7 @@ def test_any_text_has_a_number_or_none(text):
 
 def judged(answer, output="They are 42.\n#### 42"):
     [verdict] = GSM8K(GSM8KConfig(file="x")).judge([Instruction("how many", "", output)], [answer])
-    return verdict.right, verdict.fate
+    return verdict.right, verdict.outcome
 
 
 def test_numbers_are_compared_and_not_texts():

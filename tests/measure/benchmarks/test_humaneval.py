@@ -21,8 +21,8 @@ def benchmark(**options):
 
 def judged(answers, **options):
     verdicts = benchmark(seconds=2, **options).judge([QUESTION] * len(answers), answers)
-    assert [one.right for one in verdicts] == [one.fate == "right" for one in verdicts]
-    return [one.fate for one in verdicts]
+    assert [one.right for one in verdicts] == [one.outcome == "right" for one in verdicts]
+    return [one.outcome for one in verdicts]
 
 
 def test_answers_are_run_with_their_tests():
@@ -40,7 +40,7 @@ def test_the_published_form_goes_on_behind_the_prompt_and_ends_where_the_functio
 
 def test_programs_are_bounded_as_the_options_say(monkeypatch):
     seen = []
-    monkeypatch.setattr(sandbox, "fates", lambda trials, limits: seen.append(limits) or ["too long"])
+    monkeypatch.setattr(sandbox, "outcomes", lambda trials, limits: seen.append(limits) or ["too long"])
     assert judged(["    return x"], memory=100)[0] == "too long"
     assert seen == [sandbox.Limits(2, 100 * 2**20, True)]
 

@@ -1,4 +1,4 @@
-"""What the jail does before a program runs, and the fates it tells; programs themselves are run in test_sandbox.py."""
+"""What the jail does before a program runs, and the outcomes it reports; test_sandbox.py runs programs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TEST = "def check(candidate):\n    assert candidate(2) == 4\n"
         ("def f(x) return", "not Python"),
     ],
 )
-def test_fates(program, told):
-    assert jail.fate(program, TEST, "f") == told
+def test_outcomes(program, told):
+    assert jail.outcome(program, TEST, "f") == told
 
 
 def answered(machine, call, arguments=()):

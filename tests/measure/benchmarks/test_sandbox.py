@@ -14,16 +14,16 @@ import pytest
 
 from murmura.errors import RunError
 from murmura.measure.benchmarks import sandbox
-from murmura.measure.benchmarks.sandbox import FATES, Limits, Trial, fates, is_cut
+from murmura.measure.benchmarks.sandbox import OUTCOMES, Limits, Trial, is_cut, outcomes
 
 LIMITS = Limits(seconds=1, memory=2**28, uncut=True)
 TEST = "def check(candidate):\n    assert candidate() == 1\n"
 RIGHT = "def f():\n    return 1\n"
 
 
-def fate(program, limits=LIMITS, test=TEST):
-    [found] = fates([Trial(program, test, "f")], limits)
-    assert found in FATES
+def outcome(program, limits=LIMITS, test=TEST):
+    [found] = outcomes([Trial(program, test, "f")], limits)
+    assert found in OUTCOMES
     return found
 
 
@@ -44,49 +44,49 @@ def test_each_program_gets_its_own_fate():
         "def f():\n    return f()\n": "error",
         "raise ValueError('right')\n": "error",
     }
-    assert fates([Trial(program, TEST, "f") for program in programs], LIMITS) == list(programs.values())
+    assert outcomes([Trial(program, TEST, "f") for program in programs], LIMITS) == list(programs.values())
 
 
 def test_whoever_ends_early_or_says_so_himself_has_not_passed():
     for end in (
         "import sys; sys.exit(0)", "import os; os._exit(0)", "print('right'); raise SystemExit(0)",
-        "import os, sys\nos.write(int(sys.argv[1]), b'{\"fate\": \"right\", \"token\": \"\"}')\nos._exit(0)",
+        "import os, sys\nos.write(int(sys.argv[1]), b'{\"outcome\": \"right\", \"token\": \"\"}')\nos._exit(0)",
         "def f():\n    import sys\n    sys.exit(0)\n",
     ):  # fmt: skip
-        assert fate(end) == "ended early", end
+        assert outcome(end) == "ended early", end
 
 
 def test_a_test_that_is_itself_replaced_is_the_published_one_again():
-    assert fate("def check(candidate):\n    pass\n\ndef f():\n    return 2\n") == "wrong"
+    assert outcome("def check(candidate):\n    pass\n\ndef f():\n    return 2\n") == "wrong"
 
 
 def test_whoever_replaces_functions_that_the_jail_uses_has_not_passed():
     wrong = "def check(candidate):\n    pass\n\ndef f():\n    return 2\n"
     for replaced in (
-        "import json\nreal = json.dumps\njson.dumps = lambda told: real({**told, 'fate': 'right'})",
+        "import json\nreal = json.dumps\njson.dumps = lambda told: real({**told, 'outcome': 'right'})",
         "import os\nreal = os.write\nos.write = lambda to, told: real(to, told.replace(b'wrong', b'right'))",
         "import builtins\nbuiltins.exec = lambda *of: None",
     ):
-        assert fate(f"{replaced}\n{wrong}") == "wrong", replaced
+        assert outcome(f"{replaced}\n{wrong}") == "wrong", replaced
 
 
 def test_a_fate_that_is_none_is_not_passed_on(monkeypatch):
-    monkeypatch.setattr(sandbox, "_tried", lambda trial, limits: ({"fate": "perfect"}, 0))
-    assert fates([Trial(RIGHT, TEST, "f")], LIMITS) == ["ended early"]
+    monkeypatch.setattr(sandbox, "_tried", lambda trial, limits: ({"outcome": "perfect"}, 0))
+    assert outcomes([Trial(RIGHT, TEST, "f")], LIMITS) == ["ended early"]
 
 
 def test_it_sees_an_empty_folder_and_no_environment(monkeypatch):
     monkeypatch.setenv("SECRET", "of whoever runs this")
-    assert fate("import os\ndef f():\n    return int(not os.environ and os.listdir('.') == [])\n") == "right"
+    assert outcome("import os\ndef f():\n    return int(not os.environ and os.listdir('.') == [])\n") == "right"
 
 
 def test_what_it_prints_goes_nowhere(capfd):
-    assert fate("print('out')\nimport sys\nprint('err', file=sys.stderr)\n" + RIGHT) == "right"
+    assert outcome("print('out')\nimport sys\nprint('err', file=sys.stderr)\n" + RIGHT) == "right"
     assert capfd.readouterr() == ("", "")
 
 
 def test_an_interpreter_that_dies_is_told():
-    assert fate("import ctypes\ndef f():\n    ctypes.string_at(0)\n") == "crashed"
+    assert outcome("import ctypes\ndef f():\n    ctypes.string_at(0)\n") == "crashed"
 
 
 def test_modules_of_the_standard_library_can_be_used_and_no_others():
@@ -94,8 +94,8 @@ def test_modules_of_the_standard_library_can_be_used_and_no_others():
         "bisect, collections, copy, datetime, decimal, functools, hashlib, heapq, itertools, math, random, re, string"
     )
     own = "import dataclasses\n@dataclasses.dataclass\nclass One:\n    x: 'int' = 1\n"
-    assert fate(f"import {usual}, statistics, typing\n{own}def f():\n    return One().x\n") == "right"
-    assert fate(f"import numpy\n{RIGHT}") == "error"
+    assert outcome(f"import {usual}, statistics, typing\n{own}def f():\n    return One().x\n") == "right"
+    assert outcome(f"import numpy\n{RIGHT}") == "error"
 
 
 def test_sets_have_the_same_order_in_every_run():
@@ -103,7 +103,7 @@ def test_sets_have_the_same_order_in_every_run():
         [sys.executable, "-c", "print(hash('a'))"], env={"PYTHONHASHSEED": "0"}, capture_output=True, text=True,
         check=True,
     )  # fmt: skip
-    assert fate(f"def f():\n    return int(hash('a') == {int(told.stdout)})\n") == "right"
+    assert outcome(f"def f():\n    return int(hash('a') == {int(told.stdout)})\n") == "right"
 
 
 REACHES = {
@@ -146,7 +146,7 @@ def test_what_it_must_not_reach_is_refused(cut, tmp_path):
             Trial(caught.format("\n".join(f"        {line}" for line in how.format(**reached).splitlines())), TEST, "f")
             for how in REACHES.values()
         ]
-        assert dict(zip(REACHES, fates(trials, LIMITS), strict=True)) == dict.fromkeys(REACHES, "right")
+        assert dict(zip(REACHES, outcomes(trials, LIMITS), strict=True)) == dict.fromkeys(REACHES, "right")
         with pytest.raises(TimeoutError):
             server.accept()
     after = kept.stat()
@@ -156,7 +156,7 @@ def test_what_it_must_not_reach_is_refused(cut, tmp_path):
 
 def test_shells_find_nothing_to_run(cut, tmp_path):
     touched = tmp_path / "touched"
-    assert fate(f"import os\ndef f():\n    return int(os.system('touch {touched}') == 0)\n") == "wrong"
+    assert outcome(f"import os\ndef f():\n    return int(os.system('touch {touched}') == 0)\n") == "wrong"
     assert not touched.exists()
 
 
@@ -166,9 +166,9 @@ def test_a_program_may_not_run_where_it_is_not_cut(monkeypatch, tmp_path):
     jail.write_text(text.replace('sys.platform != "linux"', "True", 1), encoding="utf-8")
     monkeypatch.setattr(sandbox, "_JAIL", jail)
     assert not is_cut()
-    assert fate(RIGHT) == "right"  # it was accepted
+    assert outcome(RIGHT) == "right"  # it was accepted
     with pytest.raises(RunError, match="could reach the network"):
-        fate(RIGHT, Limits(1, 2**28))
+        outcome(RIGHT, Limits(1, 2**28))
 
 
 def test_where_nothing_can_be_run_that_is_told(monkeypatch, tmp_path):
@@ -180,35 +180,35 @@ def test_where_nothing_can_be_run_that_is_told(monkeypatch, tmp_path):
 def test_time_by_the_clock_is_bounded_too(monkeypatch):
     monkeypatch.setattr(sandbox, "_SPARE", -2.5)  # half a second in all
     begun = time.monotonic()
-    assert fate("import time\ntime.sleep(1000)\n") == "too long"
+    assert outcome("import time\ntime.sleep(1000)\n") == "too long"
     assert time.monotonic() - begun < 100
 
 
 def test_nothing_is_left_behind(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = len(os.listdir("/dev/fd")), threading.active_count()
-    assert fates([Trial(RIGHT, TEST, "f")] * 3, LIMITS) == ["right"] * 3
+    assert outcomes([Trial(RIGHT, TEST, "f")] * 3, LIMITS) == ["right"] * 3
     assert (len(os.listdir("/dev/fd")), threading.active_count()) == before
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
 def test_a_loop_without_end_is_ended():
-    assert fate("def f():\n    while True:\n        pass\n") == "too long"
+    assert outcome("def f():\n    while True:\n        pass\n") == "too long"
     stubborn = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
-    assert fate(f"{stubborn}def f():\n    while True:\n        pass\n") == "too long"
+    assert outcome(f"{stubborn}def f():\n    while True:\n        pass\n") == "too long"
     caught = "def f():\n    while True:\n        try:\n            while True:\n                pass\n"
-    assert fate(f"{caught}        except BaseException:\n            pass\n") == "too long"
+    assert outcome(f"{caught}        except BaseException:\n            pass\n") == "too long"
 
 
 @pytest.mark.slow
 def test_memory_is_bounded():
     grows = "def f():\n    found = []\n    while True:\n        found.append(bytearray(10**7))\n"
-    assert fate(grows) == "out of memory"
-    assert fate("def f():\n    return len('x' * 10**12)\n") == "out of memory"
+    assert outcome(grows) == "out of memory"
+    assert outcome("def f():\n    return len('x' * 10**12)\n") == "out of memory"
 
 
 @pytest.mark.slow
 def test_processes_without_end_are_bounded():
     bomb = "import os\ndef f():\n    while True:\n        os.fork()\n"
-    assert fate(bomb) in ("error", "too long")
+    assert outcome(bomb) in ("error", "too long")

@@ -41,14 +41,14 @@ def test_a_label_that_is_named_is_found_unless_an_earlier_one_of_the_rule_is(bef
 def judged(answers, **options):
     texts = [Labelled("profit rose", label) for label in ("positive", "neutral", "neutral")]
     verdicts = FPB(SentimentConfig(file="x", **options)).judge(texts, answers)
-    return [verdict.right for verdict in verdicts], [verdict.fate for verdict in verdicts]
+    return [verdict.right for verdict in verdicts], [verdict.outcome for verdict in verdicts]
 
 
 def test_what_names_no_label_is_wrong_or_neutral_and_counted_either_way():
     answers = ["positive", "negative", "profit"]
-    fates = ["right", "wrong", "no answer found"]
-    assert judged(answers) == ([True, False, False], fates)
-    assert judged(answers, unparsed="neutral") == ([True, False, True], fates)
+    outcomes = ["right", "wrong", "no answer found"]
+    assert judged(answers) == ([True, False, False], outcomes)
+    assert judged(answers, unparsed="neutral") == ([True, False, True], outcomes)
     assert judged(["profit"] * 3, unparsed="neutral")[0] == [False, True, True]
 
 

@@ -73,7 +73,7 @@ def site_updates(world, adapter, round, **options):
     """What each site alone learns from ``adapter`` in a round, with these options of ``Cohort.train``."""
     found = []
     for site in world.sites:
-        cohort = Cohort([site], world.workbench, Ask("train_clipped", round), world.fleet.stream)
+        cohort = Cohort([site], world.runtime, Ask("train_clipped", round), world.fleet.stream)
         trained = cohort.train(cohort.own(), [adapter], world.server.lr(round), "private", **options)[0]
         found.append(subtract(trained.state, adapter))
     return found

@@ -64,7 +64,7 @@ def test_noise_on_the_product_has_the_planned_size_whatever_the_size_of_the_fixe
 def test_a_change_is_clipped_by_its_length_on_the_product(tokenizer, tmp_path):
     made = method("ffa", noise_multiplier=0, rounds=1, clip_norm=1e-4, product_space=True)
     world = lead(tokenizer, made, tmp_path, sizes=(4,))
-    start = world.workbench.bank.initial(world.server.stream / "adapter")
+    start = world.runtime.bank.initial(world.server.stream / "adapter")
     after = world.server.adapter
     names = [name for name in after if ".lora_A." in name]
     square = sum(float((after[n.replace("_A.", "_B.")] @ start[n]).square().sum()) for n in names)
@@ -88,7 +88,7 @@ def test_the_wire_changes_nothing_and_half_of_it_is_saved(tokenizer, tmp_path, p
 
 def test_a_factor_that_is_fixed_does_not_move(tokenizer, tmp_path):
     world = lead(tokenizer, method("ffa", momentum=0.9), tmp_path)
-    start = world.workbench.bank.initial(world.server.stream / "adapter")
+    start = world.runtime.bank.initial(world.server.stream / "adapter")
     fixed = {name: t for name, t in world.server.adapter.items() if ".lora_A." in name}
     assert same(fixed, {name: start[name] for name in fixed})
     assert all(torch.isfinite(t).all() for t in world.server.adapter.values())

@@ -94,7 +94,7 @@ def test_momentum_and_server_rate(tokenizer, tmp_path):
     world = scripted(tokenizer, tmp_path, method, lambda site, round: float(round == 1))
     start = world.server.adapter
     method.lead(world.server, world.fleet)
-    torch.testing.assert_close(moved(world, start), torch.full((world.workbench.bank.size,), 2.0 + 1.0))
+    torch.testing.assert_close(moved(world, start), torch.full((world.runtime.bank.size,), 2.0 + 1.0))
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -133,7 +133,7 @@ def test_a_round_that_nobody_is_drawn_for_releases_noise_alone(tokenizer, tmp_pa
     world = make_world(tokenizer, method, tmp_path, training=TRAINING)
     start = world.server.adapter
     method.lead(world.server, world.fleet)
-    torch.testing.assert_close(moved(world, start), torch.full((world.workbench.bank.size,), 0.05 / 2))
+    torch.testing.assert_close(moved(world, start), torch.full((world.runtime.bank.size,), 0.05 / 2))
     assert world.server.rows[1]["bytes_up"] == 0 and world.server.rows[1]["privacy"]["epsilon"] > 0
 
 
@@ -193,7 +193,7 @@ def test_the_norm_follows_the_quantile(tokenizer, tmp_path, first, quantile):
     )  # fmt: skip
     lengths = {"a": 1.0, "b": 2.0, "c": 4.0}
     world = scripted(tokenizer, tmp_path, method, lambda site, round: lengths[site] / math.sqrt(size))
-    size = world.workbench.bank.size
+    size = world.runtime.bank.size
     method.lead(world.server, world.fleet)
     sent, norm = norms_sent(world), first
     for one in sent:
@@ -214,7 +214,7 @@ def test_sites_tell_if_they_were_within_the_norm(tokenizer, tmp_path):
 
     def bits(norm):
         ask = Ask("train_clipped", 1, {"adapter": world.server.adapter, "norm": norm, "lr": 0.01})
-        cohort = Cohort(world.sites, world.workbench, ask, world.fleet.stream)
+        cohort = Cohort(world.sites, world.runtime, ask, world.fleet.stream)
         return [reply["unclipped"] for reply in method.train_clipped(cohort, ask)]
 
     assert bits(HUGE) == [0.5] * 3 and bits(1e-6) == [-0.5] * 3
@@ -296,7 +296,7 @@ def test_a_proximal_term_comes_before_the_clip(tokenizer, tmp_path):
     tight = dpfedavg(clip_norm=1e-3, aggregation=aggregation)
     world = make_world(tokenizer, tight, tmp_path / "tight", training=TRAINING)
     ask = Ask("train_clipped", 1, {"adapter": start, "norm": 1e-3, "lr": 0.01})
-    for reply in tight.train_clipped(Cohort(world.sites, world.workbench, ask, world.fleet.stream), ask):
+    for reply in tight.train_clipped(Cohort(world.sites, world.runtime, ask, world.fleet.stream), ask):
         assert reply.fields.keys() == {"update"}
         size = math.sqrt(sum(float(tensor.square().sum()) for tensor in reply["update"].values()))
         assert size <= 1e-3
@@ -419,7 +419,7 @@ def test_a_missing_site_makes_the_sum_smaller_and_nothing_else(tokenizer, tmp_pa
     world = scripted(tokenizer, tmp_path, method, lambda site, round: 3.0, fails=("b",))
     start = world.server.adapter
     method.lead(world.server, world.fleet)
-    torch.testing.assert_close(moved(world, start), torch.full((world.workbench.bank.size,), 2.0))
+    torch.testing.assert_close(moved(world, start), torch.full((world.runtime.bank.size,), 2.0))
     engine = failing(LocalEngine, lambda site, ask: site == "site-1")
     told = run(tokenizer, tmp_path / "dp", dpfedavg(rounds=1), engine=engine).server.rows[1]["privacy"]
     assert told["refused"] is None and told["epsilon"] > 0
@@ -448,7 +448,7 @@ def test_single_updates_are_attacked_as_adapters(tokenizer, tmp_path, monkeypatc
     heard = {}
     method = dpfedavg(noise_multiplier=0.0, clip_norm=HUGE, momentum=0.0, rounds=1)
     world = make_world(tokenizer, method, tmp_path, training=TRAINING, evaluation=LISTENING)
-    monkeypatch.setattr(world.server._monitor, "hear", heard.__setitem__)
+    monkeypatch.setattr(world.server._monitor, "observe_upload", heard.__setitem__)
     start = world.server.adapter
     method.lead(world.server, world.fleet)
     for site, update in zip(world.sites, site_updates(world, start, 1), strict=True):
@@ -468,7 +468,7 @@ def test_an_update_that_is_not_finite_counts_as_zero(fine_grid, tokenizer, tmp_p
     world = scripted(tokenizer, tmp_path, method, lambda site, round: math.nan if site == "b" else 3.0)
     start = world.server.adapter
     method.lead(world.server, world.fleet)
-    torch.testing.assert_close(moved(world, start), torch.full((world.workbench.bank.size,), 2.0))
+    torch.testing.assert_close(moved(world, start), torch.full((world.runtime.bank.size,), 2.0))
 
 
 def test_a_site_whose_update_is_not_finite_is_told_and_the_server_is_not(tokenizer, tmp_path, monkeypatch):

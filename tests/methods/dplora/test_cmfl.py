@@ -29,7 +29,7 @@ def by_hand(world, start, rounds, v0):
     for round in range(1, rounds + 1):
         sent = {}
         for site in world.sites:
-            cohort = Cohort([site], world.workbench, Ask("train_relevant", round), world.fleet.stream)
+            cohort = Cohort([site], world.runtime, Ask("train_relevant", round), world.fleet.stream)
             lr = world.server.lr(round)
             trained = cohort.train(cohort.own(), [adapter], lr, "private")[0].state
             if previous is None or relevance(subtract(trained, adapter), previous) > threshold(v0, round):
@@ -53,7 +53,7 @@ def test_sites_send_what_the_rule_says(tokenizer, tmp_path, v0):
     for row, names in zip(world.server.rows[1:], senders, strict=True):
         assert row["counts"] == {"updates.sent": len(names), "updates.kept_back": 3 - len(names)}
     uploads = next(row for row in world.ledger.table() if row["field"] == "adapter")
-    assert uploads["bytes"] == sum(map(len, senders)) * 4 * world.workbench.bank.size
+    assert uploads["bytes"] == sum(map(len, senders)) * 4 * world.runtime.bank.size
 
 
 def test_where_nothing_is_relevant_nothing_changes_and_nothing_travels(tokenizer, tmp_path, monkeypatch):

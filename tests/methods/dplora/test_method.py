@@ -59,7 +59,7 @@ def run(tokenizer, folder, method, **options):
 
 def fedsgd(world, shards_of, rounds):
     """A ← A − γ·Σ_k ρ_k·mean of gradients over ``shards_of(site)``, with ρ_k = 1/K, step by step."""
-    adapter, bench = world.server.adapter, world.workbench
+    adapter, bench = world.server.adapter, world.runtime
     for _ in range(rounds):
         sites = []
         for site in world.sites:
@@ -102,7 +102,7 @@ def test_fedavg_counts_sites_alike(tokenizer, tmp_path):
     method.lead(world.server, world.fleet)
     alone = []
     for site in world.sites:
-        cohort = Cohort([site], world.workbench, Ask("train", 1), world.fleet.stream)
+        cohort = Cohort([site], world.runtime, Ask("train", 1), world.fleet.stream)
         alone.append((cohort.train(cohort.own(), [start], CLIPPED.lr, "private")[0].state, 1))
     assert_close(world.server.adapter, weighted_mean(alone))
 
@@ -193,7 +193,7 @@ def test_without_noise_one_seed_gives_one_result(tokenizer, tmp_path, preset):
 def test_without_noise_samples_are_new_in_every_round_and_site(tokenizer, tmp_path):
     method = dplora(noise_multiplier=0.0, entropy=None)
     world = make_world(tokenizer, method, tmp_path, sizes=SIZES, training=CLIPPED)
-    cohorts = [Cohort(world.sites, world.workbench, Ask("train_private", k), world.fleet.stream) for k in (1, 2)]
+    cohorts = [Cohort(world.sites, world.runtime, Ask("train_private", k), world.fleet.stream) for k in (1, 2)]
     assert len({method.entropy(c, site).bytes(8) for c in cohorts for site in world.sites}) == 2 * len(SIZES)
 
 
@@ -359,7 +359,7 @@ def test_baselines_promise_nothing(tokenizer, tmp_path, algorithm):
 @pytest.mark.parametrize("algorithm", ["dplora", "fedavg"])
 def test_numbers_sent_beside_the_paper_s_formula(tokenizer, tmp_path, algorithm):
     world = run(tokenizer, tmp_path, dplora(algorithm, 1))
-    counts, size = world.server.rows[1]["counts"], world.workbench.bank.size
+    counts, size = world.server.rows[1]["counts"], world.runtime.bank.size
     formula = 3 * 2 * 2 * 2 * 32  # K · L · r · 2n of the tiny model
     assert counts == {"numbers_up.sent": 3 * size, "numbers_up.by_the_formula_T·K·L·r·2n": formula}
 
@@ -374,7 +374,7 @@ def test_an_aggregation_rule_that_freezes_a_factor_halves_the_bytes(tokenizer, t
     ffa, plain = run(tokenizer, tmp_path / "ffa", ruled("ffa")), run(tokenizer, tmp_path / "plain", dplora())
     uploads = [next(r["bytes"] for r in w.ledger.table() if r["field"] == "adapter") for w in (ffa, plain)]
     assert uploads[0] < 0.6 * uploads[1]
-    start = ffa.workbench.bank.initial(ffa.fleet.stream / "adapter")
+    start = ffa.runtime.bank.initial(ffa.fleet.stream / "adapter")
     assert all(torch.equal(t, start[n]) for n, t in ffa.server.adapter.items() if "lora_A" in n)
 
 

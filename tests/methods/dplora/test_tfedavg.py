@@ -67,7 +67,7 @@ def test_training_goes_through_it(tokenizer, tmp_path):
     """One SGD step: θ − γ·(rule applied to the gradient at the ternary values)."""
     sgd = TRAINING.model_copy(update={"optimizer": "sgd", "clip": 0.0, "max_steps": 1, "lr": 0.5})
     world = make_world(tokenizer, tfedavg(), tmp_path, training=sgd)
-    bench, site = world.workbench, world.sites[0]
+    bench, site = world.runtime, world.sites[0]
     start = random_state(bench.bank, 3)
     cohort = Cohort([site], bench, Ask("train_ternary", 1), world.fleet.stream)
     found = cohort.train(cohort.own(), [start], 0.5, "private", around=ternary_pass)[0].state
@@ -87,7 +87,7 @@ def test_a_round_by_hand(tokenizer, tmp_path):
     method.lead(world.server, world.fleet)
     uploads = []
     for site in world.sites:
-        cohort = Cohort([site], world.workbench, Ask("train_ternary", 1), world.fleet.stream)
+        cohort = Cohort([site], world.runtime, Ask("train_ternary", 1), world.fleet.stream)
         trained = cohort.train(cohort.own(), [start], TRAINING.lr, "private", around=ternary_pass)[0].state
         uploads.append((through_the_wire(trained, quantise(trained)), 1))
     mean = weighted_mean(uploads)
@@ -106,7 +106,7 @@ def test_bytes_are_a_sixteenth_both_ways(tokenizer, tmp_path):
     full = lead(tokenizer, DPLoRA(DPLoRAConfig(algorithm="fedavg", rounds=2)), tmp_path / "float", lora=wide)
     weights = {row["field"]: row["bytes"] for row in light.ledger.table() if row["kind"] == "weights"}
     whole = next(row["bytes"] for row in full.ledger.table() if row["field"] == "adapter")
-    entries = light.workbench.bank.manifest
+    entries = light.runtime.bank.manifest
     assert weights["codes"] == whole / 16  # the tiny model's tensors hold a multiple of four elements each
     assert weights["scales"] == 3 * 2 * 4 * len(entries)
     assert sum(weights.values()) < whole / 15
@@ -122,7 +122,7 @@ def test_the_float_mean_goes_down_where_the_ternary_one_is_too_bad(tokenizer, tm
     monkeypatch.setattr(module, "losses", lambda bench, adapters, records: next(losses))
     world = lead(tokenizer, tfedavg(rounds=2), tmp_path)
     assert [row["counts"] for row in world.server.rows[1:]] == [{"sent_down.ternary": 1}, {"sent_down.float": 1}]
-    size = 4 * world.workbench.bank.size
+    size = 4 * world.runtime.bank.size
     assert world.server.rows[1]["bytes_down"] < 3 * size < world.server.rows[2]["bytes_down"]
     assert world.server.store["ternary"] is True
 
@@ -130,12 +130,12 @@ def test_the_float_mean_goes_down_where_the_ternary_one_is_too_bad(tokenizer, tm
 def test_the_ternary_adapter_is_measured_against_the_float_one(tokenizer, tmp_path):
     """A tolerance of none keeps whichever is better, by the held-out records themselves."""
     world = make_world(tokenizer, tfedavg(tolerance=0), tmp_path)
-    state = random_state(world.workbench.bank, 4, scale=0.5)
+    state = random_state(world.runtime.bank, 4, scale=0.5)
     from murmura.measure.heldout import losses
     from murmura.methods.dplora.tfedavg import settle
 
     light = through_the_wire(state, requantise(state))
-    found = losses(world.workbench, world.server.yardstick, [light, state])
+    found = losses(world.runtime, world.server.evaluation_set, [light, state])
     settle(world.server, state, 0)
     assert_same(world.server.adapter, light if found[0] <= found[1] else state)
     settle(world.server, state, abs(found[0] / found[1] - 1) + 1e-3)

@@ -45,7 +45,7 @@ def test_the_wire_changes_nothing(tokenizer, tmp_path, rule):
     assert adapters[0].keys() == adapters[1].keys()
     names = [name for name in adapters[0] if ".lora_A." in name]
     for name in names:
-        first, second = (product(world.workbench.bank, world.server.adapter, name) for world in worlds)
+        first, second = (product(world.runtime.bank, world.server.adapter, name) for world in worlds)
         assert torch.allclose(first, second, atol=1e-5)
     for one, other in zip(*(world.server.rows for world in worlds), strict=True):
         assert abs(one["bytes_up"] - other["bytes_up"]) < 20  # a loss may have a digit more
@@ -76,7 +76,7 @@ def test_what_a_rule_keeps_rests_on_the_servers_or_the_sites_side(tokenizer, tmp
 
 def test_one_factor_is_half_the_way(tokenizer, tmp_path):
     """Bytes of every rule, against those of the mean; each factor counted by itself."""
-    bank = make_world(tokenizer, fedavg("mean"), tmp_path / "w").workbench.bank
+    bank = make_world(tokenizer, fedavg("mean"), tmp_path / "w").runtime.bank
     shapes = {factor: 0 for factor in "AB"}
     for entry in bank.manifest:
         shapes["A" if ".lora_A." in entry.name else "B"] += 4 * (entry.stop - entry.start)
@@ -94,7 +94,7 @@ def test_one_factor_is_half_the_way(tokenizer, tmp_path):
 
 def test_a_frozen_factor_stays_where_it_was(tokenizer, tmp_path):
     world = run(tokenizer, tmp_path, "ffa")
-    start = world.workbench.bank.initial(world.server.stream / "adapter")
+    start = world.runtime.bank.initial(world.server.stream / "adapter")
     after = world.server.adapter
     assert all(after[name].equal(start[name]) for name in after if ".lora_A." in name)
     assert all(after[name].abs().max() > 0 for name in after if ".lora_B." in name)
@@ -114,8 +114,8 @@ def test_exact_rules_give_the_mean_of_what_the_sites_trained(tokenizer, tmp_path
         world = run(tokenizer, tmp_path / rule, rule, rounds=1, engine=Listening)
         whole = sum(weight for _, weight in trained.values())
         for name in (name for name in world.server.adapter if ".lora_A." in name):
-            parts = [w / whole * product(world.workbench.bank, state, name) for state, w in trained.values()]
-            assert torch.allclose(product(world.workbench.bank, world.server.adapter, name), sum(parts), atol=1e-6)
+            parts = [w / whole * product(world.runtime.bank, state, name) for state, w in trained.values()]
+            assert torch.allclose(product(world.runtime.bank, world.server.adapter, name), sum(parts), atol=1e-6)
 
 
 def test_sites_that_keep_a_factor_are_measured_with_their_own(tokenizer, tmp_path):

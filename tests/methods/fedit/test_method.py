@@ -89,7 +89,7 @@ def site_results(world, start, lr, **options):
     """What each site alone makes of the global adapter in round 1."""
     found = []
     for site in world.sites:
-        cohort = Cohort([site], world.workbench, Ask("train", 1), world.fleet.stream)
+        cohort = Cohort([site], world.runtime, Ask("train", 1), world.fleet.stream)
         found.append(cohort.train(cohort.own(), [start], lr, "private", **options)[0])
     return found
 
@@ -105,7 +105,7 @@ def test_fedavg_is_the_mean_weighted_by_records(tokenizer, tmp_path):
     assert row["train_loss"] == pytest.approx(sum(result.loss for result in trained) / 3, abs=1e-5)
     adapters = [entry for entry in world.ledger.table() if entry["field"] == "adapter"]
     assert [(entry["verb"], entry["messages"], entry["bytes"]) for entry in adapters] == [
-        ("train", 3, 3 * 4 * world.workbench.bank.size)
+        ("train", 3, 3 * 4 * world.runtime.bank.size)
     ]
 
 
@@ -151,7 +151,7 @@ def test_scaffold_follows_the_paper(tokenizer, tmp_path):
         replies, changes = [], []
         for name in names:
             site = next(site for site in world.sites if site.name == name)
-            cohort = Cohort([site], world.workbench, Ask("train_scaffold", round), world.fleet.stream)
+            cohort = Cohort([site], world.runtime, Ask("train_scaffold", round), world.fleet.stream)
             shift = [subtract(c, own[name])]
             result = cohort.train(cohort.own(), [adapter], SGD.lr, "private", corrections=shift)[0]
             steps = -(-site.size // SGD.batch_size)
@@ -189,7 +189,7 @@ def test_local_adapters_stay_where_they_are(tokenizer, tmp_path):
     assert_same(world.server.adapter, start)
     assert {row["kind"] for row in world.ledger.table()} == {"metric"}
     rows = world.server.rows
-    assert rows[1]["bytes_down"] > 3 * 4 * world.workbench.bank.size  # where to start from
+    assert rows[1]["bytes_down"] > 3 * 4 * world.runtime.bank.size  # where to start from
     assert rows[2]["bytes_down"] < 200
     assert rows[2]["heldout_loss"] != rows[0]["heldout_loss"]
     assert rows[2]["memorisation"] == rows[2]["member_rouge"] - rows[2]["nonmember_rouge"]
@@ -211,7 +211,7 @@ def test_a_site_that_joins_later_starts_like_the_others(tokenizer, tmp_path):
     method.lead(world.server, world.fleet)
     assert world.server.store["started"] == ["site-0", "site-2"]
     site = world.sites[2]
-    cohort = Cohort([site], world.workbench, Ask("train_alone", 2), world.fleet.stream)
+    cohort = Cohort([site], world.runtime, Ask("train_alone", 2), world.fleet.stream)
     assert_close(site.store["adapter"], cohort.train(cohort.own(), [start], SGD.lr, "private")[0].state)
     assert world.sites[1].store == {}
     assert [row["heldout_loss"] is not None for row in world.server.rows] == [True] * 3

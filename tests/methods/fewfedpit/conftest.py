@@ -22,7 +22,7 @@ def drafted(monkeypatch):
     """Let drafting succeed: each site gets the drafts that ``written`` gives it. Yields the orders, as they come."""
     orders = []
 
-    def draft(workbench, given, config):
+    def draft(runtime, given, config):
         orders.extend(given)
         return [
             Drafts(written(order.stream.path[-1], config.drafts), Counter({"drafts.similar": 2})) for order in given

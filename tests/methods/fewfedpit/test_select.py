@@ -10,7 +10,7 @@ from murmura.data.records import Instruction
 from murmura.data.tokenising import tokenise_response
 from murmura.methods.fewfedpit.select import Opinion, choose, judge
 from murmura.streams import Stream
-from tests.methods.harness import records, workbench
+from tests.methods.harness import records, runtime
 
 
 def opinions(*ratios):
@@ -104,7 +104,7 @@ def direct(bench, adapter, item):
 
 
 def test_each_site_s_drafts_are_scored_by_its_own_adapter_with_and_without_the_prompt(llama, tokenizer):
-    bench = workbench(llama, tokenizer)
+    bench = runtime(llama, tokenizer)
     states, drafts = adapters(bench, 2), [records("kidney", 3), records("heart", 2)]
     found = judge(bench, states, drafts, "ifs")
     assert [len(own) for own in found] == [3, 2]
@@ -116,7 +116,7 @@ def test_each_site_s_drafts_are_scored_by_its_own_adapter_with_and_without_the_p
 
 
 def test_more_sites_than_slots_are_judged_alike(llama, tokenizer):
-    bench, drafts = workbench(llama, tokenizer), [records(topic, 2) for topic in ("kidney", "heart", "skin")]
+    bench, drafts = runtime(llama, tokenizer), [records(topic, 2) for topic in ("kidney", "heart", "skin")]
     states = adapters(bench, 3)
     together = judge(bench, states, drafts, "ifs")
     bench.slots = 1
@@ -126,7 +126,7 @@ def test_more_sites_than_slots_are_judged_alike(llama, tokenizer):
 
 
 def test_only_what_the_scorer_needs_is_computed(llama, tokenizer, monkeypatch):
-    bench = workbench(llama, tokenizer)
+    bench = runtime(llama, tokenizer)
     scored = []
     score = bench.score
     monkeypatch.setattr(bench, "score", lambda a, items, **k: scored.append(len(items)) or score(a, items, **k))
@@ -136,7 +136,7 @@ def test_only_what_the_scorer_needs_is_computed(llama, tokenizer, monkeypatch):
 
 
 def test_a_draft_that_does_not_fit_has_no_opinion(llama, tokenizer):
-    bench = workbench(llama, tokenizer)
+    bench = runtime(llama, tokenizer)
     long = Instruction("explain the long letter", "", "word " * 400)
     [[none, some]] = judge(bench, adapters(bench, 1), [[long, records("skin", 1)[0]]], "ifs")
     assert none is None

@@ -23,17 +23,17 @@ from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.messages import Ask
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.ensemble import pattern_accuracies
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.labelled import Weighed, pattern_scores
 from murmura.measure.monitor import Monitor
-from murmura.measure.yardstick import Yardstick
 from murmura.methods import build
 from murmura.methods.lpfl.config import LPFLConfig
+from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
 from murmura.tasks import LABELLED
 from murmura.tasks.labelled import LabelledReading
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining, LoraSpec
-from murmura.workbench import Workbench
 from tests.federation.engines.wired import Wired
 from tests.federation.world import begun, connect, verbs_of
 from tests.methods.harness import furthest, same
@@ -76,8 +76,8 @@ class World:
         )  # fmt: skip
         reading = LabelledReading(cloze, sample_pattern=settings.sample_pattern)
         training = LocalTraining(lr=lr or (0.02 if lora else 0.003), batch_size=4, epochs=2, schedule="constant")
-        self.bench = Workbench(bank, tokenizer, reading, training, max_length=48)
-        self.public = Yardstick(
+        self.bench = ModelRuntime(bank, tokenizer, reading, training, max_length=48)
+        self.public = EvaluationSet(
             LABELLED, texts(20, 90), validation=texts(10, 91), weigh_patterns=settings.pattern_weights == "validation"
         )
         self.sites = sites or [

@@ -35,7 +35,7 @@ def cohort(encoder, sizes, round=1, told=None):
         for name, size in sizes.items()
     ]  # fmt: skip
     bench = SimpleNamespace(device="cpu", resources=SimpleNamespace(encoder=lambda option: encoder))
-    return SimpleNamespace(sites=sites, round=round, stream=Stream(0), workbench=bench)
+    return SimpleNamespace(sites=sites, round=round, stream=Stream(0), runtime=bench)
 
 
 def test_at_most_s_texts_of_a_site_vote_the_same_in_every_round_and_are_embedded_once_and_alone():

@@ -63,7 +63,7 @@ def test_each_time_that_a_site_votes_with_skellam_noise_in_shares_its_owners_bud
     made = {noise: methods.build(config(noise=noise), secure) for noise in ("skellam", "discrete-gaussian")}
     assert made["discrete-gaussian"].spends("vote", 8, training) is None
     assert methods.build(config(noise="skellam"), AggregationConfig()).spends("vote", 8, training) is None
-    assert made["skellam"].spends("look", 8, training) is None
+    assert made["skellam"].spends("report_distance", 8, training) is None
     followed, steps = made["skellam"].spends("vote", 8, training)
     replaced = replace(followed, adjacency="replace-one", delta=1e-5)
     budget = Budget(tmp_path, "north", "digest", replaced.epsilon(2).value * 1.01, 1e-5)

@@ -100,7 +100,7 @@ def test_a_run_that_was_killed_and_resumed_votes_once_more_and_owners_are_told(t
         torch.eye(4, dtype=torch.float64),
     ],
 )
-@pytest.mark.parametrize("verb", ["vote", "look"])
+@pytest.mark.parametrize("verb", ["vote", "report_distance"])
 def test_whether_a_site_fails_does_not_depend_on_its_texts(tmp_path, candidates, verb):
     """With such numbers it did, as far as one half of a coordinate's values overflow: that would be a vote without
     noise."""

@@ -12,7 +12,7 @@ from murmura import methods
 from murmura.errors import CheckpointError, ConfigError, DataError, RunError
 from murmura.experiment.run import run
 from murmura.federation.wire.messages import Reply
-from murmura.methods.pretext import closing
+from murmura.methods.pretext import expand_and_train
 from murmura.methods.pretext.config import PretextConfig
 from murmura.streams import Stream
 from murmura.synthesis.answers import Answers, Texts
@@ -28,7 +28,7 @@ def test_from_public_texts_to_a_trained_model_and_a_data_set_that_says_what_it_p
     with (tmp_path / "sites" / "west.jsonl").open("a") as file:
         file.write(json.dumps({"text": "nobody but west keeps zebrafish and writes of zebrafish at night"}) + "\n")
     with monkeypatch.context() as patch, pytest.raises(RunError, match="stopped"):
-        patch.setattr(closing, "trained", stopped)
+        patch.setattr(expand_and_train, "trained", stopped)
         run(make())
     result = run(make(), resume=True)  # what is guaranteed is known in the last round too
     folder, rows = result.folder, result.rows
@@ -88,7 +88,7 @@ def test_private_texts_are_given_away_in_clear_and_the_card_says_so(make):
     trained_on = [json.loads(line)["text"] for line in (result.folder / "outcomes/dataset/train.jsonl").open()]
     assert sorted(trained_on) == sorted(texts("tablets", 10)) and len(result.rows) == 3
     assert "Do not publish" in (result.folder / "outcomes" / "dataset" / "README.md").read_text(encoding="utf-8")
-    [row] = [row for row in json.loads((result.folder / "disclosure.json").read_text()) if row["verb"] == "give"]
+    [row] = [row for row in json.loads((result.folder / "disclosure.json").read_text()) if row["verb"] == "share_texts"]
     assert row["messages"] == len(SITES) and row["protection"] is None
     assert result.rows[-1]["heldout_loss"] < result.rows[0]["heldout_loss"] - 0.5
     assert result.rows[-1]["legacy_loss"] not in (None, result.rows[-1]["heldout_loss"])
@@ -130,10 +130,10 @@ def test_the_model_is_trained_by_the_options_of_training_and_its_rate_falls_over
         assert (given, lr, shards) == (options, 0.4, [["an item"] * 8])
         return ["the result"]
 
-    monkeypatch.setattr(closing, "train", train)
+    monkeypatch.setattr(expand_and_train, "train", train)
     bench = SimpleNamespace(reading=SimpleNamespace(step=None), bank=None)
-    server = SimpleNamespace(workbench=bench, initial=dict, stream=Stream(0), round=1)
-    assert closing.trained(server, ["an item"] * 8, options) == "the result"
+    server = SimpleNamespace(runtime=bench, initial=dict, stream=Stream(0), round=1)
+    assert expand_and_train.trained(server, ["an item"] * 8, options) == "the result"
     assert trained == pytest.approx([0.4, 0.25, 0.1])  # 12 steps
 
 
@@ -167,21 +167,21 @@ def test_a_text_that_was_cut_off_is_trained_on_without_an_end(tmp_path, tokenize
     bos, eos = tokenizer.bos_token_id or tokenizer.eos_token_id, tokenizer.eos_token_id
     ids = [tokenizer(text, add_special_tokens=False).input_ids for text, _ in lines]
     for unfinished, end in (("open", []), ("ended", [eos])):
-        items = closing.read(PretextConfig(public="x", unfinished=unfinished), bench, Texts(path, 4))
+        items = expand_and_train.read(PretextConfig(public="x", unfinished=unfinished), bench, Texts(path, 4))
         assert [item.ids for item in items] == [[bos, *ids[0], eos], [bos, *ids[1], *end], *[[bos, *ids[2]][:24]] * 2]
         assert items[0].labels == [-100, *ids[0], eos]  # the first token of a text counts
-    assert closing.read(PretextConfig(public="x"), bench, ["the rash spread to"])[0].ids == [bos, *ids[1], eos]
+    assert expand_and_train.read(PretextConfig(public="x"), bench, ["the rash spread to"])[0].ids == [bos, *ids[1], eos]
 
 
 def test_on_fewer_texts_the_model_trains_in_as_many_steps(make, llama_folder, monkeypatch):
     """Batches scale with the number of texts (Hou et al. 2024, section 4.3)."""
-    trained, train = [], closing.train
+    trained, train = [], expand_and_train.train
 
     def watching(bank, shards, starts, options, *rest, **more):
         trained.append((len(shards[0]), options.batch_size, steps_of(len(shards[0]), options)))
         return train(bank, shards, starts, options, *rest, **more)
 
-    monkeypatch.setattr(closing, "train", watching)
+    monkeypatch.setattr(expand_and_train, "train", watching)
     run(
         make(
             {
@@ -205,13 +205,13 @@ def test_texts_are_written_as_the_options_say(make, llama_folder, monkeypatch):
     assert (json.loads(header)["generator"]["temperature"], json.loads(header)["generator"]["top_p"]) == (0.7, 0.9)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
     there = PretextConfig(public="x", endpoint="http://somewhere/v1", temperature=0.7, top_p=0.9)
-    assert closing.generator_of(there, None).described["top_p"] == 0.9
+    assert expand_and_train.generator_of(there, None).described["top_p"] == 0.9
 
 
 def test_seeds_are_expanded_and_the_model_is_trained_on_what_is_written(make, llama_folder, monkeypatch):
     options = {"seeds": "public", "sample_tokens": 24, "generator": str(llama_folder)}
     with monkeypatch.context() as patch, pytest.raises(RunError, match="stopped"):
-        patch.setattr(closing, "trained", stopped)
+        patch.setattr(expand_and_train, "trained", stopped)
         run(make(options | {"samples": 4}))
     asked = make(options | {"samples": 7, "curve": [3, 5, 7]})
     begun = (asked.run.path / "expanded.jsonl").read_bytes()

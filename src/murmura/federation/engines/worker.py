@@ -78,7 +78,7 @@ class Worker:
         except Exception as error:
             _tell(error)
             failed = type(error).__name__
-        memory = self._peak_memory(self._host.workbench.device) if self._host else 0
+        memory = self._peak_memory(self._host.runtime.device) if self._host else 0
         seconds = phases.seconds if self.tells_progress else {}
         done = {"number": head["number"], "failed": failed, "seconds": seconds, "memory": memory}
         yield frame({"done": done})

@@ -13,17 +13,17 @@ class Monitor(Protocol):
     """What measures a run from outside its method.
 
     Attributes:
-        yardstick: the server's public records; what they are is the monitor's affair, and a method's that needs them.
+        evaluation_set: the server's public records, for the monitor and for a method that needs them.
     """
 
-    yardstick: Any
+    evaluation_set: Any
 
     @property
     def listens(self) -> bool: ...
 
     def begin(self, round: int) -> None: ...
 
-    def hear(self, site: str, upload: State) -> None: ...
+    def observe_upload(self, site: str, upload: State) -> None: ...
 
     def due(self, round: int, last: int) -> bool: ...
 

@@ -8,11 +8,12 @@ from typing import Any
 from murmura.aggregation.rules import Mean, Rule
 from murmura.federation.server.checkpoint import Checkpoint, save
 from murmura.federation.server.fleet import Fleet
-from murmura.federation.server.kept import Keeper
 from murmura.federation.server.monitor import Monitor
 from murmura.federation.server.tally import Tally
+from murmura.federation.server.transcript import TranscriptWriter
 from murmura.federation.wire.messages import Payload, Reply
 from murmura.federation.wire.sums import Sum
+from murmura.model_runtime import ModelRuntime
 from murmura.privacy.drawn import Drawn
 from murmura.privacy.journal import Journal
 from murmura.privacy.said import Said
@@ -23,7 +24,6 @@ from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.training.schedule import learning_rate
 from murmura.units import at_least, bound
-from murmura.workbench import Workbench
 
 _STORE = "store."
 _TIMES = ("seconds", "at_sites", "wall", "peak_memory")  # of a row: they grow with what a round works on
@@ -36,7 +36,7 @@ class Server:
     Attributes:
         adapter: the global adapter; a method assigns it. A run may have none.
         store: the method's other memory on the server, a payload; saved in every checkpoint.
-        workbench: the server's own resident model.
+        runtime: the server's own resident model.
         stream: the run's randomness.
         rows: metrics of each finished round, round 0 being before training.
         journal: the server's privacy ledger, which does not go back with a checkpoint.
@@ -55,7 +55,7 @@ class Server:
 
     def __init__(
         self,
-        workbench: Workbench,
+        runtime: ModelRuntime,
         fleet: Fleet,
         monitor: Monitor,
         folder: RunFolder,
@@ -63,9 +63,9 @@ class Server:
         adapter: State | None,
         rule: Rule | None = None,
         hides_times: bool = False,
-        curious: Keeper | None = None,
+        curious: TranscriptWriter | None = None,
     ) -> None:
-        self.workbench, self.stream, self._adapter = workbench, stream, adapter
+        self.runtime, self.stream, self._adapter = runtime, stream, adapter
         self.store: Payload = {}
         self.rows: list[dict[str, Any]] = []
         self.journal, self.said, self.drawn = Journal(folder.ledger), Said(folder.said), Drawn(folder.drawn)
@@ -93,8 +93,8 @@ class Server:
         self._adapter = state
 
     def initial(self) -> State:
-        """What training begins with (``Workbench.initial``), the same whenever it is asked for."""
-        return self.workbench.initial(self.stream / "adapter")
+        """What training begins with (``ModelRuntime.initial``), the same whenever it is asked for."""
+        return self.runtime.initial(self.stream / "adapter")
 
     def drop_adapter(self) -> None:
         """Have no global adapter until one is assigned again: what is not there is neither measured nor saved."""
@@ -130,9 +130,9 @@ class Server:
         return self.rows
 
     @property
-    def yardstick(self) -> Any:
-        """The server's public records (``murmura.measure.yardstick``)."""
-        return self._monitor.yardstick
+    def evaluation_set(self) -> Any:
+        """The server's public records (``murmura.measure.evaluation_set``)."""
+        return self._monitor.evaluation_set
 
     def rounds(self, count: int) -> Iterator[int]:
         """Rounds 1 to ``count``. After each one the model is measured and everything is saved; a resumed run goes on
@@ -153,7 +153,7 @@ class Server:
 
     def lr(self, round: int) -> float:
         """The learning rate of a round, counted from 1."""
-        t = self.workbench.training
+        t = self.runtime.training
         return learning_rate(t.schedule, t.lr, t.lr_min, round - 1, self._count)
 
     def count(self, counts: Mapping[str, int]) -> None:
@@ -227,26 +227,26 @@ class Server:
 
     def combine(self, contributions: Iterable[tuple[State, float]]) -> None:
         """Make the uploads of this round, with their weights, the next global adapter."""
-        lora, round = self.workbench.bank.lora, self._fleet.round
+        lora, round = self.runtime.bank.lora, self._fleet.round
         scale = lora.scale if lora else 1.0
         stream = self.stream / "aggregate" / round
         self.adapter = self._rule.step(self.adapter, contributions, scale=scale, round=round, stream=stream)
 
-    def hear(self, site: str, upload: State) -> None:
+    def observe_upload(self, site: str, upload: State) -> None:
         """Let the monitor attack an upload, and a curious server keep it: whole, as the server knows it. Replies with a
         field ``adapter`` are heard by themselves; what travels in another form is told here."""
         if self._rule.personal or self.keeps_secrets:
             return
         whole = self._rule.complete(upload, self.adapter)
-        self._monitor.hear(site, whole)
+        self._monitor.observe_upload(site, whole)
         if self.curious is not None:
-            self.curious.hear(site, whole)
+            self.curious.observe_upload(site, whole)
 
     def _listen(self, reply: Reply) -> None:
         if "adapter" in reply.fields:
-            self.hear(reply.site, reply["adapter"])
+            self.observe_upload(reply.site, reply["adapter"])
         if "centres" in reply.fields and self.curious is not None:
-            self.curious.hear_centres(reply.site, reply["centres"], reply["sizes"])
+            self.curious.observe_centres(reply.site, reply["centres"], reply["sizes"])
 
     def ask_personal(
         self, verb: str, sites: Sequence[str], each: Mapping[str, Payload] | None = None, **shared: Any
@@ -339,7 +339,7 @@ class Server:
         self._hold_against(figures.get("audit_epsilon"))
         if self.curious is not None and round:
             self.curious.close(self.adapter)
-        memory = peak_memory(self.workbench.device) + self._fleet.engine.memory
+        memory = peak_memory(self.runtime.device) + self._fleet.engine.memory
         self.rows.append(self._tally.row(figures, self._privacy, memory))
         if self.keeps_secrets:
             self._published.append(self._tally.publication(figures, self._privacy))

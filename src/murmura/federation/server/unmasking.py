@@ -65,7 +65,7 @@ class Unmasking:
 
     def terms(self) -> dict[str, Any]:
         """What sites are told with the ask that they answer with a masked vector; JSON."""
-        return {"sum": self.number, "sharers": self.sharers, "layout": self.layout.told()}
+        return {"sum": self.number, "sharers": self.sharers, "layout": self.layout.to_payload()}
 
     def add(self, site: str, vector: np.ndarray) -> None:
         """Step 2: a masked vector, which is of the layout."""

@@ -25,8 +25,8 @@ from murmura.privacy.ledger import PrivacyLedger
 
 if TYPE_CHECKING:
     from murmura.aggregation.rules import Rule
+    from murmura.model_runtime import ModelRuntime
     from murmura.streams import Stream
-    from murmura.workbench import Workbench
 
 _TOGETHER = 256
 """Most sites in a cohort that needs no slots: what is held while they work, and their replies, grows with it."""
@@ -43,7 +43,7 @@ class Host:
         sites: the ones that live here.
         verbs: what they can be asked for in this run (``Verbs.verbs``), by the sites' own copy of the experiment; the
             method's first. They answer nothing else.
-        workbench: the resident model, with everything that verbs do with it.
+        runtime: the resident model, with everything that verbs do with it.
         stream: the run's randomness.
         rule: how adapters are aggregated, and so what of them trains and travels.
         run: the run that the sites have joined; they answer no other.
@@ -56,14 +56,14 @@ class Host:
         self,
         sites: Sequence[Site],
         verbs: Sequence[Verbs],
-        workbench: Workbench,
+        runtime: ModelRuntime,
         stream: Stream,
         rule: Rule | None = None,
         run: str = "",
         rounds: int | None = None,
     ) -> None:
         self.sites = {site.name: site for site in sites}
-        self.verbs, self.workbench, self.stream, self.rule, self.run = list(verbs), workbench, stream, rule, run
+        self.verbs, self.runtime, self.stream, self.rule, self.run = list(verbs), runtime, stream, rule, run
         self.rounds = rounds
         self._said: dict[str, set[str]] = {}
 
@@ -150,7 +150,7 @@ class Host:
 
     def _cohorts(self, verb: str, sites: Sequence[str]) -> Iterator[Sequence[str]]:
         needs_slots = owner(self.verbs, verb).declaration(verb).slots
-        size = self.workbench.slots if needs_slots else _TOGETHER
+        size = self.runtime.slots if needs_slots else _TOGETHER
         if verb in STEPS:  # none of which a site takes twice, as it would have to where another one of its cohort fails
             size = 1
         return (sites[start : start + size] for start in range(0, len(sites), size))
@@ -198,7 +198,7 @@ class Host:
                     site.tell(f"Round {ask.round}: {told}")
             if site.budget is None or verbs.is_free(ask.verb):
                 return None
-            spends = verbs.spends(ask.verb, site.size, self.workbench.training)
+            spends = verbs.spends(ask.verb, site.size, self.runtime.training)
             if spends is None:
                 site.budget.lose(self.run, f"no ε covers what verb {ask.verb} releases")
             else:
@@ -228,7 +228,7 @@ class Host:
         verbs = owner(self.verbs, ask.verb)
         self._require_masked(ask, verbs, names)
         declared = verbs.releases(ask.verb)
-        cohort = Cohort([self.sites[name] for name in names], self.workbench, ask, self.stream, self.rule)
+        cohort = Cohort([self.sites[name] for name in names], self.runtime, ask, self.stream, self.rule)
         replies: list[Reply] = getattr(verbs, ask.verb)(cohort, ask)
         for site in cohort.sites:
             self._hold_to_plan(site)

@@ -15,13 +15,13 @@ from murmura.federation.site.answered import Answered
 from murmura.federation.site.masking import Masking
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.messages import Ask, Payload, Reply
+from murmura.model_runtime import ModelRuntime
 from murmura.privacy.budget import Budget
 from murmura.privacy.journal import Journal
 from murmura.progress import phase
 from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.training.loop import NonFiniteLoss, Trained, train
-from murmura.workbench import Workbench
 
 _PUBLIC, _WRITTEN, _COUNTED = "public", "written", "counted"  # in a site's store
 
@@ -127,16 +127,16 @@ class Cohort:
 
     Attributes:
         sites: in the order of the replies.
-        workbench: the resident model.
+        runtime: the resident model.
         round: of the ask.
         stream: the run's randomness.
         rule: how adapters are aggregated, and so what of them trains and travels.
     """
 
     def __init__(
-        self, sites: Sequence[Site], workbench: Workbench, ask: Ask, stream: Stream, rule: Rule | None = None
+        self, sites: Sequence[Site], runtime: ModelRuntime, ask: Ask, stream: Stream, rule: Rule | None = None
     ) -> None:
-        self.sites, self.workbench, self.round, self.stream = list(sites), workbench, ask.round, stream
+        self.sites, self.runtime, self.round, self.stream = list(sites), runtime, ask.round, stream
         self.rule = rule or Mean()
 
     @property
@@ -174,9 +174,9 @@ class Cohort:
         if sent is None:
             own: State = site.store["adapter"]
             return own
-        if sent.keys() >= {entry.name for entry in self.workbench.bank.manifest}:
+        if sent.keys() >= {entry.name for entry in self.runtime.bank.manifest}:
             return sent
-        known = site.store.get("adapter") or self.workbench.initial(self.stream / "adapter")
+        known = site.store.get("adapter") or self.runtime.initial(self.stream / "adapter")
         return self.rule.complete(sent, known)
 
     def own_adapters(self, ask: Ask) -> list[State]:
@@ -208,7 +208,7 @@ class Cohort:
         Raises:
             RunError: a loss or an adapter is not finite, naming round, site and step.
         """
-        bench = self.workbench
+        bench = self.runtime
         with phase("train"):
             try:
                 return train(
@@ -238,9 +238,9 @@ class Cohort:
 
     def _tokenised(self, site: Site, records: Sequence[Any]) -> list[Any]:
         """Records that a site reads again and again."""
-        items = self.workbench.tokenise_fitting(records)
+        items = self.runtime.tokenise_fitting(records)
         if site.kept is not None:
-            self.workbench.settle(items, site.kept.folder)
+            self.runtime.settle(items, site.kept.folder)
         return items
 
     def own_and_others(self) -> list[list[Any]]:

@@ -183,7 +183,7 @@ class Masking:
             _refuse(f"keys were made for round {now.what[1]} and verb '{now.what[2]}'")
         now.sharers = self._places(now, terms["sharers"], range(len(now.roll.names)))
         now.asked, now.question = statement("ask", terms, asked.hex()), asked.hex()
-        layout = Layout.heard(terms["layout"], now.asked_sites, self.agreement.options)
+        layout = Layout.from_payload(terms["layout"], now.asked_sites, self.agreement.options)
         vector, told = layout.vector(reply)
         add_mask(vector, now.seed, 1)
         for peer in now.sharers:
@@ -209,16 +209,17 @@ class Masking:
         about = {"round": now.what[1], "verb": now.what[2]}
         line = {**about, "sites": statement("sites", sorted(now.roll.names[place] for place in now.members)).hex()}
         before = [one for one in self._journal.lines if about.items() <= one.items()]
-        if any(one != line for one in before) and not self.agreement.options.secure_repeats:
+        if any(one != line for one in before) and not self.agreement.options.allow_cohort_change_on_retry:
             _refuse(
                 f"round {now.what[1]} is summed again over other sites than before, and of the two sums the difference "
                 "could be read",
-                "Have the same sites in it; or if that difference may be known, set aggregation.secure_repeats = true.",
+                "Have the same sites in it; or if that difference may be known, set "
+                "aggregation.allow_cohort_change_on_retry = true.",
             )
         told = [_AGAIN] if before else []
         if self._all_runs is not None:
             entry = {"verb": line["verb"], "asked": now.question, "sites": line["sites"]}
-            told += self._all_runs.enter(entry, repeats=self.agreement.options.secure_repeats)
+            told += self._all_runs.enter(entry, repeats=self.agreement.options.allow_cohort_change_on_retry)
         elif not self._warned:
             told.append(_NOT_KEPT)
             self._warned = True

@@ -103,21 +103,21 @@ class Layout:
         """
         return cls(tuple(_entries(like)), dict(weights), sites, options)
 
-    def told(self) -> dict[str, Any]:
+    def to_payload(self) -> dict[str, Any]:
         """As JSON; what both sides know anyway is left out."""
         entries = [[e.field, e.key, e.kind, list(e.shape)] for e in self.entries]
         return {"entries": entries, "weights": dict(self.weights)}
 
     @classmethod
-    def heard(cls, told: Mapping[str, Any], sites: int, options: AggregationConfig) -> Self:
-        """The inverse of ``told``."""
-        entries = tuple(Entry(field, key, kind, tuple(shape)) for field, key, kind, shape in told["entries"])
-        return cls(entries, told["weights"], sites, options)
+    def from_payload(cls, payload: Mapping[str, Any], sites: int, options: AggregationConfig) -> Self:
+        """The inverse of ``to_payload``."""
+        entries = tuple(Entry(field, key, kind, tuple(shape)) for field, key, kind, shape in payload["entries"])
+        return cls(entries, payload["weights"], sites, options)
 
     @staticmethod
-    def weighing(told: Mapping[str, Any]) -> set[str]:
-        """The fields that others are weighed by, of a layout as it is told."""
-        return set(told["weights"].values())
+    def weighing(payload: Mapping[str, Any]) -> set[str]:
+        """The fields that others are weighed by, of a layout as a payload."""
+        return set(payload["weights"].values())
 
     @cached_property
     def fields(self) -> list[str]:

@@ -14,15 +14,15 @@ from murmura.measure.figure import Figure
 C = TypeVar("C", bound=BenchmarkConfig)
 
 UNPARSED = "no answer found"
-"""The fate of an answer in which nothing is found that could be judged."""
+"""The outcome of an answer in which nothing is found that could be judged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether an answer counts as right, and its fate in a word or two."""
+    """Whether an answer counts as right, and its outcome in a word or two."""
 
     right: bool
-    fate: str
+    outcome: str
 
 
 class Benchmark(ABC, Generic[C]):
@@ -35,7 +35,7 @@ class Benchmark(ABC, Generic[C]):
         name: what its table and its figure are called.
         options: what kind of section its options are.
         kind: what a question is: a record of ``murmura.data.records``.
-        fates: what can become of an answer.
+        outcomes: what can become of an answer.
         stop: strings that end an answer.
         runs_programs: whether what a model wrote, and what comes with a question, is run to judge it.
     """
@@ -43,7 +43,7 @@ class Benchmark(ABC, Generic[C]):
     name: ClassVar[str]
     options: ClassVar[type[BenchmarkConfig]]
     kind: ClassVar[Any]
-    fates: ClassVar[tuple[str, ...]]
+    outcomes: ClassVar[tuple[str, ...]]
     stop: tuple[str, ...] = ("\n### Instruction:",)
     runs_programs: ClassVar[bool] = False
 

@@ -47,7 +47,7 @@ class GSM8K(Benchmark[GSM8KConfig]):
     name = "gsm8k"
     options = GSM8KConfig
     kind = Instruction
-    fates = ("right", "wrong", UNPARSED)
+    outcomes = ("right", "wrong", UNPARSED)
     stop = (*Benchmark.stop, "\nQuestion:")
 
     @classmethod

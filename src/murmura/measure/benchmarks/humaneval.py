@@ -25,7 +25,7 @@ class HumanEval(Benchmark[HumanEvalConfig]):
     name = "humaneval"
     options = HumanEvalConfig
     kind = Program
-    fates = sandbox.FATES
+    outcomes = sandbox.OUTCOMES
     runs_programs = True
 
     def __init__(self, config: HumanEvalConfig) -> None:
@@ -95,7 +95,7 @@ class HumanEval(Benchmark[HumanEvalConfig]):
             sandbox.Trial(self._program(question, answer), question.test, question.entry_point)
             for question, answer in zip(questions, answers, strict=True)
         ]
-        return [Verdict(fate == "right", fate) for fate in sandbox.fates(trials, limits)]
+        return [Verdict(outcome == "right", outcome) for outcome in sandbox.outcomes(trials, limits)]
 
     def _program(self, question: Program, answer: str) -> str:
         return question.prompt + answer if self.config.form == "plain" else program(question, answer)

@@ -69,20 +69,20 @@ class _Filter(ctypes.Structure):
 
 
 def main() -> None:
-    """Run the program that standard input tells of, and tell its fate on the file descriptor that is the argument."""
+    """Run the program of standard input, and write its outcome to the file descriptor that is the argument."""
     report, job = int(sys.argv[1]), json.loads(sys.stdin.buffer.read())
     os.environ.clear()
     limit(job["seconds"], job["memory"])
     cut = confine()
     # Made before the program runs, which may replace any function of any module. The token says who tells it.
-    reports = {told: json.dumps({"token": job["token"], "fate": told, "cut": cut}).encode() for told in _TOLD}
+    reports = {told: json.dumps({"token": job["token"], "outcome": told, "cut": cut}).encode() for told in _TOLD}
     write, leave = os.write, os._exit
-    told = fate(job["program"], job["test"], job["entry"]) if cut or job["uncut"] else "not run"
+    told = outcome(job["program"], job["test"], job["entry"]) if cut or job["uncut"] else "not run"
     write(report, reports[told])
     leave(0)  # whatever the program has registered to happen at the end
 
 
-def fate(program: str, test: str, entry: str) -> str:
+def outcome(program: str, test: str, entry: str) -> str:
     """What becomes of a program whose function ``entry`` is tested by the test's ``check``."""
     run, check = exec, compile(test, "test", "exec")  # the program may replace what is built in
     module = types.ModuleType("answer")  # so that what looks for its own module (dataclasses) finds one

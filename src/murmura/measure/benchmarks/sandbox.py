@@ -3,7 +3,7 @@
 A program has a working folder that is empty, no environment, no standard input, and its output goes nowhere. It may use
 so many seconds of a processor and so much memory. On Linux (x86-64, ARM 64) the kernel refuses it everything else: it
 can read files but open none for writing; it has no network, no other process, no thread, and nobody to signal to. What
-it reads has no way out: of a program nothing is learnt but one of ``FATES``. It is right where the test was passed to
+it reads has no way out: nothing is learnt of a program but one of ``OUTCOMES``. It is right where the test passed to
 its end, which the jail says with a token that the program is not given. That guards against what ends early, prints, or
 replaces functions of modules, and not against deceit: a program shares its process with its test, and one that sets out
 to pass for right can, for example by reading the token from the frames of what runs it.
@@ -29,7 +29,7 @@ from typing import Any
 
 from murmura.errors import RunError
 
-FATES = ("right", "wrong", "error", "not Python", "too long", "out of memory", "ended early", "crashed")
+OUTCOMES = ("right", "wrong", "error", "not Python", "too long", "out of memory", "ended early", "crashed")
 """What becomes of a program: it passes its test; a comparison of the test fails; it raises something; it is no Python;
 it takes too long; it takes too much memory; it ends before the test does; the interpreter dies of it."""
 
@@ -74,8 +74,8 @@ class Trial:
     entry: str
 
 
-def fates(trials: Sequence[Trial], limits: Limits) -> list[str]:
-    """What becomes of each program, one of ``FATES``; a few run side by side.
+def outcomes(trials: Sequence[Trial], limits: Limits) -> list[str]:
+    """What becomes of each program, one of ``OUTCOMES``; a few run side by side.
 
     Raises:
         RunError: they cannot be run here, or only ``uncut``.
@@ -92,17 +92,17 @@ def is_cut() -> bool:
     """
     trial = Trial("def one():\n    return 1\n", "def check(one):\n    assert one() == 1\n", "one")
     told, _ = _tried(trial, Limits(10, 2**30, uncut=True))
-    if told.get("fate") != "right":
+    if told.get("outcome") != "right":
         raise RunError("programs cannot be run in a process of their own here", fix="Leave benchmarks of code out.")
     return bool(told["cut"])
 
 
 def _fate(trial: Trial, limits: Limits) -> str:
     told, code = _tried(trial, limits)
-    if told.get("fate") == "not run":
+    if told.get("outcome") == "not run":
         raise RunError(f"a program that a model wrote could reach {NOT_CUT}, and was not run")
-    if told.get("fate") in FATES:
-        return str(told["fate"])
+    if told.get("outcome") in OUTCOMES:
+        return str(told["outcome"])
     if code is None or code in (-signal.SIGXCPU, -signal.SIGKILL):
         return "too long"
     return "crashed" if code < 0 else "ended early"

@@ -32,7 +32,7 @@ class Sentiments(Benchmark[SentimentConfig]):
 
     options = SentimentConfig
     kind = Labelled
-    fates = ("right", "wrong", UNPARSED)
+    outcomes = ("right", "wrong", UNPARSED)
     long: ClassVar[str]
     text: ClassVar[str]
 

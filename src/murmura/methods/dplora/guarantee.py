@@ -165,9 +165,9 @@ class Guard:
             spent = self.ledger.epsilon(self.config.accountant)
         except PrivacyError as error:
             return known | {"refused": str(error)}
-        left_out = f" ({spent.note})" if spent.note else ""
+        exclusions = f" ({spent.note})" if spent.note else ""
         value = spent.value if target is None else told(spent.value, target)
-        return known | {"epsilon": value, "accountant": spent.accountant + left_out}
+        return known | {"epsilon": value, "accountant": spent.accountant + exclusions}
 
     def _described(self, target: float) -> str:
         """The plan in words that are the same for sites of any size."""

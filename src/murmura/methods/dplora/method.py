@@ -184,7 +184,7 @@ class DPLoRA(Averaging):
             upload = dequantise(reply["codes"], reply["scales"], shapes)
             mean.add(upload, 1)
             answered += 1
-            server.hear(reply.site, upload)
+            server.observe_upload(reply.site, upload)
         server.count({"sent_down.ternary" if "codes" in sent else "sent_down.float": 1})
         if answered:
             tfedavg.settle(server, mean.result(), self.config.tolerance)
@@ -218,8 +218,8 @@ class DPLoRA(Averaging):
         an adapter that depends on private records only as the global one does. So ε counts steps on private records
         alone: differential privacy is closed under post-processing (Dwork and Roth 2014, Proposition 2.1).
         """
-        self._require_rate(ask["lr"], cohort.workbench.training)
-        guards = [guarantee.Guard(self.config, cohort.workbench.training, site) for site in cohort.sites]
+        self._require_rate(ask["lr"], cohort.runtime.training)
+        guards = [guarantee.Guard(self.config, cohort.runtime.training, site) for site in cohort.sites]
         entropy = [self.entropy(cohort, site) for site in cohort.sites]
         privacy = Private([guard.trained(ask["lr"]) for guard in guards], entropy)
         trained = self.trained(cohort, ask, cohort.own(), starts=self._publicly(cohort, ask), privacy=privacy)
@@ -244,7 +244,7 @@ class DPLoRA(Averaging):
     @verb(releases={"privacy": _SPENT}, slots=False, singly=True)
     def tell_privacy(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Tell the ε that the site has spent."""
-        guards = [guarantee.Guard(self.config, cohort.workbench.training, site) for site in cohort.sites]
+        guards = [guarantee.Guard(self.config, cohort.runtime.training, site) for site in cohort.sites]
         return cohort.reply(privacy=[guard.told() for guard in guards])
 
     def _publicly(self, cohort: Cohort, ask: Ask) -> list[State]:
@@ -262,7 +262,7 @@ class DPLoRA(Averaging):
     )  # fmt: skip
     def train_ternary(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """T-FedAvg's client: train through ternary weights, send their codes and scales."""
-        bank = cohort.workbench.bank
+        bank = cohort.runtime.bank
         starts = [tfedavg.received(ask.payload(site.name), bank) for site in cohort.sites]
         trained = cohort.train(cohort.own_and_others(), starts, ask["lr"], "private", around=tfedavg.ternary_pass)
         packed = [quantise(t.state) for t in trained]
@@ -299,7 +299,7 @@ def _last_global_update(site: Site, adapter: State) -> State | None:
 
 def _count_formula(server: Server, sites: int) -> None:
     """What the paper's formula says of this round's numbers, one way."""
-    bank = server.workbench.bank
+    bank = server.runtime.bank
     if bank.lora is not None:
         formula = communication.of_round(bank.model.config, sites, bank.lora.rank)
         server.count({"numbers_up.by_the_formula_T·K·L·r·2n": formula})

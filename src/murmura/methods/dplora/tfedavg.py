@@ -57,7 +57,7 @@ def settle(server: Server, mean: State, tolerance: float) -> None:
     """
     packed = requantise(mean)
     light = dequantise(packed.codes, packed.scales, shapes(mean))
-    found = losses(server.workbench, server.yardstick, [light, mean])
+    found = losses(server.runtime, server.evaluation_set, [light, mean])
     for name in _SENT:
         server.store.pop(name, None)
     server.store[_DECIDED] = found[0] <= (1 + tolerance) * found[1]

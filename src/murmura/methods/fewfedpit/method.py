@@ -12,7 +12,7 @@ from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.methods.averaging import Averaging
 from murmura.methods.fewfedpit.config import FewFedPITConfig
-from murmura.methods.fewfedpit.fates import left_without, some_left_without
+from murmura.methods.fewfedpit.rejections import left_without, some_left_without
 from murmura.methods.fewfedpit.substitute import PUBLIC, Substitute
 from murmura.methods.fewfedpit.synthetic import COUNTED, WITHOUT, Synthetic, generated, received
 from murmura.training.adapter import State, mix
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LOSS = Metric("mean training loss on the private records")
 _JOINT_LOSS = Metric("mean training loss on private and synthetic records")
 _COUNTS = Metric(
-    "how many drafts met which fate and prompts were shortened; whether the site has fewer records than are shown, "
+    "how many drafts were rejected for what, how many prompts shortened; whether the site has too few records to show, "
     "and whether it was left without synthetic ones"
 )
 
@@ -100,7 +100,7 @@ class FewFedPIT(Averaging):
         public = None if self.config.substitute is None else Substitute.load(self.config)
         for round in server.rounds(self.config.rounds):
             cohort = fleet.sample(self.config.sites_per_round, round)
-            each = public.draw(server.workbench, cohort, server.stream / "round" / round) if public else {}
+            each = public.draw(server.runtime, cohort, server.stream / "round" / round) if public else {}
             self._without = {}
             if self.personal:
                 for reply in server.ask_personal("improve_alone", cohort, each, lr=server.lr(round)):
@@ -199,7 +199,9 @@ class FewFedPIT(Averaging):
         records, told = [], []
         for own, count, others in zip(synthetic, counts, cohort.others(), strict=True):
             records.append(own + others)
-            told.append({fate: number for fate, number in count.items() if fate != WITHOUT or not others})
+            told.append(
+                {rejection: number for rejection, number in count.items() if rejection != WITHOUT or not others}
+            )
         return records, told
 
     def _written(self, cohort: Cohort, ask: Ask, writers: Sequence[State], judges: Sequence[Trained]) -> Synthetic:

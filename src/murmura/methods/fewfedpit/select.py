@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from murmura.data.records import Instruction
 from murmura.data.tokenising import Tokenised, tokenise_all, tokenise_response
-from murmura.drafting.fates import counted
+from murmura.drafting.rejections import counted
 from murmura.methods.fewfedpit.config import Scorer
-from murmura.methods.fewfedpit.fates import Fate
+from murmura.methods.fewfedpit.rejections import Rejection
+from murmura.model_runtime import ModelRuntime
 from murmura.training.adapter import State
-from murmura.workbench import Workbench
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Choice:
-    """Indices of the drafts to keep, ascending, and how many drafts met which fate."""
+    """Indices of the drafts to keep, ascending, and how many drafts met which rejection."""
 
     kept: list[int]
     counts: Counter[str]
@@ -75,7 +75,7 @@ def choose(scorer: Scorer, opinions: Sequence[Opinion | None], keep: int, rng: r
     return Choice(sorted(best), counts)
 
 
-def _rank(scorer: Scorer, opinion: Opinion | None, rng: random.Random) -> float | Fate:
+def _rank(scorer: Scorer, opinion: Opinion | None, rng: random.Random) -> float | Rejection:
     """A draft's place, the lowest first; or why it has none."""
     if opinion is None:
         return "does_not_fit"
@@ -91,23 +91,23 @@ def _rank(scorer: Scorer, opinion: Opinion | None, rng: random.Random) -> float 
 
 
 def judge(
-    workbench: Workbench, adapters: Sequence[State], drafts: Sequence[Sequence[Instruction]], scorer: Scorer
+    runtime: ModelRuntime, adapters: Sequence[State], drafts: Sequence[Sequence[Instruction]], scorer: Scorer
 ) -> list[list[Opinion | None]]:
     """L(y|x) and L(y) of each of ``drafts[k]`` under ``adapters[k]`` (Zhang et al. 2024), for what the scorer needs.
 
     All sites' drafts are scored in the same batches.
     """
     flat = [(k, draft) for k, own in enumerate(drafts) for draft in own]
-    fitting = tokenise_all([draft for _, draft in flat], workbench.template, workbench.tokenizer, workbench.max_length)
+    fitting = tokenise_all([draft for _, draft in flat], runtime.template, runtime.tokenizer, runtime.max_length)
     full = dict(zip(fitting.kept, fitting.items, strict=True))
     items: list[tuple[int, Tokenised]] = []
     for index, item in full.items():
         if scorer != "random":
             items.append((index, item))
         if scorer in ("ifs", "ifd"):
-            alone = tokenise_response(flat[index][1], workbench.template, workbench.tokenizer, workbench.max_length)
+            alone = tokenise_response(flat[index][1], runtime.template, runtime.tokenizer, runtime.max_length)
             items += [(index, alone)] if alone is not None else []
-    scores = workbench.score(
+    scores = runtime.score(
         [adapters[flat[index][0]] for index, _ in items], [item for _, item in items], description="judge drafts"
     )
     losses: dict[int, list[float]] = {index: [] for index in full}

@@ -11,9 +11,9 @@ from murmura.data.tokenising import tokenise_all
 from murmura.errors import ConfigError
 from murmura.federation.wire.messages import Payload
 from murmura.methods.fewfedpit.config import FewFedPITConfig
+from murmura.model_runtime import ModelRuntime
 from murmura.progress import say
 from murmura.streams import Stream
-from murmura.workbench import Workbench
 
 PUBLIC = "public"  # the field of an ask
 
@@ -48,22 +48,22 @@ class Substitute:
         say(f"{len(records)} public records of {config.substitute_name} stand in for synthetic ones")
         return cls(records, config.keep)
 
-    def draw(self, workbench: Workbench, sites: Sequence[str], stream: Stream) -> dict[str, Payload]:
+    def draw(self, runtime: ModelRuntime, sites: Sequence[str], stream: Stream) -> dict[str, Payload]:
         """Records at random for each site, of those that fit the model, as fields of an ask.
 
         Args:
-            workbench: the server's.
+            runtime: the server's.
             sites: the round's cohort.
             stream: of the round.
         """
-        return {site: {PUBLIC: self._drawn(workbench, stream / "substitute" / site)} for site in sites}
+        return {site: {PUBLIC: self._drawn(runtime, stream / "substitute" / site)} for site in sites}
 
-    def _drawn(self, workbench: Workbench, stream: Stream) -> list[list[str]]:
+    def _drawn(self, runtime: ModelRuntime, stream: Stream) -> list[list[str]]:
         chosen: list[list[str]] = []
         for record in stream.python().sample(self.records, len(self.records)):
             if len(chosen) == self.keep:
                 break
-            # Not through the workbench's memory: these records are not seen again.
-            if tokenise_all([record], workbench.template, workbench.tokenizer, workbench.max_length).items:
+            # Not through the runtime's memory: these records are not seen again.
+            if tokenise_all([record], runtime.template, runtime.tokenizer, runtime.max_length).items:
                 chosen.append(list(astuple(record)))
         return chosen

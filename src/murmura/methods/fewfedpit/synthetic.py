@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, get_args
 from murmura.data.records import Instruction
 from murmura.data.tokenising import Tokenised, tokenise_all
 from murmura.drafting.draft import Order, draft
-from murmura.drafting.fates import counted
+from murmura.drafting.rejections import counted
 from murmura.methods.fewfedpit.config import FewFedPITConfig
-from murmura.methods.fewfedpit.fates import Fate
+from murmura.methods.fewfedpit.rejections import Rejection
 from murmura.methods.fewfedpit.select import choose, judge
+from murmura.model_runtime import ModelRuntime
 from murmura.training.adapter import State
-from murmura.workbench import Workbench
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort, Site
 
 Synthetic = tuple[list[list[Tokenised]], list[dict[str, int]]]
-"""For each site its synthetic records as token ids, and how many drafts met which fate."""
+"""For each site its synthetic records as token ids, and how many drafts met which rejection."""
 
 WITHOUT = "sites.without_synthetic"
 """The count that tells whether a site was left without synthetic records."""
 
 COUNTED = (
-    *(counted(fate) for fate in (*get_args(Fate), "outranked", "kept")), "prompts.shortened",
+    *(counted(rejection) for rejection in (*get_args(Rejection), "outranked", "kept")), "prompts.shortened",
     "kept.ratio_of_1_or_more", "sites.few_records", WITHOUT,
 )  # fmt: skip
 """All that may be counted."""
@@ -41,8 +41,8 @@ def generated(cohort: Cohort, writers: Sequence[State], judges: Sequence[State],
         Order(site.records, _earlier(site), writer, stream)
         for site, writer, stream in zip(cohort.sites, writers, cohort.streams("draft"), strict=True)
     ]
-    drafts = draft(cohort.workbench, orders, config.drafting)
-    opinions = judge(cohort.workbench, judges, [d.records for d in drafts], config.scorer)
+    drafts = draft(cohort.runtime, orders, config.drafting)
+    opinions = judge(cohort.runtime, judges, [d.records for d in drafts], config.scorer)
     chosen, counts = [], []
     for site, drafted, found, stream in zip(cohort.sites, drafts, opinions, cohort.streams("select"), strict=True):
         choice = choose(config.scorer, found, config.keep, stream.python())
@@ -66,7 +66,7 @@ def _finish(
         if config.accumulate:
             records = list(dict.fromkeys([*_earlier(site), *records]))
             site.store[_EARLIER] = [list(astuple(record)) for record in records]
-        tokenised.append(_tokenised(cohort.workbench, records))
+        tokenised.append(_tokenised(cohort.runtime, records))
         count[WITHOUT] = int(not tokenised[-1])
     return tokenised, [dict(+count) for count in counts]
 
@@ -76,6 +76,6 @@ def _earlier(site: Site) -> list[Instruction]:
     return [Instruction(*fields) for fields in site.store.get(_EARLIER, [])]
 
 
-def _tokenised(workbench: Workbench, records: Sequence[Instruction]) -> list[Tokenised]:
-    # Not through the workbench's memory: these records are not seen again.
-    return tokenise_all(records, workbench.template, workbench.tokenizer, workbench.max_length).items
+def _tokenised(runtime: ModelRuntime, records: Sequence[Instruction]) -> list[Tokenised]:
+    # Not through the runtime's memory: these records are not seen again.
+    return tokenise_all(records, runtime.template, runtime.tokenizer, runtime.max_length).items

@@ -116,7 +116,7 @@ class FewFedWeight(Averaging):
         Writing stops where it goes round in circles, and a response that was cut off keeps its complete sentences, as
         in FewFedPIT: the two are compared with each other, and should not differ in how their texts are cleaned.
         """
-        bench = cohort.workbench
+        bench = cohort.runtime
         flat = [(k, record) for k, site in enumerate(cohort.sites) for record in site.records]
         items = bench.tokenise_fitting(record for _, record in flat)
         written = bench.write(
@@ -144,7 +144,7 @@ class FewFedWeight(Averaging):
     ) -> list[list[float]]:
         """λ·ω_i of each site's pseudo records."""
         c = self.config
-        energies = cohort.workbench.energies(
+        energies = cohort.runtime.energies(
             [judge for judge, items in zip(judges, pseudo, strict=True) for _ in items],
             [item for items in pseudo for item in items],
             temperature=c.temperature,
@@ -158,7 +158,7 @@ class FewFedWeight(Averaging):
 
     def _errors(self, cohort: Cohort, adapters: Sequence[State]) -> list[float]:
         """1 − mean ROUGE-L of each adapter's greedy answers to some of its site's own records."""
-        bench = cohort.workbench
+        bench = cohort.runtime
         chosen = [
             stream.python().sample(site.records, min(self.config.error_records, site.size))
             for site, stream in zip(cohort.sites, cohort.streams("error"), strict=True)

@@ -106,12 +106,12 @@ class LPFL(Averaging):
     def lead(self, server: Server, fleet: Fleet) -> None:
         for round in server.rounds(self.config.rounds):
             self.average(server, fleet, fleet.sites)
-            weighed = weigh(server.workbench, server.yardstick, server.adapter)
+            weighed = weigh(server.runtime, server.evaluation_set, server.adapter)
             server.store["patterns"] = weighed.weights
             # Known in every round, evaluated or not; but of no site's model where each has a factor of its own.
             accuracy = None if self.rule.personal else weighed.accuracy
             if accuracy is not None:
-                for name, value in validated(server.yardstick, weighed).items():
+                for name, value in validated(server.evaluation_set, weighed).items():
                     server.note(name, value)
             if round <= self.config.events:
                 self._event(server, fleet, round, accuracy, weighed.weights)
@@ -189,7 +189,7 @@ class LPFL(Averaging):
         share batches."""
         adapters = [a for a, some in zip(cohort.starts(ask), read, strict=True) for _ in some]
         texts = [site.records[i].text for site, some in zip(cohort.sites, read, strict=True) for i in some]
-        found = ensemble(pattern_scores(cohort.workbench, adapters, texts, "annotate"), ask["patterns"])
+        found = ensemble(pattern_scores(cohort.runtime, adapters, texts, "annotate"), ask["patterns"])
         return np.split(found, np.cumsum([len(some) for some in read])[:-1])
 
     def _keep(self, cohort: Cohort, site: Site, chosen: list[int], scores: np.ndarray) -> Reply:
@@ -201,7 +201,7 @@ class LPFL(Averaging):
         taken = set(chosen)
         site.store[_POOL] = [index for place, index in enumerate(pool) if place not in taken]
         fields: dict[str, Any] = {"annotated": len(chosen), "left": len(site.store[_POOL])}
-        names, hidden = cohort.workbench.cloze.labels, [site.records[index].label for index in records]
+        names, hidden = cohort.runtime.cloze.labels, [site.records[index].label for index in records]
         if records and all(hidden):
             said = [names[place] for place in scores.argmax(axis=1)]
             fields["right"] = sum(one == other for one, other in zip(said, hidden, strict=True))
@@ -213,7 +213,7 @@ class LPFL(Averaging):
             self._begin(cohort, site)
         known: list[int] = site.store[_LABELLED]
         given: dict[int, list[float]] = dict(site.store[_ANNOTATED])
-        found = cohort.workbench.tokenise_fitting([site.records[index] for index in [*known, *given]])
+        found = cohort.runtime.tokenise_fitting([site.records[index] for index in [*known, *given]])
         annotated = [
             replace(item, target=tuple(row)) for item, row in zip(found[len(known) :], given.values(), strict=True)
         ]

@@ -38,14 +38,14 @@ class Ballots:
         texts, where = self.vectors(cohort), candidates.numpy()
         if self.config.votes == "cosine":
             return list(torch.from_numpy(cosines(texts, where)))
-        chosen = nearest(np.concatenate(texts), where, str(cohort.workbench.device))
+        chosen = nearest(np.concatenate(texts), where, str(cohort.runtime.device))
         found = counted(chosen, [len(own) for own in texts], len(where))
         return list(torch.from_numpy(normalised(found) if self.config.votes == "normalised" else found))
 
     def distances(self, cohort: Cohort, candidates: torch.Tensor) -> list[list[float]]:
         """Of each site's texts, how far each is from the candidate nearest to it."""
         texts = self.vectors(cohort)
-        found = distances(np.concatenate(texts), candidates.numpy(), str(cohort.workbench.device))
+        found = distances(np.concatenate(texts), candidates.numpy(), str(cohort.runtime.device))
         ends = np.cumsum([len(own) for own in texts])[:-1]
         return [own[np.isfinite(own)].tolist() for own in np.split(found, ends)]
 
@@ -54,7 +54,7 @@ class Ballots:
         other site's, so that its votes depend on nobody else's, in no bit."""
         new = [site for site in cohort.sites if site.name not in self._known]
         if new:
-            encoder = cohort.workbench.resources.encoder("encoder")
+            encoder = cohort.runtime.resources.encoder("encoder")
             with phase("score"):
                 found = encoder.embed_apart([chosen_texts(self.config, cohort, site) for site in new])
             self._known |= {site.name: own for site, own in zip(new, found, strict=True)}

@@ -38,12 +38,12 @@ class Evolution:
         config: the method's options.
         server: in whose store it lies.
         fleet: who votes.
-        in_shares: each site adds a share of the noise; else the server adds all of it.
+        distributed_noise: each site adds a share of the noise; else the server adds all of it.
     """
 
-    def __init__(self, config: PretextConfig, server: Server, fleet: Fleet, *, in_shares: bool = False) -> None:
+    def __init__(self, config: PretextConfig, server: Server, fleet: Fleet, *, distributed_noise: bool = False) -> None:
         self.config, self.server, self.fleet = config, server, fleet
-        self.shares = fleet.least(fleet.sites) if in_shares else 0
+        self.shares = fleet.least(fleet.sites) if distributed_noise else 0
         self.plan = plan(config, self.shares or 1)
         self.account = Account(server, self.plan, config.accountant)
         for name in (CANDIDATES, VOTES, DRAWN):
@@ -52,7 +52,7 @@ class Evolution:
     @cached_property
     def variation(self) -> Variation:
         """What varies texts; its model is loaded when it is first used."""
-        return variation_of(self.config, self.server.workbench)
+        return variation_of(self.config, self.server.runtime)
 
     def round(self, round: int) -> None:
         """One round: the population stands for election, and who survives is kept."""
@@ -83,7 +83,7 @@ class Evolution:
             streams = [stream / place / number for place in range(len(candidates)) for number in range(ahead)]
             varied = self.variation.vary([text for text in candidates for _ in range(ahead)], streams)
             variations = [varied[first : first + ahead] for first in range(0, len(varied), ahead)]
-        return population.places(self.server.workbench.resources.encoder("encoder"), variations)
+        return population.places(self.server.runtime.resources.encoder("encoder"), variations)
 
     def votes(self, where: Vectors, round: int) -> tuple[np.ndarray, float]:
         """The noisy sum of all sites' votes, float64 [n], and σ of its noise (Hou et al. 2024, Algorithm 2). What it
@@ -114,7 +114,7 @@ class Evolution:
 
     def _tell_distance(self, where: Vectors) -> None:
         """Note how far private texts are from the candidates; no noise covers it."""
-        sums = self.fleet.sum("look", self.fleet.sites, candidates=torch.from_numpy(where))
+        sums = self.fleet.sum("report_distance", self.fleet.sites, candidates=torch.from_numpy(where))
         if sums.sites and sums["texts"]:
             self.server.note("population_distance", float(sums["distance"]) / sums["texts"])
 
@@ -141,11 +141,11 @@ def starting(config: PretextConfig, server: Server) -> list[str]:
     Raises:
         DataError: as ``population.public_texts``, or each text is cut within its first sentence.
     """
-    texts = population.public_texts(config, [record.text for record in server.yardstick.heldout])
+    texts = population.public_texts(config, [record.text for record in server.evaluation_set.heldout])
     stream, mended = server.stream / "population" / 1, config.torn == "mended"
 
     def fit(some: Sequence[str]) -> list[str]:
-        return population.shortened(some, server.workbench.tokenizer, config.text_tokens, mended=mended)
+        return population.shortened(some, server.runtime.tokenizer, config.text_tokens, mended=mended)
 
     found = population.drawn(texts, config.population, stream, fit, again=config.seeds == "voted")
     if not found:

@@ -81,14 +81,14 @@ class Pretext(Method):
         return "sites send it texts" if self.config.seeds in ("private", "paraphrased") else ""
 
     @property
-    def in_shares(self) -> bool:
+    def distributed_noise(self) -> bool:
         """Whether each site adds a share of the noise, so that nobody sees a sum without it."""
         c = self.config
         return c.private and c.noise != "gaussian" and self.rule.config.secure
 
     def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
         c = self.config
-        if aggregation.secure and c.private and c.votes == "nearest" and not self.in_shares:
+        if aggregation.secure and c.private and c.votes == "nearest" and not self.distributed_noise:
             what = "with 'secure' each site adds a share of the noise, which has to be of whole numbers for that"
             return what, "Set method.noise = 'skellam'."
         return super().objection(aggregation)
@@ -110,7 +110,7 @@ class Pretext(Method):
             return None
         from murmura.methods.pretext.guarantee import plan
 
-        shares = self.rule.config.least(len(records)) if self.in_shares else 1
+        shares = self.rule.config.least(len(records)) if self.distributed_noise else 1
         return plan(self.config, shares), self.config.accountant
 
     @cached_property
@@ -121,14 +121,18 @@ class Pretext(Method):
         return plan(self.config)
 
     def spends(self, name: str, records: int, training: LocalTraining) -> tuple[PrivacyPlan, int] | None:
-        covered = name == "vote" and self.in_shares and self.config.noise == "skellam"
+        covered = name == "vote" and self.distributed_noise and self.config.noise == "skellam"
         return (self._shared, 1) if covered else None
 
     def asks(self, round: int) -> bool:
         return round <= self.config.asking
 
     def answers(self, name: str) -> int | None:
-        covered = (name == "vote" and self.in_shares) or name in ("look", "give", "paraphrase")
+        covered = (name == "vote" and self.distributed_noise) or name in (
+            "report_distance",
+            "share_texts",
+            "paraphrase",
+        )
         return self.config.asking if covered else None
 
     def resources(self) -> Mapping[str, Resource]:
@@ -147,8 +151,8 @@ class Pretext(Method):
 
     def verbs(self) -> list[str]:
         if self.config.seeds == "voted":
-            return ["vote", *(["look"] if self.config.tells_distance else [])]
-        return {"public": [], "private": ["give"], "paraphrased": ["paraphrase"]}[self.config.seeds]
+            return ["vote", *(["report_distance"] if self.config.tells_distance else [])]
+        return {"public": [], "private": ["share_texts"], "paraphrased": ["paraphrase"]}[self.config.seeds]
 
     def resumes(self, begun: PretextConfig) -> None:
         if begun.all_rounds != self.config.all_rounds:
@@ -204,8 +208,8 @@ class Pretext(Method):
 
     def lead(self, server: Server, fleet: Fleet) -> None:
         """Algorithm 1 of Hou et al. 2024; a round of its own follows for ``Expand`` and the training of the model."""
-        from murmura.methods.pretext.closing import close, generator_of
         from murmura.methods.pretext.evolution import Evolution
+        from murmura.methods.pretext.expand_and_train import close, generator_of
         from murmura.methods.pretext.paraphrases import gathered, note_privacy
         from murmura.methods.pretext.population import read, sent
 
@@ -222,7 +226,9 @@ class Pretext(Method):
             if c.seeds != "private":
                 read(c)  # refused now, if at all
             server.adapter = server.initial()  # so that the model is measured as it is before training
-        evolution = Evolution(c, server, fleet, in_shares=self.in_shares) if c.seeds == "voted" else None
+        evolution = (
+            Evolution(c, server, fleet, distributed_noise=self.distributed_noise) if c.seeds == "voted" else None
+        )
         for round in server.rounds(c.all_rounds):
             server.drop_adapter()
             if round == c.all_rounds:
@@ -238,7 +244,7 @@ class Pretext(Method):
             elif c.seeds == "paraphrased":
                 server.store[_GIVEN] = gathered(c, server, fleet)
             else:
-                server.store[_GIVEN] = sent(fleet.ask("give", fleet.sites), fleet.sites)
+                server.store[_GIVEN] = sent(fleet.ask("share_texts", fleet.sites), fleet.sites)
 
     def _seeds(self, server: Server) -> list[str]:
         """What is expanded: nothing stands in for what the sites have not sent."""
@@ -252,7 +258,7 @@ class Pretext(Method):
         from murmura.methods.pretext.release import outcomes
 
         against = "everybody, the server too"
-        if self.in_shares:
+        if self.distributed_noise:
             against += (
                 ", as long as they know no site's share of the noise (each site knows its own). A server that lies "
                 "gets no more sums: each site votes once for each round, and once more if it is started again"
@@ -265,7 +271,7 @@ class Pretext(Method):
 
     def releases(self, name: str) -> dict[str, Release]:
         declared = super().releases(name)
-        if name == "give" and self.config.samples and self.config.endpoint:
+        if name == "share_texts" and self.config.samples and self.config.endpoint:
             on = f"the server sends them on to {self.config.endpoint}, in prompts"
             return {"texts": replace(declared["texts"], note=on)}
         if name != "vote":
@@ -273,7 +279,7 @@ class Pretext(Method):
         [votes] = declared.values()
         if not self.config.private:
             votes = replace(votes, protection=None, note="no noise is added to the sum")
-        elif self.in_shares:
+        elif self.distributed_noise:
             votes = replace(votes, protection=_IN_SHARES, note="").filled(config=self.config)
         elif self.rule.config.secure:
             votes = replace(votes, note=_TRUSTED_SUM)
@@ -286,7 +292,7 @@ class Pretext(Method):
 
         votes = self._own().votes(cohort, required(ask["candidates"]))
         require_allowed(self.config, cohort, votes)
-        if self.in_shares:
+        if self.distributed_noise:
             from murmura.methods.pretext.guarantee import plan, share_added
 
             names = [site.name for site in cohort.sites]
@@ -302,7 +308,7 @@ class Pretext(Method):
         slots=False,
         measures=True,
     )
-    def look(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+    def report_distance(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Tell how far the site's texts are from the candidates."""
         from murmura.methods.pretext.ballots import required
 
@@ -310,7 +316,7 @@ class Pretext(Method):
         return cohort.reply(distance=[sum(own) for own in found], texts=[len(own) for own in found])
 
     @verb(releases={"texts": Texts("all its texts, in clear")}, slots=False)
-    def give(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+    def share_texts(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Give the site's texts away: a baseline that protects nothing."""
         return cohort.reply(texts=[[record.text for record in site.records] for site in cohort.sites])
 

@@ -29,10 +29,10 @@ def gathered(config: PretextConfig, server: Server, fleet: Fleet) -> list[str]:
     Raises:
         DataError: there are no public texts to bound logits by.
     """
-    texts = public_texts(config, [record.text for record in server.yardstick.heldout])
+    texts = public_texts(config, [record.text for record in server.evaluation_set.heldout])
     read = (server.stream / "bounds").python().sample(texts, min(_READ, len(texts)))
     with phase("score"):
-        low, high = logit_bounds(server.workbench.another(OPTION), read)
+        low, high = logit_bounds(server.runtime.another(OPTION), read)
     found = sent(fleet.ask("paraphrase", fleet.sites, low=low, high=high), fleet.sites)
     note_privacy(config, server, fleet)
     return [text for text in found if text.strip()]
@@ -51,7 +51,7 @@ def written(config: PretextConfig, cohort: Cohort, low: float, high: float) -> l
     tokens, most = config.paraphrase_tokens, config.texts_per_site
     temperature = local_text.temperature(config.epsilon, tokens, low, high, documents=most)
     flat = [text for own in texts for text in own]
-    bench = cohort.workbench.another(OPTION)
+    bench = cohort.runtime.another(OPTION)
     with phase("generate"):
         found = iter(paraphrased(bench, flat, DPPrompt(tokens, low, high, temperature), OSEntropy()))
     return [[next(found) for _ in own] for own in texts]

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from murmura.methods.pretext.closing import CURVE, SEEDS
 from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.evolution import CANDIDATES, DRAWN, VOTES
+from murmura.methods.pretext.expand_and_train import CURVE, SEEDS
 from murmura.runs import schema
 from murmura.synthesis.answers import Texts
 from murmura.units import bound

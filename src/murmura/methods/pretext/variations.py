@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from murmura.methods.pretext.config import PretextConfig
 
 if TYPE_CHECKING:
+    from murmura.model_runtime import ModelRuntime
     from murmura.synthesis.variation import Variation
-    from murmura.workbench import Workbench
 
 OPTION = "variation_model"
 """Of the method, which names the model."""
 
 
-def variation_of(config: PretextConfig, workbench: Workbench) -> Variation:
+def variation_of(config: PretextConfig, runtime: ModelRuntime) -> Variation:
     """The variation that the options name, with its model.
 
     Raises:
@@ -28,9 +28,9 @@ def variation_of(config: PretextConfig, workbench: Workbench) -> Variation:
     most, mended = config.text_tokens, config.torn == "mended"
     sampling = Sampling(temperature=config.variation_temperature, top_p=config.variation_top_p)
     if config.variation == "mask-fill":
-        loaded = workbench.resources.language_model(OPTION)
+        loaded = runtime.resources.language_model(OPTION)
         return MaskFill(loaded, share=config.changed, steps=config.steps, sampling=sampling, max_tokens=most)
-    bench = workbench.another(OPTION)
+    bench = runtime.another(OPTION)
     if config.variation == "continue":
         return Continue(bench, share=config.changed, sampling=sampling, max_tokens=most, mended=mended)
     return Paraphrase(bench, sampling=sampling, max_tokens=most, mended=mended)

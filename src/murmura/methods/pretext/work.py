@@ -13,7 +13,7 @@ from murmura.streams import Stream
 from murmura.training.config import LocalTraining
 
 if TYPE_CHECKING:
-    from murmura.workbench import Workbench
+    from murmura.model_runtime import ModelRuntime
 
 _TRIED = Stream(0) / "trial"
 _FEW = 8  # texts that are tried together where a text takes long, and it matters little how many there are
@@ -59,17 +59,17 @@ def _streams(count: int) -> list[Stream]:
     return [_TRIED / place for place in range(count)]
 
 
-def _vary(config: PretextConfig, bench: Workbench, records: Sequence[Any], count: int) -> None:
+def _vary(config: PretextConfig, bench: ModelRuntime, records: Sequence[Any], count: int) -> None:
     from murmura.methods.pretext.variations import variation_of
 
     variation_of(config, bench).vary(_texts(records, count), _streams(count))
 
 
-def _embed(bench: Workbench, records: Sequence[Any], count: int) -> None:
+def _embed(bench: ModelRuntime, records: Sequence[Any], count: int) -> None:
     bench.resources.encoder("encoder").embed(_texts(records, count))
 
 
-def _paraphrase(config: PretextConfig, bench: Workbench, records: Sequence[Any], count: int) -> None:
+def _paraphrase(config: PretextConfig, bench: ModelRuntime, records: Sequence[Any], count: int) -> None:
     """Between any bounds: no token is likelier to end a text than with others."""
     from murmura.methods.pretext.paraphrases import OPTION
     from murmura.privacy.entropy import OSEntropy
@@ -79,8 +79,8 @@ def _paraphrase(config: PretextConfig, bench: Workbench, records: Sequence[Any],
     paraphrased(bench.another(OPTION), _texts(records, count), how, OSEntropy())
 
 
-def _expand(config: PretextConfig, bench: Workbench, records: Sequence[Any], count: int) -> None:
-    from murmura.methods.pretext.closing import local
+def _expand(config: PretextConfig, bench: ModelRuntime, records: Sequence[Any], count: int) -> None:
+    from murmura.methods.pretext.expand_and_train import local
     from murmura.synthesis.generators import Request
     from murmura.synthesis.prompts import SHOWN, six_samples
 
@@ -89,7 +89,7 @@ def _expand(config: PretextConfig, bench: Workbench, records: Sequence[Any], cou
         pass
 
 
-def _train(bench: Workbench, records: Sequence[Any], count: int) -> None:
+def _train(bench: ModelRuntime, records: Sequence[Any], count: int) -> None:
     from murmura.training.loop import train
 
     items = list(islice(cycle(bench.tokenise_fitting(records)), count))

@@ -74,5 +74,5 @@ class Account:
             spent = self.ledger.epsilon(self.accountant)
         except PrivacyError as error:
             return known | {"refused": str(error)}
-        left_out = f" ({spent.note})" if spent.note else ""
-        return known | {"epsilon": spent.value, "accountant": spent.accountant + left_out}
+        exclusions = f" ({spent.note})" if spent.note else ""
+        return known | {"epsilon": spent.value, "accountant": spent.accountant + exclusions}

@@ -181,7 +181,7 @@ class SiteLevel(Method):
         else:
             total = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
         # In the model's order: a checkpoint has another one, in which the same source would give other noise.
-        order = [entry.name for entry in server.workbench.bank.manifest if entry.name in total]
+        order = [entry.name for entry in server.runtime.bank.manifest if entry.name in total]
         exact = {name: total[name].double() for name in order}
         # Of single updates this says little; each site looks at its own before it is sent.
         longest = length(exact.values()) / (norm * max(len(sums.sites), 1))
@@ -196,7 +196,7 @@ class SiteLevel(Method):
         for reply in server.ask("train_clipped", cohort, **asked):
             sums.add(reply.site, reply.fields)
             change = self.left(reply["update"], server.adapter)
-            server.hear(reply.site, {name: like[name] + change[name] for name in like})
+            server.observe_upload(reply.site, {name: like[name] + change[name] for name in like})
         return sums
 
     def entered(self, change: State, start: State) -> State:

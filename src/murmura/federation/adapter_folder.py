@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from murmura.training.adapter import State, fold, save_peft
 
 if TYPE_CHECKING:
-    from murmura.workbench import Workbench
+    from murmura.model_runtime import ModelRuntime
 
 CARD = "README.md"
 _LOADED = {
@@ -40,7 +40,7 @@ def nbytes_of(tokenizer: Any) -> int:
     return 0 if fast is None else len(fast.to_str().encode())
 
 
-def leave_adapter(folder: Path, state: State, workbench: Workbench, told: str) -> None:
+def leave_adapter(folder: Path, state: State, runtime: ModelRuntime, told: str) -> None:
     """Write a PEFT folder with a tokenizer and a card.
 
     Args:
@@ -48,61 +48,61 @@ def leave_adapter(folder: Path, state: State, workbench: Workbench, told: str) -
         state: an adapter, with its residual if it has one.
         told: who made it, and what is guaranteed: the end of the card.
     """
-    bank = workbench.bank
+    bank = runtime.bank
     assert bank.lora is not None, "where all parameters train there is no adapter"
     plain, spec = fold(state, bank.lora)
     save_peft(
-        folder, plain, spec, workbench.base, fan_in_fan_out=bank.fan_in_fan_out,
+        folder, plain, spec, runtime.base, fan_in_fan_out=bank.fan_in_fan_out,
         task_type="CAUSAL_LM" if bank.head.is_decoder else "",
     )  # fmt: skip
-    _leave(folder, workbench, told, "adapter")
+    _leave(folder, runtime, told, "adapter")
 
 
-def leave_model(folder: Path, state: State, workbench: Workbench, told: str) -> None:
+def leave_model(folder: Path, state: State, runtime: ModelRuntime, told: str) -> None:
     """The same for a model all parameters of which were trained."""
-    workbench.bank.load([state])
-    workbench.bank.model.save_pretrained(folder)
-    _leave(folder, workbench, told, "whole")
+    runtime.bank.load([state])
+    runtime.bank.model.save_pretrained(folder)
+    _leave(folder, runtime, told, "whole")
 
 
-def _leave(folder: Path, workbench: Workbench, told: str, part: str) -> None:
-    tokenizer = copy.deepcopy(workbench.tokenizer)
-    tokenizer.chat_template = workbench.reading.chat_template
+def _leave(folder: Path, runtime: ModelRuntime, told: str, part: str) -> None:
+    tokenizer = copy.deepcopy(runtime.tokenizer)
+    tokenizer.chat_template = runtime.reading.chat_template
     tokenizer.save_pretrained(folder)
-    (folder / CARD).write_text(_card(workbench, told, part), encoding="utf-8")
+    (folder / CARD).write_text(_card(runtime, told, part), encoding="utf-8")
 
 
-def _card(workbench: Workbench, told: str, part: str) -> str:
+def _card(runtime: ModelRuntime, told: str, part: str) -> str:
     adapts = part == "adapter"
     lines = ["library_name: peft" if adapts else "library_name: transformers", "tags:", "- murmura"]
-    if not Path(workbench.base).is_absolute():  # an id, and no folder of this machine
-        lines.insert(0, f"base_model: {workbench.base}")
+    if not Path(runtime.base).is_absolute():  # an id, and no folder of this machine
+        lines.insert(0, f"base_model: {runtime.base}")
     what = "An adapter for" if adapts else "All of"
-    begin = f"The base model lies where `murmura path {workbench.model}` says. " if adapts else ""
-    begin += f"What was trained came from: {workbench.source}.\n\n"
+    begin = f"The base model lies where `murmura path {runtime.model}` says. " if adapts else ""
+    begin += f"What was trained came from: {runtime.source}.\n\n"
     return (
-        "---\n" + "".join(f"{line}\n" for line in lines) + f"---\n\n# {what} {workbench.base}\n\n{begin}"
-        f"```python\n{_snippet(workbench, part)}```\n\n{_how(workbench)}\n\n{told}\n"
+        "---\n" + "".join(f"{line}\n" for line in lines) + f"---\n\n# {what} {runtime.base}\n\n{begin}"
+        f"```python\n{_snippet(runtime, part)}```\n\n{_how(runtime)}\n\n{told}\n"
     )
 
 
-def _snippet(workbench: Workbench, part: str) -> str:
+def _snippet(runtime: ModelRuntime, part: str) -> str:
     """How to load it, and to ask it something; it runs as it is in the folder."""
-    auto = "AutoModelForCausalLM" if workbench.bank.head.is_decoder else "AutoModelForMaskedLM"
-    adapts, reading = part == "adapter", workbench.reading
+    auto = "AutoModelForCausalLM" if runtime.bank.head.is_decoder else "AutoModelForMaskedLM"
+    adapts, reading = part == "adapter", runtime.reading
     use = "" if reading.cloze else (_ASKED if reading.template else _BEGUN) + _WRITTEN
     return (
         ("from peft import PeftModel\n" if adapts else "")
         + f"from transformers import {auto}, AutoTokenizer\n\n"
         + ("from murmura.models import resolve\n\n" if adapts else "")
         + 'folder = "."  # this one\ntokenizer = AutoTokenizer.from_pretrained(folder)\n'
-        + f"{_LOADED[part].format(auto=auto, name=json.dumps(workbench.model))}\n{use}"
+        + f"{_LOADED[part].format(auto=auto, name=json.dumps(runtime.model))}\n{use}"
     )
 
 
-def _how(workbench: Workbench) -> str:
+def _how(runtime: ModelRuntime) -> str:
     """How it is to be asked."""
-    reading = workbench.reading
+    reading = runtime.reading
     if reading.template is not None:
         own = reading.template.name == "chat"
         with_input = 'instruction + "\\n\\n" + input' if own else 'instruction, and `"input": input` beside it'

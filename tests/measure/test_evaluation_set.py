@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from murmura.data.records import Choice, Labelled
 from murmura.federation.wire.messages import decode, encode
-from murmura.measure.yardstick import Yardstick
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.tasks import INSTRUCTION
 from tests.federation.world import instructions, make_workbench
 
 
 def test_what_is_told_is_heard_through_the_wire_and_the_validation_records_stay():
     asked = [Choice("which", "of these", ("yes", "no", "both"), 2)]
-    public = Yardstick(
+    public = EvaluationSet(
         INSTRUCTION, instructions(3, 1), instructions(2, 2), [Labelled("rash", "bad")], asked, sample=2, completes=True
     )
-    heard = Yardstick.heard(INSTRUCTION, decode(encode(public.told())))
+    heard = EvaluationSet.from_payload(INSTRUCTION, decode(encode(public.to_payload())))
     assert (heard.heldout, heard.nonmembers) == (public.heldout, public.nonmembers)
     assert (heard.choices, heard.sample, heard.completes, heard.validation) == (asked, 2, True, ())
 
 
 def test_non_members_travel_only_to_be_completed():
-    told = Yardstick(INSTRUCTION, instructions(3, 1), instructions(2, 2)).told()
+    told = EvaluationSet(INSTRUCTION, instructions(3, 1), instructions(2, 2)).to_payload()
     assert told["nonmembers"] == [] and not told["completes"]
 
 
 def test_held_out_records_stand_for_non_members_and_travel_once():
-    told = Yardstick(INSTRUCTION, instructions(3, 1)).told()
+    told = EvaluationSet(INSTRUCTION, instructions(3, 1)).to_payload()
     assert (len(told["heldout"]), told["nonmembers"]) == (3, [])
-    heard = Yardstick.heard(INSTRUCTION, told)
+    heard = EvaluationSet.from_payload(INSTRUCTION, told)
     assert heard.nonmembers is heard.heldout
 
 

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from murmura.methods.fewfedpit.fates import Fate, left_without
+from murmura.methods.fewfedpit.rejections import Rejection, left_without
 
 
 def told(*counts, asked=3):
@@ -12,9 +12,9 @@ def told(*counts, asked=3):
     return left_without(sites, asked, "so it went")
 
 
-@pytest.mark.parametrize("fate", get_args(Fate))
-def test_every_reason_has_words_and_a_way_out(fate):
-    reason, fix = told({fate: 3}).partition("Most often, ")[2].split(" (3 of 3): ")
+@pytest.mark.parametrize("rejection", get_args(Rejection))
+def test_every_reason_has_words_and_a_way_out(rejection):
+    reason, fix = told({rejection: 3}).partition("Most often, ")[2].split(" (3 of 3): ")
     assert " " in reason and " " in fix
 
 

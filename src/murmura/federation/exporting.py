@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from murmura import atomic
-from murmura.federation.leaving import leave_adapter
+from murmura.federation.adapter_folder import leave_adapter
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Verbs, verb
 from murmura.runs.schema import site_folder
@@ -19,7 +19,7 @@ _OWN = (
 )
 
 
-class Keeping(Verbs):
+class Exporting(Verbs):
     """Asked of sites with adapters of their own, at the end."""
 
     @verb(releases={}, slots=False)
@@ -34,5 +34,5 @@ class Keeping(Verbs):
                 continue
             own = cohort.rule.complete(shared, site.store["adapter"])
             with atomic.replacing_folder(site.results / site_folder(site.name)) as draft:
-                leave_adapter(draft, own, cohort.workbench, _OWN)
+                leave_adapter(draft, own, cohort.runtime, _OWN)
         return cohort.reply()

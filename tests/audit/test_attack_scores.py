@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from murmura.audit.versus import DRAWS, Versus, draws, shape
+from murmura.audit.attack_scores import DRAWS, AttackScores, draws, shape
 
 RNG = np.random.default_rng(0)
 
 
 def one_model(members, others):
-    return Versus(np.asarray(members, float), np.asarray([others], float), np.zeros(len(members), dtype=int))
+    return AttackScores(np.asarray(members, float), np.asarray([others], float), np.zeros(len(members), dtype=int))
 
 
 @pytest.mark.parametrize("digits", [1, 6])  # with ties and without
@@ -47,7 +47,7 @@ def test_where_all_draws_say_the_same_the_interval_has_a_width_still():
 
 def test_a_member_is_compared_with_what_its_own_sites_model_makes_of_others():
     """Though the second model's scores are all larger."""
-    found = Versus(np.array([1.0, 11.0]), np.array([[0.0, 2.0], [10.0, 12.0]]), np.array([0, 1]))
+    found = AttackScores(np.array([1.0, 11.0]), np.array([[0.0, 2.0], [10.0, 12.0]]), np.array([0, 1]))
     assert found.auc == 0.5 and found.interval[0] < 0.05
     assert found.part(np.array([True, False]), np.array([True, False])).auc == 1.0
 

@@ -26,7 +26,7 @@ from murmura.training.schedule import learning_rate
 
 if TYPE_CHECKING:
     from murmura.federation.server.rounds import Server
-    from murmura.workbench import Workbench
+    from murmura.model_runtime import ModelRuntime
 
 SEEDS, CURVE = "seeds", "curve"
 """In the server's store: the seeds, and how good the model is by the number of texts that it was trained on."""
@@ -47,11 +47,11 @@ def close(config: PretextConfig, server: Server, seeds: Sequence[str]) -> None:
     texts = expanded(config, server) if config.samples else list(seeds)
     server.note("trained_texts", len(texts))
     server.store[CURVE] = []
-    items, options = read(config, server.workbench, texts), server.workbench.training
+    items, options = read(config, server.runtime, texts), server.runtime.training
     for count in sorted(set(config.curve)):
         if count < len(texts):
             state = trained(server, items[:count], in_proportion(options, count, len(texts))).state
-            [figures] = server.yardstick.measure(server.workbench, [state])
+            [figures] = server.evaluation_set.measure(server.runtime, [state])
             server.store[CURVE] = [*server.store[CURVE], {"texts": count, **figures}]
             say(f"trained on {count} texts: " + ", ".join(f"{key} {value:.4f}" for key, value in figures.items()))
     if config.legacy_double_tokenisation:
@@ -70,7 +70,7 @@ def generator_of(config: PretextConfig, server: Server) -> Generator:
         ModelError: the model's weights cannot be loaded.
     """
     if config.endpoint is None:
-        return local(config, server.workbench)
+        return local(config, server.runtime)
     return Endpoint(
         config.endpoint, config.generator, chat=config.endpoint_chat,
         sampling=Sampling(temperature=config.temperature, top_p=config.top_p), max_tokens=config.sample_tokens,
@@ -78,14 +78,14 @@ def generator_of(config: PretextConfig, server: Server) -> Generator:
     )  # fmt: skip
 
 
-def local(config: PretextConfig, workbench: Workbench) -> Local:
+def local(config: PretextConfig, runtime: ModelRuntime) -> Local:
     """The generator that is loaded here.
 
     Raises:
         ModelError: the model's weights cannot be loaded.
     """
     sampling = Sampling(temperature=config.temperature, top_p=config.top_p)
-    return Local(workbench.another("generator"), sampling=sampling, max_tokens=config.sample_tokens)
+    return Local(runtime.another("generator"), sampling=sampling, max_tokens=config.sample_tokens)
 
 
 def expanded(config: PretextConfig, server: Server) -> Texts:
@@ -108,10 +108,10 @@ def expanded(config: PretextConfig, server: Server) -> Texts:
     return found.texts
 
 
-def read(config: PretextConfig, workbench: Workbench, texts: Sequence[str]) -> list[Tokenised]:
+def read(config: PretextConfig, runtime: ModelRuntime, texts: Sequence[str]) -> list[Tokenised]:
     """Texts as the model is trained on them."""
-    assert isinstance(workbench.reading, SequenceReading), "the method works with documents alone"
-    items = workbench.reading.fit([Document(text) for text in texts]).items
+    assert isinstance(runtime.reading, SequenceReading), "the method works with documents alone"
+    items = runtime.reading.fit([Document(text) for text in texts]).items
     if not isinstance(texts, Texts) or config.unfinished == "ended":
         return items
     return [item if ends else left_open(item) for item, ends in zip(items, texts.finished, strict=True)]
@@ -120,7 +120,7 @@ def read(config: PretextConfig, workbench: Workbench, texts: Sequence[str]) -> l
 def twice_tokenised(server: Server, texts: Sequence[str]) -> dict[str, float]:
     """Loss and accuracy of a model that is trained and measured on texts tokenised twice, by the names of the figures
     (``tokenise_twice``)."""
-    bench, heldout = server.workbench, [record.text for record in server.yardstick.heldout]
+    bench, heldout = server.runtime, [record.text for record in server.evaluation_set.heldout]
     own, public = (tokenise_twice(some, bench.tokenizer, bench.max_length) for some in (list(texts), heldout))
     state = trained(server, own, bench.training).state
     with phase("evaluate"):
@@ -136,7 +136,7 @@ def trained(server: Server, items: Sequence[Tokenised], options: LocalTraining) 
     Raises:
         RunError: the loss is no longer finite.
     """
-    bench = server.workbench
+    bench = server.runtime
     steps = steps_of(len(items), options)
 
     def watch(done: int, optimizer: torch.optim.Optimizer) -> None:

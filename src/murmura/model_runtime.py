@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Workbench:
+class ModelRuntime:
     """One bank, its tokenizer, how records are read, and how much of it may be used at once.
 
     Args:
@@ -73,7 +73,7 @@ class Workbench:
         self.slots = slots
         self.decode_rows, self.decode_dtype = decode_rows, decode_dtype
         self.resources = resources or Resources({}, "server", Loader(str(self.bank.device)))
-        self._others: dict[str, Workbench] = {}
+        self._others: dict[str, ModelRuntime] = {}
         self._start = start
 
     @cached_property
@@ -166,8 +166,8 @@ class Workbench:
                 results.update(zip(chosen, written, strict=True))
         return [results[i] for i in range(len(prompts))]
 
-    def another(self, option: str) -> Workbench:
-        """A workbench to write with the causal model that is declared under ``option``; nothing is trained in it, and
+    def another(self, option: str) -> ModelRuntime:
+        """A runtime to write with the causal model that is declared under ``option``; nothing is trained in it, and
         all its adapters are ``bank.untrained``.
 
         Raises:
@@ -177,7 +177,7 @@ class Workbench:
         if option not in self._others:
             found = self.resources.language_model(option)
             bank = self.resources.built(option, _least_bank)
-            self._others[option] = Workbench(
+            self._others[option] = ModelRuntime(
                 bank, found.tokenizer, self.reading, self.training, max_length=self.max_length, slots=1,
                 decode_rows=self.decode_rows, decode_dtype=self.decode_dtype, base=found.base,
             )  # fmt: skip

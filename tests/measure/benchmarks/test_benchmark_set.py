@@ -9,19 +9,19 @@ from murmura.errors import RunError
 from murmura.federation.wire.messages import decode, encode
 from murmura.generation.writer import Completion
 from murmura.measure.benchmarks import BENCHMARKS, FPB, GSM8K, HumanEval
+from murmura.measure.benchmarks.benchmark_set import BenchmarkSet, answers, measure, prompt
 from murmura.measure.benchmarks.config import GSM8KConfig, HumanEvalConfig, SentimentConfig
-from murmura.measure.benchmarks.posed import Posed, answers, measure, prompt
 from murmura.measure.catalogue import CATALOGUE, figure
-from murmura.measure.yardstick import Yardstick
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.tasks import INSTRUCTION
 from tests.federation.world import instructions, make_workbench
 from tests.training.helpers import random_state
 
-SUMS = Posed(
+SUMS = BenchmarkSet(
     GSM8K(GSM8KConfig(file="sums.jsonl", tokens=6)),
     [Instruction("how many tablets", "", "#### 2"), Instruction("how many visits", "on monday", "#### 3")],
 )
-TEXTS = Posed(FPB(SentimentConfig(file="news.jsonl", tokens=4)), [Labelled("the dose rose", "positive")])
+TEXTS = BenchmarkSet(FPB(SentimentConfig(file="news.jsonl", tokens=4)), [Labelled("the dose rose", "positive")])
 
 
 @pytest.fixture
@@ -40,12 +40,12 @@ def scripted(bench, monkeypatch, *texts):
     return asked
 
 
-def test_each_benchmark_has_its_table_its_figures_and_its_fates():
+def test_each_benchmark_has_its_table_its_figures_and_its_outcomes():
     for name, made in BENCHMARKS.items():
         shown = made.figures()
         assert shown[0].key == name and all(one in CATALOGUE for one in shown)
-        assert [one.key for one in shown[1:]] == [f"{name}_parsed"] * ("no answer found" in made.fates)
-        assert made.options(file="x").tokens and "right" in made.fates
+        assert [one.key for one in shown[1:]] == [f"{name}_parsed"] * ("no answer found" in made.outcomes)
+        assert made.options(file="x").tokens and "right" in made.outcomes
 
 
 def test_shares_are_told_with_their_numbers_and_what_became_of_the_others(bench, monkeypatch):
@@ -84,7 +84,7 @@ def test_each_adapter_writes_its_own_answers_within_the_limit(bench):
 
 
 def test_questions_travel_with_their_options():
-    heard = Posed.heard(decode(encode(TEXTS.told())))
+    heard = BenchmarkSet.from_payload(decode(encode(TEXTS.to_payload())))
     assert (heard.questions, heard.benchmark.config, type(heard.benchmark)) == (
         TEXTS.questions, TEXTS.benchmark.config, FPB,
     )  # fmt: skip
@@ -92,20 +92,20 @@ def test_questions_travel_with_their_options():
 
 def test_nobody_runs_programs_that_others_send():
     question = Program("def f():\n", "def check(candidate):\n    assert candidate()\n", "f")
-    sent = Posed(HumanEval(HumanEvalConfig(file="x")), [question]).told()
+    sent = BenchmarkSet(HumanEval(HumanEvalConfig(file="x")), [question]).to_payload()
     with pytest.raises(RunError, match="no programs are run that others send"):
-        Posed.heard(sent)
+        BenchmarkSet.from_payload(sent)
 
 
 def test_they_are_measured_with_the_held_out_records_when_it_is_time(bench):
     states = [random_state(bench.bank, 1, scale=0.3)]
-    public = Yardstick(INSTRUCTION, instructions(3, seed=100), benchmarks=[SUMS])
+    public = EvaluationSet(INSTRUCTION, instructions(3, seed=100), benchmarks=[SUMS])
     [found] = public.measure(bench, states)
     assert found["gsm8k_n"] == 2 and "heldout_loss" in found
-    told = public.told()
-    assert Yardstick.heard(INSTRUCTION, told).benchmarks[0].questions == SUMS.questions
+    told = public.to_payload()
+    assert EvaluationSet.from_payload(INSTRUCTION, told).benchmarks[0].questions == SUMS.questions
     public.poses = False
-    assert "gsm8k" not in public.measure(bench, states)[0] and public.told()["benchmarks"] == []
+    assert "gsm8k" not in public.measure(bench, states)[0] and public.to_payload()["benchmarks"] == []
 
 
 def test_what_questions_ask_is_told_in_the_words_of_records_that_ask_the_same():
@@ -113,7 +113,7 @@ def test_what_questions_ask_is_told_in_the_words_of_records_that_ask_the_same():
     assert TEXTS.subjects == ["the dose rose", f"{asked} the dose rose"]
     assert SUMS.subjects == ["how many tablets", "how many visits on monday"]
     question = Program("def f():\n", "def check(candidate):\n    assert candidate()\n", "f")
-    assert Posed(HumanEval(HumanEvalConfig(file="x")), [question]).subjects[0] == "def f():\n"
+    assert BenchmarkSet(HumanEval(HumanEvalConfig(file="x")), [question]).subjects[0] == "def f():\n"
 
 
 def test_tokens_that_may_be_written():

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from murmura.runtime import SETTINGS, settle
+from murmura.library_settings import SETTINGS, settle
 
 
 def test_what_the_user_has_set_stays(monkeypatch):

@@ -34,12 +34,12 @@ class Placed:
 class Unused:
     """A record that nobody trains on and nothing is measured on, and why; ``why`` quotes no text of it.
 
-    ``cause`` is "bad" for one that cannot be used, "twin" for a held-out one that a site has too, "user" for one more
-    of a person than a site may have, and "long" for one that does not fit the model.
+    ``cause`` is "bad" for one that cannot be used, "overlap" for a held-out one that a site has too, "user" for one
+    more of a person than a site may have, and "long" for one that does not fit the model.
     """
 
     where: Place
-    cause: Literal["bad", "twin", "user", "long"]
+    cause: Literal["bad", "overlap", "user", "long"]
     why: str
 
     @staticmethod
@@ -52,31 +52,33 @@ class Unused:
         return {"file": where.file, where.unit: where.number, "cause": self.cause, "reason": self.why}
 
 
-def find_twins(groups: Mapping[str, Sequence[Placed]], public: Sequence[Placed], data: DataConfig) -> list[Unused]:
+def find_overlap(groups: Mapping[str, Sequence[Placed]], public: Sequence[Placed], data: DataConfig) -> list[Unused]:
     """The held-out records that a site has too; of labelled ones the text counts, since a site's may have no label yet.
 
     Raises:
         DataError: there are such records, and ``skip_bad`` is off.
     """
     private = {placed.record.identity: placed.where for records in groups.values() for placed in records}
-    twins = sorted((placed for placed in public if placed.record.identity in private), key=Placed.order)
-    owned = [private[placed.record.identity] for placed in twins]
-    if twins and not data.skip_bad:
-        raise _twins(twins, owned, data)
-    return [Unused(t.where, "twin", f"held out, and a site has it too: {p}") for t, p in zip(twins, owned, strict=True)]
+    shared = sorted((placed for placed in public if placed.record.identity in private), key=Placed.order)
+    owned = [private[placed.record.identity] for placed in shared]
+    if shared and not data.skip_bad:
+        raise _overlap(shared, owned, data)
+    return [
+        Unused(t.where, "overlap", f"held out, and a site has it too: {p}") for t, p in zip(shared, owned, strict=True)
+    ]
 
 
-def _twins(twins: Sequence[Placed], owned: Sequence[Place], data: DataConfig) -> DataError:
+def _overlap(shared: Sequence[Placed], owned: Sequence[Place], data: DataConfig) -> DataError:
     """What to tell of held-out records that are private ones too."""
-    one = len(twins) == 1
-    measure = f"so {'it' if one else 'they'} would measure memory and not skill"
-    lines = listing([f"{twin.where}: the same as {place}" for twin, place in zip(twins, owned, strict=True)])
+    single = len(shared) == 1
+    measure = f"so {'it' if single else 'they'} would measure memory and not skill"
+    lines = listing([f"{one.where}: the same as {place}" for one, place in zip(shared, owned, strict=True)])
     public = None if data.heldout is None else str(Path(data.heldout))
-    if public is None or not any(twin.where.file.startswith(public) for twin in twins):
-        what = f"{len(twins)} held-out {'record stands' if one else 'records stand'} at a site too"
+    if public is None or not any(one.where.file.startswith(public) for one in shared):
+        what = f"{len(shared)} held-out {'record stands' if single else 'records stand'} at a site too"
         fix = "Keep every record once, or have the held-out ones left out and counted: --skip-bad."
         return DataError(f"{what}, {measure}:{lines}", where=data.train, fix=fix)
-    what = f"{len(twins)} public {'record is also a private one' if one else 'records are also private ones'}"
+    what = f"{len(shared)} public {'record is also a private one' if single else 'records are also private ones'}"
     fix = "Remove from one of the two what is in both, or have the public ones left out and counted: --skip-bad."
     return DataError(f"{what}, {measure}:{lines}", where=data.heldout, fix=fix)
 
@@ -106,7 +108,7 @@ def tell_repeats(groups: Mapping[str, Sequence[Placed]]) -> None:
 
 def tell(unused: Sequence[Unused], max_length: int, what: str = "record") -> None:
     """Say how many records, or whatever they are called, nobody uses, by cause, and name some."""
-    for cause in ("bad", "twin", "user", "long"):
+    for cause in ("bad", "overlap", "user", "long"):
         places = [str(one.where) for one in unused if one.cause == cause]
         if places:
             say(f"{_not_used(cause, len(places), what, max_length)}: {_few(places)}")
@@ -116,7 +118,7 @@ def _not_used(cause: str, count: int, what: str, max_length: int) -> str:
     named, are, do = (what, "is", "does") if count == 1 else (f"{what}s", "are", "do")
     if cause == "bad":
         return f"{count} bad {named} {are} left out"
-    if cause == "twin":
+    if cause == "overlap":
         return f"{count} held-out {named} that a site has too {are} left out"
     if cause == "user":
         return f"{count} {named} {are} left out, of persons with more than data.records_per_user"

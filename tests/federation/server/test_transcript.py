@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from murmura.errors import CheckpointError
-from murmura.federation.server.kept import Keeper, kept
+from murmura.federation.server.transcript import TranscriptWriter, kept
 
 
 @pytest.fixture
@@ -19,10 +19,10 @@ def state(value):
 
 
 def test_what_is_kept_is_read_back_and_nobody_else_may(folder):
-    keeper = Keeper(folder)
+    keeper = TranscriptWriter(folder)
     for number in (1, 2):
         keeper.begin(number)
-        keeper.hear("north/east", state(number))
+        keeper.observe_upload("north/east", state(number))
         keeper.close(state(10 * number))
     one, two = kept(folder)
     assert (one.number, two.number, two.sites) == (1, 2, ["north/east"])
@@ -33,23 +33,23 @@ def test_what_is_kept_is_read_back_and_nobody_else_may(folder):
 
 
 def test_a_round_that_was_never_finished_does_not_count_and_is_replaced(folder):
-    keeper = Keeper(folder)
+    keeper = TranscriptWriter(folder)
     keeper.begin(1)
-    keeper.hear("a", state(1))
-    keeper.hear("b", state(1))
+    keeper.observe_upload("a", state(1))
+    keeper.observe_upload("b", state(1))
     assert kept(folder) == []
     keeper.begin(1)
-    keeper.hear("b", state(2))
+    keeper.observe_upload("b", state(2))
     keeper.close(state(3))
     [one] = kept(folder)
     assert one.sites == ["b"] and one.upload("b")["x.lora_A.weight"][0, 0] == 2
 
 
 def test_centres_are_kept_beside_uploads(folder):
-    keeper, centres, sizes = Keeper(folder), torch.rand(3, 4), torch.tensor([1, 2, 9])
+    keeper, centres, sizes = TranscriptWriter(folder), torch.rand(3, 4), torch.tensor([1, 2, 9])
     keeper.begin(1)
-    keeper.hear_centres("north/east", centres, sizes)
-    keeper.hear("b", state(2))
+    keeper.observe_centres("north/east", centres, sizes)
+    keeper.observe_upload("b", state(2))
     keeper.close(state(3))
     [one] = kept(folder)
     assert (one.centred, one.sites) == (["north/east"], ["b"])
@@ -62,7 +62,7 @@ def test_where_nothing_was_kept_there_is_nothing(folder):
 
 
 def test_damage_is_told(folder):
-    keeper = Keeper(folder)
+    keeper = TranscriptWriter(folder)
     keeper.begin(1)
     keeper.close(state(1))
     [one] = kept(folder)
@@ -79,7 +79,7 @@ def test_a_full_disk_is_told(folder, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("murmura.atomic.replacing", full)
-    keeper = Keeper(folder)
+    keeper = TranscriptWriter(folder)
     keeper.begin(1)
     with pytest.raises(CheckpointError, match=r"could not be kept \(No space left on device"):
         keeper.close(state(1))

@@ -25,7 +25,7 @@ from murmura.training.adapter import State
 _MODEL, _UPLOADS, _CENTRES, _ENDING = "model.safetensors", "uploads", "centres", ".safetensors"
 
 
-class Keeper:
+class TranscriptWriter:
     """Writes what arrives.
 
     Args:
@@ -49,7 +49,7 @@ class Keeper:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def hear(self, site: str, upload: State) -> None:
+    def observe_upload(self, site: str, upload: State) -> None:
         """Keep an upload of this round, whole.
 
         Raises:
@@ -57,7 +57,7 @@ class Keeper:
         """
         self._write(self._round / _UPLOADS / f"{site_folder(site)}{_ENDING}", {"adapter": upload})
 
-    def hear_centres(self, site: str, centres: torch.Tensor, sizes: torch.Tensor) -> None:
+    def observe_centres(self, site: str, centres: torch.Tensor, sizes: torch.Tensor) -> None:
         """Keep the centres of a site's clusters [k, d] and how many records are in each [k].
 
         Raises:
@@ -90,7 +90,7 @@ class Keeper:
 
 
 @dataclass(frozen=True)
-class KeptRound:
+class TranscriptRound:
     """A round that was kept.
 
     Attributes:
@@ -142,10 +142,10 @@ class KeptRound:
         return found["centres"], found["sizes"]
 
 
-def kept(folder: Path) -> Sequence[KeptRound]:
+def kept(folder: Path) -> Sequence[TranscriptRound]:
     """Rounds that were kept and finished, in order; none where nothing was kept."""
     named = ((re.fullmatch(r"round-(\d+)", path.name), path) for path in sorted(folder.glob("round-*")))
-    return [KeptRound(int(name[1]), path) for name, path in named if name and (path / _MODEL).is_file()]
+    return [TranscriptRound(int(name[1]), path) for name, path in named if name and (path / _MODEL).is_file()]
 
 
 def _read(path: Path) -> Payload:

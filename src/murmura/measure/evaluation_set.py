@@ -11,13 +11,13 @@ from murmura.data.records import KINDS, Choice, Kind, Labelled
 from murmura.federation.wire.messages import Ask
 from murmura.generation.scoring import TokenScores
 from murmura.measure import choices
-from murmura.measure.benchmarks import posed
-from murmura.measure.benchmarks.posed import Posed
+from murmura.measure.benchmarks import benchmark_set
+from murmura.measure.benchmarks.benchmark_set import BenchmarkSet
 from murmura.measure.ensemble import Weighed
 from murmura.measure.reader import Reader
+from murmura.model_runtime import ModelRuntime
 from murmura.runs.schema import Measured, RecordSet
 from murmura.training.adapter import State
-from murmura.workbench import Workbench
 
 Figures = dict[str, Any]
 """Figures by name: numbers, or None; ``calibration`` holds the bins of a plot, ``confusion`` and ``answers`` tables of
@@ -31,15 +31,15 @@ class Task(Protocol):
     attacks: ClassVar[Sequence[str]]
     writes: ClassVar[bool]
 
-    def measure(self, workbench: Workbench, public: Yardstick, adapters: Sequence[State]) -> list[Figures]: ...
+    def measure(self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[Figures]: ...
 
     def token_scores(
-        self, workbench: Workbench, adapters: Sequence[State], records: Sequence[Any]
+        self, runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Any]
     ) -> list[TokenScores]: ...
 
 
 @dataclass
-class Yardstick:
+class EvaluationSet:
     """Public records. They are the server's; a site is sent those that it is to measure its own adapter with.
 
     Attributes:
@@ -63,7 +63,7 @@ class Yardstick:
     nonmembers: Sequence[Any] = ()
     validation: Sequence[Labelled] = ()
     choices: Sequence[Choice] = ()
-    benchmarks: Sequence[Posed] = ()
+    benchmarks: Sequence[BenchmarkSet] = ()
     asks: Sequence[str] = ()
     weigh_patterns: bool = True
     sample: int = 16
@@ -76,18 +76,18 @@ class Yardstick:
         self.nonmembers = self.nonmembers or self.heldout
         self.reader = Reader(self.task.token_scores)
 
-    def measure(self, workbench: Workbench, adapters: Sequence[State]) -> list[Figures]:
+    def measure(self, runtime: ModelRuntime, adapters: Sequence[State]) -> list[Figures]:
         """Figures of each adapter on the held-out records, and on questions of other kinds if there are any."""
-        figures = self.task.measure(workbench, self, adapters)
+        figures = self.task.measure(runtime, self, adapters)
         if self.choices:
-            asked = choices.measure(workbench, adapters, self.choices)
+            asked = choices.measure(runtime, adapters, self.choices)
             figures = [one | more for one, more in zip(figures, asked, strict=True)]
         if self.benchmarks and self.poses:
-            asked = posed.measure(workbench, adapters, self.benchmarks)
+            asked = benchmark_set.measure(runtime, adapters, self.benchmarks)
             figures = [one | more for one, more in zip(figures, asked, strict=True)]
         return figures
 
-    def told(self) -> dict[str, Any]:
+    def to_payload(self) -> dict[str, Any]:
         """What a site needs to measure with, as a payload."""
         others = self.nonmembers if self.completes and self.nonmembers is not self.heldout else ()
         return {
@@ -96,7 +96,7 @@ class Yardstick:
             "heldout": [asdict(record) for record in self.heldout],
             "nonmembers": [asdict(record) for record in others],
             "choices": [asdict(question) | {"options": list(question.options)} for question in self.choices],
-            "benchmarks": [one.told() for one in self.benchmarks] if self.poses else [],
+            "benchmarks": [one.to_payload() for one in self.benchmarks] if self.poses else [],
         }  # fmt: skip
 
     def measured(self, *, secret: bool) -> Measured:
@@ -110,15 +110,15 @@ class Yardstick:
         return Measured(heldout, nonmembers, _told(asked, secret=False))
 
     @classmethod
-    def heard(cls, task: Task, told: Mapping[str, Any] | Ask) -> Yardstick:
-        """The inverse of ``told``, from an ask that may hold more, for records of a kind."""
+    def from_payload(cls, task: Task, payload: Mapping[str, Any] | Ask) -> EvaluationSet:
+        """The inverse of ``to_payload``, from an ask that may hold more, for records of a kind."""
         made = KINDS[task.kind]
-        records, others = ([made(**fields) for fields in told[name]] for name in ("heldout", "nonmembers"))
-        asked = [Choice(**fields | {"options": tuple(fields["options"])}) for fields in told["choices"]]
-        benchmarks = [Posed.heard(one) for one in told["benchmarks"]]
+        records, others = ([made(**fields) for fields in payload[name]] for name in ("heldout", "nonmembers"))
+        asked = [Choice(**fields | {"options": tuple(fields["options"])}) for fields in payload["choices"]]
+        benchmarks = [BenchmarkSet.from_payload(one) for one in payload["benchmarks"]]
         return cls(
-            task, records, others, choices=asked, benchmarks=benchmarks, sample=told["sample"],
-            completes=told["completes"],
+            task, records, others, choices=asked, benchmarks=benchmarks, sample=payload["sample"],
+            completes=payload["completes"],
         )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ ENDS = (0.025, 0.975)
 
 
 @dataclass(frozen=True)
-class Versus:
+class AttackScores:
     """Members against others, by one attack.
 
     Args:
@@ -32,9 +32,9 @@ class Versus:
     others: np.ndarray
     rows: np.ndarray
 
-    def part(self, members: np.ndarray, others: np.ndarray) -> Versus:
+    def part(self, members: np.ndarray, others: np.ndarray) -> AttackScores:
         """Only those members and others for which a bool of [M] or [N] is true."""
-        return Versus(self.members[members], self.others[:, others], self.rows[members])
+        return AttackScores(self.members[members], self.others[:, others], self.rows[members])
 
     @cached_property
     def wins(self) -> np.ndarray:

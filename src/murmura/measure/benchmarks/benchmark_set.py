@@ -14,12 +14,12 @@ from murmura.progress import phase
 
 if TYPE_CHECKING:
     from murmura.data.templates import Template
+    from murmura.model_runtime import ModelRuntime
     from murmura.training.adapter import State
-    from murmura.workbench import Workbench
 
 
 @dataclass(frozen=True)
-class Posed:
+class BenchmarkSet:
     """A benchmark and those of its questions that a run asks."""
 
     benchmark: Benchmark[Any]
@@ -36,24 +36,24 @@ class Posed:
         forms = ((question.subject, self.benchmark.instruction(question).subject) for question in self.questions)
         return [text for pair in forms for text in dict.fromkeys(pair)]
 
-    def told(self) -> dict[str, Any]:
+    def to_payload(self) -> dict[str, Any]:
         """As a payload."""
         config = self.benchmark.config.model_dump(mode="json")
         questions = [asdict(question) for question in self.questions]
         return {"name": self.benchmark.name, "config": config, "questions": questions}
 
     @classmethod
-    def heard(cls, told: Mapping[str, Any]) -> Posed:
-        """The inverse of ``told``.
+    def from_payload(cls, payload: Mapping[str, Any]) -> BenchmarkSet:
+        """The inverse of ``to_payload``.
 
         Raises:
             RunError: it would have programs run that others sent.
         """
-        made = BENCHMARKS[told["name"]]
+        made = BENCHMARKS[payload["name"]]
         if made.runs_programs:
             raise RunError(f"no programs are run that others send: '{made.name}' is measured by the server alone")
-        questions = [made.kind(**fields) for fields in told["questions"]]
-        return cls(made(made.options.model_validate(told["config"])), questions)
+        questions = [made.kind(**fields) for fields in payload["questions"]]
+        return cls(made(made.options.model_validate(payload["config"])), questions)
 
 
 def prompt(benchmark: Benchmark[Any], question: Any, template: Template) -> str:
@@ -63,11 +63,11 @@ def prompt(benchmark: Benchmark[Any], question: Any, template: Template) -> str:
     return template.prompt(benchmark.instruction(question))
 
 
-def answers(workbench: Workbench, adapters: Sequence[State], posed: Posed) -> list[list[str]]:
+def answers(runtime: ModelRuntime, adapters: Sequence[State], asked: BenchmarkSet) -> list[list[str]]:
     """What each adapter writes behind each question, greedily."""
-    benchmark, count = posed.benchmark, len(posed.questions)
-    prompts = [workbench.prompt_ids(prompt(benchmark, one, workbench.template)) for one in posed.questions]
-    written = workbench.write(
+    benchmark, count = asked.benchmark, len(asked.questions)
+    prompts = [runtime.prompt_ids(prompt(benchmark, one, runtime.template)) for one in asked.questions]
+    written = runtime.write(
         [adapter for adapter in adapters for _ in range(count)],
         prompts * len(adapters),
         [benchmark.config.tokens] * (count * len(adapters)),
@@ -78,39 +78,39 @@ def answers(workbench: Workbench, adapters: Sequence[State], posed: Posed) -> li
     return [texts[k * count : (k + 1) * count] for k in range(len(adapters))]
 
 
-def measure(workbench: Workbench, adapters: Sequence[State], asked: Sequence[Posed]) -> list[dict[str, Any]]:
+def measure(runtime: ModelRuntime, adapters: Sequence[State], asked: Sequence[BenchmarkSet]) -> list[dict[str, Any]]:
     """Ask all questions of each adapter.
 
     Returns:
         For each adapter and benchmark the share of right answers, and where answers are parsed the share of those in
         which something was found (``NAME_parsed``), each with the number of questions under ``..._n``; what the first
         comes to by guessing (``NAME_guess``), where that is something; and under ``answers``, by benchmark, how many
-        met which fate.
+        met which outcome.
     """
     figures: list[dict[str, Any]] = [{"answers": {}} for _ in adapters]
     with phase("evaluate"):
-        for posed in asked:
-            for found, texts in zip(figures, answers(workbench, adapters, posed), strict=True):
-                verdicts = posed.benchmark.judge(posed.questions, texts)
-                found |= _shares(posed.benchmark, verdicts) | _guess(posed)
-                found["answers"][posed.benchmark.name] = _fates(posed.benchmark, verdicts)
+        for one in asked:
+            for found, texts in zip(figures, answers(runtime, adapters, one), strict=True):
+                verdicts = one.benchmark.judge(one.questions, texts)
+                found |= _shares(one.benchmark, verdicts) | _guess(one)
+                found["answers"][one.benchmark.name] = _outcomes(one.benchmark, verdicts)
     return figures
 
 
 def _shares(benchmark: Benchmark[Any], verdicts: Sequence[Verdict]) -> dict[str, Any]:
     found = {benchmark.name: sum(one.right for one in verdicts)}
-    if UNPARSED in benchmark.fates:
-        found[f"{benchmark.name}_parsed"] = sum(one.fate != UNPARSED for one in verdicts)
+    if UNPARSED in benchmark.outcomes:
+        found[f"{benchmark.name}_parsed"] = sum(one.outcome != UNPARSED for one in verdicts)
     shares: dict[str, Any] = {key: count / len(verdicts) for key, count in found.items()}
     return shares | {f"{key}_n": len(verdicts) for key in found}
 
 
-def _guess(posed: Posed) -> dict[str, float]:
-    level = posed.benchmark.guess(posed.questions)
-    return {} if level is None else {f"{posed.benchmark.name}_guess": level}
+def _guess(asked: BenchmarkSet) -> dict[str, float]:
+    level = asked.benchmark.guess(asked.questions)
+    return {} if level is None else {f"{asked.benchmark.name}_guess": level}
 
 
-def _fates(benchmark: Benchmark[Any], verdicts: Sequence[Verdict]) -> dict[str, int]:
-    """All fates that there are, so that means over sites are over all of them."""
-    counted = Counter(one.fate for one in verdicts)
-    return {fate: counted[fate] for fate in benchmark.fates}
+def _outcomes(benchmark: Benchmark[Any], verdicts: Sequence[Verdict]) -> dict[str, int]:
+    """All outcomes that there are, so that means over sites are over all of them."""
+    counted = Counter(one.outcome for one in verdicts)
+    return {outcome: counted[outcome] for outcome in benchmark.outcomes}

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-from murmura.drafting.fates import REASONS, counted
-from murmura.drafting.fates import Fate as Drafted
+from murmura.drafting.rejections import REASONS, counted
+from murmura.drafting.rejections import Rejection as Drafted
 
-Fate = Literal[Drafted, "does_not_fit", "no_score"]
+Rejection = Literal[Drafted, "does_not_fit", "no_score"]
 """Why a draft is not used; counted as ``drafts.FATE``."""
 
 _STRONGER = "take a stronger model (model.name)"
@@ -20,7 +20,7 @@ _REASONS: Mapping[str, str] = {
     "does_not_fit": "a draft was longer than the records may be",
     "no_score": "the judge's loss was not a finite number",
 }
-_FIXES: Mapping[Fate, str] = {
+_FIXES: Mapping[Rejection, str] = {
     "empty": _STRONGER,
     "unfinished": "raise method.instruction_tokens",
     "refusal": _STRONGER,
@@ -68,11 +68,13 @@ def some_left_without(count: int, counts: Mapping[str, int], asked: int, then: s
 
 
 def _told(what: str, counts: Mapping[str, int]) -> str:
-    reasons: Counter[Fate] = Counter({fate: counts.get(counted(fate), 0) for fate in get_args(Fate)})
+    reasons: Counter[Rejection] = Counter(
+        {rejection: counts.get(counted(rejection), 0) for rejection in get_args(Rejection)}
+    )
     same, total = reasons.pop("same_prompt"), reasons.total()
     if not total:
         if not same:
             return f"{what}. No public record fits data.max_length: raise it, or give others"
-        reasons, total = Counter[Fate]({"same_prompt": same}), same
-    [(fate, count)] = reasons.most_common(1)
-    return f"{what}. Most often, {_REASONS[fate]} ({count} of {total}): {_FIXES[fate]}"
+        reasons, total = Counter[Rejection]({"same_prompt": same}), same
+    [(rejection, count)] = reasons.most_common(1)
+    return f"{what}. Most often, {_REASONS[rejection]} ({count} of {total}): {_FIXES[rejection]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-Fate = Literal[
+Rejection = Literal[
     "empty", "unfinished", "refusal", "too_short", "too_long", "bad_start", "keyword", "program", "similar",
     "same_prompt", "no_response", "not_tried", "copied", "echo", "short_response",
 ]  # fmt: skip
@@ -28,9 +28,9 @@ REASONS: Mapping[str, str] = {
     "echo": "a response only repeated its question",
     "short_response": "a response had fewer than 3 tokens",
 }
-"""The fates in words."""
+"""The rejections in words."""
 
 
-def counted(fate: str) -> str:
-    """The name under which a fate is counted."""
-    return f"drafts.{fate}"
+def counted(rejection: str) -> str:
+    """The name under which a rejection is counted."""
+    return f"drafts.{rejection}"
