@@ -64,13 +64,19 @@ def save_random(folder: Path, shape: Shape, dtype: str, device: str = "cpu") -> 
     model.save_pretrained(folder)
 
 
-def save_tokenizer(folder: Path) -> None:
-    """Write a tokenizer of single bytes into a model's folder; its ids are below 512."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+def save_tokenizer(folder: Path, text: str = "") -> None:
+    """Write a tokenizer into a model's folder; its ids are below 512.
+
+    Args:
+        text: words of it are tokens; else tokens are single bytes.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    signs = ["<pad>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    core = Tokenizer(models.BPE(vocab={sign: k for k, sign in enumerate(signs)}, merges=[]))
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>", pad_token="<pad>").save_pretrained(folder)
+    special, alphabet = ["<pad>", "<s>", "</s>", "<mask>"], pre_tokenizers.ByteLevel.alphabet()
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer, core.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    options = {"special_tokens": special, "initial_alphabet": alphabet, "show_progress": False}
+    core.train_from_iterator([text], trainers.BpeTrainer(vocab_size=512, **options))
+    named = {"eos_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>"}
+    PreTrainedTokenizerFast(tokenizer_object=core, **named).save_pretrained(folder)

@@ -33,11 +33,15 @@ ON_A_TINY_MODEL = {
 
 def python(program, *arguments):
     """What a program printed, which must end well."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(murmura.__file__).parents[1])}
-    command = [sys.executable, str(program), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
+    done = ended(program, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def ended(program, *arguments):
+    environment = {**os.environ, "PYTHONPATH": str(Path(murmura.__file__).parents[1])}
+    command = [sys.executable, str(program), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +192,16 @@ def test_pretext_measures_and_compares(printed):
     for way in "vm":
         assert f"votes of ({way}) and (l): largest difference 0.0e+00 of the largest value, the same" in printed
     assert re.search(r"peak memory of 300 sites / 30 sites: \d+\.\d\d", printed)
+
+
+def test_digests_repeat_themselves_and_name_what_differs(tmp_path):
+    """Noise that protects included, which would differ each time."""
+    arguments, before = ["--only", "dpfedavg/p* | * | rolora"], tmp_path / "before.txt"
+    lines = python(BENCH / "digests.py", *arguments).splitlines()
+    assert len(lines) == 8 and not any(line.startswith(("refused", "failed")) for line in lines)
+    before.write_text("\n".join([*lines[1:], "refused".ljust(64) + lines[0][64:]]))
+    done = ended(BENCH / "digests.py", *arguments, "--compare", before)
+    assert (done.returncode, done.stderr.splitlines()[-2:]) == (1, ["8 lines, 1 differ", lines[0][66:]])
 
 
 def test_make_bench_runs_what_the_readme_names():
