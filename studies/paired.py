@@ -100,9 +100,8 @@ def score(folders: Sequence[Path]) -> Iterator[tuple[Path, dict[str, dict[str, d
     by digest of the record. The runs have one base model, adapters of one shape, and one way to read records."""
     from murmura import methods
     from murmura.experiment.config import Experiment
-    from murmura.experiment.reading import evaluation_set
-    from murmura.experiment.sites import populate
-    from murmura.experiment.workplace import workplace
+    from murmura.experiment.context import process_context
+    from murmura.experiment.prepare import records_of
     from murmura.measure.membership import scores
     from murmura.measure.reader import Reader
     from murmura.runs import RunFolder
@@ -110,20 +109,18 @@ def score(folders: Sequence[Path]) -> Iterator[tuple[Path, dict[str, dict[str, d
     from murmura.training.adapter import load_peft
 
     first = Experiment.load(RunFolder(folders[0]).config)
-    task, place = first.task, workplace(first)
-    bench, reader = place.runtime(first, "server"), Reader(task.token_scores)
+    task, context = first.task, process_context(first, methods.build(first.method, first.aggregation))
+    bench, reader = context.runtime("server"), Reader(task.token_scores)
     for folder in folders:
         experiment = Experiment.load(RunFolder(folder).config)
         stream, method = Stream(experiment.run.seed), methods.build(experiment.method, experiment.aggregation)
-        people = populate(
-            experiment.data, place.reading, stream / "data", kind=task.kind, pooled=method.pools,
-            promises=method.promises,
-        )  # fmt: skip
-        members = [record for site in people.sites for record in method.members(site, stream) if record.is_complete]
-        every = members + list(evaluation_set(experiment, people, stream / "data" / "validation").nonmembers)
+        records = records_of(experiment, method, context.reading)
+        own = [record for site in records.people.sites for record in method.members(site, stream)]
+        members = [record for record in own if record.is_complete]
+        every = members + list(records.public.nonmembers)
         adapter, _ = load_peft(RunFolder(folder).adapter)
-        [found] = scores(reader, task, bench, [adapter], [every])
-        rows = [dict(zip(found, map(float, row), strict=True)) for row in zip(*found.values(), strict=True)]
+        [scored] = scores(reader, task, bench, [adapter], [every])
+        rows = [dict(zip(scored, map(float, row), strict=True)) for row in zip(*scored.values(), strict=True)]
         named = list(zip([sha256(repr(record).encode()).hexdigest()[:16] for record in every], rows, strict=True))
         yield folder, {"members": dict(named[: len(members)]), "others": dict(named[len(members) :])}
 

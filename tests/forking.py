@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 IMPORTED = [
     "transformers.models.llama.modeling_llama", "peft", "sentence_transformers", "murmura.experiment.run",
-    "murmura.experiment.workplace",
+    "murmura.experiment.context",
 ]  # fmt: skip
 
 forks = multiprocessing.get_context("forkserver")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from murmura import methods
 from murmura.experiment import Experiment
+from murmura.experiment.context import process_context
 
 SIZES = {"heart": 6, "skin": 3}
 HELDOUT = 4
@@ -46,3 +48,8 @@ def experiment(folder: Path, llama: Path, /, method=None, **sections) -> Experim
     for name, options in sections.items():
         table[name] = table.get(name, {}) | options
     return Experiment.of(table | {"method": {"name": "fedit", "rounds": 2} | (method or {})}, base=folder)
+
+
+def context(asked):
+    """Model and reading of an experiment, as in every process of its run."""
+    return process_context(asked, methods.build(asked.method, asked.aggregation))

@@ -11,7 +11,7 @@ from murmura import methods
 from murmura.augment.verbs import Augmenting
 from murmura.errors import RefusedError
 from murmura.experiment.config import Experiment
-from murmura.experiment.workplace import verbs_of
+from murmura.experiment.verbs import verbs_of
 from murmura.federation.exporting import Exporting
 from murmura.federation.joining import Joining
 from murmura.federation.site.answer import Host

@@ -10,7 +10,7 @@ from murmura import methods
 from murmura.errors import DataError
 from murmura.experiment.dry_run import dry_run
 from murmura.experiment.run import run
-from murmura.experiment.workplace import verbs_of
+from murmura.experiment.verbs import verbs_of
 from murmura.federation.wire.releases import owner
 from murmura.runs import read
 from murmura.runs.schema import NOT_FOR_PUBLICATION

@@ -11,12 +11,11 @@ from murmura.data.records import Document
 from murmura.errors import ConfigError
 from murmura.experiment.dry_run import dry_run
 from murmura.experiment.run import run
-from murmura.experiment.workplace import workplace
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.heldout import losses
 from murmura.tasks import DOCUMENT
 from murmura.training.adapter import load_peft
-from tests.experiment.small import experiment, write_lines
+from tests.experiment.small import context, experiment, write_lines
 from tests.training.helpers import hf_batch
 
 TEXTS = [f"the patient takes the {word} dose with food and calls the clinic before visit" for word in "abcdefghijklm"]
@@ -57,15 +56,15 @@ def test_fedavg_learns_from_documents(make, engine, forked_workers):
 def test_the_loss_is_that_of_every_next_token(make):
     asked = make({"rounds": 1})
     folder = run(asked).folder
-    place = workplace(asked)
-    bench, records = place.runtime(asked, "server"), [Document(text) for text in TEXTS[9:]]
+    place = context(asked)
+    bench, records = place.runtime("server"), [Document(text) for text in TEXTS[9:]]
     adapter, _ = load_peft(folder / "adapter")
-    place.bank.load([adapter])
+    place.model.bank.load([adapter])
     items = bench.tokenise_fitting(records)
-    place.bank.route(torch.zeros(len(items), dtype=torch.long))
+    place.model.bank.route(torch.zeros(len(items), dtype=torch.long))
     with torch.no_grad():
         batch = hf_batch(items)
-        found = place.bank.model(**batch)
+        found = place.model.bank.model(**batch)
     public = EvaluationSet(DOCUMENT, records)
     assert losses(bench, public, [adapter]) == [pytest.approx(found.loss.item(), abs=1e-4)]
     labels = batch["labels"][:, 1:]

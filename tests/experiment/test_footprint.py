@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from murmura.experiment.footprint import memory, states
-from murmura.experiment.outline import outline
+from murmura.experiment.model_spec import model_spec
 from tests.experiment import small
 from tests.experiment.test_simulation import METHODS
 
@@ -24,7 +24,7 @@ def test_hidden_states_are_counted_as_often_as_records_are_read(tmp_path, llama_
             run={"cache_bytes": most},
             evaluation={"sample": 16, "uploads": 2},
         )
-        seen = outline(experiment.model, experiment.lora, experiment.model_task)
+        seen = model_spec(experiment, fetch=False)
         return states(experiment, seen, RECORDS), memory(experiment, seen, 2, (), RECORDS).states, seen.config
 
     whole, held, config = counted(2**30)

@@ -9,7 +9,6 @@ import torch
 
 from murmura.data.records import Document
 from murmura.experiment.run import run
-from murmura.experiment.workplace import workplace
 from murmura.federation.site.store import SiteStore
 from murmura.methods.dpfedavg.method import plan as dpfedavg_plan
 from murmura.methods.dpftrl.method import plan as dpftrl_plan
@@ -21,7 +20,7 @@ from murmura.runs.folder import RunFolder
 from murmura.streams import Stream
 from murmura.training.adapter import load_peft, subtract
 from murmura.training.loop import train
-from tests.experiment.small import experiment, write_lines
+from tests.experiment.small import context, experiment, write_lines
 from tests.training.helpers import assert_close
 
 MAX_LENGTH = 32
@@ -53,8 +52,8 @@ def make(tmp_path, llama_folder):
 
 def adapters(chosen, folder):
     """The adapter before the first round and after the last one, and the tools of the run."""
-    place = workplace(chosen)
-    return place.bank.initial(Stream(chosen.run.seed) / "adapter"), load_peft(folder / "adapter")[0], place
+    place = context(chosen)
+    return place.model.bank.initial(Stream(chosen.run.seed) / "adapter"), load_peft(folder / "adapter")[0], place
 
 
 def length(state):
@@ -72,13 +71,13 @@ def test_each_document_is_clipped_as_a_whole(make):
         training=SGD | {"clip": norm},
     )  # fmt: skip
     start, end, place = adapters(chosen, run(chosen).folder)
-    items = place.runtime(chosen, "site").tokenise_fitting(map(Document, SITES["heart"]))
+    items = place.runtime("site").tokenise_fitting(map(Document, SITES["heart"]))
     assert len({len(item.ids) for item in items}) == 3 and [item.truncated for item in items] == [False, False, True]
     alone = chosen.training.model_copy(update={"batch_size": 1, "clip": 0.0})
     gradients = [
         {name: -step / LR for name, step in subtract(trained.state, start).items()}
         for item in items
-        for trained in train(place.bank, [[item]], [start], alone, LR, [Stream(0)])
+        for trained in train(place.model.bank, [[item]], [start], alone, LR, [Stream(0)])
     ]
     assert all(length(gradient) > norm for gradient in gradients)
     clipped = [{name: tensor * norm / length(one) for name, tensor in one.items()} for one in gradients]
@@ -133,11 +132,11 @@ def test_a_site_moves_the_model_by_its_norm_at_most_however_long_its_documents_a
     norm, options = 0.01, {"momentum": 0.0} if name == "dpfedavg" else {}
     chosen = make({"name": name, "noise_multiplier": 0.0, "clip_norm": norm, "rounds": 1, **options})
     start, end, place = adapters(chosen, run(chosen).folder)
-    bench, updates = place.runtime(chosen, "site"), []
+    bench, updates = place.runtime("site"), []
     for site, texts in SITES.items():
         shard = bench.tokenise_fitting(map(Document, texts))
         stream = Stream(chosen.run.seed) / "round" / 1 / "private" / site
-        [trained] = train(place.bank, [shard], [start], chosen.training, chosen.training.lr, [stream])
+        [trained] = train(place.model.bank, [shard], [start], chosen.training, chosen.training.lr, [stream])
         updates.append(subtract(trained.state, start))
     assert all(length(update) > norm for update in updates)
     moved = {name: sum(one[name] * norm / length(one) for one in updates) / 2 for name in start}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -100,7 +102,9 @@ def test_no_more_workers_start_than_there_are_sites(make, monkeypatch, capsys):
         records = {f"site {k}": [] for k in range(count)}
         experiment = make(run={"engine": "processes", **({"workers": asked} if asked else {})})
         with pytest.raises(StartedError, match=str(count)):
-            simulation.simulate(experiment, records, None, RunFolder(experiment.run.path), "run")
+            simulation.simulate(
+                SimpleNamespace(experiment=experiment), None, records, RunFolder(experiment.run.path), "run"
+            )
         text = "run.workers is 7, and there are 2 sites: 2 workers start"
         assert (text in capsys.readouterr().err) == told
 

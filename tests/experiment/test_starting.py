@@ -10,11 +10,10 @@ import torch
 from murmura.errors import ConfigError, ModelError
 from murmura.experiment.dry_run import dry_run
 from murmura.experiment.run import run
-from murmura.experiment.workplace import workplace
 from murmura.streams import Stream
 from murmura.training.adapter import PEFT_PREFIX, load_peft, save_peft
 from murmura.training.config import LoraSpec
-from tests.experiment.small import experiment, write_data
+from tests.experiment.small import context, experiment, write_data
 
 
 @pytest.fixture
@@ -29,9 +28,9 @@ def make(tmp_path, llama_folder):
 
 def left(asked, folder, *, scale=1.0, **other):
     """A PEFT folder with an adapter for this experiment, that does something."""
-    place = workplace(asked)
+    place = context(asked)
     lora = asked.lora.model_copy(update=other)
-    shapes = {name: list(tensor.shape) for name, tensor in place.resident.state.items()}
+    shapes = {name: list(tensor.shape) for name, tensor in place.model.state.items()}
     for name, shape in shapes.items():
         shape[0 if ".lora_A." in name else 1] = lora.rank
     generator = torch.Generator().manual_seed(5)
@@ -56,7 +55,7 @@ def test_a_run_goes_on_from_it(make, tmp_path):
 def test_every_side_knows_it_and_rules_that_send_one_factor_take_the_other_from_it(make, tmp_path):
     state = left(make(), tmp_path / "before")
     asked = make(model={"adapter": "before"})
-    bench = workplace(asked).runtime(asked, "site")
+    bench = context(asked).runtime("site")
     assert bench.initial(Stream(7)).keys() == state.keys()
     assert all(bench.initial(Stream(7))[name].equal(state[name]) for name in state)
     ffa = make({"rounds": 1}, model={"adapter": "before"}, aggregation={"rule": "ffa"}, evaluation={"attacks": False})

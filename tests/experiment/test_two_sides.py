@@ -6,8 +6,9 @@ import shutil
 
 import pytest
 
+from murmura import methods
 from murmura.experiment import server_side, site_side
-from murmura.experiment.workplace import workplace
+from murmura.experiment.context import process_context
 from murmura.federation.wire.messages import VERSION, Reply
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.runs.folder import RunFolder
@@ -29,11 +30,12 @@ def test_a_server_is_assembled_where_no_site_and_no_private_record_is(make, tmp_
     experiment = make()
     shutil.rmtree(tmp_path / "sites")
     answer = {"versions": {"messages": VERSION}, "kind": "instruction", "records": 3}
-    side = server_side.assemble(
-        experiment, Scripted(lambda site, ask: Reply(site, answer), ["heart", "skin"]),
-        workplace(experiment, sides=["server"]), RunFolder(tmp_path / "run"), run="a",
-        evaluation_set=EvaluationSet(INSTRUCTION, instructions(2, seed=1), sample=0),
-    )  # fmt: skip
+    method = methods.build(experiment.method)
+    context = process_context(experiment, method, sides=["server"])
+    public = EvaluationSet(INSTRUCTION, instructions(2, seed=1), sample=0)
+    part = server_side.ServerPart(experiment, method, context, experiment.evaluation, public)
+    engine = Scripted(lambda site, ask: Reply(site, answer), ["heart", "skin"])
+    side = server_side.assemble(part, engine, RunFolder(tmp_path / "run"), run="a")
     side.meet()
     assert side.server.has_adapter and not (tmp_path / "run" / "private").exists()
 
@@ -44,10 +46,9 @@ def test_a_site_is_assembled_where_no_server_is_and_writes_in_its_own_place_alon
     (tmp_path / "heldout.jsonl").unlink()
     private = tmp_path / "clinic"
     private.mkdir()
-    host = site_side.assemble(
-        experiment, {"heart": instructions(2, seed=1)}, workplace(experiment, sides=["site"]), run="a",
-        private=private, results=tmp_path / "results",
-    )  # fmt: skip
+    method, records = methods.build(experiment.method), {"heart": instructions(2, seed=1)}
+    context = process_context(experiment, method, sides=["site"])
+    host = site_side.assemble(context, method, records, run="a", private=private, results=tmp_path / "results")
     host.commit(0)
     host.close()
     assert not (tmp_path / "run").exists() and not (tmp_path / "results").exists()

@@ -16,10 +16,9 @@ from murmura.audit.released import Released
 from murmura.data.records import digest
 from murmura.errors import CheckpointError, ConfigError, DataError
 from murmura.experiment import config
-from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
-from murmura.experiment.reading import evaluation_set, reading
-from murmura.experiment.sites import populate
+from murmura.experiment.prepare import records_of
+from murmura.experiment.reading import reading
 from murmura.federation.server.transcript import TranscriptRound, kept
 from murmura.federation.site.cohort import Site
 from murmura.model_runtime import ModelRuntime
@@ -83,13 +82,10 @@ def subject(path: Path) -> Subject:
     bank, stream = released.bank, Stream(experiment.run.seed)
     what = reading(experiment, released.tokenizer, bank.model.config, masked=not bank.head.is_decoder)
     method = methods.build(experiment.method, experiment.aggregation)
-    people = populate(
-        experiment.data, what, stream / "data", kind=experiment.task.kind, pooled=method.pools, promises=method.promises
-    )
-    joined = plant(experiment, method, people, what, stream / "canaries")[0].sites
+    prepared = records_of(experiment, method, what)
+    joined = prepared.planted.sites
     _hold_to_digests(folder, joined)
-    public = evaluation_set(experiment, people, stream / "data" / "validation")
-    others = [record for record in public.nonmembers if record.is_complete]
+    others = [record for record in prepared.public.nonmembers if record.is_complete]
     if not others:
         raise DataError(
             "there is no record that no site trained on, to compare members with", where=str(path),
@@ -99,7 +95,7 @@ def subject(path: Path) -> Subject:
         bank, released.tokenizer, what, experiment.training, max_length=experiment.data.max_length,
         slots=experiment.run.slots, decode_rows=experiment.run.decode_rows, decode_dtype=experiment.run.decode_dtype,
     )  # fmt: skip
-    own = {site.name: method.members(site, stream) for site in people.sites}  # canaries are none
+    own = {site.name: method.members(site, stream) for site in prepared.people.sites}  # canaries are none
     members = {site: [record for record in records if record.is_complete] for site, records in own.items()}
     records = {site.name: site.records for site in joined}
     return Subject(experiment, bench, released, records, members, others, kept(folder.rounds), stream)

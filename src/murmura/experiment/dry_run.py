@@ -6,21 +6,13 @@ else knows how many there are. What cannot be reached is left out, and the dry r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
-from murmura import methods
 from murmura.augment.strategies import strategy
-from murmura.data.hub import is_hub_id
-from murmura.errors import DataError
 from murmura.experiment import dry_run_augment, footprint
 from murmura.experiment import dry_run_measuring as measuring
-from murmura.experiment.allowed import allowed
-from murmura.experiment.augmenting import opened, require_augmentable
-from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run_notes import notes
 from murmura.experiment.dry_run_proportions import proportions
@@ -33,30 +25,21 @@ from murmura.experiment.dry_run_rounds import (
     foreseen_rounds,
     residual_growth,
 )
-from murmura.experiment.outline import Outline, OutOfReachError, outline
-from murmura.experiment.precision import settled
-from murmura.experiment.questions import Asked, ask
-from murmura.experiment.reading import evaluation_set, reading
-from murmura.experiment.resident import starting
+from murmura.experiment.model_spec import ModelSpec
+from murmura.experiment.prepare import Plan, prepare
+from murmura.experiment.questions import Asked
 from murmura.experiment.resources import Supply
-from murmura.experiment.resources import declared as declared_resources
-from murmura.experiment.resources import foreseen as foreseen_resources
-from murmura.experiment.sites import Gathered, Population, fit, gather
-from murmura.experiment.workplace import verbs_of
+from murmura.experiment.verbs import verbs_of
 from murmura.federation.adapter_folder import nbytes_of
 from murmura.federation.forecast import Work
 from murmura.federation.method import Method
 from murmura.federation.server.ledger import Ledger, declared
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.releases import disclosed, owner
-from murmura.privacy.plan import PrivacyPlan
 from murmura.reading import Reading
-from murmura.retrieval.pool import Pool
 from murmura.runs.schema import Disclosure
 from murmura.streams import Stream
 from murmura.units import bound
-
-_STAND_IN = 8  # dimensions of the vectors that stand in for a sentence encoder's
 
 
 @dataclass(frozen=True)
@@ -122,7 +105,7 @@ class DryRun:
     tokens_measuring: int | None
     tokens_benchmarks: int | None
     scored: int | None
-    model: Outline | None
+    model: ModelSpec | None
     trains: bool
     resources: list[Supply]
     memory: footprint.Memory | None
@@ -141,161 +124,68 @@ def dry_run(experiment: Experiment) -> DryRun:
     Raises:
         MurmuraError: for what would stop the run before its first round too: bad options, records or adapter targets.
     """
-    experiment, pool = opened(experiment)
-    experiment = settled(experiment)
-    method, stream = methods.build(experiment.method, experiment.aggregation), Stream(experiment.run.seed)
-    require_augmentable(experiment, method, pool)
-    there = _there(experiment, method, stream)
-    promised = method.privacy(list(there.sizes.values()), experiment.training) if there.sizes else None
-    plan, known = promised[0] if promised else None, len(there.sizes) if there.sizes else None
-    experiment = experiment.model_copy(update={"evaluation": allowed(experiment, method, plan, known)})
-    model, people = there.model, there.people
-    for site in people.sites if people else ():
-        method.check(site.name, site.records)
-    asked = _asked(experiment, method, there, stream / "data")
-    heldout, validation = _heldout(experiment, there, stream / "data" / "validation")
-    names = list(there.sizes) if there.sizes else _expected_names(experiment, method)
-    augmentation = _augmentation(experiment, pool, names, there)
+    plan = prepare(experiment, foresee=True)
+    experiment, method, sizes, asked = plan.decided, plan.method, plan.sizes, plan.asked
+    model, people = plan.context.model if plan.context else None, plan.records.planted if plan.records else None
+    heldout, validation = _heldout(plan)
+    names = list(sizes) if sizes else _expected_names(experiment, method)
+    augmentation = _augmentation(plan, names)
     given = augmentation.records if augmentation else 0
-    cohorts = drawn_cohorts(experiment, method, names, stream)
+    cohorts = drawn_cohorts(experiment, method, names, Stream(experiment.run.seed))
     growth = residual_growth(experiment, method, names, cohorts)
-    rounds = foreseen_rounds(experiment, method, names, cohorts, growth, there.owned, model, given)
-    read = sum(there.sizes.values()) + len(heldout or ()) if there.sizes else 0
+    rounds = foreseen_rounds(experiment, method, names, cohorts, growth, plan.owned, model, given)
+    read = sum(sizes.values()) + len(heldout or ()) if sizes else 0
     widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
-    memory = footprint.memory(experiment, model, widest, there.resources, read) if model and widest else None
+    memory = footprint.memory(experiment, model, widest, plan.supplies, read) if model and widest else None
     disk = _disk(experiment, method, model, len(names), sum(growth)) if model and names else None
-    noted = notes(experiment, method, there.gathered, people, there.sizes)
+    noted = notes(experiment, method, plan.gathered, people, sizes)
     return DryRun(
         experiment=experiment,
         label=method.title,
-        sites=_sites(experiment, method, there, given) if there.gathered and there.owned else None,
+        sites=_sites(plan, given) if plan.gathered and plan.owned else None,
         heldout=None if heldout is None else len(heldout),
         validation=None if validation is None else len(validation),
         asked=asked,
-        bad=there.unused("bad"),
-        overlap=there.unused("overlap"),
+        bad=_unused(plan, "bad"),
+        overlap=_unused(plan, "overlap"),
         rounds=rounds,
         augmentation=augmentation,
-        tokens=max((round.tokens or 0 for round in rounds), default=0) if there.sizes and cohorts else None,
-        work=list(method.work(list(there.sizes.values()), experiment.training)) if there.sizes else [],
+        tokens=max((round.tokens or 0 for round in rounds), default=0) if sizes and cohorts else None,
+        work=list(method.work(list(sizes.values()), experiment.training)) if sizes else [],
         tokens_measuring=measuring.tokens_written(experiment, method, people, model),
         tokens_benchmarks=measuring.tokens_of_benchmarks(method, people, asked),
         scored=measuring.records_scored(experiment, method, people, widest),
         model=model,
         trains=method.trains,
-        resources=there.resources,
+        resources=list(plan.supplies),
         memory=memory,
         disk=disk,
-        guarantee=_guarantee(method, promised) if there.sizes else None,
-        disclosure=_disclosure(experiment, method, sum(there.sizes.values()) if there.sizes else 1, people),
-        example=_example(experiment, there.reading, heldout[0]) if heldout else None,
-        unknown=there.unknown,
+        guarantee=_guarantee(plan) if sizes else None,
+        disclosure=_disclosure(plan),
+        example=_example(experiment, plan.context.reading if plan.context else None, heldout[0]) if heldout else None,
+        unknown=list(plan.unknown),
         notes=noted + proportions(experiment, method, rounds, model, memory),
-        refusals=refusals(experiment, method, plan, there.owned, disk),
+        refusals=refusals(experiment, method, plan.privacy, plan.owned, disk),
     )
 
 
-# ---- what is there ------------------------------------------------------------------------------------------------
+def _unused(plan: Plan, cause: str) -> int | None:
+    """How many records are left out for a cause."""
+    source = plan.records.people if plan.records else plan.gathered
+    return sum(one.cause == cause for one in source.unused) if source else None
 
 
-@dataclass(frozen=True)
-class _There:
-    """What there is to a run; None for what is out of reach, and ``unknown`` says why.
-
-    Attributes:
-        gathered: the records.
-        reading: how the model sees them.
-        people: which of them fit, and whose they are.
-        owned: records of each site that would take part; all of its records where it is not known which ones fit.
-        sizes: how many those are.
-    """
-
-    model: Outline | None
-    resources: list[Supply]
-    gathered: Gathered | None
-    reading: Reading | None
-    people: Population | None
-    owned: Mapping[str, Sequence[Any]] | None
-    sizes: Mapping[str, int] | None
-    unknown: list[str]
-
-    def unused(self, cause: str) -> int | None:
-        """How many records are left out for a cause."""
-        source = self.people or self.gathered
-        return sum(one.cause == cause for one in source.unused) if source else None
-
-
-def _there(experiment: Experiment, method: Method, stream: Stream) -> _There:
-    unknown: list[str] = []
-    model, resources = _model(experiment, unknown), foreseen_resources(declared_resources(experiment, method), unknown)
-    gathered = _gathered(experiment, method, stream / "data", unknown)
-    what = reading(experiment, model.tokenizer, model.config, masked=model.masked) if model else None
-    if model:
-        starting(experiment, model.state)  # refused now, if at all
-    people = fit(gathered, experiment.data, what) if gathered and what else None
-    if people and what:
-        people, _ = plant(experiment, method, people, what, stream / "canaries")
-    owned = {site.name: site.records for site in people.sites} if people else _records(gathered) if gathered else None
-    sizes = {name: len(records) for name, records in owned.items()} if owned else None
-    return _There(model, resources, gathered, what, people, owned, sizes, unknown)
-
-
-def _model(experiment: Experiment, unknown: list[str]) -> Outline | None:
-    try:
-        return outline(experiment.model, experiment.lora, experiment.model_task)
-    except OutOfReachError as error:
-        unknown.append(f"The model: {error}")
-        return None
-
-
-def _gathered(experiment: Experiment, method: Method, stream: Stream, unknown: list[str]) -> Gathered | None:
-    """The records, or None where they are on a hub that cannot be reached."""
-
-    def stand_in(texts: Sequence[str]) -> np.ndarray:
-        return (stream / "stand-in").numpy().standard_normal((len(texts), _STAND_IN)).astype(np.float32)
-
-    try:
-        return gather(
-            experiment.data, stream, stand_in, kind=experiment.task.kind, pooled=method.pools, promises=method.promises
-        )
-    except DataError as error:
-        if error.where is None or not is_hub_id(error.where):
-            raise
-        unknown.append(f"The records: {error}")
-        return None
-
-
-def _asked(experiment: Experiment, method: Method, there: _There, stream: Stream) -> Asked | None:
-    """The questions, or None where some are on a hub that cannot be reached."""
-    if not (there.people and there.reading and there.model):
-        return None
-    try:
-        return ask(experiment, method, there.reading, there.model, stream)
-    except DataError as error:
-        if error.where is None or not is_hub_id(error.where):
-            raise
-        there.unknown.append(f"The questions: {error}")
-        return None
-
-
-def _heldout(
-    experiment: Experiment, there: _There, stream: Stream
-) -> tuple[Sequence[Any] | None, Sequence[Any] | None]:
+def _heldout(plan: Plan) -> tuple[Sequence[Any] | None, Sequence[Any] | None]:
     """Records that are measured on (all held-out ones, where it is not known which of them fit), and those that the
     server decides by."""
-    if there.people:
-        public = evaluation_set(experiment, there.people, stream)
-        return public.heldout, public.validation
-    return [placed.record for placed in there.gathered.heldout] if there.gathered else None, None
+    if plan.records:
+        return plan.records.public.heldout, plan.records.public.validation
+    return [placed.record for placed in plan.gathered.heldout] if plan.gathered else None, None
 
 
 def _example(experiment: Experiment, what: Reading | None, record: Any) -> str | None:
     """A record as the model would see it, as far as that is known without the model."""
     return what.example(record) if what else experiment.task.preview(experiment.data, record)
-
-
-def _records(gathered: Gathered) -> dict[str, Sequence[Any]]:
-    return {name: [placed.record for placed in own] for name, own in gathered.groups.items()}
 
 
 def _expected_names(experiment: Experiment, method: Method) -> list[str] | None:
@@ -307,38 +197,36 @@ def _expected_names(experiment: Experiment, method: Method) -> list[str] | None:
 # ---- what would happen --------------------------------------------------------------------------------------------
 
 
-def _augmentation(
-    experiment: Experiment, pool: Pool | None, names: Sequence[str] | None, there: _There
-) -> dry_run_augment.ForeseenAugmentation | None:
+def _augmentation(plan: Plan, names: Sequence[str] | None) -> dry_run_augment.ForeseenAugmentation | None:
     """Public records that sites would be given."""
-    if experiment.augment is None:
+    options = plan.experiment.augment
+    if options is None:
         return None
-    settings: Any = experiment.method
-    own = sum(there.sizes.values()) if there.sizes else None
-    adapter = there.model.trainable * FLOAT32 if there.model else 0
-    return dry_run_augment.foreseen(experiment.augment, pool, len(names or ()), own, settings.rounds, adapter)
+    settings: Any = plan.experiment.method
+    own = sum(plan.sizes.values()) if plan.sizes else None
+    adapter = plan.context.model.trainable * FLOAT32 if plan.context else 0
+    return dry_run_augment.foreseen(options, plan.pool, len(names or ()), own, settings.rounds, adapter)
 
 
-def _disk(experiment: Experiment, method: Method, model: Outline, sites: int, growth: int) -> int:
+def _disk(experiment: Experiment, method: Method, model: ModelSpec, sites: int, growth: int) -> int:
     """Bytes of checkpoints and final adapters, with a residual of this rank."""
     residual = footprint.residual(method.rule, model.state, growth)
     tokenizer = nbytes_of(model.tokenizer)
     return footprint.disk(experiment, method, sites, model.trainable * FLOAT32, residual, tokenizer)
 
 
-def _sites(experiment: Experiment, method: Method, there: _There, public: int) -> list[SitePlan]:
-    people, owned = there.people, there.owned or {}
+def _sites(plan: Plan, public: int) -> list[SitePlan]:
+    experiment, owned = plan.experiment, plan.owned or {}
 
     def known(records: Sequence[Any]) -> dict[str, Any]:
-        found = forecast(experiment, method, records, public=public)
-        return {
-            "labelled": found.records if experiment.task.has_labels else None,
-            "steps": found.steps if records else 0,
-        }
+        found = forecast(experiment, plan.method, records, public=public)
+        labelled = found.records if experiment.task.has_labels else None
+        return {"labelled": labelled, "steps": found.steps if records else 0}
 
-    if people is None:
+    if plan.records is None:
         return [SitePlan(name, len(records), None, None, None, **known(records)) for name, records in owned.items()]
-    return [SitePlan(**asdict(report), **known(owned.get(report.site, []))) for report in people.reports]
+    reports = plan.records.planted.reports
+    return [SitePlan(**asdict(report), **known(owned.get(report.site, []))) for report in reports]
 
 
 def _counts(experiment: Experiment, method: Method, name: str) -> bool:
@@ -347,13 +235,13 @@ def _counts(experiment: Experiment, method: Method, name: str) -> bool:
     return needed.get(name, True)
 
 
-def _disclosure(experiment: Experiment, method: Method, records: int, people: Population | None) -> list[Disclosure]:
+def _disclosure(plan: Plan) -> list[Disclosure]:
     """Every declared release of the verbs that the run would ask for, with those that measure it last."""
-    ledger = Ledger()
+    experiment, method, ledger = plan.decided, plan.method, Ledger()
     if method.pools:
-        ledger.pooled(records, 0)
+        ledger.pooled(sum(plan.sizes.values()) if plan.sizes else 1, 0)
     if experiment.data.takes_from_sites:
-        ledger.set_apart(len(people.from_sites) if people else 1, 0)
+        ledger.set_apart(len(plan.records.people.from_sites) if plan.records else 1, 0)
     measuring = ["assess"] * method.keeps_adapters + ["attack"] * bool(experiment.evaluation.attacks)
     measuring += ["memorise"] * experiment.evaluation.memorisation
     known = verbs_of(experiment, method)
@@ -367,9 +255,9 @@ def _disclosure(experiment: Experiment, method: Method, records: int, people: Po
     return [*(Disclosure(**row) for row in ledger.table()), *promised]
 
 
-def _guarantee(method: Method, found: tuple[PrivacyPlan, str] | None) -> str:
-    if found is None:
-        return method.local_promise or "none"
-    promised, accountant = found
+def _guarantee(plan: Plan) -> str:
+    if plan.promised is None:
+        return plan.method.local_promise or "none"
+    promised, accountant = plan.promised
     spent = promised.epsilon(accountant=accountant)
     return f"ε = {bound(spent.value)} by {spent.accountant}: {promised.describe()}"

@@ -7,14 +7,14 @@ from typing import Any
 
 from murmura.data.records import Instruction
 from murmura.experiment.config import Experiment
-from murmura.experiment.outline import Outline
+from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.questions import Asked
 from murmura.experiment.sites import Population
 from murmura.federation.method import Method
 
 
 def tokens_written(
-    experiment: Experiment, method: Method, people: Population | None, model: Outline | None
+    experiment: Experiment, method: Method, people: Population | None, model: ModelSpec | None
 ) -> int | None:
     """Most tokens written to measure one round: every answer as long as its reference, of members the longest."""
     if people is None or model is None:

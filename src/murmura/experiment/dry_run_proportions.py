@@ -10,7 +10,7 @@ from murmura.aggregation.low_rank import modules
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run_rounds import ForeseenRound
 from murmura.experiment.footprint import Memory
-from murmura.experiment.outline import Outline
+from murmura.experiment.model_spec import ModelSpec
 from murmura.federation.method import Method
 from murmura.units import count, duration, listing, size
 
@@ -31,7 +31,7 @@ def proportions(
     experiment: Experiment,
     method: Method,
     rounds: Sequence[ForeseenRound],
-    model: Outline | None,
+    model: ModelSpec | None,
     memory: Memory | None,
 ) -> list[str]:
     """Sentences about rates, bytes and memory for whoever is about to start the run."""
@@ -39,7 +39,7 @@ def proportions(
     if model is not None:
         found += [*_adapter(experiment, model), *_traffic(experiment, rounds)]
     if model is not None and memory is not None:
-        found += _memory(memory, _there_is(model.device))
+        found += _memory(memory, _there_is(model.device_name))
     return found
 
 
@@ -85,7 +85,7 @@ def _rates(experiment: Experiment, method: Method) -> Iterator[str]:
             yield f"{section}.server_lr = {rate:g}: {rate / field.default:,.0f} times the usual {field.default:g}."
 
 
-def _adapter(experiment: Experiment, model: Outline) -> Iterator[str]:
+def _adapter(experiment: Experiment, model: ModelSpec) -> Iterator[str]:
     if experiment.model.trainable == "all":
         return
     if model.trainable > model.parameters:

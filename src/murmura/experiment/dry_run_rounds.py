@@ -11,7 +11,7 @@ from murmura import methods
 from murmura.aggregation.rules import Rule
 from murmura.experiment import footprint
 from murmura.experiment.config import Experiment
-from murmura.experiment.outline import Outline
+from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.summing import foreseen
 from murmura.federation.forecast import Forecast, Part
 from murmura.federation.method import Method
@@ -66,7 +66,7 @@ def foreseen_rounds(
     cohorts: list[list[str]] | None,
     growth: list[int],
     owned: Mapping[str, Sequence[Any]] | None,
-    model: Outline | None,
+    model: ModelSpec | None,
     public: int,
 ) -> list[ForeseenRound]:
     """All rounds, the first to the last.
@@ -108,7 +108,7 @@ def _known(size: float) -> int | None:
     return None if math.isnan(size) else int(size)
 
 
-def _travels(rule: Rule, model: Outline, rank: int | None, round: int, residual: int) -> dict[str, int]:
+def _travels(rule: Rule, model: ModelSpec, rank: int | None, round: int, residual: int) -> dict[str, int]:
     """Most bytes of an adapter on its way down to a site and up from it, as the aggregation rule has it.
 
     Args:

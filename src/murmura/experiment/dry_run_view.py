@@ -216,7 +216,7 @@ def _memory(dry_run: DryRun) -> str:
         shown = f"{memory.processes} processes (the server and workers), each with {shown}"
     if memory.resources:
         shown += f"; and {size(memory.resources)} of other models in all"
-    return f"about {size(memory.total)} on {dry_run.model.device}, an estimate: {shown}"
+    return f"about {size(memory.total)} on {dry_run.model.device_name}, an estimate: {shown}"
 
 
 def resources(dry_run: DryRun) -> Table | None:

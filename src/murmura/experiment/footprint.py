@@ -10,7 +10,7 @@ from typing import Any
 from murmura.aggregation.low_rank import modules
 from murmura.aggregation.rules import Rule
 from murmura.experiment.config import Experiment
-from murmura.experiment.outline import Outline
+from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.resources import Supply
 from murmura.experiment.simulation import count_workers, gpus_for
 from murmura.federation.forecast import Part
@@ -63,7 +63,7 @@ class Memory:
 
 
 def memory(
-    experiment: Experiment, outline: Outline, cohort: int, resources: Sequence[Supply] = (), records: int = 0
+    experiment: Experiment, model: ModelSpec, cohort: int, resources: Sequence[Supply] = (), records: int = 0
 ) -> Memory:
     """An estimate of the peak, for cohorts of so many sites, and so many records that are read again and again.
 
@@ -75,44 +75,41 @@ def memory(
     run, training, length = experiment.run, experiment.training, experiment.data.max_length
     slots = min(run.slots, cohort) if experiment.model.trainable == "adapter" else 1
     copies = 2 + (2 if training.optimizer == "adamw" else int(training.momentum > 0))
-    text = outline.config.get_text_config()  # of a model that also sees, the part that reads
+    text = model.config.get_text_config()  # of a model that also sees, the part that reads
     width, inner, layers, keys = _shape(text)
     kept = 8 * width + 3 * inner
-    per_pass = tokens_per_pass(training.tokens_per_pass, outline.config, outline.device, outline.below)
-    number = _BFLOAT16 if in_bfloat16(training.precision, outline.device) else outline.element_bytes
+    per_pass = tokens_per_pass(training.tokens_per_pass, model.config, model.device_name, model.below)
+    number = _BFLOAT16 if in_bfloat16(training.precision, model.device_name) else model.element_bytes
     tokens = max(length, min(per_pass, slots * training.batch_size * length))
     train = (
-        tokens * (layers - outline.below) * kept * number
-        + 2 * min(tokens, _LOGITS_AT_ONCE) * text.vocab_size * _FLOAT32
+        tokens * (layers - model.below) * kept * number + 2 * min(tokens, _LOGITS_AT_ONCE) * text.vocab_size * _FLOAT32
     )
-    write = run.decode_rows * (length + _answers(experiment)) * (2 * layers * keys + kept // 2) * outline.element_bytes
-    packed = outline.parameters * (
-        _BFLOAT16 if in_bfloat16(run.decode_dtype, outline.device) else outline.element_bytes
-    )
-    cast = outline.parameters * _BFLOAT16 if number < outline.element_bytes else 0
-    on_gpu, processes = outline.device.startswith("cuda"), _processes(experiment)
+    write = run.decode_rows * (length + _answers(experiment)) * (2 * layers * keys + kept // 2) * model.element_bytes
+    packed = model.parameters * (_BFLOAT16 if in_bfloat16(run.decode_dtype, model.device_name) else model.element_bytes)
+    cast = model.parameters * _BFLOAT16 if number < model.element_bytes else 0
+    on_gpu, processes = model.device_name.startswith("cuda"), _processes(experiment)
     lost = 1.0 if on_gpu else _LOST
     return Memory(
         libraries=0 if on_gpu else _LIBRARIES,
-        base=outline.base_bytes,
+        base=model.base_bytes,
         slots=slots,
-        adapters=slots * outline.trainable * _FLOAT32 * copies,
+        adapters=slots * model.trainable * _FLOAT32 * copies,
         copies=copies,
         passing=int(max(train * lost + cast, write * lost + (0 if on_gpu else packed))),
         processes=processes,
         resources=_resources(resources, processes, on_gpu=on_gpu),
-        states=0 if on_gpu else min(run.cache_bytes, states(experiment, outline, records)),
+        states=0 if on_gpu else min(run.cache_bytes, states(experiment, model, records)),
     )
 
 
-def states(experiment: Experiment, outline: Outline, records: int) -> int:
+def states(experiment: Experiment, model: ModelSpec, records: int) -> int:
     """Most bytes of the hidden states of so many records below all adapters, each in all of its patterns, in one
     precision; 0 where they are not kept."""
-    if not (outline.below and experiment.run.cache_bytes):
+    if not (model.below and experiment.run.cache_bytes):
         return 0
-    width = int(outline.config.get_text_config().hidden_size)
+    width = int(model.config.get_text_config().hidden_size)
     patterns = len(getattr(experiment.method, "patterns", ())) or 1
-    return patterns * records * experiment.data.max_length * width * outline.element_bytes
+    return patterns * records * experiment.data.max_length * width * model.element_bytes
 
 
 def _answers(experiment: Experiment) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from murmura import models
 from murmura.errors import ModelError
 from murmura.experiment.config import Experiment
-from murmura.experiment.outline import OutOfReachError, config_and_tokenizer, skeleton_of
+from murmura.experiment.skeleton import OutOfReachError, config_and_tokenizer, skeleton_of
 from murmura.federation.method import Method
 from murmura.resources import KINDS, PLACES, Resource, Side, full_name
 from murmura.runs.schema import OtherModel

@@ -48,6 +48,7 @@ class Past:
 
     Attributes:
         begun: the experiment as its last saved round was run; where no round is saved, as it was begun.
+        experiment: as it goes on, with the arithmetic that it was begun with.
         checkpoint: of that round, if there is one.
         resumed: what was different each time that the run was resumed, now included, where anything was; JSON.
         events: what is different now, in words.
@@ -55,6 +56,7 @@ class Past:
     """
 
     begun: Experiment
+    experiment: Experiment
     checkpoint: Checkpoint | None
     resumed: list[dict[str, Any]] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
@@ -135,14 +137,14 @@ def past(folder: RunFolder, experiment: Experiment, refused: Mapping[int, str] |
     experiment = settled(experiment, begun)
     changed = _changed(folder, begun, experiment)
     if checkpoint is None:
-        return Past(begun, None)
+        return Past(begun, experiment, None)
     _require_rounds(folder, checkpoint.round, experiment, changed)
     events = [f"{problem}; the run goes on from the one before" for problem in checkpoint.damaged]
     if elsewhere := kept(checkpoint.run.get("automatic", {}), begun, experiment):
         events.append(elsewhere)
     events += [f"{key} is {_value(now)} from here on, and was {_value(was)}" for key, (was, now) in changed.items()]
     new = [{"after": checkpoint.round, "changed": changed, "events": events}] if events else []
-    return Past(begun, checkpoint, [*checkpoint.run["resumed"], *new], events)
+    return Past(begun, experiment, checkpoint, [*checkpoint.run["resumed"], *new], events)
 
 
 def restored(before: Past, server: Server, folder: RunFolder, experiment: Experiment) -> Past:

@@ -4,43 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
 from murmura import methods
 from murmura.errors import Interrupted, MurmuraError, RunError
-from murmura.experiment.allowed import allowed
-from murmura.experiment.augmenting import opened, require_augmentable, require_whole, shared_out
-from murmura.experiment.canaries import NOT_FOR_RELEASE, plant
+from murmura.experiment.augmenting import require_whole
+from murmura.experiment.canaries import NOT_FOR_RELEASE
 from murmura.experiment.card import made_by
 from murmura.experiment.caveats import caveat
 from murmura.experiment.config import Experiment
+from murmura.experiment.context import ProcessContext
 from murmura.experiment.dry_run_budget import require_answers
 from murmura.experiment.dry_run_rounds import drawn_cohorts, residual_growth
 from murmura.experiment.footprint import disk, residual
-from murmura.experiment.precision import automatic, settled, slow, told
-from murmura.experiment.questions import ask
-from murmura.experiment.reading import evaluation_set
-from murmura.experiment.resume import Past, past, restored, settle, tables
+from murmura.experiment.precision import automatic, slow, told
+from murmura.experiment.prepare import Plan, prepare
+from murmura.experiment.resume import Past, restored, settle, tables
 from murmura.experiment.server_side import ServerSide, assemble
 from murmura.experiment.simulation import simulate
-from murmura.experiment.sites import Population, populate
-from murmura.experiment.workplace import Workplace, workplace
+from murmura.experiment.sites import Population
 from murmura.federation.adapter_folder import leave_adapter, leave_model, nbytes_of
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import last_saved
-from murmura.federation.server.fleet import Engine
+from murmura.federation.server.fleet import Engine, Fleet
 from murmura.federation.server.rounds import Server
 from murmura.federation.wire.messages import size
-from murmura.measure.canaries import Canary
-from murmura.measure.evaluation_set import EvaluationSet
-from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.standing import standing
 from murmura.progress import discreet, say
 from murmura.report import write as build_report
-from murmura.retrieval.pool import Pool
 from murmura.runs.folder import RunFolder
 from murmura.runs.machine import environment
 from murmura.runs.record import read
@@ -86,78 +80,32 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
 
 
 def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
-    experiment, pool = opened(experiment)
-    before = past(folder, experiment) if resume else None
-    experiment = settled(experiment, before.begun if before else None)
-    if warning := slow(experiment):
+    plan = prepare(experiment, resume=folder if resume else None)
+    if warning := slow(plan.experiment):
         say(warning)
-    plan = _planned(experiment, pool, before)
-    with _standing(folder, experiment, promises=plan.promised is not None) as started:
-        folder.prepare(resume=resume, needed=plan.needed)
-        return _carried_out(plan, folder, before, started)
+    context, records = plan.complete
+    if plan.method.trains:
+        context.load()
+    if plan.pool:
+        require_whole(plan.experiment, plan.pool, context.loader)
+    if records.canaries:
+        say(_CANARIES.format(len(records.canaries)))
+    if plan.method.promises and (records.people.exclusions.person_at or 0) > 1:
+        say(_SEVERAL.format(records.people.exclusions.person_at))
+    if not plan.checkpoint:
+        require_answers(plan.decided, plan.method, plan.privacy, plan.owned or {})
+    with _standing(folder, plan.experiment, promises=plan.privacy is not None) as started:
+        folder.prepare(resume=resume, needed=_needed(plan))
+        return _carried_out(plan, folder, started)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What a run goes by, before its first round.
-
-    Attributes:
-        experiment: with the pool's encoder written out.
-        promised: the privacy plan; None where nothing is promised.
-        needed: bytes on disk.
-    """
-
-    experiment: Experiment
-    method: Method
-    place: Workplace
-    people: Population
-    canaries: Sequence[Canary]
-    public: EvaluationSet
-    pool: Pool | None
-    promised: PrivacyPlan | None
-    needed: int
-
-
-def _planned(experiment: Experiment, pool: Pool | None, before: Past | None) -> _Plan:
-    """Read everything, and refuse what would stop the run."""
-    stream, method = Stream(experiment.run.seed), methods.build(experiment.method, experiment.aggregation)
-    require_augmentable(experiment, method, pool)
-    place = workplace(experiment)
-    if pool:
-        require_whole(experiment, pool, place.loader)
-    reading, kind = place.reading, experiment.task.kind
-    people = populate(
-        experiment.data, reading, stream / "data", kind=kind, pooled=method.pools, promises=method.promises
-    )
-    asked = ask(experiment, method, reading, place.resident, stream / "data")
-    people = replace(people, unused=people.unused + asked.unused)
-    people, canaries = plant(experiment, method, people, reading, stream / "canaries")
-    if canaries:
-        say(_CANARIES.format(len(canaries)))
-    if before:
-        before.require_same_sites(people)
-        before.require_same_promise(experiment, people)
-    for site in people.sites:
-        method.check(site.name, site.records)
-    if method.promises and (people.exclusions.person_at or 0) > 1:
-        say(_SEVERAL.format(people.exclusions.person_at))
-    promised = method.privacy([site.size for site in people.sites], experiment.training)  # refused now, if at all
-    plan = promised[0] if promised else None
-    evaluation = allowed(experiment, method, plan, len(people.sites))
-    if not (before and before.checkpoint):
-        decided = experiment.model_copy(update={"evaluation": evaluation})
-        require_answers(decided, method, plan, {site.name: site.records for site in people.sites})
-    public = evaluation_set(experiment, people, stream / "data" / "validation", asked)
-    needed = _needed(experiment, method, place, [site.name for site in people.sites])
-    return _Plan(experiment, method, place, people, canaries, public, pool, plan, needed)
-
-
-def _needed(experiment: Experiment, method: Method, place: Workplace, sites: list[str]) -> int:
+def _needed(plan: Plan) -> int:
     """Bytes on disk for checkpoints and final adapters, with the largest residual that there can be at the end."""
-    slot = place.resident.state
+    experiment, method, (context, records) = plan.experiment, plan.method, plan.complete
+    sites, slot = [site.name for site in records.planted.sites], context.model.state
     cohorts = drawn_cohorts(experiment, method, sites, Stream(experiment.run.seed))
     growth = sum(residual_growth(experiment, method, sites, cohorts))
-    tokenizer = nbytes_of(place.resident.tokenizer)
+    tokenizer = nbytes_of(context.model.tokenizer)
     return disk(experiment, method, len(sites), nbytes(slot), residual(method.rule, slot, growth), tokenizer)
 
 
@@ -186,18 +134,16 @@ def _standing(folder: RunFolder, experiment: Experiment, *, promises: bool) -> I
         raise
 
 
-def _carried_out(plan: _Plan, folder: RunFolder, before: Past | None, started: _Started) -> Result:
+def _carried_out(plan: Plan, folder: RunFolder, started: _Started) -> Result:
     """Bring the sides together and let the method lead, from the first round or from where the run was left."""
-    experiment, place, people = plan.experiment, plan.place, plan.people
-    records = {site.name: site.records for site in people.sites}
-    run = before.checkpoint.run["run"] if before and before.checkpoint else uuid4().hex
-    every = (one for own in records.values() for one in own)
-    with closing(simulate(experiment, records, place, folder, run)) as engine:
-        side = assemble(
-            experiment, engine, place, folder, run=run, evaluation_set=plan.public, promised=plan.promised,
-            canaries=plan.canaries, pool=plan.pool, shared_out=shared_out(experiment, plan.method, plan.pool, every),
-        )  # fmt: skip
-        if plan.promised and (said := caveat(experiment, plan.promised, [site.size for site in people.sites])):
+    experiment, method, before = plan.experiment, plan.method, plan.past
+    context, records = plan.complete
+    people, public = records.planted, records.public
+    owned = {site.name: site.records for site in people.sites}
+    run = plan.checkpoint.run["run"] if plan.checkpoint else uuid4().hex
+    with closing(simulate(context, method, owned, folder, run)) as engine:
+        side = assemble(plan.server, engine, folder, run=run)
+        if plan.privacy and (said := caveat(experiment, plan.privacy, [site.size for site in people.sites])):
             side.server.caveat = said
             say(said, public=True)
         if before and before.checkpoint:
@@ -207,31 +153,39 @@ def _carried_out(plan: _Plan, folder: RunFolder, before: Past | None, started: _
             _tell(before, methods.rounds(experiment.method))
         resumed = before.resumed if before else []
         side.server.about = {
-            "run": run, "experiment": tables(experiment), "sites": list(records), "resumed": resumed,
+            "run": run,
+            "experiment": tables(experiment),
+            "sites": list(owned),
+            "resumed": resumed,
             "automatic": automatic(experiment.model),
-        }  # fmt: skip
+        }
         side.meet()
         if before:
             settle(before, folder)
-        if plan.method.pools and not (before and before.checkpoint):
-            pooled = people.sites[0]
-            side.fleet.ledger.pooled(pooled.size, _weight(pooled.records))
-        if people.from_sites and not (before and before.checkpoint):
-            for ledger in (side.fleet.ledger, side.fleet.told):  # one, unless cohorts are secret
-                ledger.set_apart(len(people.from_sites), _weight(people.from_sites))
-        promises = plan.promised is not None
-        _describe(folder, experiment, people, place, plan.method, resumed, promises=promises)
+        if not (before and before.checkpoint):
+            _note_brought(side.fleet, method, people)
+        _describe(plan, folder, resumed)
         taken_out = experiment.data.heldout is None or experiment.data.nonmember_records is not None
-        folder.write_measured(plan.public.measured(secret=promises and taken_out))
+        folder.write_measured(public.measured(secret=plan.privacy is not None and taken_out))
         started.told = True
         with _published(side.server, folder, engine):
             side.method.lead(side.server, side.fleet)
-            _finish(folder, experiment, side, place)
-    if promises:
+            _finish(folder, experiment, side, context)
+    if plan.privacy:
         if side.server.journal.lines:
             folder.write_anchor(side.server.journal.anchor)
         folder.drop_checkpoints()
     return Result(folder.path, side.server.published)
+
+
+def _note_brought(fleet: Fleet, method: Method, people: Population) -> None:
+    """Note what sites' records have left them before the first round."""
+    if method.pools:
+        pooled = people.sites[0]
+        fleet.ledger.pooled(pooled.size, _weight(pooled.records))
+    if people.from_sites:
+        for ledger in (fleet.ledger, fleet.told):  # one, unless cohorts are secret
+            ledger.set_apart(len(people.from_sites), _weight(people.from_sites))
 
 
 @contextmanager
@@ -288,36 +242,29 @@ def _weight(records: Sequence[Any]) -> int:
     return size({"records": [asdict(record) for record in records]})
 
 
-def _describe(
-    folder: RunFolder,
-    experiment: Experiment,
-    people: Population,
-    place: Workplace,
-    method: Method,
-    resumed: Sequence[Mapping[str, Any]],
-    *,
-    promises: bool,
-) -> None:
+def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]]) -> None:
     """Write what is known before the first round, and remove what an earlier end of the run has left."""
+    method, (context, records) = plan.method, plan.complete
+    people = records.planted
     folder.reopen()
-    folder.write_config(_remarks(resumed) + experiment.dump())
+    folder.write_config(_remarks(resumed) + plan.experiment.dump())
     folder.write_resumed([Resumption(**one) for one in resumed])
-    resident, resources = place.resident, tuple(supply.told() for supply in place.supplies)
-    slot = sum(tensor.numel() for tensor in resident.state.values())
-    trained = slot if method.trains or method.server_trains else 0
+    model, resources = context.model, tuple(supply.told() for supply in context.supplies)
+    trained = model.trainable if method.trains or method.server_trains else 0
     where: Literal["sites", "server"] = "server" if method.server_trains else "sites"
+    arithmetic = told(plan.experiment)
     folder.write_environment(
-        environment(resident.device, resident.source, resident.parameters, trained, told(experiment), resources, where)
+        environment(model.device, model.origin[0], model.parameters, trained, arithmetic, resources, where)
     )
-    unused = [one.row() for one in people.unused]
-    folder.write_records(people.reports, people.exclusions, unused, private=promises)
+    unused = [one.row() for one in [*people.unused, *(plan.asked.unused if plan.asked else ())]]
+    folder.write_records(people.reports, people.exclusions, unused, private=plan.privacy is not None)
 
 
-def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, place: Workplace) -> None:
+def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, context: ProcessContext) -> None:
     """Write the global adapter, or the model that was trained whole, or let the sites keep their own."""
     server, told = side.server, made_by(experiment, side.method, side.server.published)
     remark = NOT_FOR_RELEASE if experiment.audit.canaries else ""
-    if place.bank.lora is None:
+    if context.model.bank.lora is None:
         with folder.replacing(folder.model, remark) as draft:
             leave_model(draft, server.adapter, server.runtime, told)
     elif side.method.keeps_adapters:
@@ -327,11 +274,11 @@ def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, pl
             leave_adapter(draft, server.adapter, server.runtime, told)
 
 
-def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, place: Workplace) -> None:
+def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, context: ProcessContext) -> None:
     """Write adapters, summary and report."""
     server, method = side.server, side.method
     if server.has_adapter:
-        _leave_model(folder, experiment, side, place)
+        _leave_model(folder, experiment, side, context)
     else:
         say("the run leaves no adapter")
     folder.write_outcomes(method.leaves(server))

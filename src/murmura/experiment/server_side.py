@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from murmura import methods
 from murmura.augment.lead import Augmentation, measured_with
 from murmura.augment.strategies import Rows, choosing
 from murmura.augment.writing import SelfInstruct
 from murmura.errors import RunError
 from murmura.experiment.config import Experiment
+from murmura.experiment.context import ProcessContext
 from murmura.experiment.summing import agreement
-from murmura.experiment.workplace import Workplace, verbs_of
+from murmura.experiment.verbs import verbs_of
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import Engine, Fleet
 from murmura.federation.server.ledger import Ledger
@@ -22,6 +22,7 @@ from murmura.federation.server.rounds import Server
 from murmura.federation.server.transcript import TranscriptWriter
 from murmura.federation.wire.messages import VERSION
 from murmura.measure.canaries import Canaries, Canary
+from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.monitor import Monitor
 from murmura.privacy.plan import PrivacyPlan
@@ -30,6 +31,33 @@ from murmura.retrieval.pool import Pool
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import OWNER
 from murmura.streams import Stream
+
+
+@dataclass(frozen=True)
+class ServerPart:
+    """The server's part of a plan. No private record is in it, but for canaries that a simulation has planted.
+
+    Args:
+        experiment: of the run.
+        method: of the run.
+        context: the model, and how records meet it.
+        evaluation: how the run is measured.
+        evaluation_set: public records to measure with.
+        privacy: the plan that the run follows; None where nothing is guaranteed.
+        canaries: those among the records of simulated sites.
+        pool: what sites are augmented from (``[augment]``).
+        shared_out: rows of it that were shared out to simulated sites (``augmenting.shared_out``).
+    """
+
+    experiment: Experiment
+    method: Method
+    context: ProcessContext
+    evaluation: EvaluationConfig
+    evaluation_set: EvaluationSet
+    privacy: PrivacyPlan | None = None
+    canaries: Sequence[Canary] = ()
+    pool: Pool | None = None
+    shared_out: Rows | None = None
 
 
 @dataclass(frozen=True)
@@ -78,65 +106,57 @@ class ServerSide:
             self.monitor.sizes = sizes
 
 
-def assemble(
-    experiment: Experiment,
-    engine: Engine,
-    place: Workplace,
-    folder: RunFolder,
-    *,
-    run: str,
-    evaluation_set: EvaluationSet,
-    promised: PrivacyPlan | None = None,
-    canaries: Sequence[Canary] = (),
-    pool: Pool | None = None,
-    shared_out: Rows | None = None,
-) -> ServerSide:
+def assemble(part: ServerPart, engine: Engine, folder: RunFolder, *, run: str) -> ServerSide:
     """The server of a run.
 
     Args:
-        experiment: of the run.
         engine: what carries asks to the sites.
-        place: the resident model.
         folder: where the run is kept.
         run: the run's id.
-        evaluation_set: public records to measure with.
-        promised: the plan that the run follows.
-        canaries: those among the records of simulated sites.
-        pool: what sites are augmented from (``[augment]``).
-        shared_out: rows of it that were shared out to simulated sites (``augmenting.shared_out``).
     """
-    method, stream = methods.build(experiment.method, experiment.aggregation), Stream(experiment.run.seed)
-    runtime = place.runtime(experiment, "server")
+    experiment, method, promised, evaluation_set = part.experiment, part.method, part.privacy, part.evaluation_set
+    stream, runtime, settings = Stream(experiment.run.seed), part.context.runtime("server"), experiment.run
     if method.trains:
         for public in (evaluation_set.heldout, evaluation_set.nonmembers):
             runtime.settle(runtime.tokenise_fitting(public), folder.private / OWNER)
-    settings = experiment.run
-    verbs = verbs_of(experiment, method)
-    secret = bool(promised and promised.has_secret_cohort)
+    secret = promised.sampler.expected(len(engine.sites)) if promised and promised.has_secret_cohort else None
+    agreed = agreement(experiment, method, len(engine.sites))
     fleet = Fleet(
-        engine, verbs, Ledger(), stream, settings.min_replies, run=run, seconds=settings.answer_seconds,
-        secret_cohort=promised.sampler.expected(len(engine.sites)) if promised and secret else None,
-        agreement=agreement(experiment, method, len(engine.sites)),
-    )  # fmt: skip
+        engine,
+        verbs_of(experiment, method),
+        Ledger(),
+        stream,
+        settings.min_replies,
+        run=run,
+        seconds=settings.answer_seconds,
+        secret_cohort=secret,
+        agreement=agreed,
+    )
     adapter = runtime.initial(stream / "adapter") if method.trains else None
-    evaluation = experiment.evaluation.settled(promises=promised is not None, secret_cohorts=secret)
-    planted = Canaries(canaries, promised) if canaries else None
-    monitor = Monitor(runtime, evaluation_set, evaluation, stream, canaries=planted)
+    planted = Canaries(part.canaries, promised) if part.canaries else None
+    monitor = Monitor(runtime, evaluation_set, part.evaluation, stream, canaries=planted)
     curious = TranscriptWriter(folder.rounds) if experiment.audit.keep else None
     hides = promised is not None or bool(method.local_promise)
     server = Server(runtime, fleet, monitor, folder, stream, adapter, method.rule, hides_times=hides, curious=curious)
-    if experiment.augment is None:
-        return ServerSide(method, server, fleet, monitor)
+    return ServerSide(method, server, fleet, monitor, _augmentation(part, server, fleet, folder))
+
+
+def _augmentation(part: ServerPart, server: Server, fleet: Fleet, folder: RunFolder) -> Augmentation | None:
+    """What comes before the method in some rounds; what sites write by themselves leaves nothing to keep."""
+    options, pool = part.experiment.augment, part.pool
+    if options is None:
+        return None
     if pool is None:
-        written = SelfInstruct(experiment.augment)
+        written = SelfInstruct(options)
         server.opening = lambda round: written.before(server, fleet, round)
-        return ServerSide(method, server, fleet, monitor)
-    withheld = measured_with(pool, evaluation_set)
+        return None
+    withheld = measured_with(pool, part.evaluation_set)
     if len(withheld):
         say(f"{len(withheld)} records of the pool ask what the run is measured with, and no site is given them")
-    if shared_out is not None and len(shared_out):
-        say(f"{len(shared_out)} records of the pool were shared out to the sites, and no site is given them")
-        withheld = np.union1d(withheld, shared_out)
-    augmentation = Augmentation(choosing(experiment.augment, withheld, str(runtime.device)), pool, folder)
+    if part.shared_out is not None and len(part.shared_out):
+        shared = len(part.shared_out)
+        say(f"{shared} records of the pool were shared out to the sites, and no site is given them")
+        withheld = np.union1d(withheld, part.shared_out)
+    augmentation = Augmentation(choosing(options, withheld, str(server.runtime.device)), pool, folder)
     server.opening = lambda round: augmentation.before(server, fleet, round)
-    return ServerSide(method, server, fleet, monitor, augmentation)
+    return augmentation

@@ -8,12 +8,13 @@ from contextlib import ExitStack
 from typing import Any
 
 from murmura.experiment.config import Experiment
+from murmura.experiment.context import ProcessContext
 from murmura.experiment.resume import tables
 from murmura.experiment.site_side import assemble, told
 from murmura.experiment.workers import WorkerProcess
-from murmura.experiment.workplace import Workplace
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.engines.processes import ProcessesEngine
+from murmura.federation.method import Method
 from murmura.federation.server.fleet import Engine
 from murmura.federation.site.identity import prepare_roster
 from murmura.progress import say
@@ -23,14 +24,14 @@ _WORKERS = 2  # where there is no GPU
 
 
 def simulate(
-    experiment: Experiment, records: Mapping[str, Sequence[Any]], place: Workplace, folder: RunFolder, run: str
+    context: ProcessContext, method: Method, records: Mapping[str, Sequence[Any]], folder: RunFolder, run: str
 ) -> Engine:
     """Sites with these records, as ``run.engine`` says.
 
     Args:
-        experiment: in question.
+        context: of this process, whose model sites in this process share with the server.
+        method: of the run.
         records: of each site, in the order of the run.
-        place: this process' resident model, which sites in this process share with the server.
         folder: what sites keep is in it, each in a place of its own.
         run: the run's id.
 
@@ -39,11 +40,12 @@ def simulate(
         CheckpointError: what a site has kept is damaged.
         RunError: a worker process could not be set up.
     """
+    experiment = context.experiment
     if experiment.aggregation.secure:
         prepare_roster(folder.private, list(records))
     if experiment.run.engine == "local":
         return LocalEngine(
-            assemble(experiment, records, place, run=run, private=folder.private, results=folder.site_adapters)
+            assemble(context, method, records, run=run, private=folder.private, results=folder.site_adapters)
         )
     gpus = gpus_for(experiment.model.device)
     names, shares = list(records), []

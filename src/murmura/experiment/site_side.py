@@ -10,9 +10,10 @@ from typing import Any
 
 from murmura import methods
 from murmura.data.records import KINDS, Kind, digest
-from murmura.experiment.config import Experiment
+from murmura.experiment.context import ProcessContext
 from murmura.experiment.summing import agreement
-from murmura.experiment.workplace import Workplace, verbs_of
+from murmura.experiment.verbs import verbs_of
+from murmura.federation.method import Method
 from murmura.federation.site.answer import Host
 from murmura.federation.site.answered import Answered
 from murmura.federation.site.cohort import Site
@@ -28,9 +29,9 @@ from murmura.streams import Stream
 
 
 def assemble(
-    experiment: Experiment,
+    context: ProcessContext,
+    method: Method,
     records: Mapping[str, Sequence[Any]],
-    place: Workplace,
     *,
     run: str,
     private: Path,
@@ -39,9 +40,9 @@ def assemble(
     """Sites that share a resident model. What they keep is theirs alone until ``Host.close``.
 
     Args:
-        experiment: of the run; of its data section nothing is read.
+        context: of this process; of its experiment's data section nothing is read.
+        method: of the run.
         records: of each site, all of which fit the model.
-        place: the resident model.
         run: the run's id.
         private: a folder for what each site keeps to itself, and with secure sums for the roster of all sites.
         results: a folder for what each site keeps as its own when the run is finished.
@@ -53,10 +54,10 @@ def assemble(
         SecureSumError: the roster has another key for a site than its own.
         PrivacyError: a journal of a site is damaged, or its account over all runs.
     """
-    method = methods.build(experiment.method, experiment.aggregation)
+    experiment = context.experiment
     for name, own in records.items():
         method.check(name, own)
-    runtime = place.runtime(experiment, "site")
+    runtime = context.runtime("site")
     allow_open_files(len(records))
     roster = read_roster(private) if method.rule.config.secure else {}
     agreed = agreement(experiment, method, len(roster))

@@ -59,13 +59,14 @@ class Population:
     from_sites: Sequence[Any] = ()
 
 
-def populate(
-    data: DataConfig, reading: Reading, stream: Stream, *, kind: Kind, pooled: bool, promises: bool = False
-) -> Population:
-    """Load, select, share out and check all records.
+def gather(
+    data: DataConfig, stream: Stream, embed: Embed | None = None, *, kind: Kind, pooled: bool, promises: bool = False
+) -> Gathered:
+    """Load, select and share out all records.
 
     Args:
-        reading: how records meet the model, and so which of them fit.
+        embed: texts to vectors, for what is chosen or shared out by clusters, if not by ``data.encoder``; not called
+            where nothing is.
         kind: of the records.
         pooled: bring all records together in one site, as the centralised baseline does.
         promises: the run promises an ε, so that nothing public may follow from what is private.
@@ -73,24 +74,7 @@ def populate(
     Raises:
         DataError: a record is bad (and ``skip_bad`` off), or no site or no held-out record is left.
     """
-    embed = Encoder(data.encoder).embed
-    return fit(gather(data, stream, embed, kind=kind, pooled=pooled, promises=promises), data, reading)
-
-
-def gather(
-    data: DataConfig, stream: Stream, embed: Embed, *, kind: Kind, pooled: bool, promises: bool = False
-) -> Gathered:
-    """Load, select and share out all records.
-
-    Args:
-        kind: as ``populate``.
-        embed: texts to vectors, for what is chosen or shared out by clusters; not called where nothing is.
-        pooled, promises: as ``populate``.
-
-    Raises:
-        DataError: as ``populate``, but for what does not fit.
-    """
-    loaded = _load(data, stream, embed, KINDS[kind])
+    loaded = _load(data, stream, embed or Encoder(data.encoder).embed, KINDS[kind])
     gathered = _without_public(loaded) if promises and data.skip_bad else _without_twins(loaded, data)
     tell_repeats(gathered.groups)
     if pooled:

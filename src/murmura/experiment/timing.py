@@ -9,14 +9,11 @@ from typing import Any
 
 import torch
 
-from murmura import methods
 from murmura.augment.config import ENCODER, SITE_ENCODER
 from murmura.augment.influence import features, projection
 from murmura.experiment.config import Experiment
 from murmura.experiment.dry_run import DryRun
-from murmura.experiment.reading import evaluation_set
-from murmura.experiment.sites import Population, populate
-from murmura.experiment.workplace import Workplace, workplace
+from murmura.experiment.prepare import prepare
 from murmura.federation.forecast import Work
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import draw
@@ -89,13 +86,13 @@ def timing(dry_run: DryRun) -> Timing:
         MurmuraError: what would stop the run before its first round.
     """
     experiment = dry_run.experiment
-    method = methods.build(experiment.method, experiment.aggregation)
-    place, people, heldout = _assembled(experiment, method)
-    runtime, augmentation = place.runtime(experiment, "server"), dry_run.augmentation
-    names = [site.name for site in people.sites]
+    plan = prepare(experiment)
+    method, (context, records) = plan.method, plan.complete
+    runtime, augmentation, heldout = context.runtime("server"), dry_run.augmentation, records.public.heldout
+    names = [site.name for site in records.planted.sites]
     asked = getattr(experiment.method, "sites_per_round", None)
     cohort = draw(names, asked, Stream(experiment.run.seed), 1)[: runtime.slots]
-    shards = [site.records for site in people.sites if site.name in cohort]
+    shards = [site.records for site in records.planted.sites if site.name in cohort]
     drafted = augmentation.tokens if augmentation else 0
     writes = bool(dry_run.tokens or dry_run.tokens_measuring or dry_run.tokens_benchmarks or drafted)
     first = _first(runtime, heldout)
@@ -106,7 +103,7 @@ def timing(dry_run: DryRun) -> Timing:
         first=first,
     )
     if augmentation and augmentation.embedded:
-        rates = replace(rates, text=_text(place.runtime(experiment, "site"), experiment, heldout))
+        rates = replace(rates, text=_text(context.runtime("site"), experiment, heldout))
     if augmentation and augmentation.gradients:
         rates = replace(rates, gradient=_gradient(runtime, experiment, heldout))
     found = estimate(dry_run, rates, len(names), keeps_adapters=method.keeps_adapters)
@@ -144,17 +141,6 @@ def estimate(dry_run: DryRun, rates: Rates, sites: int, *, keeps_adapters: bool)
         choosing=rates.text * public.embedded + rates.gradient * public.gradients if public else 0.0,
         measured=parts,
     )
-
-
-def _assembled(experiment: Experiment, method: Method) -> tuple[Workplace, Population, Sequence[Any]]:
-    """The model, the sites and the held-out records of the run."""
-    stream, place = Stream(experiment.run.seed) / "data", workplace(experiment)
-    people = populate(
-        experiment.data, place.reading, stream, kind=experiment.task.kind, pooled=method.pools,
-        promises=method.promises,
-    )  # fmt: skip
-    public = evaluation_set(experiment, people, stream / "validation")
-    return place, people, public.heldout
 
 
 def _step(runtime: ModelRuntime, experiment: Experiment, method: Method, shards: Sequence[Sequence[Any]]) -> float:

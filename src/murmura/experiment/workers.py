@@ -130,16 +130,19 @@ def main(handle: int) -> None:
 
 def set_up(told: Mapping[str, Any]) -> Host:
     """The sites of a worker, from what ``simulation.simulate`` tells it."""
+    from murmura import methods
     from murmura.experiment.config import Experiment
+    from murmura.experiment.context import process_context
     from murmura.experiment.site_side import assemble, heard
-    from murmura.experiment.workplace import workplace
 
     experiment = Experiment.of(told["experiment"])
-    place = workplace(experiment, told["device"], ["site"])
-    return assemble(
-        experiment, heard(experiment.task.kind, told["sites"]), place, run=told["run"], private=Path(told["private"]),
-        results=Path(told["results"]),
-    )  # fmt: skip
+    method = methods.build(experiment.method, experiment.aggregation)
+    context = process_context(experiment, method, told["device"], ["site"])
+    if method.trains:
+        context.load()
+    private, results = Path(told["private"]), Path(told["results"])
+    records = heard(experiment.task.kind, told["sites"])
+    return assemble(context, method, records, run=told["run"], private=private, results=results)
 
 
 if __name__ == "__main__":

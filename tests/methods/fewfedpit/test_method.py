@@ -197,7 +197,7 @@ def test_the_disclosure_table_says_that_mixing_is_not_differential_privacy(go, d
     assert rows.keys() == {"adapter", "examples", "loss", "counts"}
     assert rows["adapter"]["note"] == ("mixed with the synthetic branch, β = 0.5; mixing is not differential privacy")
     assert rows["adapter"]["protection"] is None
-    for sent in ("drafts", "prompts", "fewer records", "without synthetic"):
+    for sent in ("drafts", "prompts", "too few records", "without synthetic"):
         assert sent in rows["counts"]["what"]
 
 

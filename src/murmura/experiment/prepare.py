@@ -1,0 +1,260 @@
+"""One plan of an experiment, which runs, dry runs, timing and engines go by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from murmura import methods
+from murmura.data.hub import is_hub_id
+from murmura.errors import DataError
+from murmura.experiment.allowed import allowed
+from murmura.experiment.augmenting import opened, require_augmentable, shared_out
+from murmura.experiment.canaries import plant
+from murmura.experiment.config import Experiment
+from murmura.experiment.context import ProcessContext, in_context, process_context
+from murmura.experiment.model_spec import model_spec
+from murmura.experiment.precision import settled
+from murmura.experiment.questions import Asked, ask
+from murmura.experiment.reading import evaluation_set
+from murmura.experiment.resources import Supply, declared, foreseen
+from murmura.experiment.resume import Past, past
+from murmura.experiment.server_side import ServerPart
+from murmura.experiment.sites import Gathered, Population, fit, gather
+from murmura.experiment.skeleton import OutOfReachError
+from murmura.federation.method import Method
+from murmura.federation.server.checkpoint import Checkpoint
+from murmura.measure.canaries import Canary
+from murmura.measure.config import EvaluationConfig
+from murmura.measure.evaluation_set import EvaluationSet
+from murmura.privacy.plan import PrivacyPlan
+from murmura.reading import Reading
+from murmura.retrieval.pool import Pool
+from murmura.runs.folder import RunFolder
+from murmura.streams import Stream
+
+_STAND_IN = 8  # dimensions of the vectors that stand in for a sentence encoder's
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of a run.
+
+    Args:
+        people: all sites, and the records that nobody trains on.
+        planted: the same with canaries among the sites' records.
+        canaries: those.
+        public: what the run is measured with.
+    """
+
+    people: Population
+    planted: Population
+    canaries: Sequence[Canary]
+    public: EvaluationSet
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run goes by, before its first round. Only a dry run's lacks something, and ``unknown`` says why.
+
+    Args:
+        experiment: with its arithmetic and the pool's encoder written out.
+        method: the one object of it in this process.
+        evaluation: how the run is measured.
+        pool: of ``[augment]``.
+        past: what an earlier part of the run has left.
+        context: the model, and how records meet it.
+        supplies: other models that the method uses.
+        gathered: the records, whether they fit the model or not.
+        records: those that do.
+        asked: questions that are asked to measure a round.
+        promised: the privacy plan that the run follows and the accountant of its ε; None where nothing is guaranteed.
+    """
+
+    experiment: Experiment
+    method: Method
+    evaluation: EvaluationConfig
+    pool: Pool | None
+    past: Past | None
+    context: ProcessContext | None
+    supplies: Sequence[Supply]
+    gathered: Gathered | None
+    records: Records | None
+    asked: Asked | None
+    promised: tuple[PrivacyPlan, str] | None
+    unknown: Sequence[str] = ()
+
+    @property
+    def complete(self) -> tuple[ProcessContext, Records]:
+        """Model and records, of a plan that lacks nothing."""
+        assert self.context is not None and self.records is not None, "only a dry run's plan lacks something"
+        return self.context, self.records
+
+    @property
+    def server(self) -> ServerPart:
+        """The server's part."""
+        context, records = self.complete
+        own = (record for site in records.planted.sites for record in site.records)
+        return ServerPart(
+            self.experiment,
+            self.method,
+            context,
+            self.evaluation,
+            records.public,
+            self.privacy,
+            records.canaries,
+            self.pool,
+            shared_out(self.experiment, self.method, self.pool, own),
+        )
+
+    @property
+    def decided(self) -> Experiment:
+        """The experiment with what is measured written out, which depends on what the run promises."""
+        return self.experiment.model_copy(update={"evaluation": self.evaluation})
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """Of the round after which the run goes on."""
+        return self.past.checkpoint if self.past else None
+
+    @property
+    def privacy(self) -> PrivacyPlan | None:
+        """The plan that the run follows."""
+        return self.promised[0] if self.promised else None
+
+    @property
+    def owned(self) -> Mapping[str, Sequence[Any]] | None:
+        """Records of each site that would take part; all of its records where it is not known which ones fit."""
+        if self.records:
+            return {site.name: site.records for site in self.records.planted.sites}
+        return _records(self.gathered) if self.gathered else None
+
+    @property
+    def sizes(self) -> Mapping[str, int] | None:
+        """How many those are."""
+        return {name: len(records) for name, records in owned.items()} if (owned := self.owned) else None
+
+
+def prepare(experiment: Experiment, *, resume: RunFolder | None = None, foresee: bool = False) -> Plan:
+    """Read everything, and refuse what would stop the run.
+
+    Args:
+        resume: the folder of the run that goes on.
+        foresee: for a dry run: no weights are fetched, random vectors stand in for a sentence encoder's, and what is
+            out of reach stays unknown.
+
+    Raises:
+        MurmuraError: bad options, data, model or folder.
+    """
+    experiment, pool = opened(experiment)
+    before = past(resume, experiment) if resume else None
+    experiment = before.experiment if before else settled(experiment)
+    method = methods.build(experiment.method, experiment.aggregation)
+    require_augmentable(experiment, method, pool)
+    unknown: list[str] = []
+    context, supplies = (_foreseen if foresee else _found)(experiment, method, unknown)
+    gathered = _gathered(experiment, method, unknown if foresee else None)
+    records = asked = None
+    if context and gathered:
+        asked = _asked(experiment, method, context, unknown if foresee else None)
+        records = records_of(experiment, method, context.reading, asked=asked, gathered=gathered)
+    owned = [site.records for site in records.planted.sites] if records else list(_records(gathered).values())
+    sites = records.planted.sites if records else []
+    if before and records:
+        before.require_same_sites(records.planted)
+        before.require_same_promise(experiment, records.planted)
+    for site in sites:
+        method.check(site.name, site.records)
+    sizes = [len(own) for own in owned]
+    promised = method.privacy(sizes, experiment.training) if sizes else None  # refused now, if at all
+    evaluation = allowed(experiment, method, promised[0] if promised else None, len(sizes) or None)
+    return Plan(
+        experiment, method, evaluation, pool, before, context, supplies, gathered, records, asked, promised, unknown
+    )
+
+
+def records_of(
+    experiment: Experiment,
+    method: Method,
+    reading: Reading,
+    *,
+    asked: Asked | None = None,
+    gathered: Gathered | None = None,
+) -> Records:
+    """The records of a run, as every part of it prepares them from the same seed.
+
+    Args:
+        reading: how records meet the model.
+        asked: questions to measure with.
+        gathered: the records, where they are read already.
+
+    Raises:
+        DataError: a record is bad (and ``data.skip_bad`` off), or no site or no held-out record is left.
+        ConfigError: canaries would tell nothing here, or do not fit the model.
+    """
+    stream = Stream(experiment.run.seed)
+    people = fit(gathered or gathered_of(experiment, method), experiment.data, reading)
+    planted, canaries = plant(experiment, method, people, reading, stream / "canaries")
+    public = evaluation_set(experiment, people, stream / "data" / "validation", asked)
+    return Records(people, planted, canaries, public)
+
+
+def gathered_of(experiment: Experiment, method: Method, *, foresee: bool = False) -> Gathered:
+    """The records of a run, whether they fit the model or not; arguments and errors as of ``prepare``."""
+    stream, kind = Stream(experiment.run.seed) / "data", experiment.task.kind
+
+    def stand_in(texts: Sequence[str]) -> np.ndarray:
+        return (stream / "stand-in").numpy().standard_normal((len(texts), _STAND_IN)).astype(np.float32)
+
+    embed = stand_in if foresee else None
+    return gather(experiment.data, stream, embed, kind=kind, pooled=method.pools, promises=method.promises)
+
+
+def _found(experiment: Experiment, method: Method, unknown: list[str]) -> tuple[ProcessContext, Sequence[Supply]]:
+    context = process_context(experiment, method)
+    return context, context.supplies
+
+
+def _foreseen(
+    experiment: Experiment, method: Method, unknown: list[str]
+) -> tuple[ProcessContext | None, Sequence[Supply]]:
+    """The same without fetching weights; what is out of reach is added to ``unknown``, in words."""
+    model = None
+    try:
+        model = model_spec(experiment, fetch=False)
+    except OutOfReachError as error:
+        unknown.append(f"The model: {error}")
+    found = foreseen(declared(experiment, method), unknown)
+    return in_context(experiment, model, found) if model else None, found
+
+
+def _gathered(experiment: Experiment, method: Method, unknown: list[str] | None) -> Gathered | None:
+    """The records, or None where they are on a hub that cannot be reached and that may be ``unknown``."""
+    try:
+        return gathered_of(experiment, method, foresee=unknown is not None)
+    except DataError as error:
+        _out_of_reach("The records", error, unknown)
+        return None
+
+
+def _asked(experiment: Experiment, method: Method, context: ProcessContext, unknown: list[str] | None) -> Asked | None:
+    """The questions, or None where some are on a hub that cannot be reached and that may be ``unknown``."""
+    try:
+        return ask(experiment, method, context.reading, context.model, Stream(experiment.run.seed) / "data")
+    except DataError as error:
+        _out_of_reach("The questions", error, unknown)
+        return None
+
+
+def _out_of_reach(what: str, error: DataError, unknown: list[str] | None) -> None:
+    """Note what a dry run cannot know; raise any other error."""
+    if unknown is None or error.where is None or not is_hub_id(error.where):
+        raise error
+    unknown.append(f"{what}: {error}")
+
+
+def _records(gathered: Gathered | None) -> dict[str, Sequence[Any]]:
+    return {name: [placed.record for placed in own] for name, own in gathered.groups.items()} if gathered else {}
