@@ -14,6 +14,7 @@ from murmura.data.records import Instruction
 from murmura.errors import PrivacyError
 from murmura.federation.site.cohort import Site
 from murmura.federation.wire.releases import DifferentialPrivacy
+from murmura.privacy.guarantee import Cost
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.said import Said
 from murmura.streams import Stream
@@ -112,8 +113,8 @@ def test_what_leaves_is_declared_with_its_protection():
         "sizes",
     }
     assert "9 steps" in told["sizes"].protection.words and told["privacy"].protection is None
-    assert noisy.spends("centres", 7, None) == (PLAN, 3)
-    assert plain.spends("centres", 7, None) is None and noisy.is_free("take")
+    assert noisy.cost("centres", 7, None) == Cost(PLAN, 3)
+    assert plain.cost("centres", 7, None) is None and noisy.is_free("take")
 
 
 @pytest.mark.parametrize(

@@ -146,4 +146,4 @@ def test_taking_releases_nothing_and_no_epsilon_covers_centres():
     assert {name: one.kind for name, one in verbs.releases("centres").items()} == {
         "centres": "embeddings", "sizes": "count",
     }  # fmt: skip
-    assert verbs.spends("centres", 9, None) is None
+    assert verbs.cost("centres", 9, None) is None

@@ -73,7 +73,7 @@ RUNS = [
     (TEXTS | {"noise_multiplier": 0.0, "distance": False}, {}, {"vote"}, OPEN),
     (TEXTS | {"seeds": "public"}, {}, set(), OPEN),
     (TEXTS | {"seeds": "private"}, {}, {"share_texts"}, OPEN),
-    (TEXTS | {"seeds": "paraphrased"}, {}, {"paraphrase"}, OPEN),
+    (TEXTS | {"seeds": "paraphrased"}, {}, {"paraphrase"}, CLOSED),
 ]
 EVALUATIONS = [
     ({}, lambda usual: usual),

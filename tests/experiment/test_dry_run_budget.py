@@ -98,8 +98,8 @@ def foresee_first(make, tmp_path, options, site):
     """ε that a site's account would have after one round."""
     chosen = budgeted(make, tmp_path, 1e9, options)
     method = methods.build(chosen.method, chosen.aggregation)
-    plan, steps = method.spends("train_private", SIZES[site], chosen.training)
-    return foresee(chosen.budget, site, plan, steps, 1).after
+    cost = method.cost("train_private", SIZES[site], chosen.training)
+    return foresee(chosen.budget, site, cost, 1).after
 
 
 def test_an_account_that_was_edited_is_told(make, tmp_path):

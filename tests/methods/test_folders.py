@@ -42,7 +42,7 @@ def test_a_method_that_promises_an_epsilon_has_a_plan_of_it(name, noise):
         assert noise is not None  # it has no such option
         return
     method = methods.build(config, AggregationConfig())
-    assert method.promises == (method.privacy([60, 50], LocalTraining()) is not None)
+    assert (method.protects is None) == (method.guarantee([60, 50], LocalTraining()) is None)
 
 
 def imported(path):

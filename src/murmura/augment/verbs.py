@@ -16,13 +16,13 @@ from murmura.data.records import Instruction
 from murmura.errors import RefusedError
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, DifferentialPrivacy, Embeddings, Metric, Release, Verbs, verb
+from murmura.privacy.guarantee import Cost
 from murmura.progress import phase
 from murmura.retrieval.centres import cluster
 from murmura.retrieval.texts import text_hash
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
-    from murmura.privacy.plan import PrivacyPlan
     from murmura.training.config import LocalTraining
 
 _NEARLY = (
@@ -86,8 +86,8 @@ class Augmenting(Verbs):
         noisy = {field: replace(declared[field], protection=protection, note="") for field in ("centres", "sizes")}
         return {**noisy, "privacy": declared["privacy"]}
 
-    def spends(self, name: str, records: int, training: LocalTraining) -> tuple[PrivacyPlan, int] | None:
-        return (self.plan, self.config.noise_iterations) if name == "centres" and self.plan is not None else None
+    def cost(self, name: str, records: int, training: LocalTraining) -> Cost | None:
+        return Cost(self.plan, self.config.noise_iterations) if name == "centres" and self.plan is not None else None
 
     @verb(
         releases={

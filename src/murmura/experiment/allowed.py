@@ -26,6 +26,6 @@ def allowed(
     require_keepable(experiment, method, promised)
     require_apart(experiment, promised, sites or 0)
     secret = bool(promised and promised.has_secret_cohort)
-    evaluation = experiment.evaluation.settled(promises=method.promises, secret_cohorts=secret)
+    evaluation = experiment.evaluation.settled(promises=method.protects is not None, secret_cohorts=secret)
     require_summable(experiment, method, evaluation, promised, sites)
     return evaluation

@@ -78,14 +78,14 @@ def require_augmentable(experiment: Experiment, method: Method, pool: Pool | Non
             "LESS compares gradients of adapters, and here all parameters train", where="augment.strategy",
             fix="Take another one, or set model.trainable = 'adapter'.",
         )  # fmt: skip
-    if method.promises and chosen.private:
+    if method.protects and chosen.private:
         raise ConfigError(
             f"{method.label} promises an ε for private records, and it would not cover what strategy "
             f"'{experiment.augment.strategy}' reads of them: {chosen.private}",
             where="augment.strategy", fix="Take 'random', which reads none.",
         )  # fmt: skip
     noisy = experiment.augment.noise_multiplier is not None
-    if pool is not None and pool.manifest.without_private and (method.promises or noisy):
+    if pool is not None and pool.manifest.without_private and (method.protects or noisy):
         whose = "the centres' ε" if noisy else f"the ε that {method.label} promises"
         raise ConfigError(
             f"{WITHOUT_PRIVATE}; {whose} would not cover that",
@@ -122,6 +122,6 @@ def shared_out(
     config = experiment.augment
     if config is None or pool is None or experiment.data.sites.by != "partition":
         return None
-    if method.promises or config.noise_multiplier:
+    if method.protects or config.noise_multiplier:
         return None
     return asking(pool, (record.question for record in records))

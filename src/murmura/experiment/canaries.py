@@ -55,8 +55,7 @@ def plant(
             f"a canary does not fit {experiment.data.max_length} tokens", where="data.max_length", fix="Raise it."
         )
     planted = _among(people, canaries)
-    promised = method.privacy([site.size for site in planted.sites], experiment.training)
-    if promised and promised[0].unit == "site":
+    if method.protects == "site":
         canaries = drawn(experiment, names, "site", stream)  # as many for each site
         planted = _among(people, canaries)
     return planted, canaries

@@ -29,11 +29,11 @@ def made_by(experiment: Experiment, method: Method, rows: Sequence[Mapping[str, 
         parts.append(f"The base model was quantised ({options.quantization}) meanwhile.")
     if options.adapter is not None:
         parts.append("It began with the adapter of another run, and what that was trained on is in no guarantee here.")
-    promise = _guaranteed(last.get("privacy") or {}, method.local_promise)
+    promise = _guaranteed(last.get("privacy") or {})
     return f"## How it was made\n\n{' '.join(parts)}\n\n## What is guaranteed\n\n{promise}"
 
 
-def _guaranteed(privacy: Mapping[str, Any], local: str) -> str:
+def _guaranteed(privacy: Mapping[str, Any]) -> str:
     if privacy.get("epsilon") is not None:
         caveat = f" {privacy['caveat']}" if privacy.get("caveat") else ""
         return (
@@ -43,4 +43,4 @@ def _guaranteed(privacy: Mapping[str, Any], local: str) -> str:
         )
     if privacy.get("refused"):
         return f"Nothing: {privacy['refused']}. {_UNBOUNDED}"
-    return local or f"Nothing. {_UNBOUNDED}"
+    return f"Nothing. {_UNBOUNDED}"

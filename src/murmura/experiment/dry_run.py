@@ -39,7 +39,6 @@ from murmura.federation.wire.releases import disclosed, owner
 from murmura.reading import Reading
 from murmura.runs.schema import Disclosure
 from murmura.streams import Stream
-from murmura.units import bound
 
 
 @dataclass(frozen=True)
@@ -256,8 +255,4 @@ def _disclosure(plan: Plan) -> list[Disclosure]:
 
 
 def _guarantee(plan: Plan) -> str:
-    if plan.promised is None:
-        return plan.method.local_promise or "none"
-    promised, accountant = plan.promised
-    spent = promised.epsilon(accountant=accountant)
-    return f"ε = {bound(spent.value)} by {spent.accountant}: {promised.describe()}"
+    return plan.guarantee.told() if plan.guarantee else "none"

@@ -4,8 +4,9 @@ beyond its start."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
+from murmura import methods
 from murmura.augment.strategies import strategy
 from murmura.augment.verbs import Augmenting
 from murmura.data.records import digest
@@ -87,10 +88,10 @@ def _refusal(experiment: Experiment, method: Method, site: str, records: Mapping
         asked += _measuring_uncovered(experiment)
     if asked:
         return f"no ε covers what verb {asked[0]} releases"
-    spends = [method.spends(verb, len(own), experiment.training) for verb in method.verbs()]
-    for plan, steps in (one for one in spends if one is not None):
+    costs = [method.cost(verb, len(own), experiment.training) for verb in method.verbs()]
+    for cost in (one for one in costs if one is not None):
         try:
-            found = foresee(chosen, digest(own), plan, steps, 1)
+            found = foresee(chosen, digest(own), cost, 1)
         except OSError as error:
             raise CheckpointError(f"the account cannot be read ({error})", where=f"site {site}") from error
         if not found.answered:
@@ -112,7 +113,7 @@ def _verbs_uncovered(experiment: Experiment, method: Method, sizes: Mapping[str,
         verb
         for verb in method.verbs()
         if not method.is_free(verb)
-        and any(method.spends(verb, records, experiment.training) is None for records in sizes.values())
+        and any(method.cost(verb, records, experiment.training) is None for records in sizes.values())
     ]
     augment = experiment.augment
     if augment is not None and augment.noise_multiplier is None:
@@ -129,10 +130,11 @@ def _measuring_uncovered(experiment: Experiment) -> list[str]:
 
 def _words(experiment: Experiment, method: Method, about: str, records: int) -> str:
     """How one site's account would fare."""
-    chosen, settings = experiment.budget, cast(Any, experiment.method)
-    spends = [method.spends(verb, records, experiment.training) for verb in method.verbs()]
+    chosen = experiment.budget
+    rounds = sum(method.asks(round) for round in range(1, methods.rounds(experiment.method) + 1))
+    costs = [method.cost(verb, records, experiment.training) for verb in method.verbs()]
     try:
-        found = [foresee(chosen, about, *one, settings.rounds) for one in spends if one is not None]
+        found = [foresee(chosen, about, one, rounds) for one in costs if one is not None]
     except (PrivacyError, OSError) as error:
         return f"the account cannot be read ({error}), so that the run would not start."
     if not found:
@@ -143,7 +145,7 @@ def _words(experiment: Experiment, method: Method, about: str, records: int) -> 
         f"ε = {bound(worst.before)}{allowed} is spent at δ = {chosen.delta:g}, and it would be {bound(worst.after)} "
         "after this run."
     )
-    if worst.answered == settings.rounds:
+    if worst.answered == rounds:
         return told
-    answered = f"{worst.answered} of its {settings.rounds} rounds" if worst.answered else "none of its rounds"
+    answered = f"{worst.answered} of its {rounds} rounds" if worst.answered else "none of its rounds"
     return f"{told} That is too much: {answered} would be answered."

@@ -62,8 +62,8 @@ def _few(experiment: Experiment, people: Population | None) -> list[str]:
 
 def _caveats(experiment: Experiment, method: Method, sizes: Mapping[str, int] | None) -> list[str]:
     records = list((sizes or {}).values())
-    found = method.privacy(records, experiment.training) if records else None
-    told = caveat(experiment, found[0], records) if found else None
+    found = method.guarantee(records, experiment.training) if records else None
+    told = caveat(experiment, found.plan, records) if found and found.plan else None
     return [told] if told else []
 
 
@@ -81,21 +81,21 @@ def _of_run(experiment: Experiment, method: Method, gathered: Gathered | None, p
             "Fewer records at a site can make its ε larger."
         )
     measuring = [name for name in method.verbs() if method.declaration(name).measures]
-    if method.promises and measuring:
+    if method.protects and measuring:
         what = " and ".join(one.what for name in measuring for one in method.releases(name).values())
         found.append(f"Sites also tell figures that the ε does not cover, without noise: {what}.")
-    if method.promises:
+    if method.protects:
         found.append(
             "How many records each site has is not covered by the ε, and is shown only here: the run publishes none of "
             "these numbers. Do not publish this either."
         )
     evaluation = experiment.evaluation
-    if method.promises and (evaluation.attacks or evaluation.memorisation):
+    if method.protects and (evaluation.attacks or evaluation.memorisation):
         found.append(
             "Figures of attacks (evaluation.attacks, evaluation.memorisation) are computed from private records and "
             "leave the sites without noise: the ε does not cover them, and the report marks them so."
         )
-    elif method.promises:
+    elif method.protects:
         found.append(
             "The sites' records are not attacked, since the ε would not cover what that tells of them: "
             "evaluation.attacks = true measures leakage all the same."

@@ -30,6 +30,7 @@ from murmura.federation.server.checkpoint import Checkpoint
 from murmura.measure.canaries import Canary
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
+from murmura.privacy.guarantee import Guarantee
 from murmura.privacy.plan import PrivacyPlan
 from murmura.reading import Reading
 from murmura.retrieval.pool import Pool
@@ -71,7 +72,7 @@ class Plan:
         gathered: the records, whether they fit the model or not.
         records: those that do.
         asked: questions that are asked to measure a round.
-        promised: the privacy plan that the run follows and the accountant of its ε; None where nothing is guaranteed.
+        guarantee: what the run promises of private data; None where nothing.
     """
 
     experiment: Experiment
@@ -84,7 +85,7 @@ class Plan:
     gathered: Gathered | None
     records: Records | None
     asked: Asked | None
-    promised: tuple[PrivacyPlan, str] | None
+    guarantee: Guarantee | None
     unknown: Sequence[str] = ()
 
     @property
@@ -122,8 +123,8 @@ class Plan:
 
     @property
     def privacy(self) -> PrivacyPlan | None:
-        """The plan that the run follows."""
-        return self.promised[0] if self.promised else None
+        """The privacy plan that the run follows; None where it follows none."""
+        return self.guarantee.plan if self.guarantee else None
 
     @property
     def owned(self) -> Mapping[str, Sequence[Any]] | None:
@@ -169,10 +170,10 @@ def prepare(experiment: Experiment, *, resume: RunFolder | None = None, foresee:
     for site in sites:
         method.check(site.name, site.records)
     sizes = [len(own) for own in owned]
-    promised = method.privacy(sizes, experiment.training) if sizes else None  # refused now, if at all
-    evaluation = allowed(experiment, method, promised[0] if promised else None, len(sizes) or None)
+    guarantee = method.guarantee(sizes, experiment.training) if sizes else None  # refused now, if at all
+    evaluation = allowed(experiment, method, guarantee.plan if guarantee else None, len(sizes) or None)
     return Plan(
-        experiment, method, evaluation, pool, before, context, supplies, gathered, records, asked, promised, unknown
+        experiment, method, evaluation, pool, before, context, supplies, gathered, records, asked, guarantee, unknown
     )
 
 
@@ -210,7 +211,7 @@ def gathered_of(experiment: Experiment, method: Method, *, foresee: bool = False
         return (stream / "stand-in").numpy().standard_normal((len(texts), _STAND_IN)).astype(np.float32)
 
     embed = stand_in if foresee else None
-    return gather(experiment.data, stream, embed, kind=kind, pooled=method.pools, promises=method.promises)
+    return gather(experiment.data, stream, embed, kind=kind, pooled=method.pools, promises=method.protects is not None)
 
 
 def _found(experiment: Experiment, method: Method, unknown: list[str]) -> tuple[ProcessContext, Sequence[Supply]]:

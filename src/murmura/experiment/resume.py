@@ -84,11 +84,10 @@ class Past:
         sizes = [site.size for site in people.sites]
         old, new = (methods.build(one.method, one.aggregation) for one in (self.begun, experiment))
         new.resumes(old.config)
-        before, now = old.privacy(sizes, self.begun.training), new.privacy(sizes, experiment.training)
+        before, now = old.guarantee(sizes, self.begun.training), new.guarantee(sizes, experiment.training)
         if self.checkpoint and before and now and before != now:
             raise PrivacyError(
-                f"the run was begun under another privacy plan ({before[0].describe()}) and would go on under "
-                f"{now[0].describe()}",
+                f"the run was begun under another privacy plan ({before.words}) and would go on under {now.words}",
                 fix="Resume with the same rounds, [training] and options of the method, or start another run.",
             )
         times = [_noisy_selections(one) for one in (self.begun, experiment)]

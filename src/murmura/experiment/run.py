@@ -90,7 +90,7 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
         require_whole(plan.experiment, plan.pool, context.loader)
     if records.canaries:
         say(_CANARIES.format(len(records.canaries)))
-    if plan.method.promises and (records.people.exclusions.person_at or 0) > 1:
+    if plan.privacy and (records.people.exclusions.person_at or 0) > 1:
         say(_SEVERAL.format(records.people.exclusions.person_at))
     if not plan.checkpoint:
         require_answers(plan.decided, plan.method, plan.privacy, plan.owned or {})
@@ -166,7 +166,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started) -> Result:
             _note_brought(side.fleet, method, people)
         _describe(plan, folder, resumed)
         taken_out = experiment.data.heldout is None or experiment.data.nonmember_records is not None
-        folder.write_measured(public.measured(secret=plan.privacy is not None and taken_out))
+        folder.write_measured(public.measured(secret=plan.guarantee is not None and taken_out))
         started.told = True
         with _published(side.server, folder, engine):
             side.method.lead(side.server, side.fleet)
@@ -257,7 +257,7 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
         environment(model.device, model.origin[0], model.parameters, trained, arithmetic, resources, where)
     )
     unused = [one.row() for one in [*people.unused, *(plan.asked.unused if plan.asked else ())]]
-    folder.write_records(people.reports, people.exclusions, unused, private=plan.privacy is not None)
+    folder.write_records(people.reports, people.exclusions, unused, private=plan.guarantee is not None)
 
 
 def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, context: ProcessContext) -> None:

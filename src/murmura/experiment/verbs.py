@@ -16,9 +16,9 @@ from murmura.measure.verbs import Measured, Measuring
 def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
     """All that sites can be asked for in a run: each site decides it by its own copy of the experiment."""
     task, rounds = experiment.task, methods.rounds(experiment.method)
-    joining = Joining(task.kind, counts=method.tells_sizes and not method.promises)
+    joining = Joining(task.kind, counts=method.tells_sizes and not method.protects)
     planted = bool(experiment.audit.canaries)
-    evaluation = experiment.evaluation.settled(promises=method.promises)
+    evaluation = experiment.evaluation.settled(promises=method.protects is not None)
     uploads = method.trains and method.uploads_are_heard and not method.rule.config.secure
     measured = Measured(evaluation, rounds, personal=method.keeps_adapters, uploads=uploads, planted=planted)
     every: list[Verbs] = [method, joining, Measuring(task, method.members, measured)]
@@ -28,5 +28,5 @@ def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
         every.append(SecureSumming())
     if experiment.augment is not None:
         canaries = task.is_canary if planted else None
-        every.append(Augmenting(experiment.augment, drops=not method.promises, rounds=rounds, planted=canaries))
+        every.append(Augmenting(experiment.augment, drops=not method.protects, rounds=rounds, planted=canaries))
     return every

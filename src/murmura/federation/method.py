@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Site
-    from murmura.privacy.plan import PrivacyPlan
+    from murmura.privacy.guarantee import Guarantee, Unit
     from murmura.streams import Stream
     from murmura.training.config import LocalTraining
 
@@ -63,14 +63,9 @@ class Method(Verbs, ABC):
         return any("examples" in self.releases(name) for name in self.verbs())
 
     @property
-    def promises(self) -> bool:
-        """True when the run promises an ε: ``privacy`` then gives a plan."""
-        return False
-
-    @property
-    def local_promise(self) -> str:
-        """The ε that what sites send has by itself, in words; empty where it has none, or ``privacy`` has a plan."""
-        return ""
+    def protects(self) -> Unit | None:
+        """What the run promises an ε for, by its options alone; None where it promises none."""
+        return None
 
     @property
     @abstractmethod
@@ -165,9 +160,9 @@ class Method(Verbs, ABC):
         """
         return ()
 
-    def privacy(self, records: Sequence[int], training: LocalTraining) -> tuple[PrivacyPlan, str] | None:
-        """The privacy plan that a run would follow and the accountant of its ε; of several plans the weakest one, and
-        None where nothing is guaranteed (``promises``).
+    def guarantee(self, records: Sequence[int], training: LocalTraining) -> Guarantee | None:
+        """What a run would promise of private data; where sites follow several plans, by the weakest one. None where
+        ``protects`` is.
 
         Args:
             records: of each site.

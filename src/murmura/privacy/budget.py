@@ -11,7 +11,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from murmura.errors import BudgetError, CheckpointError
 from murmura.privacy import composition
 from murmura.privacy.accounting import Epsilon
 from murmura.privacy.composition import Release
+from murmura.privacy.guarantee import Cost
 from murmura.privacy.journal import Journal
 from murmura.privacy.plan import PrivacyPlan
 from murmura.runs.schema import site_folder, site_of
@@ -86,13 +87,11 @@ class Budget:
         """Where this site's own account is."""
         return self.accounts / site_folder(self.site)
 
-    def reserve(self, run: str, plan: PrivacyPlan, steps: int) -> None:
+    def reserve(self, run: str, cost: Cost) -> None:
         """Enter what a run is about to spend of each record, before it does.
 
         Args:
             run: its id.
-            plan: that it follows at this site.
-            steps: of the plan.
 
         Raises:
             BudgetError: it would exceed the budget; nothing was entered.
@@ -100,8 +99,11 @@ class Budget:
         """
         with self._open() as account:
             if self.epsilon is not None:
-                self._require(run, plan, steps)
-            self._enter(account, run, plan=json.loads(plan.to_json()), steps=steps)
+                self._require(run, cost)
+            if cost.plan is None:
+                self._enter(account, run, epsilon=cost.epsilon)
+            else:
+                self._enter(account, run, plan=json.loads(cost.plan.to_json()), steps=cost.steps)
 
     def lose(self, run: str, reason: str) -> None:
         """Enter that a run does, or did, what no ε covers. From then on no budget holds.
@@ -141,12 +143,12 @@ class Budget:
     def _enter(self, account: Journal, run: str, **what: object) -> None:
         account.append({"run": run, "records": self.records, **what})
 
-    def _require(self, run: str, plan: PrivacyPlan, steps: int) -> None:
+    def _require(self, run: str, cost: Cost) -> None:
         before = self._known()
-        after = self._epsilon(before.with_(Entry(run, self.records, self.folder.name, plan, steps)))
+        after = self._epsilon(before.with_(Entry(run, self.records, self.folder.name, cost)))
         if self.epsilon is not None and after.value > self.epsilon:
             told = bound(self._epsilon(before).value) if before.runs else "0"
-            more = f"another {steps} step{'s' * (steps != 1)}"
+            more = f"another {cost.steps} step{'s' * (cost.steps != 1)}" if cost.plan else "another answer"
             raise BudgetError(
                 f"{more} would exceed the owner's budget: {told} of ε = {self.epsilon:g} is spent, over "
                 f"{len(before.runs)} runs at δ = {self.delta:g}, and it would be {bound(after.value)}",
@@ -196,16 +198,14 @@ class Entry:
         run: its id.
         records: their digest; None where an earlier release did not note it.
         place: the folder of that site's account.
-        plan: that was followed, for so many ``steps``; a repeated round was entered again, and counts again.
-        steps: of it.
-        lost: why nothing is known of what it released, in place of a plan.
+        cost: of what it was asked; a repeated round was entered again, and counts again.
+        lost: why nothing is known of what it released, in place of a cost.
     """
 
     run: str
     records: str | None
     place: str
-    plan: PrivacyPlan | None = None
-    steps: int = 0
+    cost: Cost = field(default_factory=Cost)
     lost: str = ""
 
 
@@ -240,26 +240,31 @@ class Spending:
         return next(found, None)
 
     def epsilon(self, records: str, delta: float) -> Epsilon:
-        """Of a record among these, by all runs together.
+        """Of a record among these, by all runs together. An ε with δ = 0 is added to that of the plans, with whichever
+        of their adjacencies: a mechanism by itself is for any record in place of another, an empty one too.
 
         Raises:
             PrivacyError: δ is not in (0, 1).
         """
-        runs: list[list[Release]] = []
+        runs, pure = list[list[Release]](), 0.0
         for run in sorted(self.runs):
             choices, parts = self.of(run, records), list[list[Release]]()
             for own in choices:
                 steps: dict[PrivacyPlan, int] = {}
                 for entry in own:
-                    if entry.plan is not None:
-                        steps[entry.plan] = steps.get(entry.plan, 0) + entry.steps
+                    if entry.cost.plan is not None:
+                        steps[entry.cost.plan] = steps.get(entry.cost.plan, 0) + entry.cost.steps
                 parts.append([Release(plan, count, by_record=True) for plan, count in steps.items()])
+            pure += max(sum(entry.cost.epsilon for entry in own) for own in choices)
             if all(len(part) == 1 for part in parts):
                 runs.append([release for [release] in parts])
             else:  # a site that followed several plans in a run: all that any site did counts
                 runs += [[release] for part in parts for release in part]
         plans = [release.plan for run in runs for release in run]
-        return composition.at_most(runs, delta, composition.adjacency(plans), combinations=_COMBINATIONS)
+        if not plans:
+            return Epsilon(pure, "sum", delta, "replace-one")
+        found = composition.at_most(runs, delta, composition.adjacency(plans), combinations=_COMBINATIONS)
+        return replace(found, value=found.value + pure)
 
 
 def read(accounts: Path) -> Spending:
@@ -287,9 +292,12 @@ def _entries(path: Path, changed: int, size: int) -> Sequence[Entry]:
         if "lost" in line:
             found.append(Entry(run, records, place, lost=line["lost"]))
             continue
+        if "epsilon" in line:
+            found.append(Entry(run, records, place, Cost(epsilon=line["epsilon"])))
+            continue
         key = run, records, _plan(json.dumps(line["plan"]))
         steps[key] = steps.get(key, 0) + line["steps"]
-    return [*found, *(Entry(run, records, place, plan, count) for (run, records, plan), count in steps.items())]
+    return [*found, *(Entry(run, records, place, Cost(plan, count)) for (run, records, plan), count in steps.items())]
 
 
 @lru_cache(maxsize=1 << 10)
@@ -312,14 +320,13 @@ class Foreseen:
     answered: int
 
 
-def foresee(chosen: BudgetConfig, records: str, plan: PrivacyPlan, steps: int, rounds: int) -> Foreseen:
+def foresee(chosen: BudgetConfig, records: str, cost: Cost, rounds: int) -> Foreseen:
     """What a new run would do to a site's account, which is left as it is; there may be none yet.
 
     Args:
         chosen: with a folder.
         records: digest of the site's.
-        plan: that the run follows at this site.
-        steps: of the plan in a round.
+        cost: of the site's answer in a round.
 
     Raises:
         PrivacyError: an account is damaged or was edited.
@@ -331,7 +338,7 @@ def foresee(chosen: BudgetConfig, records: str, plan: PrivacyPlan, steps: int, r
         return Foreseen(math.inf, math.inf, 0 if chosen.epsilon is not None else rounds)
 
     def after(count: int) -> float:
-        found = before.with_(Entry("", records, "", plan, count * steps)) if count else before
+        found = before.with_(Entry("", records, "", cost.times(count))) if count else before
         return found.epsilon(records, chosen.delta).value if found.entries else 0.0
 
     limit = math.inf if chosen.epsilon is None else chosen.epsilon

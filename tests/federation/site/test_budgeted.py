@@ -13,6 +13,7 @@ from murmura.federation.site.answer import Host
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, verb
 from murmura.privacy.budget import Budget
+from murmura.privacy.guarantee import Cost
 from murmura.streams import Stream
 from tests.federation.world import ENGINES, make_sites, make_workbench
 from tests.privacy.plans import RECORDS
@@ -26,8 +27,8 @@ class Spending(Method):
     def lead(self, server, fleet):
         """Nothing to do."""
 
-    def spends(self, name, records, training):
-        return RECORDS, 10
+    def cost(self, name, records, training):
+        return Cost(RECORDS, 10)
 
     @verb(releases={"examples": Count()}, slots=False)
     def train(self, cohort, ask):

@@ -61,16 +61,16 @@ def test_each_time_that_a_site_votes_with_skellam_noise_in_shares_its_owners_bud
     """Whatever the server's ledger says: of sums that are asked for again and again one more is too many."""
     secure, training = AggregationConfig(secure=True), LocalTraining()
     made = {noise: methods.build(config(noise=noise), secure) for noise in ("skellam", "discrete-gaussian")}
-    assert made["discrete-gaussian"].spends("vote", 8, training) is None
-    assert methods.build(config(noise="skellam"), AggregationConfig()).spends("vote", 8, training) is None
-    assert made["skellam"].spends("report_distance", 8, training) is None
-    followed, steps = made["skellam"].spends("vote", 8, training)
-    replaced = replace(followed, adjacency="replace-one", delta=1e-5)
+    assert made["discrete-gaussian"].cost("vote", 8, training) is None
+    assert methods.build(config(noise="skellam"), AggregationConfig()).cost("vote", 8, training) is None
+    assert made["skellam"].cost("report_distance", 8, training) is None
+    cost = made["skellam"].cost("vote", 8, training)
+    replaced = replace(cost.plan, adjacency="replace-one", delta=1e-5)
     budget = Budget(tmp_path, "north", "digest", replaced.epsilon(2).value * 1.01, 1e-5)
     for _ in range(2):
-        budget.reserve("run", followed, steps)
+        budget.reserve("run", cost)
     with pytest.raises(BudgetError, match="another 1 step would exceed the owner's budget"):
-        budget.reserve("run", followed, steps)
+        budget.reserve("run", cost)
 
 
 @pytest.mark.parametrize("votes", ["nearest", "normalised"])

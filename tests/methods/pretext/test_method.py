@@ -9,7 +9,7 @@ import datasets
 import pytest
 
 from murmura import methods
-from murmura.errors import CheckpointError, ConfigError, DataError, RunError
+from murmura.errors import BudgetError, CheckpointError, ConfigError, DataError, RunError
 from murmura.experiment.run import run
 from murmura.federation.wire.messages import Reply
 from murmura.methods.pretext import expand_and_train
@@ -83,7 +83,7 @@ def test_without_noise_sites_tell_how_near_the_population_is_and_nothing_is_prom
 def test_private_texts_are_given_away_in_clear_and_the_card_says_so(make):
     options = {"seeds": "private", "public": "nowhere.jsonl", "legacy_double_tokenisation": True}
     asked = make(options, model={"trainable": "all"})
-    assert not methods.build(asked.method).promises
+    assert methods.build(asked.method).protects is None
     result = run(asked)
     trained_on = [json.loads(line)["text"] for line in (result.folder / "outcomes/dataset/train.jsonl").open()]
     assert sorted(trained_on) == sorted(texts("tablets", 10)) and len(result.rows) == 3
@@ -238,11 +238,15 @@ def test_seeds_are_expanded_and_the_model_is_trained_on_what_is_written(make, ll
     )
 
 
-def test_paraphrases_are_made_at_the_sites_at_an_epsilon_that_holds_against_everybody(make, llama_folder):
+def test_paraphrases_are_made_at_the_sites_at_an_epsilon_that_holds_against_everybody(make, llama_folder, tmp_path):
     options = {"seeds": "paraphrased", "noise_multiplier": None, "epsilon": 9.0, "texts_per_site": 4}
     options |= {"paraphraser": str(llama_folder), "paraphrase_tokens": 6}
-    result = run(make(options))
+    accounts = {"folder": str(tmp_path / "accounts"), "epsilon": 10.0}
+    result = run(make(options, budget=accounts))
     [row] = [row for row in json.loads((result.folder / "disclosure.json").read_text()) if row["verb"] == "paraphrase"]
+    assert "auc" not in result.rows[-1]  # what no ε covers is not asked for unless that is wished for
+    with pytest.raises(BudgetError, match=r"ε = 9\.000 of 10 is spent, and it would be 18\.000"):
+        run(make(options, budget=accounts, run={"folder": str(tmp_path / "again")}))
     assert row["protection"]["added_by"] == "site" and "DP-Prompt, ε=9" in row["protection"]["mechanism"]
     assert 5 <= result.rows[-1]["trained_texts"] <= 4 + 3 + 2  # some may be empty
     assert result.rows[-1]["epsilon"] == 9.0 and result.rows[-1]["privacy"]["delta"] == 0

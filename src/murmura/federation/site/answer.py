@@ -198,11 +198,11 @@ class Host:
                     site.tell(f"Round {ask.round}: {told}")
             if site.budget is None or verbs.is_free(ask.verb):
                 return None
-            spends = verbs.spends(ask.verb, site.size, self.runtime.training)
-            if spends is None:
+            cost = verbs.cost(ask.verb, site.size, self.runtime.training)
+            if cost is None:
                 site.budget.lose(self.run, f"no ε covers what verb {ask.verb} releases")
             else:
-                site.budget.reserve(self.run, *spends)
+                site.budget.reserve(self.run, cost)
         except MurmuraError as error:
             return error
         return None

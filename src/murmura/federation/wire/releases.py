@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from murmura.errors import RefusedError, UndeclaredReleaseError, nearest
 
 if TYPE_CHECKING:
-    from murmura.privacy.plan import PrivacyPlan
+    from murmura.privacy.guarantee import Cost
     from murmura.training.config import LocalTraining
 
 Kind = Literal["weights", "count", "metric", "text", "embeddings", "votes", "records", "keys"]
@@ -226,9 +226,9 @@ class Verbs:
         """Whether verb ``name`` releases nothing that depends on what records say."""
         return not self.releases(name)
 
-    def spends(self, name: str, records: int, training: LocalTraining) -> tuple[PrivacyPlan, int] | None:
-        """What answering verb ``name`` once costs each of a site's ``records``: a plan that protects them at the site,
-        and steps of it. None where no ε covers the answer."""
+    def cost(self, name: str, records: int, training: LocalTraining) -> Cost | None:
+        """What answering verb ``name`` once costs each of a site's ``records``, by what protects them at the site. None
+        where no ε covers the answer."""
         return None
 
 

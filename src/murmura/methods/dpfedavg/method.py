@@ -12,6 +12,7 @@ from murmura.methods.dpfedavg.config import DPFedAvgConfig
 from murmura.methods.site_level.account import Account, with_noise
 from murmura.methods.site_level.method import SiteLevel
 from murmura.privacy.entropy import Entropy
+from murmura.privacy.guarantee import Guarantee
 from murmura.privacy.ledger import Spent
 from murmura.privacy.mechanisms import count_noise_of, gaussian, next_norm
 from murmura.privacy.observation import Observation, noised
@@ -119,8 +120,8 @@ class DPFedAvg(SiteLevel):
         """Spanned by the factors that are not trained in this round, which are the same at all sites."""
         return ProductSpace({name: tensor for name, tensor in start.items() if name not in change})
 
-    def privacy(self, records: Sequence[int], training: LocalTraining) -> tuple[PrivacyPlan, str] | None:
-        return (plan(self.config, len(records)), self.config.accountant) if self.config.private else None
+    def guarantee(self, records: Sequence[int], training: LocalTraining) -> Guarantee | None:
+        return Guarantee.of(plan(self.config, len(records)), self.config.accountant) if self.protects else None
 
     def kept(self) -> int:
         return int(self.config.momentum > 0)

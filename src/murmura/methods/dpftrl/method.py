@@ -12,6 +12,7 @@ from murmura.methods.site_level.method import SiteLevel
 from murmura.privacy.aggregator import TreeAggregator
 from murmura.privacy.banded import BandedAggregator
 from murmura.privacy.entropy import Entropy
+from murmura.privacy.guarantee import Guarantee
 from murmura.privacy.ledger import Spent
 from murmura.privacy.observation import Observation
 from murmura.privacy.parts import (
@@ -96,8 +97,8 @@ class DPFTRL(SiteLevel):
     def label(self) -> str:
         return f"DP-FTRL {self.config.strength}" + (", banded noise" if self.config.noise == "banded" else "")
 
-    def privacy(self, records: Sequence[int], training: LocalTraining) -> tuple[PrivacyPlan, str] | None:
-        return (plan(self.config, len(records)), self.config.accountant) if self.config.private else None
+    def guarantee(self, records: Sequence[int], training: LocalTraining) -> Guarantee | None:
+        return Guarantee.of(plan(self.config, len(records)), self.config.accountant) if self.protects else None
 
     def kept(self) -> int:
         if self.config.noise == "banded":

@@ -18,7 +18,7 @@ from murmura.methods.averaging import Averaging
 from murmura.methods.dplora import communication, guarantee, tfedavg
 from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.privacy.entropy import Entropy, OSEntropy, SeededEntropy
-from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.guarantee import Cost, Guarantee, Unit
 from murmura.training.adapter import State, subtract
 from murmura.training.config import LocalTraining
 from murmura.training.loop import steps_of
@@ -48,8 +48,8 @@ class DPLoRA(Averaging):
     weight = None
 
     @property
-    def promises(self) -> bool:
-        return self.config.private
+    def protects(self) -> Unit | None:
+        return "record" if self.config.private else None
 
     @property
     def needs_replies(self) -> str:  # type: ignore[override]
@@ -113,10 +113,10 @@ class DPLoRA(Averaging):
         more = 2 * part.adapter if self.config.algorithm == "cmfl" else 0
         return replace(found, site_keeps=found.site_keeps + more)
 
-    def privacy(self, records: Sequence[int], training: LocalTraining) -> tuple[PrivacyPlan, str] | None:
-        if not self.config.private:
+    def guarantee(self, records: Sequence[int], training: LocalTraining) -> Guarantee | None:
+        if not self.protects:
             return None
-        return guarantee.weakest(self.config, training, records), self.config.accountant
+        return Guarantee.of(guarantee.weakest(self.config, training, records), self.config.accountant)
 
     def releases(self, name: str) -> dict[str, Release]:
         declared = super().releases(name)
@@ -132,10 +132,10 @@ class DPLoRA(Averaging):
     def is_free(self, name: str) -> bool:
         return name == _TELL or super().is_free(name)  # it follows from the ledger, which is about numbers alone
 
-    def spends(self, name: str, records: int, training: LocalTraining) -> tuple[PrivacyPlan, int] | None:
-        if name != "train_private" or not self.config.private:
+    def cost(self, name: str, records: int, training: LocalTraining) -> Cost | None:
+        if name != "train_private" or not self.protects:
             return None
-        return guarantee.plan(self.config, training, records), steps_of(records, training)
+        return Cost(guarantee.plan(self.config, training, records), steps_of(records, training))
 
     def lead(self, server: Server, fleet: Fleet) -> None:
         algorithm = self.config.algorithm

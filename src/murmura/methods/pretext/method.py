@@ -14,8 +14,8 @@ from murmura.federation.method import Method
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, DifferentialPrivacy, Metric, Release, Texts, Votes, verb
 from murmura.methods.pretext.config import PretextConfig
+from murmura.privacy.guarantee import Cost, Guarantee, Unit
 from murmura.resources import Resource
-from murmura.units import bound
 
 if TYPE_CHECKING:
     from murmura.aggregation.config import AggregationConfig
@@ -94,24 +94,20 @@ class Pretext(Method):
         return super().objection(aggregation)
 
     @property
-    def promises(self) -> bool:
-        return self.config.private
+    def protects(self) -> Unit | None:
+        return "site" if self.config.private or self.config.seeds == "paraphrased" else None
 
-    @property
-    def local_promise(self) -> str:
-        if self.config.seeds != "paraphrased" or self.config.epsilon is None:
-            return ""
-        from murmura.methods.pretext.paraphrases import plan
+    def guarantee(self, records: Sequence[int], training: LocalTraining) -> Guarantee | None:
+        if self.config.seeds == "paraphrased":
+            from murmura.methods.pretext import paraphrases
 
-        return f"ε = {bound(self.config.epsilon)} by the formula of DP-Prompt: {plan(self.config)}"
-
-    def privacy(self, records: Sequence[int], training: LocalTraining) -> tuple[PrivacyPlan, str] | None:
-        if not self.config.private:
+            return paraphrases.guarantee(self.config)
+        if not self.protects:
             return None
         from murmura.methods.pretext.guarantee import plan
 
         shares = self.rule.config.least(len(records)) if self.distributed_noise else 1
-        return plan(self.config, shares), self.config.accountant
+        return Guarantee.of(plan(self.config, shares), self.config.accountant)
 
     @cached_property
     def _shared(self) -> PrivacyPlan:
@@ -120,9 +116,11 @@ class Pretext(Method):
 
         return plan(self.config)
 
-    def spends(self, name: str, records: int, training: LocalTraining) -> tuple[PrivacyPlan, int] | None:
+    def cost(self, name: str, records: int, training: LocalTraining) -> Cost | None:
+        if name == "paraphrase" and self.config.epsilon is not None:
+            return Cost(epsilon=self.config.epsilon)
         covered = name == "vote" and self.distributed_noise and self.config.noise == "skellam"
-        return (self._shared, 1) if covered else None
+        return Cost(self._shared, 1) if covered else None
 
     def asks(self, round: int) -> bool:
         return round <= self.config.asking

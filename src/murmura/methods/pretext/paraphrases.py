@@ -10,6 +10,7 @@ from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.population import public_texts, sent
 from murmura.privacy import local_text
 from murmura.privacy.entropy import OSEntropy
+from murmura.privacy.guarantee import Guarantee
 from murmura.progress import phase
 from murmura.synthesis.dp_prompt import DPPrompt, logit_bounds, paraphrased
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
 
+ACCOUNTANT = "the formula of DP-Prompt"
 OPTION = "paraphraser"
 """Of the method, which names the model."""
 _READ = 64  # public texts, by which logits are bounded
@@ -65,6 +67,12 @@ def plan(config: PretextConfig) -> str:
     )
 
 
+def guarantee(config: PretextConfig) -> Guarantee:
+    """The ε of a site's texts, however the server behaves."""
+    assert config.epsilon is not None, "the options need it"
+    return Guarantee("site", None, ACCOUNTANT, plan(config), config.epsilon)
+
+
 def note_privacy(config: PretextConfig, server: Server, fleet: Fleet) -> None:
     """Note ε of the site that may have answered most often: a round that was repeated after it was stopped has sent
     other paraphrases of the same texts. All sites are asked each time, and answers may have left that never came here.
@@ -73,6 +81,6 @@ def note_privacy(config: PretextConfig, server: Server, fleet: Fleet) -> None:
     times = max(1, math.ceil(server.asks("paraphrase") / len(fleet.sites)))
     server.note_privacy({
         "unit": "site", "adjacency": "replace-one, by as many texts", "delta": 0.0, "epsilon": times * config.epsilon,
-        "refused": None, "accountant": "the formula of DP-Prompt", "claimed_per_step": None,
+        "refused": None, "accountant": ACCOUNTANT, "claimed_per_step": None,
         "plan": plan(config) + (f"; sent {times} times" if times > 1 else ""),
     })  # fmt: skip

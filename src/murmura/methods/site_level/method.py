@@ -22,6 +22,7 @@ from murmura.federation.wire.sums import Sum
 from murmura.methods.local_rules import local_rule
 from murmura.methods.site_level.config import SiteLevelConfig
 from murmura.privacy.entropy import Entropy, OSEntropy, SeededEntropy
+from murmura.privacy.guarantee import Unit
 from murmura.privacy.mechanisms import clip
 from murmura.privacy.observation import SLACK, Observation, length
 from murmura.privacy.parts import SiteClipping
@@ -62,8 +63,8 @@ class SiteLevel(Method):
         self.local = local_rule(self.rule.config)
 
     @property
-    def promises(self) -> bool:
-        return self.config.private
+    def protects(self) -> Unit | None:
+        return "site" if self.config.private else None
 
     @property
     def title(self) -> str:

@@ -1,0 +1,60 @@
+"""What a run promises of private data, and what one answer of a site costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from murmura.privacy.plan import PrivacyPlan
+from murmura.units import bound
+
+Unit = Literal["record", "site"]
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """An ε that a run promises.
+
+    Args:
+        unit: what is protected.
+        plan: that the run follows; None where a mechanism at the site protects by itself, whatever the server does.
+        accountant: of the plan's ε, or where that of the mechanism comes from.
+        words: what protects, in a line.
+        epsilon: of a mechanism by itself, with δ = 0.
+    """
+
+    unit: Unit
+    plan: PrivacyPlan | None
+    accountant: str
+    words: str
+    epsilon: float = 0.0
+
+    @staticmethod
+    def of(plan: PrivacyPlan, accountant: str) -> Guarantee:
+        """Of a run that follows a plan."""
+        return Guarantee(plan.unit, plan, accountant, plan.describe())
+
+    def told(self) -> str:
+        """The ε that the run would end with, and what protects."""
+        if self.plan is None:
+            return f"ε = {bound(self.epsilon)} by {self.accountant}: {self.words}"
+        spent = self.plan.epsilon(accountant=self.accountant)
+        return f"ε = {bound(spent.value)} by {spent.accountant}: {self.words}"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an answer costs each record of a site, or all of them together.
+
+    Args:
+        plan: that is followed at the site, for so many ``steps``.
+        epsilon: of a mechanism by itself, with δ = 0.
+    """
+
+    plan: PrivacyPlan | None = None
+    steps: int = 0
+    epsilon: float = 0.0
+
+    def times(self, answers: int) -> Cost:
+        """Of so many answers: plans compose, and so do ε with δ = 0, which add up."""
+        return Cost(self.plan, answers * self.steps, answers * self.epsilon)
