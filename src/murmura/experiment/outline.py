@@ -14,10 +14,9 @@ from murmura.experiment.precision import device_name
 from murmura.models.quiet import line, quiet
 from murmura.resources import KINDS, Kind
 from murmura.training.adapter import PEFT_PREFIX, State
-from murmura.training.bank import target_names
 from murmura.training.config import LoraSpec
-from murmura.training.frozen import first_adapted
 from murmura.training.layer import in_out_features
+from murmura.training.targets import first_adapted, target_names
 
 if TYPE_CHECKING:
     import torch
