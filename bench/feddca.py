@@ -18,8 +18,8 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from statistics import median
 
@@ -27,22 +27,24 @@ import numpy as np
 import ways
 from shapes import SHAPES, save_random, save_tokenizer, shape
 from way_retrieval import RetrievalWork
-from ways import Figures
 
-WAYS = {
-    "s": "a full sort for each site",
-    "m": "Murmura, search",
-    "f": "faiss IndexFlatIP",
-    "b": "the search's product alone",
-    "p": "one matrix product",
-    "c": "Murmura, coverage",
-    "l": "sentence-transformers",
-    "e": "Murmura, encoding",
-}
-COMPARED = (("m", "s"), ("f", "s"), ("m", "f"), ("m", "b"), ("c", "p"), ("e", "l"))
-BOUNDS = "bpl"  # against which more time is taken, and not less
-ALIKE = {"m": "s", "c": "p", "e": "l"}
-"""What finds the same; faiss' float32 products put near ties in another order."""
+COMPARISON = ways.Comparison(
+    {
+        "s": "a full sort for each site",
+        "m": "Murmura, search",
+        "f": "faiss IndexFlatIP",
+        "b": "the search's product alone",
+        "p": "one matrix product",
+        "c": "Murmura, coverage",
+        "l": "sentence-transformers",
+        "e": "Murmura, encoding",
+    },
+    timed="its work",
+    pairs=[("m", "s"), ("f", "s"), ("m", "f"), ("m", "b"), ("c", "p"), ("e", "l")],
+    # Not faiss, whose float32 products put near ties in another order.
+    alike={f"what ({one}) and ({other}) found": (one, other) for one, other in ("ms", "cp", "el")},
+    bounds="bpl",
+)
 TOPICS = 50  # clusters of the pool's vectors
 BLOCK = 50_000
 
@@ -60,27 +62,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"({on_disk / 1e9:.2f} GB), {options.domain:,} rows covered by {options.sites * options.records:,}, "
             f"{options.texts:,} texts for {options.random or options.encoder}, {options.cores} cores"
         )
-        medians = ways.take_turns(work, words, options, lambda way: once(work, folder, way), show)
-        print_table(medians, options.repeats)
-        if {"s", "f"} <= medians.keys():
+
+        def once(way: str) -> ways.Figures:
+            several = replace(work, repeats=5 if way in "smfb" else 1)  # what is fast is done several times
+            return ways.run("way_retrieval.py", several, folder / way, way, seconds=median)
+
+        status = COMPARISON.run(work, words, options, folder, once)
+        if {"s", "f"} <= {*options.ways}:
             print(f"rows of (f) that are (s)'s: {shared(folder):.2%}")
-        pairs = {
-            f"what ({way}) and ({other}) found": (way, other)
-            for way, other in ALIKE.items()
-            if {way, other} <= medians.keys()
-        }
-        return ways.print_differences(folder, pairs, strict=ways.is_exact(work))
+        return status
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = ways.plain_parser(
-        __doc__, list(WAYS), pool=400_000, width=384, sites=10, clusters=10, records=5000, domain=20_000, texts=10_000,
-        batch=64,
-    )  # fmt: skip
+    sizes = {"pool": 400_000, "width": 384, "sites": 10, "clusters": 10, "records": 5000, "domain": 20_000}
+    parser = ways.plain_parser(__doc__, COMPARISON.names, **sizes, texts=10_000, batch=64)
     parser.add_argument("--encoder", default="minilm", help="an alias, a folder or a Hugging Face id")
     parser.add_argument("--random", choices=SHAPES, help="instead of --encoder, one with random weights")
     parser.add_argument("--folder", help="where the pool is made; on a disk that holds it")
-    return ways.parse(parser, list(WAYS), arguments)
+    return ways.parse(parser, COMPARISON.names, arguments)
 
 
 def the_work(options: argparse.Namespace, folder: Path) -> RetrievalWork:
@@ -92,11 +91,8 @@ def the_work(options: argparse.Namespace, folder: Path) -> RetrievalWork:
     points /= 1.25 * np.linalg.norm(points, axis=2, keepdims=True)  # means of unit vectors are shorter
     sizes = draw.integers(1, 20, points.shape[:2])
     np.savez(folder / "centres.npz", points=points.astype(np.float32), sizes=sizes)
-    return RetrievalWork(
-        folder=str(folder), sites=options.sites, clusters=options.clusters, records=options.records,
-        domain=options.domain, encoder=encoder(options, folder), texts=options.texts, batch=options.batch, repeats=1,
-        cores=options.cores, device=options.device,
-    )  # fmt: skip
+    told = {one.name: getattr(options, one.name, None) for one in fields(RetrievalWork)}
+    return RetrievalWork(**told | {"folder": str(folder), "encoder": encoder(options, folder), "dtype": "float32"})
 
 
 def save_pool(path: Path, draw: np.random.Generator, topics: np.ndarray, rows: int) -> None:
@@ -122,35 +118,12 @@ def encoder(options: argparse.Namespace, folder: Path) -> str:
     return str(resolve(options.encoder))
 
 
-def once(work: RetrievalWork, folder: Path, way: str) -> Figures:
-    """Run one way; what is fast is done several times, and its seconds are the median of these."""
-    several = replace(work, repeats=5 if way in "smfb" else 1)
-    figures, seconds = ways.run("way_retrieval.py", several, folder / way, way)
-    return replace(figures, seconds=median(seconds))
-
-
-def show(figures: Figures) -> str:
-    return f"{figures.seconds:9.3f} s {figures.memory / 1e9:9.2f} GB"
-
-
 def shared(folder: Path) -> float:
     """The share of what faiss found that the sort found too."""
     from safetensors.torch import load_file
 
     theirs, right = (load_file(folder / way / "found.safetensors")["rows"].numpy() for way in "fs")
     return float(np.mean([np.isin(one, other).mean() for one, other in zip(theirs, right, strict=True)]))
-
-
-def print_table(medians: Mapping[str, Figures], repeats: int) -> None:
-    print(f"\n{f'medians of {repeats}':32}{'its work':>12}{'peak memory':>14}")
-    for way, found in medians.items():
-        print(f"{f'({way}) {WAYS[way]}':32}{found.seconds:10.3f} s{found.memory / 1e9:11.2f} GB")
-    for one, other in COMPARED:
-        if {one, other} <= medians.keys():
-            times = medians[other].seconds / medians[one].seconds
-            memory = medians[one].memory / medians[other].memory
-            how = f"{1 / times:.2f}x the time" if other in BOUNDS else f"{times:.2f}x faster"
-            print(f"({one}) against ({other}){how:>24}{memory:10.2f}x memory")
 
 
 if __name__ == "__main__":

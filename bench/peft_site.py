@@ -8,23 +8,16 @@ import torch
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 from work import ALPHA, EPS, RANK, TARGETS, Work, base_model, initial
 
-from murmura.training.config import layer_range
+from murmura.training.targets import layer_range
 
 State = dict[str, torch.Tensor]
 
 
 def build(work: Work) -> Any:
     model = base_model(work)
-    layers = None if work.layers == "all" else list(layer_range(work.layers, model.config.num_hidden_layers))
-    config = LoraConfig(
-        r=RANK,
-        lora_alpha=ALPHA,
-        lora_dropout=0.0,
-        target_modules=list(TARGETS),
-        layers_to_transform=layers,
-        task_type="CAUSAL_LM",
-    )
-    return get_peft_model(model, config)
+    layers = None if work.adapted == "all" else list(layer_range(work.adapted, model.config.num_hidden_layers))
+    lora = {"r": RANK, "lora_alpha": ALPHA, "lora_dropout": 0.0, "target_modules": list(TARGETS)}
+    return get_peft_model(model, LoraConfig(**lora, layers_to_transform=layers, task_type="CAUSAL_LM"))
 
 
 def start(model: Any) -> State:

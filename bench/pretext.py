@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -22,21 +22,28 @@ from statistics import median
 import numpy as np
 import ways
 from way_votes import VotingWork
-from ways import Figures
 
-WAYS = {
-    "l": "a product for each site",
-    "p": "one matrix product",
-    "v": "Murmura, voting",
-    "m": "Murmura, as a run asks",
-}
+COMPARISON = ways.Comparison(
+    {
+        "l": "a product for each site",
+        "p": "one matrix product",
+        "v": "Murmura, voting",
+        "m": "Murmura, as a run asks",
+    },
+    timed="one round",
+    pairs=[(way, "l") for way in "pvm"],
+    alike={f"votes of ({way}) and (l)": (way, "l") for way in "vm"},
+    exact=True,
+)
 TOPICS = 50  # that texts and candidates are about
 REPEATS = 5  # within one process; their median counts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; returns 1 if ways counted different votes, else 0."""
-    options = parse(arguments)
+    parser = ways.plain_parser(__doc__, COMPARISON.names, sites=1250, texts=8, candidates=2048, width=384)
+    parser.add_argument("--many", type=int, default=100_000, help="sites whose memory is compared; 0 for none")
+    options = ways.parse(parser, COMPARISON.names, arguments)
     with tempfile.TemporaryDirectory(prefix="bench") as temporary:
         folder = Path(temporary)
         save_vectors(options, folder)
@@ -45,19 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{options.sites:,} sites x {options.texts} texts vote for {options.candidates:,} candidates of "
             f"{options.width} numbers, {options.cores} cores"
         )
-        medians = ways.take_turns(work, words, options, lambda way: once(work, folder / way, way), show)
-        print_table(medians, options.repeats)
-        pairs = {f"votes of ({way}) and (l)": (way, "l") for way in ("v", "m") if {way, "l"} <= medians.keys()}
-        status = ways.print_differences(folder, pairs, strict=True)
+
+        def once(way: str) -> ways.Figures:
+            return ways.run("way_votes.py", work, folder / way, way, seconds=median)
+
+        status = COMPARISON.run(work, words, options, folder, once)
         if options.many:
             print_memory(work, options, folder)
         return status
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = ways.plain_parser(__doc__, list(WAYS), sites=1250, texts=8, candidates=2048, width=384)
-    parser.add_argument("--many", type=int, default=100_000, help="sites whose memory is compared; 0 for none")
-    return ways.parse(parser, list(WAYS), arguments)
 
 
 def save_vectors(options: argparse.Namespace, folder: Path) -> None:
@@ -71,43 +73,25 @@ def save_vectors(options: argparse.Namespace, folder: Path) -> None:
         np.save(folder / f"{name}.npy", vectors * np.float32(1 if name == "texts" else 0.8))
 
 
-def once(work: VotingWork, out: Path, way: str) -> Figures:
-    """Run one way; its seconds are the median of those within its process."""
-    figures, seconds = ways.run("way_votes.py", work, out, way)
-    return replace(figures, seconds=median(seconds))
-
-
-def show(figures: Figures) -> str:
-    return f"{figures.seconds * 1e3:9.1f} ms {figures.memory / 1e9:9.2f} GB"
-
-
-def print_table(medians: Mapping[str, Figures], repeats: int) -> None:
-    print(f"\n{f'medians of {repeats}':32}{'one round':>12}{'peak memory':>14}")
-    for way, found in medians.items():
-        print(f"{f'({way}) {WAYS[way]}':32}{found.seconds * 1e3:9.1f} ms{found.memory / 1e9:11.2f} GB")
-    for way in [way for way in medians if way != "l" and "l" in medians]:
-        times, memory = (medians["l"].seconds / medians[way].seconds, medians[way].memory / medians["l"].memory)
-        print(f"({way}) against (l){times:11.2f}x faster{memory:10.2f}x memory")
-
-
 def print_memory(work: VotingWork, options: argparse.Namespace, folder: Path) -> None:
     """The peak of one round with many sites, and with as many as above. Sites beyond these share their vectors, since
     those of all would be data: what is compared is what voting takes besides."""
     print()
     peaks = {}
     for sites in (options.sites, options.many):
-        found = once(replace(work, sites=sites, repeats=0), folder / f"sites-{sites}", "m")
+        several = replace(work, sites=sites, repeats=0)
+        found = ways.run("way_votes.py", several, folder / f"sites-{sites}", "m")
         peaks[sites] = found.memory
-        print(
-            f"{sites:8,} sites: {found.memory / 1e9:5.2f} GB at the peak, one round {found.seconds:6.1f} s", flush=True
-        )
+        print(f"{sites:8,} sites: {found.memory / 1e9:5.2f} GB at the peak, one round {found.seconds:6.1f} s")
     votes = options.many * options.candidates * 4
     vectors = options.many * options.texts * options.width * 4
     each = (peaks[options.many] - peaks[options.sites]) / (options.many - options.sites)
-    print(f"peak memory of {options.many:,} sites / {options.sites:,} sites: "
-          f"{peaks[options.many] / peaks[options.sites]:.2f}, {each / 1e3:.1f} kB for each more")  # fmt: skip
-    print(f"all votes of {options.many:,} sites at once would take {votes / 1e9:.2f} GB; the vectors of their texts, "
-          f"which a run keeps, take {vectors / 1e9:.2f} GB")  # fmt: skip
+    ratio = peaks[options.many] / peaks[options.sites]
+    print(
+        f"peak memory of {options.many:,} sites / {options.sites:,} sites: {ratio:.2f}, {each / 1e3:.1f} kB a site more"
+    )
+    print(f"votes of {options.many:,} sites at once would take {votes / 1e9:.2f} GB")
+    print(f"the vectors of their texts, which a run keeps, take {vectors / 1e9:.2f} GB")
 
 
 if __name__ == "__main__":

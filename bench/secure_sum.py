@@ -16,6 +16,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -125,10 +126,8 @@ def flower(vectors: Sequence[torch.Tensor]) -> tuple[Cost, np.ndarray]:
     count = len(vectors)
     threshold, clipping, target, modulus = 2 * count // 3 + 1, 8.0, 2**22, 2**32
     states, cost = [client.SecAggPlusState(nid=k) for k in range(count)], Cost()
-    setup = {
-        Key.SAMPLE_NUMBER: count, Key.SHARE_NUMBER: count, Key.THRESHOLD: threshold, Key.CLIPPING_RANGE: clipping,
-        Key.TARGET_RANGE: target, Key.MOD_RANGE: modulus, Key.MAX_WEIGHT: 1.0,
-    }  # fmt: skip
+    setup = {Key.SAMPLE_NUMBER: count, Key.SHARE_NUMBER: count, Key.THRESHOLD: threshold, Key.MAX_WEIGHT: 1.0}
+    setup |= {Key.CLIPPING_RANGE: clipping, Key.TARGET_RANGE: target, Key.MOD_RANGE: modulus}
     told = [cost.timed("keys", lambda state=state: client._setup(state, setup)) for state in states]
     keys = {str(k): (one[Key.PUBLIC_KEY_1], one[Key.PUBLIC_KEY_2]) for k, one in enumerate(told)}
     shared = [cost.timed("shares", lambda state=state: client._share_keys(state, keys)) for state in states]
@@ -141,11 +140,7 @@ def flower(vectors: Sequence[torch.Tensor]) -> tuple[Cost, np.ndarray]:
         parameters = ndarrays_to_parameters([vector.numpy().astype(np.float32)])
         got = {Key.SOURCE_LIST: [k for k, _ in waiting[state.nid]]}
         got[Key.CIPHERTEXT_LIST] = [sealed for _, sealed in waiting[state.nid]]
-        sent = cost.timed(
-            "vector", lambda state=state, got=got, parameters=parameters: client._collect_masked_vectors(
-                state, got, 1, parameters
-            ),
-        )  # fmt: skip
+        sent = cost.timed("vector", partial(client._collect_masked_vectors, state, got, 1, parameters))
         found = [bytes_to_ndarray(part) for part in sent[Key.MASKED_PARAMETERS]]
         total = found if total is None else cost.timed("server", lambda a=total, b=found: parameters_addition(a, b))
     everyone = {Key.ACTIVE_NODE_ID_LIST: list(range(count)), Key.DEAD_NODE_ID_LIST: []}

@@ -36,10 +36,8 @@ def shape(name: str, layers: int | None = None, hidden: int | None = None) -> Sh
         groups = found.heads // found.key_value_heads
         if hidden % (each * groups):
             raise ValueError(f"--hidden must be a multiple of {each * groups} for the shape {name}")
-        found = replace(
-            found, hidden=hidden, intermediate=found.intermediate * hidden // found.hidden, heads=hidden // each,
-            key_value_heads=hidden // each // groups,
-        )  # fmt: skip
+        heads, wide = hidden // each, found.intermediate * hidden // found.hidden
+        found = replace(found, hidden=hidden, intermediate=wide, heads=heads, key_value_heads=heads // groups)
     return found
 
 
@@ -50,10 +48,15 @@ def save_random(folder: Path, shape: Shape, dtype: str, device: str = "cpu") -> 
 
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.key_value_heads,
-        max_position_embeddings=2048, tie_word_embeddings=True, bos_token_id=1, eos_token_id=2, pad_token_id=2,
-    )  # fmt: skip
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_value_heads,
+        tie_word_embeddings=True,
+        pad_token_id=2,
+    )  # the rest is LlamaConfig's own: 2,048 positions, texts begin with 1 and end with 2
     before = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, dtype))
     try:

@@ -45,8 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for sites, cost in costs.items():
             print(f"{sites:6} sites: {cost.memory / 1e9:5.2f} GB at the peak, {cost.wall:6.1f} s", flush=True)
         print(f"all {options.many} adapters at once would take {options.many * adapter_bytes() / 1e9:.2f} GB")
-        print(f"peak memory of {options.many} sites / {options.few} sites: "
-              f"{costs[options.many].memory / costs[options.few].memory:.2f}")  # fmt: skip
+        ratio = costs[options.many].memory / costs[options.few].memory
+        print(f"peak memory of {options.many} sites / {options.few} sites: {ratio:.2f}")
     return 0
 
 
@@ -76,18 +76,16 @@ def simulate(place: Path) -> None:
 
 
 def experiment(model: Path, place: Path, sites: int, rounds: int) -> dict[str, object]:
+    files = {name: str(place / f"{name}.jsonl") for name in ("train", "heldout")}
     return {
         "run": {"folder": str(place / "run")},
         "model": {"name": str(model), "device": "cpu"},
         "lora": {"rank": RANK},
-        "data": {
-            "train": str(place / "train.jsonl"), "heldout": str(place / "heldout.jsonl"), "max_length": 256,
-            "sites": {"by": "partition", "count": sites},
-        },
+        "data": {**files, "max_length": 256, "sites": {"by": "partition", "count": sites}},
         "training": {"batch_size": RECORDS},
         "method": {"name": "fedit", "rounds": rounds},
         "evaluation": {"sample": 4},
-    }  # fmt: skip
+    }
 
 
 def write_records(path: Path, count: int, kind: str) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import dataclass
 
-from work import ALPHA, EPS, RANK, TARGETS, Work, base_model, finish, gpu_peak, initial, learnt
+from work import EPS, Work, bank, finish, gpu_peak, initial, learnt, timing
 
 from murmura.aggregation.mean import WeightedMean
 from murmura.streams import Stream
-from murmura.training.bank import Bank
-from murmura.training.config import LocalTraining, LoraSpec
+from murmura.training.config import LocalTraining
 from murmura.training.loop import train
 
 
@@ -22,15 +20,8 @@ class Record:
 
 
 def local_training(work: Work) -> LocalTraining:
-    return LocalTraining(
-        lr=work.lr,
-        schedule="constant",
-        batch_size=work.batch,
-        eps=EPS,
-        clip=0.0,
-        tokens_per_pass=work.tokens_per_pass,
-        precision=work.dtype,
-    )
+    plain = LocalTraining(lr=work.lr, schedule="constant", batch_size=work.batch, eps=EPS, clip=0.0)
+    return plain.model_copy(update={"tokens_per_pass": work.tokens_per_pass, "precision": work.dtype})
 
 
 def stream(site: int, round: int) -> Stream:
@@ -39,19 +30,16 @@ def stream(site: int, round: int) -> Stream:
 
 
 def main(work: Work, out: str) -> None:
-    bank = Bank(base_model(work), LoraSpec(rank=RANK, alpha=ALPHA, targets=TARGETS, layers=work.layers))
-    adapter = initial({entry.name: entry.shape for entry in bank.manifest})
-    training, seconds = local_training(work), []
+    murmura, shapes = bank(work)
+    adapter, training, seconds = initial(shapes), local_training(work), list[float]()
     for round in range(work.rounds):
-        begun = time.perf_counter()
-        shards = [shard(work, site) for site in range(work.sites)]
-        streams = [stream(site, round) for site in range(work.sites)]
-        trained = train(bank, shards, [adapter] * work.sites, training, work.lr, streams)
-        mean = WeightedMean()
-        for result in trained:
-            mean.add(result.state, result.examples)
-        adapter = mean.result()
-        seconds.append(time.perf_counter() - begun)
+        with timing(seconds):
+            shards = [shard(work, site) for site in range(work.sites)]
+            streams = [stream(site, round) for site in range(work.sites)]
+            mean = WeightedMean()
+            for result in train(murmura, shards, [adapter] * work.sites, training, work.lr, streams):
+                mean.add(result.state, result.examples)
+            adapter = mean.result()
     finish(out, learnt(adapter), seconds, gpu_peak(work))
 
 

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from peft import set_peft_model_state_dict
 from peft_site import build, start
-from work import ClozeWork, finish, gpu_peak
+from work import ClozeWork, finish, gpu_peak, timing
 
 
 def main(work: ClozeWork, out: str, way: str) -> None:
     peft = build(work)
     set_peft_model_state_dict(peft, start(peft))
-    model, cloze, seconds = peft.eval().get_base_model(), work.cloze(), []
+    model, cloze, seconds = peft.eval().get_base_model(), work.cloze(), list[float]()
     items = [item for text in cloze.tokenise_all(work.all_texts()) for item in text]
     rows = [item.ids[:-1] for item in items]  # the last token of a row predicts the word at the blank
     for some in (rows[:32], rows):
-        begun = time.perf_counter()
-        logits = passes(work, model, some, cloze.tokens)
-        seconds.append(time.perf_counter() - begun)
+        with timing(seconds):
+            logits = passes(work, model, some, cloze.tokens)
     per_label = logits @ torch.tensor(cloze.weights).T
     together = per_label.view(work.texts, len(work.patterns), -1).mean(1)
     finish(out, {"labels": together.softmax(1)}, seconds, gpu_peak(work))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import gguf
 import llama_cpp
 import numpy as np
 import numpy.typing as npt
-from work import WritingWork, finish, tokens_of
+from work import WritingWork, finish, timed, tokens_of
 
 _MOST = 512  # tokens that go through the model at once
 
@@ -25,9 +24,8 @@ def main(work: WritingWork, out: str, way: str) -> None:
     with_room = max(len(prompt) + limit for prompt, limit in zip(prompts, limits, strict=True))
     writer = Writer(file, min(work.texts, max(work.batches)), with_room, work.cores)
     writer.write(prompts[:2], [2, 2])
-    begun = time.perf_counter()
-    written = writer.write(prompts, limits)
-    finish(out, {"tokens": tokens_of(written)}, [time.perf_counter() - begun], 0)
+    written, seconds = timed(lambda: writer.write(prompts, limits), 1)
+    finish(out, {"tokens": tokens_of(written)}, seconds, 0)
 
 
 class Writer:

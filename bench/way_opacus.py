@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 import warnings
 from typing import Any
 
@@ -16,33 +15,32 @@ from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClippi
 from peft import get_peft_model_state_dict, set_peft_model_state_dict
 from peft_site import build, start
 from torch.nn import functional as F
-from work import EPS, Work, finish, gpu_peak, learnt
+from work import EPS, Work, finish, gpu_peak, learnt, timing
 
 
-def main(work: Work, out: str, kind: str) -> None:
+def main(work: Work, out: str, way: str) -> None:
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
     peft = build(work)
     set_peft_model_state_dict(peft, start(peft))
     peft.train()
-    if kind == "ghost":
+    if way == "g":
         model: Any = GradSampleModuleFastGradientClipping(peft, max_grad_norm=NORM, use_ghost_clipping=True)
     else:
         model = GradSampleModule(peft)
-    adapter, seconds = {}, []
+    adapter, seconds = {}, list[float]()
     for round in range(work.rounds):
-        begun = time.perf_counter()
-        step(work, model, kind, round)
-        if work.device.startswith("cuda"):
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - begun)
+        with timing(seconds):
+            step(work, model, way, round)
+            if work.device.startswith("cuda"):
+                torch.cuda.synchronize()
         if round == 0:
             adapter = {name: tensor.detach().cpu().clone() for name, tensor in get_peft_model_state_dict(peft).items()}
     finish(out, learnt(adapter), seconds, gpu_peak(work))
 
 
-def step(work: Work, model: Any, kind: str, round: int) -> None:
+def step(work: Work, model: Any, way: str, round: int) -> None:
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = (DPOptimizerFastGradientClipping if kind == "ghost" else DPOptimizer)(
+    optimizer = (DPOptimizerFastGradientClipping if way == "g" else DPOptimizer)(
         torch.optim.AdamW(parameters, lr=work.lr, eps=EPS, weight_decay=0.0),
         noise_multiplier=NOISE if round else 0.0,
         max_grad_norm=NORM,
@@ -50,7 +48,7 @@ def step(work: Work, model: Any, kind: str, round: int) -> None:
     )
     optimizer.zero_grad()
     losses = record_losses(work, model)
-    if kind == "ghost":
+    if way == "g":
         DPTensorFastGradientClipping(model, optimizer, losses).backward()
     else:
         losses.mean().backward()

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import torch
 from peft_site import build, start, train
-from work import Work, finish, gpu_peak, learnt
+from work import Work, finish, gpu_peak, learnt, timing
 
 
 def main(work: Work, out: str) -> None:
     model = build(work)
-    adapter, seconds = start(model), []
+    adapter, seconds = start(model), list[float]()
     for round in range(work.rounds):
-        begun = time.perf_counter()
-        replies = [train(work, model, adapter, site, round) for site in range(work.sites)]
-        adapter = {name: torch.stack([reply[name] for reply in replies]).mean(0) for name in adapter}
-        seconds.append(time.perf_counter() - begun)
+        with timing(seconds):
+            replies = [train(work, model, adapter, site, round) for site in range(work.sites)]
+            adapter = {name: torch.stack([reply[name] for reply in replies]).mean(0) for name in adapter}
     finish(out, learnt(adapter), seconds, gpu_peak(work))
 
 

@@ -184,9 +184,15 @@ def encoding_theirs(work: RetrievalWork) -> tuple[Callable[[], Any], Callable[[A
 
 
 WAYS = {
-    "s": sorting, "m": searching, "f": faiss_flat, "b": multiplying_pool, "p": multiplying, "c": covering,
-    "l": encoding_theirs, "e": encoding,
-}  # fmt: skip
+    "s": sorting,
+    "m": searching,
+    "f": faiss_flat,
+    "b": multiplying_pool,
+    "p": multiplying,
+    "c": covering,
+    "l": encoding_theirs,
+    "e": encoding,
+}
 
 
 def main(work: RetrievalWork, out: str, way: str) -> None:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 
 import torch
 from torch.nn import functional as F
-from work import ALPHA, RANK, TARGETS, Work, adapter_of, base_model, finish, gpu_peak
+from work import Work, adapter_of, bank, finish, gpu_peak, timed
 
 Scores = Callable[[], list[float]]
 
 
-def main(work: Work, out: str, kind: str) -> None:
-    scores, seconds, found = (by_peft if kind == "peft" else by_bank)(work), [], []
-    for _ in range(work.rounds):
-        begun = time.perf_counter()
-        found = scores()
-        seconds.append(time.perf_counter() - begun)
+def main(work: Work, out: str, way: str) -> None:
+    found, seconds = timed((by_peft if way == "p" else by_bank)(work), work.rounds)
     finish(out, {"losses": torch.tensor(found)}, seconds, gpu_peak(work))
 
 
@@ -48,17 +43,14 @@ def by_bank(work: Work) -> Scores:
     from way_bank import shard
 
     from murmura.generation.scoring import score
-    from murmura.training.bank import Bank
-    from murmura.training.config import LoraSpec
 
-    bank = Bank(base_model(work), LoraSpec(rank=RANK, alpha=ALPHA, targets=TARGETS, layers=work.layers))
-    shapes = {entry.name: entry.shape for entry in bank.manifest}
+    murmura, shapes = bank(work)
 
     def scores() -> list[float]:
-        bank.load([adapter_of(shapes, site) for site in range(work.sites)])
+        murmura.load([adapter_of(shapes, site) for site in range(work.sites)])
         items = [record for site in range(work.sites) for record in shard(work, site)]
         slots = [site for site in range(work.sites) for _ in range(work.batch)]
-        return [one.nll for one in score(bank, items, slots, tokens_per_pass=2 * work.tokens_per_pass)]
+        return [one.nll for one in score(murmura, items, slots, tokens_per_pass=2 * work.tokens_per_pass)]
 
     return scores
 

@@ -123,12 +123,11 @@ def asking(work: VotingWork) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     fleet = Fleet(LocalEngine(host), [method], Ledger(), Stream(0))
     like = {"votes": torch.zeros(len(candidates), dtype=torch.int32)}
 
+    def refused(fields: dict[str, torch.Tensor]) -> str | None:
+        return fault(fields["votes"], limit, whole=True)
+
     def vote() -> torch.Tensor:
-        found = fleet.sum(
-            "vote", fleet.sites, like=like, refused=lambda fields: fault(fields["votes"], limit, whole=True),
-            candidates=candidates,
-        )  # fmt: skip
-        votes: torch.Tensor = found["votes"]
+        votes: torch.Tensor = fleet.sum("vote", fleet.sites, like=like, refused=refused, candidates=candidates)["votes"]
         return votes
 
     return vote, lambda votes: {"votes": votes.double()}

@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import sys
-import time
 from types import SimpleNamespace
 
-from work import ALPHA, RANK, TARGETS, WritingWork, adapter_of, base_model, finish, gpu_peak, initial, tokens_of
+from work import WritingWork, adapter_of, bank, finish, gpu_peak, initial, timed, tokens_of
 
 from murmura.generation.sampling import Sampling
 from murmura.generation.writer import complete
 from murmura.streams import Stream
-from murmura.training.bank import Bank
-from murmura.training.config import LoraSpec
 
 ENDLESS = SimpleNamespace(eos_token_id=None, decode=lambda ids, **_: "")  # texts end by their limits alone
 
 
 def main(work: WritingWork, out: str, way: str) -> None:
-    model = base_model(work)
-    model.generation_config.eos_token_id = None
-    bank = Bank(model, LoraSpec(rank=RANK, alpha=ALPHA, targets=TARGETS))
-    shapes = {entry.name: entry.shape for entry in bank.manifest}
+    murmura, shapes = bank(work)
+    murmura.model.generation_config.eos_token_id = None
     # Greedily and by sampling one adapter writes that changes nothing, so that tokens can be compared with the base's.
-    bank.load([adapter_of(shapes, site) for site in range(work.sites)] if way == "f" else [initial(shapes)])
+    murmura.load([adapter_of(shapes, site) for site in range(work.sites)] if way == "f" else [initial(shapes)])
     prompts, limits = work.prompts(), work.limits()
     slots = [work.site_of(i) if way == "f" else 0 for i in range(work.texts)]
     sampling = Sampling(work.temperature, work.top_p, work.top_k) if way == "s" else None
     streams = [Stream(0) / "text" / i for i in range(work.texts)]
 
     def write(most: int) -> list[list[int]]:
-        written = complete(
-            bank, ENDLESS, prompts[:most], slots[:most], limits[:most], sampling=sampling,
-            streams=streams[:most], rows=max(work.batches),
-        )  # fmt: skip
+        how = {"sampling": sampling, "streams": streams[:most], "rows": max(work.batches)}
+        written = complete(murmura, ENDLESS, prompts[:most], slots[:most], limits[:most], **how)
         return [text.ids for text in written]
 
     write(2)
-    begun = time.perf_counter()
-    written = write(work.texts)
-    finish(out, {"tokens": tokens_of(written)}, [time.perf_counter() - begun], gpu_peak(work))
+    written, seconds = timed(lambda: write(work.texts), 1)
+    finish(out, {"tokens": tokens_of(written)}, seconds, gpu_peak(work))
 
 
 if __name__ == "__main__":

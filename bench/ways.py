@@ -7,10 +7,10 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from measure import MEMORY_IN_WORDS, cores, machine, measure
 from shapes import SHAPES, save_random, save_tokenizer, shape
@@ -22,6 +22,8 @@ HERE = Path(__file__).parent
 SAME = 1e-4  # of the largest value: how far apart what ways find may be that do the same in float32
 TOKENS_PER_PASS = {"cpu": 256, "cuda": 16_384}  # as training.tokens_per_pass = "auto"
 SHALLOW = 384  # as that on a CPU with adapters in half of the layers or fewer
+Pair = tuple[str, str]
+Made = TypeVar("Made", bound=Work)
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,10 @@ def available(ways: Sequence[str], package: str, of: Sequence[str], name: str, f
     return [way for way in ways if way not in missing]
 
 
-def base_model(options: argparse.Namespace, folder: Path, *, tokenizer: bool = False) -> dict[str, Any]:
-    """The fields of ``Work`` about model and machine; a random model is made in the folder."""
+def work_of(
+    kind: type[Made], options: argparse.Namespace, folder: Path, *, tokenizer: bool = False, **fixed: Any
+) -> Made:
+    """The work as the options say, but for what is fixed; a random model is made in the folder."""
     if options.random:
         model = folder / "model"
         sizes = {name: getattr(options, name, None) for name in ("layers", "hidden")}
@@ -94,15 +98,14 @@ def base_model(options: argparse.Namespace, folder: Path, *, tokenizer: bool = F
 
         model = resolve(options.model)
     vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
-    return {
-        "model": str(model), "vocabulary": vocabulary, "device": options.device, "dtype": options.dtype,
-        "cores": options.cores,
-    }  # fmt: skip
+    told = {one.name: getattr(options, one.name) for one in fields(kind) if hasattr(options, one.name)}
+    found = {"model": str(model), "vocabulary": vocabulary, "tokens_per_pass": tokens_per_pass(options)}
+    return kind(**told | found | fixed)
 
 
 def tokens_per_pass(options: argparse.Namespace) -> int:
     """Murmura's ``training.tokens_per_pass``: as given, or what suits the device."""
-    given: int | None = options.tokens_per_pass
+    given: int | None = getattr(options, "tokens_per_pass", None)
     if given is None and options.device == "cpu" and getattr(options, "adapted", "all") != "all":
         return SHALLOW
     return given or TOKENS_PER_PASS[options.device.partition(":")[0]]
@@ -122,47 +125,89 @@ def is_exact(work: Work) -> bool:
     return work.dtype == "float32" and not on_gpu(work)
 
 
-def take_turns(
-    work: Work, words: str, options: argparse.Namespace, once: Callable[[str], Figures], show: Callable[[Figures], str]
-) -> dict[str, Figures]:
-    """Run every way so many times, a b c a b c, and print as it goes; returns medians."""
-    print(f"machine: {machine()}")
-    print(f"work: {words}")
-    print(f"memory: {'peak that CUDA allocated' if on_gpu(work) else MEMORY_IN_WORDS}", flush=True)
-    figures: dict[str, list[Figures]] = {way: [] for way in options.ways}
-    for repeat in range(options.repeats):
-        for way in options.ways:
-            figures[way].append(once(way))
-            print(f"  run {repeat + 1} {way}: {show(figures[way][-1])}", flush=True)
-    return {way: middle(found) for way, found in figures.items()}
+@dataclass(frozen=True)
+class Comparison:
+    """Ways to do the same work, and what is compared of them.
+
+    Attributes:
+        names: each way in words.
+        timed: what their seconds are of.
+        pairs: the first of two is compared with the second.
+        alike: pairs that must have found the same, by what they found.
+        bounds: ways against which more time is taken, and not less.
+        exact: whether they must on a GPU too.
+        wall: whether the time from start to exit counts too.
+        tokens: so many are written, and shown by the second; 0: seconds are shown.
+    """
+
+    names: Mapping[str, str]
+    timed: str
+    pairs: Sequence[Pair]
+    alike: Mapping[str, Pair] = field(default_factory=dict)
+    bounds: str = ""
+    exact: bool = False
+    wall: bool = False
+    tokens: int = 0
+
+    def run(
+        self, work: Work, words: str, options: argparse.Namespace, folder: Path, once: Callable[[str], Figures]
+    ) -> int:
+        """Run every way so many times, a b c a b c, print as it goes, then medians and how they compare; 1 if ways that
+        must have found the same (in ``folder/WAY``) have not."""
+        print(f"machine: {machine()}")
+        print(f"work: {words}")
+        print(f"memory: {'peak that CUDA allocated' if on_gpu(work) else MEMORY_IN_WORDS}", flush=True)
+        figures: dict[str, list[Figures]] = {way: [] for way in options.ways}
+        for repeat in range(options.repeats):
+            for way in options.ways:
+                figures[way].append(once(way))
+                print(f"  run {repeat + 1} {way}: {self._show(figures[way][-1])}", flush=True)
+        medians = {way: middle(found) for way, found in figures.items()}
+        columns = f"{'start to exit':>14}" * self.wall + f"{self.timed:>14}{'peak memory':>14}"
+        print(f"\n{f'medians of {options.repeats}':32}{columns}")
+        for way, found in medians.items():
+            print(f"{f'({way}) {self.names[way]}':32}{self._show(found)}")
+        for one, other in self.pairs:
+            if {one, other} <= medians.keys():
+                print(f"{f'({one}) against ({other})':32}{self._ratios(medians[one], medians[other], other)}")
+        alike = {words: pair for words, pair in self.alike.items() if medians.keys() >= {*pair}}
+        return print_differences(folder, alike, strict=self.exact or is_exact(work))
+
+    def _show(self, found: Figures) -> str:
+        speed = f"{self.tokens / found.seconds:12.1f}/s" if self.tokens else f"{found.seconds:12.4f} s"
+        return f"{found.wall:12.2f} s" * self.wall + f"{speed}{found.memory / 1e9:11.2f} GB"
+
+    def _ratios(self, one: Figures, other: Figures, way: str) -> str:
+        speed, memory = other.seconds / one.seconds, one.memory / other.memory
+        how = f"{1 / speed:9.2f}x the time" if way in self.bounds else f"{speed:9.2f}x faster"
+        return f"{other.wall / one.wall:7.2f}x faster" * self.wall + f"{how}{memory:7.2f}x memory"
 
 
 def run(
-    program: str, work: Work, out: Path, *arguments: str, threads: int | None = None
-) -> tuple[Figures, list[float]]:
-    """Run a way in a process of its own, which leaves its results in ``out``.
+    program: str,
+    work: Work,
+    out: Path,
+    way: str,
+    seconds: Callable[[list[float]], float] = sum,
+    threads: int | None = None,
+) -> Figures:
+    """Run a way in a process of its own, which leaves its results in ``out``; returns its cost.
 
     Args:
-        program: file in this folder; it is called with the work's file, ``out`` and the arguments.
+        program: file in this folder; it is called with the work's file, ``out`` and the way.
+        seconds: what counts of all that it timed.
         threads: of one process; all cores if not given.
-
-    Returns:
-        its cost, with all it timed as its seconds, and those one by one.
     """
     out.mkdir(exist_ok=True)
     file = out / "work.json"
     work.write(file)
-    count = str(threads or work.cores)
     settle()  # as `murmura` does, for all ways alike
-    environment = {
-        "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "PYTHONPATH": python_path(), "HF_HUB_OFFLINE": "1",
-        "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0",
-        "FLWR_HOME": str(out / "flower"),
-    }  # fmt: skip
-    cost = measure([sys.executable, str(HERE / program), str(file), str(out), *arguments], environment, out / "log")
+    environment = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads or work.cores))
+    environment |= {"FLWR_HOME": str(out / "flower"), "PYTHONPATH": python_path(), "HF_HUB_OFFLINE": "1"}
+    environment |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    cost = measure([sys.executable, str(HERE / program), str(file), str(out), way], environment, out / "log")
     result = json.loads((out / "result.json").read_text())
-    seconds: list[float] = result["seconds"]
-    return Figures(cost.wall, sum(seconds), result["gpu_peak"] if on_gpu(work) else cost.memory), seconds
+    return Figures(cost.wall, seconds(result["seconds"]), result["gpu_peak"] if on_gpu(work) else cost.memory)
 
 
 def python_path() -> str:

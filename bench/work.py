@@ -6,7 +6,8 @@ import json
 import random
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -47,30 +48,35 @@ class Work(Kept):
         sites: sites, all of which train in each round.
         steps: optimiser steps of a site in a round; it sees ``steps * batch`` records once.
         length: tokens of a record, which are random.
-        labelled: how many of a record's last tokens are labelled.
+        labelled_half: whether only the second half of a record is labelled.
         order: [round][site][step] -> records of a step, so that each way takes the same ones together.
         tokens_per_pass: Murmura's ``training.tokens_per_pass``.
         cores: CPU cores in use.
         actors: processes that Flower simulates sites in; they share the cores.
-        layers: that carry adapters, as ``LoraSpec.layers``.
+        adapted: layers that carry adapters, as ``LoraSpec.layers``.
     """
 
     model: str
     vocabulary: int
-    sites: int
-    rounds: int
-    steps: int
-    batch: int
-    length: int
-    labelled: int
-    order: list[list[list[list[int]]]]
     device: str
     dtype: str
     tokens_per_pass: int
     cores: int
-    actors: int
+    sites: int = 1
+    rounds: int = 1
+    steps: int = 1
+    batch: int = 1
+    length: int = 1
+    labelled_half: bool = False
+    order: Sequence[list[list[list[int]]]] = ()
+    actors: int = 1
     lr: float = 1e-3
-    layers: str = "all"
+    adapted: str = "all"
+
+    @property
+    def labelled(self) -> int:
+        """How many of a record's last tokens are labelled."""
+        return self.length // 2 if self.labelled_half else self.length
 
     def records(self, site: int) -> torch.Tensor:
         """A site's records, the same in each round, int64 [steps * batch, length]."""
@@ -171,6 +177,15 @@ def base_model(work: Work) -> Any:
     return AutoModelForCausalLM.from_pretrained(work.model, dtype=getattr(torch, work.dtype)).to(work.device)
 
 
+def bank(work: Work) -> tuple[Any, dict[str, tuple[int, ...]]]:
+    """Murmura's bank on the base model, and the shapes of its adapters."""
+    from murmura.training.bank import Bank
+    from murmura.training.config import LoraSpec
+
+    found = Bank(base_model(work), LoraSpec(rank=RANK, alpha=ALPHA, targets=TARGETS, layers=work.adapted))
+    return found, {entry.name: entry.shape for entry in found.manifest}
+
+
 def initial(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
     """The adapter that all ways start from: A uniform, B zero; a tensor depends on its name only."""
     import torch
@@ -198,13 +213,20 @@ def finish(out: str | Path, found: Mapping[str, torch.Tensor], seconds: list[flo
     (Path(out) / "result.json").write_text(json.dumps({"seconds": seconds, "gpu_peak": gpu_peak}))
 
 
+@contextmanager
+def timing(seconds: list[float]) -> Iterator[None]:
+    """Add how long the block takes."""
+    begun = time.perf_counter()
+    yield
+    seconds.append(time.perf_counter() - begun)
+
+
 def timed(act: Callable[[], Any], times: int) -> tuple[Any, list[float]]:
     """What it comes to the last time, and the seconds of each time."""
-    seconds, result = [], None
+    seconds: list[float] = []
     for _ in range(times):
-        begun = time.perf_counter()
-        result = act()
-        seconds.append(time.perf_counter() - begun)
+        with timing(seconds):
+            result = act()
     return result, seconds
 
 

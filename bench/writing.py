@@ -18,26 +18,23 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 import ways
-from ways import Figures
 from work import WritingWork
 
-WAYS = {
-    "g": ("way_generate.py", "transformers, greedy"),
-    "m": ("way_write.py", "Murmura, greedy"),
-    "r": ("way_generate.py", "transformers, sampled"),
-    "s": ("way_write.py", "Murmura, sampled"),
-    "p": ("way_generate.py", "PEFT, adapter by adapter"),
-    "f": ("way_write.py", "Murmura, adapters at once"),
-    "l": ("way_llama_cpp.py", "llama.cpp, greedy"),
+NAMES = {
+    "g": "transformers, greedy",
+    "m": "Murmura, greedy",
+    "r": "transformers, sampled",
+    "s": "Murmura, sampled",
+    "p": "PEFT, adapter by adapter",
+    "f": "Murmura, adapters at once",
+    "l": "llama.cpp, greedy",
 }
-PAIRS = (("m", "g"), ("s", "r"), ("f", "p"), ("m", "l"))
-EXACT = (("m", "g"), ("f", "p"))
-GREEDY = (*EXACT, ("m", "l"))
+EXACT = [("m", "g"), ("f", "p")]
+GREEDY = [*EXACT, ("m", "l")]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,67 +43,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.ways = ways.available(options.ways, "llama_cpp", "l", "llama.cpp", "pip install llama-cpp-python gguf")
     with tempfile.TemporaryDirectory(prefix="bench") as temporary:
         folder = Path(temporary)
-        work = the_work(options, folder)
+        work = ways.work_of(WritingWork, options, folder)
         written = sum(work.limits())
-        medians = ways.take_turns(
-            work, in_words(work, options), options, partial(once, work, folder), partial(show, written)
+        words = (
+            f"{ways.name_of(options)} in {work.dtype}, {work.texts} prompts of 40 to 230 random tokens, "
+            f"{written} tokens written, 32 to 128 each; {work.sites} adapters in (p) and (f); "
+            f"{work.cores} cores; batch sizes {', '.join(map(str, work.batches))} of generate"
         )
-        print_table(medians, options.repeats, written)
-        return print_same(folder, medians, strict=ways.is_exact(work))
+
+        def once(way: str) -> ways.Figures:
+            program = "way_generate.py" if way in "grp" else "way_llama_cpp.py" if way == "l" else "way_write.py"
+            return ways.run(program, work, folder / way, way)
+
+        comparison = ways.Comparison(NAMES, "tokens", [("s", "r"), *GREEDY], tokens=written)
+        comparison.run(work, words, options, folder, once)
+        return print_same(folder, options.ways, strict=ways.is_exact(work))
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = ways.parser(__doc__, list(WAYS), sites=4, texts=64)
-    parser.add_argument(
-        "--batches", type=lambda text: tuple(map(int, text.split(","))), default=(32, 64),
-        help="batch sizes that generate is tried with; Murmura takes the largest",
-    )  # fmt: skip
-    return ways.parse(parser, list(WAYS), arguments)
+    parser = ways.parser(__doc__, NAMES, sites=4, texts=64)
+    told = "batch sizes that generate is tried with; Murmura takes the largest"
+    parser.add_argument("--batches", type=lambda text: [*map(int, text.split(","))], default=[32, 64], help=told)
+    return ways.parse(parser, NAMES, arguments)
 
 
-def the_work(options: argparse.Namespace, folder: Path) -> WritingWork:
-    return WritingWork(
-        **ways.base_model(options, folder), sites=options.sites, rounds=1, steps=1, batch=1, length=1, labelled=1,
-        order=[], tokens_per_pass=1, actors=1, texts=options.texts, batches=options.batches,
-    )  # fmt: skip
-
-
-def once(work: WritingWork, folder: Path, way: str) -> Figures:
-    """Run one way; its seconds are those of all texts, its tokens stay in ``folder/WAY``."""
-    return ways.run(WAYS[way][0], work, folder / way, way)[0]
-
-
-def in_words(work: WritingWork, options: argparse.Namespace) -> str:
-    return (
-        f"{ways.name_of(options)} in {work.dtype}, {work.texts} prompts of 40 to 230 random tokens, "
-        f"{sum(work.limits())} tokens written, 32 to 128 each; {work.sites} adapters in (p) and (f); "
-        f"{work.cores} cores; batch sizes {', '.join(map(str, work.batches))} of generate"
-    )
-
-
-def show(written: int, figures: Figures) -> str:
-    return f"{written / figures.seconds:7.1f} tokens/s {figures.memory / 1e9:9.2f} GB"
-
-
-def print_table(medians: Mapping[str, Figures], repeats: int, written: int) -> None:
-    print(f"\n{f'medians of {repeats}':30}{'tokens/s':>10}{'peak memory':>14}")
-    for way, found in medians.items():
-        print(f"{f'({way}) {WAYS[way][1]}':30}{written / found.seconds:10.1f}{found.memory / 1e9:11.2f} GB")
-    for way, other in PAIRS:
-        if way in medians and other in medians:
-            speed = medians[other].seconds / medians[way].seconds
-            memory = medians[way].memory / medians[other].memory
-            print(f"{f'({way}) against ({other})':30}{speed:9.2f}x faster{memory:5.2f}x memory")
-
-
-def print_same(folder: Path, medians: Mapping[str, Figures], *, strict: bool) -> int:
+def print_same(folder: Path, measured: Sequence[str], *, strict: bool) -> int:
     """Print for each greedy pair how many texts are the same, token for token; 1 if ``strict`` and one differs that
     must not. llama.cpp's own arithmetic decides between words that are almost equally likely."""
     from safetensors.torch import load_file
 
     status = 0
     for way, other in GREEDY:
-        if way in medians and other in medians:
+        if way in measured and other in measured:
             ours, theirs = (load_file(folder / one / "found.safetensors")["tokens"] for one in (way, other))
             same = int((ours == theirs).all(1).sum())
             print(f"texts of ({way}) that are ({other})'s, token for token: {same} of {len(ours)}")

@@ -129,10 +129,7 @@ def test_memory_is_that_of_all_processes(work, tmp_path):
 
 
 def test_half_labelled_and_the_same_each_time(work):
-    shape = {"sites": 1, "rounds": 1, "steps": 1, "batch": 2, "length": 6, "cores": 1, "actors": 1, "order": []}
-    half = work.Work(
-        model="", vocabulary=9, labelled=3, device="cpu", dtype="float32", tokens_per_pass=1, **shape
-    )  # fmt: skip
+    half = work.Work("", 9, "cpu", "float32", tokens_per_pass=1, cores=1, batch=2, length=6, labelled_half=True)
     records = half.records(0)
     assert (half.labels(records) == -100).tolist() == [[True] * 3 + [False] * 3] * 2
     assert records.tolist() == half.records(0).tolist() != half.records(1).tolist()

@@ -21,9 +21,10 @@ from murmura.reading import Reading
 from murmura.resources import Loader, Resources
 from murmura.streams import Stream
 from murmura.training.adapter import State, is_same, split_residual
-from murmura.training.bank import Bank, target_names
+from murmura.training.bank import Bank
 from murmura.training.cloze import ClozeRecord
 from murmura.training.config import LocalTraining, LoraSpec
+from murmura.training.targets import target_names
 
 if TYPE_CHECKING:
     from murmura.models import Loaded

@@ -11,8 +11,9 @@ import torch
 from murmura.errors import ModelError
 from murmura.streams import Stream
 from murmura.training.adapter import crop
-from murmura.training.bank import Bank, target_names
+from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
+from murmura.training.targets import target_names
 from tests.conftest import make_llama
 from tests.training.helpers import assert_same, random_residual, random_state
 

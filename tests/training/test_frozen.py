@@ -11,11 +11,12 @@ from murmura.errors import ModelError
 from murmura.generation.scoring import score
 from murmura.streams import Stream
 from murmura.training.adapter import load_peft, save_peft
-from murmura.training.bank import Bank, target_names
+from murmura.training.bank import Bank
 from murmura.training.batch import collate
 from murmura.training.by_example import example_gradients
 from murmura.training.config import LocalTraining, LoraSpec
 from murmura.training.loop import train
+from murmura.training.targets import target_names
 from tests.conftest import make_bert, make_gpt2, make_llama
 from tests.training.helpers import CPU, EPS, assert_close, assert_same, cloze_items, hf_batch, items, random_state
 

@@ -14,9 +14,9 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.precision import device_name
 from murmura.experiment.skeleton import OutOfReachError, config_and_tokenizer, is_masked, skeleton_of
 from murmura.training.adapter import PEFT_PREFIX, State, load_peft
-from murmura.training.bank import Bank, target_names
-from murmura.training.frozen import first_adapted
+from murmura.training.bank import Bank
 from murmura.training.layer import in_out_features
+from murmura.training.targets import first_adapted, target_names
 
 if TYPE_CHECKING:
     import torch

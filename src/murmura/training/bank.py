@@ -21,12 +21,13 @@ from torch import nn
 from murmura.errors import ModelError
 from murmura.streams import Stream
 from murmura.training.adapter import PEFT_PREFIX, State, crop, fresh, is_same, rank_of, split_residual
-from murmura.training.config import CACHE_BYTES, LoraSpec, layer_range
-from murmura.training.frozen import frozen_below, layer_of
-from murmura.training.head import HEADS, Head
+from murmura.training.config import CACHE_BYTES, LoraSpec
+from murmura.training.frozen import frozen_below
+from murmura.training.head import Head
 from murmura.training.layer import BankLayer, Routing, in_out_features, is_conv1d
 from murmura.training.passes import TokensPerPass, tokens_per_pass
 from murmura.training.states import StateCache
+from murmura.training.targets import target_names
 
 Factor = Literal["A", "B"]
 _WIDEST = 512  # of all slots' ranks together, to be stacked
@@ -370,66 +371,3 @@ class Bank:
             yield [tensor.requires_grad_() for tensor in self._among(own, frozen)]
         finally:
             self._place(before)
-
-
-def target_names(model: nn.Module, targets: Sequence[str], layers: str = "all") -> list[str]:
-    """Full names of the modules that carry an adapter, in the model's order.
-
-    Args:
-        targets: suffixes of module names as in PEFT; ``("default",)`` takes PEFT's choice for the architecture;
-            ``("all-linear",)`` takes every linear layer except the output head.
-        layers: in which of the model's layers; see ``LoraSpec.layers``.
-
-    Raises:
-        ModelError: a target that no module is called, or layers that the model does not have.
-    """
-    return _in_layers(model, _targeted(model, targets), layers)
-
-
-def _targeted(model: nn.Module, targets: Sequence[str]) -> list[str]:
-    """Modules that targets name, wherever they are."""
-    if tuple(targets) == ("all-linear",):
-        return [
-            name for name, module in model.named_modules() if _is_linear(module) and name.partition(".")[0] not in HEADS
-        ]
-    if tuple(targets) == ("default",):
-        from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as DEFAULTS
-
-        kind = str(model.config.model_type)  # type: ignore[union-attr]
-        if kind not in DEFAULTS:
-            raise ModelError(f"PEFT has no default adapter targets for {kind} models", fix="Name them: lora.targets.")
-        targets = DEFAULTS[kind]
-    modules = dict(model.named_modules())
-    found: dict[str, None] = {}
-    for target in targets:
-        matches = [name for name in modules if name == target or name.endswith("." + target)]
-        if not matches:
-            kinds = sorted({name.rpartition(".")[2] for name, module in modules.items() if _is_linear(module)})
-            what = f"no module of the model is called {target}"
-            raise ModelError(what, fix=f"lora.targets may name: {', '.join(kinds)}.")
-        found.update(dict.fromkeys(matches))
-    return [name for name in modules if name in found]
-
-
-def _in_layers(model: nn.Module, names: list[str], layers: str) -> list[str]:
-    """Of these modules those that are in the layers asked for."""
-    if layers == "all":
-        return names
-    places = {name: layer_of(model, name) for name in names}
-    count = max((len(model.get_submodule(path)) for path, _ in filter(None, places.values())), default=0)  # type: ignore[arg-type]
-    wanted = layer_range(layers, count) if count else range(0)
-    if wanted is None:
-        raise ModelError(
-            f'lora.layers is "{layers}", and the targets are in {count} layers',
-            fix=f'Say "all", "last N" with N at most {count}, or a range within "0-{count - 1}".',
-        )
-    found = [name for name, place in places.items() if place is not None and place[1] in wanted]
-    if not found:
-        raise ModelError(
-            f"no target of the adapter is in the layers {layers}", fix="Change lora.layers or lora.targets."
-        )
-    return found
-
-
-def _is_linear(module: nn.Module) -> bool:
-    return "Linear" in type(module).__name__ or is_conv1d(module)

@@ -48,18 +48,6 @@ class LoraSpec(Section):
         return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
 
 
-def layer_range(layers: str, count: int) -> range | None:
-    """What ``LoraSpec.layers`` means in a model of so many layers; None where it does not have them."""
-    if layers == "all":
-        return range(count)
-    if layers.startswith("last "):
-        first, stop = count - int(layers.removeprefix("last ")), count
-    else:
-        first, last = (int(number) for number in layers.split("-"))
-        stop = last + 1
-    return range(first, stop) if 0 <= first < stop <= count else None
-
-
 class LocalTraining(Section):
     """How a site trains in one round; the defaults are those of the Hugging Face Trainer where it has them."""
 

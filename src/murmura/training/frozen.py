@@ -7,7 +7,7 @@ must not depend on its company, or on whether they were kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from murmura.training.head import HEADS, Head
+from murmura.training.head import Head
 from murmura.training.states import StateCache
+from murmura.training.targets import first_adapted
 
 
 class _Reached(Exception):
@@ -154,25 +155,4 @@ def frozen_below(head: Head, names: Sequence[str], cache: StateCache) -> FrozenL
     if below.agrees():
         return below
     below.remove()
-    return None
-
-
-def first_adapted(model: nn.Module, names: Iterable[str]) -> tuple[str, int]:
-    """The list of layers that all of the named modules are in, the head apart, and the first of its layers that has
-    one; the first of all where they are in no one list."""
-    places = {layer_of(model, name) for name in names if name.partition(".")[0] not in HEADS}
-    found = [place for place in places if place is not None]
-    if len(found) < len(places) or len({path for path, _ in found}) != 1:
-        return "", 0
-    return found[0][0], min(index for _, index in found)
-
-
-def layer_of(model: nn.Module, name: str) -> tuple[str, int] | None:
-    """The list of layers that a module is in, and of which of them it is a part."""
-    path, rest = "", name
-    while rest:
-        part, _, rest = rest.partition(".")
-        if isinstance(model.get_submodule(path), nn.ModuleList):
-            return path, int(part)
-        path = f"{path}.{part}".removeprefix(".")
     return None
