@@ -36,7 +36,7 @@ class RunFolder:
         private: a folder for what each site keeps to itself.
         ledger: the server's privacy ledger (``privacy.journal.Journal``).
         expanded: texts that the server has had written (``synthesis.expansion``).
-        rounds: what a curious server would have kept, where the run was told to keep it.
+        transcript: what a curious server would have kept, where the run was told to keep it.
         said: what sites have said of what they have spent (``privacy.said.Said``).
         drawn: the secret cohort of a round that has released nothing yet (``privacy.drawn.Drawn``).
     """
@@ -51,7 +51,7 @@ class RunFolder:
         self.ledger = self.checkpoint / schema.PRIVACY_LEDGER
         self.said, self.drawn = self.checkpoint / schema.SAID, self.checkpoint / schema.DRAWN
         self._sent = self.checkpoint / schema.SENT
-        self.rounds, self.expanded = path / schema.ROUNDS, path / schema.EXPANDED
+        self.transcript, self.expanded = path / schema.TRANSCRIPT, path / schema.EXPANDED
 
     def adapter_of(self, site: str) -> Path:
         """The adapter that a site has of its own."""
@@ -178,10 +178,10 @@ class RunFolder:
             atomic.make_private(place)
 
     def _start_over(self) -> None:
-        replaces, before = self.previous.exists(), self._lock
+        replaces, held = self.previous.exists(), self._lock
         if previous := make_way(self.path):
             self._lock = self._acquired()  # of a folder of the same name
-            before.release()
+            held.release()
             instead = " in place of an earlier one" if replaces else ""
             say(f"{self.path}: the previous run is kept in {previous}{instead}")
 
@@ -243,8 +243,8 @@ class RunFolder:
             sites = [schema.SiteReport(one.site, None, None, None, None, one.canaries) for one in sites]
             exclusions, unused = replace(exclusions, bad=None, overlap=None), []
         self._write_json(schema.SITES, sites)
-        self._write_json(schema.LEFT_OUT_COUNTS, exclusions)
-        self._write_json(schema.LEFT_OUT, unused)
+        self._write_json(schema.EXCLUSION_COUNTS, exclusions)
+        self._write_json(schema.EXCLUSIONS, unused)
 
     def write_measured(self, measured: schema.Measured) -> None:
         """What the run is measured on."""

@@ -28,9 +28,8 @@ from murmura.runs.schema import (
     Summary,
 )
 
-_NO_FIGURES = (
-    "round", "seconds", "counts", "events", "privacy", "calibration", "confusion", "expected", "attacks", "answers",
-)  # fmt: skip
+_NESTED = ("seconds", "counts", "privacy", "calibration", "confusion", "attacks", "answers")
+_NO_FIGURES = ("round", "events", "expected", *_NESTED)
 """What a row of ``metrics.jsonl`` holds besides figures."""
 
 
@@ -133,7 +132,7 @@ def read(folder: str | Path) -> RunRecord:
         rounds=rounds,
         totals=_totals(rounds, summary),
         sites=files.rows(folder / schema.SITES, SiteReport),
-        exclusions=files.value(folder / schema.LEFT_OUT_COUNTS, Exclusions),
+        exclusions=files.value(folder / schema.EXCLUSION_COUNTS, Exclusions),
         measured=files.value(folder / schema.MEASURED, Measured),
         disclosure=_disclosed(folder),
         environment=files.value(folder / schema.ENVIRONMENT, Environment),
