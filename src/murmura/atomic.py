@@ -19,6 +19,11 @@ def draft_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.partial")
 
 
+def replaced(path: Path) -> Path:
+    """Where this process moves ``path`` while something takes its place; by its name a draft, too."""
+    return path.with_name(f".{draft_of(path).name}")
+
+
 @contextmanager
 def replacing(path: Path, *, private: bool = False, synced: bool = True) -> Iterator[BinaryIO]:
     """A draft that takes the place of ``path`` when the block ends well; readers see the old file or the new one.
@@ -50,8 +55,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     Raises:
         OSError: it cannot be written; what was there before is intact.
     """
-    draft = draft_of(path)
-    before = path.with_name(f".{draft.name}")  # by its name a draft, too
+    draft, before = draft_of(path), replaced(path)
     shutil.rmtree(draft, ignore_errors=True)
     try:
         draft.mkdir(parents=True)

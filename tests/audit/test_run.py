@@ -172,7 +172,7 @@ def test_what_a_curious_server_kept_is_attacked_too(tmp_path, llama_folder):
         training={"lr": 5e-2, "epochs": 6}, evaluation={"attacks": False, "sample": 1},
     )  # fmt: skip
     folder = run(table).folder
-    rounds = kept(RunFolder(folder).rounds)
+    rounds = kept(RunFolder(folder).transcript)
     assert [len(one.sites) for one in rounds] == [3, 3]
     found = audit(folder, QUICK)
     model, uploads = found.models
@@ -204,7 +204,7 @@ def test_adapters_of_any_rank_and_with_residuals(make, aggregation, targets):
     assert [one.target for one in found.models] == targets
     if keep:  # the last round's model, as it was kept, is the one that the run has left
         what = subject(folder)
-        last = fold(kept(RunFolder(folder).rounds)[-1].model(), what.experiment.lora)[0]
+        last = fold(kept(RunFolder(folder).transcript)[-1].model(), what.experiment.lora)[0]
         assert is_same(last, what.models.whole)
 
 

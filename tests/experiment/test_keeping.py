@@ -22,11 +22,11 @@ def test_every_round_is_kept_and_changes_nothing_else(make, tmp_path):
     plain = run(make(run={"folder": str(tmp_path / "plain")}, **QUIET))
     told = run(make(audit={"keep": True}, **QUIET))
     assert [row["heldout_loss"] for row in told.rows] == pytest.approx([row["heldout_loss"] for row in plain.rows])
-    one, two = kept(RunFolder(told.folder).rounds)
+    one, two = kept(RunFolder(told.folder).transcript)
     assert one.sites == two.sites == ["heart", "skin"]
     assert is_same(two.model(), load_peft(told.folder / "adapter")[0])
     assert not is_same(one.upload("heart"), one.upload("skin"))
-    assert not RunFolder(plain.folder).rounds.exists()
+    assert not RunFolder(plain.folder).transcript.exists()
 
 
 def test_uploads_that_sites_have_made_noisy_themselves_may_be_kept(make):

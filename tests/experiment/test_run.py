@@ -21,7 +21,7 @@ from murmura.experiment.precision import settled
 from murmura.experiment.run import run
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.server.rounds import Server
-from murmura.runs import read
+from murmura.runs import RunFolder, read
 from murmura.runs.schema import site_folder
 from tests.experiment.small import SIZES, record, write_data, write_lines
 from tests.forking import forks
@@ -152,36 +152,24 @@ def left(folder):
         ("murmura.federation.server.rounds.Server.rounds", KeyboardInterrupt()),
     ],
 )
-def test_a_new_run_that_fails_before_its_first_round_is_saved_leaves_the_one_before(
+def test_a_new_run_that_fails_before_its_first_round_is_saved_tells_where_the_previous_one_is(
     quick, monkeypatch, capsys, where, error
 ):
-    folder = run(quick(method={"rounds": 1})).folder
-    before = left(folder)
+    folder = RunFolder(run(quick(method={"rounds": 1})).folder)
+    before = left(folder.path)
 
     def fails(*_, **__):
         raise error
 
-    with monkeypatch.context() as patch, pytest.raises(type(error)) as raised:
+    with monkeypatch.context() as patch, pytest.raises(type(error)):
         patch.setattr(where, fails)
         run(quick(run={"seed": 1}), overwrite=True)
-    assert not isinstance(raised.value, Interrupted)  # which says that the new run can be resumed
-    assert left(folder) == before
-    assert "the run that it was to replace is back in its place" in capsys.readouterr().err
-    assert run(quick(method={"rounds": 1}), resume=True).rows[-1]["round"] == 1
-
-
-def test_a_new_run_that_fails_later_has_replaced_the_one_before(quick, monkeypatch):
-    folder = run(quick()).folder
-
-    def killed(*_, **__):
-        raise MemoryError
-
-    with monkeypatch.context() as patch, pytest.raises(MemoryError):
-        patch.setattr("murmura.federation.site.cohort.train", killed)
-        run(quick(run={"seed": 1}), overwrite=True)
-    assert not (folder / ".before").exists()
-    assert [one.number for one in read(folder).rounds] == [0]
-    assert run(quick(run={"seed": 1}), resume=True).rows[-1]["round"] == 2
+    assert left(folder.previous) == before
+    assert f"saved no round; the previous run is in {folder.previous}" in capsys.readouterr().err
+    assert run(quick(run={"seed": 1}), overwrite=True).rows[-1]["round"] == 2
+    assert left(folder.previous) == before  # what has saved no round displaces nothing
+    original = {"folder": str(folder.previous)}
+    assert run(quick(run=original, method={"rounds": 1}), resume=True).rows[-1]["round"] == 1
 
 
 def begin_anew_and_die(experiment):
@@ -192,21 +180,19 @@ def begin_anew_and_die(experiment):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{"resume": True}, {"overwrite": True}])
-def test_a_new_run_that_is_killed_leaves_both_and_the_next_start_says_so(quick, options, capsys):
+def test_a_new_run_that_is_killed_leaves_the_previous_one(quick, options):
     experiment = quick(method={"rounds": 1})
-    folder = run(experiment).folder
-    before = left(folder)
+    folder = RunFolder(run(experiment).folder)
+    before = left(folder.path)
     process = forks.Process(target=begin_anew_and_die, args=(experiment.dump(),))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert left(folder / ".before") == before | {"ASIDE": b""}
-    assert (folder / "config.toml").exists()  # of the new run
-    with pytest.raises(CheckpointError, match="already holds a run"):
+    assert left(folder.previous) == before
+    with pytest.raises(CheckpointError):
         run(experiment)
-    assert left(folder) == before and not (folder / ".before").exists()
-    assert "the one before is back in its place" in capsys.readouterr().err
     assert run(experiment, **options).rows[-1]["round"] == 1
+    assert left(folder.previous) == before
 
 
 def test_resume_goes_on_to_more_rounds(quick):

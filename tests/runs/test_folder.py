@@ -47,13 +47,16 @@ def test_without_a_run_there_is_nothing_to_resume(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_overwriting_sets_the_run_aside_until_a_round_is_saved(used):
+def test_overwriting_keeps_the_run_and_says_where(used, capsys):
     old = contents(used)
-    start(used, overwrite=True)
-    assert contents(used) - {f".before/{name}" for name in old} == {".before", ".before/ASIDE", "checkpoint", "private"}
-    used.saved()
-    assert contents(used) == {"checkpoint", "private"}
-    assert not used.put_back()
+    with used.opened(resume=False, overwrite=True):
+        used.prepare(resume=False, needed=0)
+        with pytest.raises(CheckpointError), RunFolder(used.path).locked():
+            pytest.fail("locked twice")
+    assert contents(RunFolder(used.previous)) == old and contents(used) == {"checkpoint", "private"}
+    assert str(used.previous) in capsys.readouterr().err
+    with RunFolder(used.previous).locked():  # nobody works there any more
+        pass
 
 
 def test_a_folder_that_is_gone_hides_no_error(tmp_path):
@@ -61,47 +64,6 @@ def test_a_folder_that_is_gone_hides_no_error(tmp_path):
     with pytest.raises(ValueError, match="why the run stopped"), folder.locked():
         shutil.rmtree(folder.path)
         raise ValueError("why the run stopped")
-
-
-def test_a_run_that_fails_at_once_gives_the_folder_back(used):
-    old = contents(used)
-    start(used, overwrite=True)
-    used.write_config("[other]\n")
-    assert used.put_back()
-    assert contents(used) == old and used.config.read_text() == "[run]\n"
-    assert not used.put_back()
-
-
-def test_a_run_that_has_saved_a_round_is_not_undone(used):
-    start(used, overwrite=True)
-    (used.checkpoint / "round-0000").mkdir()
-    assert not used.put_back()
-    assert (used.checkpoint / "round-0000").exists()
-
-
-@pytest.mark.parametrize("options", [{}, {"resume": True}, {"overwrite": True}])
-def test_the_next_start_puts_right_what_a_killed_one_left(used, options, capsys):
-    old = contents(used)
-    start(used, overwrite=True)
-    used.write_config("[other]\n")
-    again = RunFolder(used.path)
-    assert again.holds_run
-    if options:
-        start(again, **options)
-    else:
-        with pytest.raises(CheckpointError, match="already holds a run"):
-            start(again)
-    assert "the one before is back in its place" in capsys.readouterr().err
-    again.put_back()
-    assert contents(used) == old and used.config.read_text() == "[run]\n"
-
-
-def test_overwriting_removes_only_what_a_run_writes(used):
-    (used.path / "thesis.txt").write_text("years of work")
-    (used.path / "data").mkdir()
-    start(used, overwrite=True)
-    used.saved()
-    assert contents(used) == {"checkpoint", "private", "thesis.txt", "data"}
 
 
 @pytest.mark.parametrize("name", ["config.toml", "sites/heart.jsonl", "model/weights", "outcomes/mine.json"])

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from murmura.errors import MurmuraError
+from murmura.errors import CheckpointError, MurmuraError
 from murmura.runs import RunFolder, read, read_all
 from murmura.runs.record import read_classifier
 from murmura.runs.schema import Disclosure, Exclusions, PatternWeights, Resumption
@@ -131,13 +131,15 @@ def test_a_folder_of_runs_offers_the_runs_inside(tmp_path):
         read(tmp_path)
 
 
-def test_a_run_that_is_to_replace_another_names_the_other(tmp_path):
+def test_a_run_without_a_round_names_the_previous_one(tmp_path):
     folder = RunFolder(write_run(tmp_path / "a"))
-    folder.prepare(resume=False, needed=0)
-    with pytest.raises(MurmuraError, match="has not recorded a round yet") as error:
+    with folder.opened(resume=False, overwrite=True):
+        folder.prepare(resume=False, needed=0)
+    folder.write_config("[run]\n")
+    with pytest.raises(CheckpointError) as error:
         read(folder.path)
-    assert str(folder.path / ".before") in error.value.fix
-    assert read(folder.path / ".before").last.number == 2
+    assert str(folder.previous) in error.value.fix
+    assert read(folder.previous).last.number == 2
 
 
 @pytest.mark.parametrize("rows", [None, []])

@@ -98,7 +98,7 @@ def subject(path: Path) -> Subject:
     own = {site.name: method.members(site, stream) for site in prepared.people.sites}  # canaries are none
     members = {site: [record for record in records if record.is_complete] for site, records in own.items()}
     records = {site.name: site.records for site in joined}
-    return Subject(experiment, bench, released, records, members, others, kept(folder.rounds), stream)
+    return Subject(experiment, bench, released, records, members, others, kept(folder.transcript), stream)
 
 
 def _hold_to_digests(folder: RunFolder, sites: Sequence[Site]) -> None:

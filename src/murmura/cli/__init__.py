@@ -41,7 +41,7 @@ def _parting(words: list[str], interrupt: KeyboardInterrupt) -> str:
     if words[0] != "run" or "--dry-run" in words:
         return "Stopped."
     if not isinstance(interrupt, Interrupted):
-        return f"Stopped before the run began; nothing was changed. Start it with: {shlex.join(['murmura', *words])}"
+        return f"Stopped before the run began. Start it with: {shlex.join(['murmura', *words])}"
     again = [word for word in words if word not in ("--resume", "--overwrite")]
     stopped = " ".join(part for part in ("Stopped.", interrupt.cost) if part)
     return f"{stopped} Every finished round is kept; resume with: {shlex.join(['murmura', *again, '--resume'])}"

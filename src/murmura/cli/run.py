@@ -19,7 +19,7 @@ def run(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume after the last saved round.")] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Discard the run that the folder holds, and start over.")
+        bool, typer.Option("--overwrite", help="Start over; the run that is there is renamed to NAME.previous.")
     ] = False,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out bad records and count them, instead of refusing them.")

@@ -125,5 +125,5 @@ def _of_run(experiment: Experiment, method: Method, gathered: Gathered | None, p
     elif experiment.augment and (warning := strategy(experiment.augment).warning):
         found.append(warning)
     if RunFolder(folder).holds_run:
-        found.append(f"{folder} already holds a run: --resume continues it, --overwrite starts over.")
+        found.append(f"{folder} already holds a run: --resume continues it, --overwrite renames it and starts over.")
     return found

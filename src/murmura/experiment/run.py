@@ -69,7 +69,7 @@ def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False
     Args:
         experiment: what to run.
         resume: go on in the run folder; see ``murmura.experiment.resume`` for what may differ.
-        overwrite: start over in a folder that holds a run, which is gone when the new one has saved a round.
+        overwrite: start over in a folder that holds a run, which is kept as ``RunFolder.previous``.
 
     Raises:
         MurmuraError: bad options, data, model or folder, all before training starts; or what stopped the run.
@@ -94,7 +94,7 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
         say(_SEVERAL.format(records.people.exclusions.person_at))
     if not plan.checkpoint:
         require_answers(plan.decided, plan.method, plan.privacy, plan.owned or {})
-    with _standing(folder, plan.experiment, promises=plan.privacy is not None) as started:
+    with _reporting_failure(folder, plan.experiment, promises=plan.privacy is not None) as started:
         folder.prepare(resume=resume, needed=_needed(plan))
         return _carried_out(plan, folder, started)
 
@@ -116,16 +116,16 @@ class _Started:
 
 
 @contextmanager
-def _standing(folder: RunFolder, experiment: Experiment, *, promises: bool) -> Iterator[_Started]:
-    """Leave the folder as it should be however the run ends: that of an earlier run comes back where nothing of this
-    one was saved, and whoever stops one that promises an ε is told what the interrupted round has cost."""
+def _reporting_failure(folder: RunFolder, experiment: Experiment, *, promises: bool) -> Iterator[_Started]:
+    """On failure, say where the previous run is if no round was saved; and report the ε that the interrupted round has
+    spent, where one is promised."""
     started = _Started()
     try:
         yield started
     except BaseException as error:
-        if folder.put_back():
-            say("nothing of the new run was saved: the run that it was to replace is back in its place")
-        elif folder.holds_run:
+        if not folder.has_saved and folder.previous.exists():
+            say(f"the new run has saved no round; the previous run is in {folder.previous}")
+        if folder.holds_run:
             cost = _cost(folder, experiment) if started.told and promises else ""
             if isinstance(error, KeyboardInterrupt):
                 raise Interrupted(cost) from error

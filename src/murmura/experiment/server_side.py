@@ -135,7 +135,7 @@ def assemble(part: ServerPart, engine: Engine, folder: RunFolder, *, run: str) -
     adapter = runtime.initial(stream / "adapter") if method.trains else None
     planted = Canaries(part.canaries, promised) if part.canaries else None
     monitor = Monitor(runtime, evaluation_set, part.evaluation, stream, canaries=planted)
-    curious = TranscriptWriter(folder.rounds) if experiment.audit.keep else None
+    curious = TranscriptWriter(folder.transcript) if experiment.audit.keep else None
     hides = method.protects is not None
     server = Server(runtime, fleet, monitor, folder, stream, adapter, method.rule, hides_times=hides, curious=curious)
     return ServerSide(method, server, fleet, monitor, _augmentation(part, server, fleet, folder))

@@ -7,17 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING, Any
 
 from murmura import atomic
 from murmura.errors import CheckpointError, remedy
+from murmura.progress import say
 from murmura.runs import jsontext, schema
 from murmura.runs.audit import Audit
 from murmura.runs.augment import Selection
-from murmura.runs.before import Before, remove
-from murmura.runs.locks import LOCK
+from murmura.runs.locks import LOCK, acquire_run
+from murmura.runs.previous import has_saved, is_run, make_way, previous_of, remove
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 MARGIN = 64 * 2**20  # bytes that metrics, report and logs may take
 
@@ -34,7 +36,7 @@ class RunFolder:
         private: a folder for what each site keeps to itself.
         ledger: the server's privacy ledger (``privacy.journal.Journal``).
         expanded: texts that the server has had written (``synthesis.expansion``).
-        rounds: what a curious server would have kept, where the run was told to keep it.
+        transcript: what a curious server would have kept, where the run was told to keep it.
         said: what sites have said of what they have spent (``privacy.said.Said``).
         drawn: the secret cohort of a round that has released nothing yet (``privacy.drawn.Drawn``).
     """
@@ -49,8 +51,7 @@ class RunFolder:
         self.ledger = self.checkpoint / schema.PRIVACY_LEDGER
         self.said, self.drawn = self.checkpoint / schema.SAID, self.checkpoint / schema.DRAWN
         self._sent = self.checkpoint / schema.SENT
-        self.rounds, self.expanded = path / schema.ROUNDS, path / schema.EXPANDED
-        self._before = Before(path)
+        self.transcript, self.expanded = path / schema.TRANSCRIPT, path / schema.EXPANDED
 
     def adapter_of(self, site: str) -> Path:
         """The adapter that a site has of its own."""
@@ -68,9 +69,18 @@ class RunFolder:
 
     @property
     def holds_run(self) -> bool:
-        """Whether a run was begun here. Other programs' folders may have a ``config.toml`` too."""
-        begun = self.config.exists() and (self.checkpoint.exists() or (self.path / schema.ENVIRONMENT).exists())
-        return begun or self._before.exists
+        """Whether a run was begun here."""
+        return is_run(self.path)
+
+    @property
+    def has_saved(self) -> bool:
+        """Whether a run has saved a round here."""
+        return has_saved(self.path)
+
+    @property
+    def previous(self) -> Path:
+        """Where the run is, if there was one, that was here before this one."""
+        return previous_of(self.path)
 
     @property
     def is_finished(self) -> bool:
@@ -81,7 +91,7 @@ class RunFolder:
 
     @contextmanager
     def opened(self, *, resume: bool, overwrite: bool) -> Iterator[None]:
-        """The folder for one process alone, with what an earlier one left half done when it was killed put right.
+        """The folder for one process alone.
 
         Args:
             resume: a run is there to be continued.
@@ -90,10 +100,8 @@ class RunFolder:
         Raises:
             CheckpointError: that is not so, another process works here, or the folder cannot be written.
         """
-        if not self._before.exists:  # what can be told now is told without making a folder
-            self._require(resume=resume, overwrite=overwrite)
+        self._require(resume=resume, overwrite=overwrite)  # what can be told now is told without making a folder
         with self.locked():
-            self._before.settle()
             self._require(resume=resume, overwrite=overwrite)
             self._drop_states()
             try:
@@ -115,17 +123,7 @@ class RunFolder:
         Raises:
             CheckpointError: another one works here, or the folder cannot be written.
         """
-        lock = FileLock(self.path / LOCK, timeout=0)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
-        except Timeout as error:
-            raise CheckpointError(
-                "another process is running in this folder", where=str(self.path),
-                fix="Wait for it, stop it, or take another run.folder.",
-            ) from error  # fmt: skip
-        except OSError as error:
-            raise self._unwritable(error) from error
+        self._lock = self._acquired()
         try:
             yield
         finally:
@@ -133,28 +131,29 @@ class RunFolder:
                 if [item.name for item in self.path.iterdir()] == [LOCK]:  # nothing came of it
                     (self.path / LOCK).unlink()
                     self.path.rmdir()
-            lock.release()
+            self._lock.release()
+
+    def _acquired(self) -> FileLock:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            return acquire_run(self.path)
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def _require(self, *, resume: bool, overwrite: bool) -> None:
+        where = str(self.path)
         if resume and not self.holds_run:
-            raise CheckpointError(
-                "there is no run to resume", where=str(self.path), fix="Start it without --resume."
-            )  # fmt: skip
+            raise CheckpointError("there is no run to resume", where=where, fix="Start it without --resume.")
         if self.holds_run and not resume and not overwrite:
-            raise CheckpointError(
-                "this folder already holds a run", where=str(self.path),
-                fix="Use --resume to continue it, --overwrite to start over, or another run.folder.",
-            )  # fmt: skip
+            fix = "Use --resume to continue it, --overwrite to start over, or another run.folder."
+            raise CheckpointError("this folder already holds a run", where=where, fix=fix)
         taken = [name for name in schema.WRITTEN if _is_taken(self.path / name)]
         if taken and not self.holds_run:
-            raise CheckpointError(
-                f"this folder has a {taken[0]} that no run wrote, and a run would write over it", where=str(self.path),
-                fix="Take another run.folder.",
-            )  # fmt: skip
+            what = f"this folder has a {taken[0]} that no run wrote, and a run would write over it"
+            raise CheckpointError(what, where=where, fix="Take another run.folder.")
 
     def prepare(self, *, resume: bool, needed: int) -> None:
-        """Make the folder ready before any work. A run that it holds is set aside unless it is resumed; ``put_back``
-        brings it back.
+        """Make the folder ready before any work. A run that it holds becomes the previous one unless it is resumed.
 
         Args:
             resume: continue the run that the folder holds; nothing in it is removed.
@@ -172,11 +171,19 @@ class RunFolder:
             raise self._unwritable(error) from error
         self.require_room(needed)
         if self.holds_run and not resume:
-            self._before.set_aside()
+            self._start_over()
         for place in (self.path, self.site_adapters, *self.private.glob("*")):
             remove(place, tuple(draft.name for draft in place.glob(atomic.LEFT_BEHIND)))
         for place in (self.checkpoint, self.private):
             atomic.make_private(place)
+
+    def _start_over(self) -> None:
+        replaces, held = self.previous.exists(), self._lock
+        if previous := make_way(self.path):
+            self._lock = self._acquired()  # of a folder of the same name
+            held.release()
+            instead = " in place of an earlier one" if replaces else ""
+            say(f"{self.path}: the previous run is kept in {previous}{instead}")
 
     def require_room(self, needed: int) -> None:
         """Refuse a disk that is too full; the folder need not be there yet.
@@ -190,28 +197,8 @@ class RunFolder:
         there = next(path for path in (self.path.absolute(), *self.path.absolute().parents) if path.exists())
         free = shutil.disk_usage(there).free
         if free < needed + MARGIN:
-            raise CheckpointError(
-                f"the disk has {free / 2**20:.0f} MiB left, this run needs {(needed + MARGIN) / 2**20:.0f} MiB",
-                where=str(self.path), fix="Make room or change run.folder.",
-            )  # fmt: skip
-
-    def put_back(self) -> bool:
-        """Where the run failed before it had saved a round, bring back the one that it was to replace.
-
-        Returns:
-            Whether there was one.
-
-        Raises:
-            CheckpointError: its files cannot be moved; they are still in ``.before``.
-        """
-        if not self._before.exists or self._before.is_replaced:
-            return False
-        self._before.put_back()
-        return True
-
-    def saved(self) -> None:
-        """The run has saved a round, and takes the place of one that it was to replace."""
-        self._before.discard()
+            what = f"the disk has {free / 2**20:.0f} MiB left, this run needs {(needed + MARGIN) / 2**20:.0f} MiB"
+            raise CheckpointError(what, where=str(self.path), fix="Make room or change run.folder.")
 
     def reopen(self) -> None:
         """Forget how the run ended, since it goes on: nobody is to take old results for its own."""
@@ -256,8 +243,8 @@ class RunFolder:
             sites = [schema.SiteReport(one.site, None, None, None, None, one.canaries) for one in sites]
             exclusions, unused = replace(exclusions, bad=None, overlap=None), []
         self._write_json(schema.SITES, sites)
-        self._write_json(schema.LEFT_OUT_COUNTS, exclusions)
-        self._write_json(schema.LEFT_OUT, unused)
+        self._write_json(schema.EXCLUSION_COUNTS, exclusions)
+        self._write_json(schema.EXCLUSIONS, unused)
 
     def write_measured(self, measured: schema.Measured) -> None:
         """What the run is measured on."""

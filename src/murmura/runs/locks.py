@@ -18,6 +18,22 @@ _PATIENCE = 10  # seconds in which a worker whose server was killed ends
 _OTHER_FILES = 512  # that a process may have open besides locks
 
 
+def acquire_run(folder: Path) -> FileLock:
+    """The lock of a run folder.
+
+    Raises:
+        CheckpointError: another process works there.
+        OSError: the lock cannot be opened.
+    """
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        what, fix = "another process is running in this folder", "Wait for it, stop it, or take another run.folder."
+        raise CheckpointError(what, where=str(folder), fix=fix) from error
+    return lock
+
+
 def acquire(place: Path) -> FileLock:
     """The lock of what a site keeps, when no other process holds it any more.
 
@@ -32,10 +48,9 @@ def acquire(place: Path) -> FileLock:
     try:
         lock.acquire()
     except Timeout as error:
-        raise CheckpointError(
-            f"another process is working with what site {site_of(place.name)} keeps", where=str(place),
-            fix="It may be a worker of a run that was killed: wait until it ends, or end it, then start again.",
-        ) from error  # fmt: skip
+        what = f"another process is working with what site {site_of(place.name)} keeps"
+        fix = "It may be a worker of a run that was killed: wait until it ends, or end it, then start again."
+        raise CheckpointError(what, where=str(place), fix=fix) from error
     return lock
 
 

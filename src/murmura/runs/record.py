@@ -13,8 +13,8 @@ from murmura.errors import CheckpointError
 from murmura.runs import files, jsontext, schema
 from murmura.runs.audit import Audit
 from murmura.runs.augment import Selection
-from murmura.runs.before import FOLDER
 from murmura.runs.evolution import CurvePoint, Generation
+from murmura.runs.previous import previous_of
 from murmura.runs.schema import (
     Attack,
     Disclosure,
@@ -28,9 +28,8 @@ from murmura.runs.schema import (
     Summary,
 )
 
-_NO_FIGURES = (
-    "round", "seconds", "counts", "events", "privacy", "calibration", "confusion", "expected", "attacks", "answers",
-)  # fmt: skip
+_NESTED = ("seconds", "counts", "privacy", "calibration", "confusion", "attacks", "answers")
+_NO_FIGURES = ("round", "events", "expected", *_NESTED)
 """What a row of ``metrics.jsonl`` holds besides figures."""
 
 
@@ -133,7 +132,7 @@ def read(folder: str | Path) -> RunRecord:
         rounds=rounds,
         totals=_totals(rounds, summary),
         sites=files.rows(folder / schema.SITES, SiteReport),
-        exclusions=files.value(folder / schema.LEFT_OUT_COUNTS, Exclusions),
+        exclusions=files.value(folder / schema.EXCLUSION_COUNTS, Exclusions),
         measured=files.value(folder / schema.MEASURED, Measured),
         disclosure=_disclosed(folder),
         environment=files.value(folder / schema.ENVIRONMENT, Environment),
@@ -206,11 +205,6 @@ def _require_run(folder: Path) -> None:
         return
     if (folder / schema.SUMMARY).is_file():
         raise CheckpointError(f"{schema.METRICS} is missing from the run", where=str(folder), fix=files.REPAIR)
-    if (folder / FOLDER).is_dir():
-        raise CheckpointError(
-            "the run has not recorded a round yet", where=str(folder),
-            fix=f"Wait for it, or look at the run that it is to replace: {folder / FOLDER}.",
-        )  # fmt: skip
     if (folder / schema.CONFIG).is_file():
         raise _without_round(folder)
     inside = sorted(path.parent.name for path in folder.glob(f"*/{schema.METRICS}"))
@@ -222,17 +216,17 @@ def _require_run(folder: Path) -> None:
     )
 
 
-def _without_round(where: Path) -> CheckpointError:
-    return CheckpointError(
-        "the run has not recorded a round yet", where=str(where), fix="Wait for it, or `murmura run ... --resume`."
-    )
+def _without_round(folder: Path) -> CheckpointError:
+    previous = f" The previous run is in {previous_of(folder)}." if previous_of(folder).is_dir() else ""
+    fix = f"Wait for it, or `murmura run ... --resume`.{previous}"
+    return CheckpointError("the run has not recorded a round yet", where=str(folder), fix=fix)
 
 
 def _rounds(path: Path, torn: bool) -> tuple[Round, ...]:
     """Rows in the order of their rounds; a round that a resumed run did again counts as done the last time."""
     found = [_round(row, where) for where, row in files.lines(path, torn=torn)]
     if not found:
-        raise _without_round(path)
+        raise _without_round(path.parent)
     rounds = {one.number: one for one in found}
     return tuple(rounds[number] for number in sorted(rounds))
 

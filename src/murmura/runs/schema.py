@@ -11,8 +11,8 @@ CONFIG = "config.toml"
 """The experiment with every option written out, as the last round was run with; the kind of record too."""
 ENVIRONMENT = "environment.json"
 SITES = "sites.json"
-LEFT_OUT_COUNTS = "data.json"
-LEFT_OUT = "exclusions.json"
+EXCLUSION_COUNTS = "data.json"
+EXCLUSIONS = "exclusions.json"
 """Of each record that nobody uses: its file, its line and the reason."""
 MEASURED = "measured.json"
 """What the run is measured on."""
@@ -43,8 +43,8 @@ AUDIT = "audit.json"
 """What ``murmura audit`` has found, in figures over many records."""
 AUDIT_SCORES = f"{PRIVATE}/{OWNER}/audit.jsonl"
 """The same record by record."""
-ROUNDS = f"{PRIVATE}/{OWNER}/rounds"
-"""With ``audit.keep``, what a curious server would have kept of each round (``federation.server.kept``)."""
+TRANSCRIPT = f"{PRIVATE}/{OWNER}/rounds"
+"""With ``audit.keep``, what a curious server would have kept of each round (``federation.server.transcript``)."""
 NOT_FOR_PUBLICATION = (
     "For the owner of this run alone. Do not publish this file: what it tells of the sites is not covered by the ε of "
     "the run's report, which would no longer hold."
@@ -92,10 +92,9 @@ EXPANDED = "expanded.jsonl"
 
 RESULTS = (SUMMARY, OUTCOMES, AUDIT, REPORT)
 """What says how a run ended; only a finished one has them."""
-WRITTEN = (
-    CONFIG, RESUMED, ENVIRONMENT, SITES, LEFT_OUT_COUNTS, LEFT_OUT, MEASURED, METRICS, DISCLOSURE, AUGMENT, *RESULTS,
-    CHECKPOINTS, PRIVATE, EXPANDED, ADAPTER, SITE_ADAPTERS, MODEL,
-)  # fmt: skip
+_DESCRIPTION = (CONFIG, RESUMED, ENVIRONMENT, SITES, EXCLUSION_COUNTS, EXCLUSIONS, MEASURED)
+_ROUNDS = (METRICS, DISCLOSURE, AUGMENT, CHECKPOINTS, PRIVATE, EXPANDED)
+WRITTEN = (*_DESCRIPTION, *_ROUNDS, *RESULTS, ADAPTER, SITE_ADAPTERS, MODEL)
 """All that a run writes into its folder."""
 
 

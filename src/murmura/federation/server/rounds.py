@@ -352,7 +352,6 @@ class Server:
         if self.keeps_secrets:
             run["published"] = self._published
         save(self._folder.checkpoint, Checkpoint(round, server, run))
-        self._folder.saved()
         self._write()
         told = self._monitor.words(self.published[-1])
         say(f"{f'round {round}' if round else 'before training'}: {told}", public=True)
