@@ -17,7 +17,7 @@ from murmura.data.loading import load_records
 from murmura.data.records import Document, Instruction
 from murmura.experiment import Experiment
 from murmura.experiment.config import parse_override
-from murmura.experiment.dry_run import dry_run
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.methods.pretext.evolution import plan
 from murmura.retrieval.centres import cluster
 from murmura.retrieval.encoder import Encoder

@@ -17,10 +17,10 @@ import murmura.federation.site.cohort
 from murmura.augment.noise import planned
 from murmura.data.records import Instruction
 from murmura.errors import ConfigError, DataError, PrivacyError
-from murmura.experiment.dry_run import dry_run
-from murmura.experiment.dry_run_view import show
+from murmura.experiment.forecast.dry_run import dry_run
+from murmura.experiment.forecast.timing import timing
+from murmura.experiment.forecast.view import show
 from murmura.experiment.run import run
-from murmura.experiment.timing import timing
 from murmura.federation.server import rounds
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import decode

@@ -10,7 +10,7 @@ import torch
 from murmura.errors import ConfigError
 from murmura.experiment.canaries import drawn
 from murmura.experiment.config import Experiment
-from murmura.experiment.dry_run import dry_run
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run as start
 from murmura.methods.dplora.method import DPLoRA
 from murmura.privacy.entropy import SeededEntropy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from murmura.experiment.dry_run import dry_run
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 
 PRIVATE = {"name": "dplora", "noise_multiplier": 4.0, "accountant": "rdp", "rounds": 1}

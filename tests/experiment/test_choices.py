@@ -10,8 +10,8 @@ from rich.console import Console
 
 from murmura import report
 from murmura.errors import ConfigError, DataError
-from murmura.experiment.dry_run import dry_run
-from murmura.experiment.dry_run_view import show
+from murmura.experiment.forecast.dry_run import dry_run
+from murmura.experiment.forecast.view import show
 from murmura.experiment.run import run
 from murmura.runs import read_all
 from tests.experiment.small import experiment, write_data, write_lines

@@ -8,7 +8,7 @@ import pytest
 
 from murmura import methods
 from murmura.errors import DataError
-from murmura.experiment.dry_run import dry_run
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.experiment.verbs import verbs_of
 from murmura.federation.wire.releases import owner

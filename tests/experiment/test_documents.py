@@ -9,7 +9,7 @@ import torch
 
 from murmura.data.records import Document
 from murmura.errors import ConfigError
-from murmura.experiment.dry_run import dry_run
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.heldout import losses

@@ -6,7 +6,7 @@ import pytest
 
 from murmura.errors import ConfigError
 from murmura.experiment import config
-from murmura.experiment.dry_run import dry_run
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.keeping import require_keepable
 from murmura.experiment.run import run
 from murmura.federation.server.transcript import kept

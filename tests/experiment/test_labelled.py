@@ -16,11 +16,11 @@ from murmura import models
 from murmura.cli import MISTAKE, app
 from murmura.errors import ConfigError, DataError
 from murmura.experiment import Experiment
-from murmura.experiment.dry_run import dry_run
-from murmura.experiment.dry_run_view import show
+from murmura.experiment.forecast.dry_run import dry_run
+from murmura.experiment.forecast.timing import timing
+from murmura.experiment.forecast.view import show
 from murmura.experiment.predict import Classifier
 from murmura.experiment.run import run
-from murmura.experiment.timing import timing
 from tests.experiment.small import write_lines
 from tests.methods.lpfl.test_method import VERBALISER, texts
 

@@ -6,9 +6,9 @@ import pytest
 from safetensors.torch import load_file
 
 from murmura.errors import ConfigError
-from murmura.experiment.dry_run import dry_run
+from murmura.experiment.forecast.dry_run import dry_run
+from murmura.experiment.forecast.timing import timing
 from murmura.experiment.run import run
-from murmura.experiment.timing import timing
 from murmura.runs import read
 from tests.augment.public import DOMAINS, public
 from tests.experiment.small import SIZES, experiment, write_data

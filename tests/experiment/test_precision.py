@@ -10,10 +10,10 @@ import pytest
 
 from murmura.experiment import precision
 from murmura.experiment.context import ProcessContext
-from murmura.experiment.dry_run import dry_run
+from murmura.experiment.forecast.dry_run import dry_run
+from murmura.experiment.forecast.timing import timing
 from murmura.experiment.precision import settled, slow, told
 from murmura.experiment.run import run
-from murmura.experiment.timing import timing
 from murmura.runs import read
 from murmura.training import loop
 

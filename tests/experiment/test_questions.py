@@ -12,8 +12,8 @@ from rich.console import Console
 from murmura import report
 from murmura.augment.lead import measured_with
 from murmura.errors import ConfigError, DataError
-from murmura.experiment.dry_run import dry_run
-from murmura.experiment.dry_run_view import show
+from murmura.experiment.forecast.dry_run import dry_run
+from murmura.experiment.forecast.view import show
 from murmura.experiment.run import run
 from murmura.measure.benchmarks import humaneval
 from murmura.measure.evaluation_set import EvaluationSet

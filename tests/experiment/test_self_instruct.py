@@ -11,7 +11,7 @@ from murmura.augment import writing
 from murmura.data.records import Instruction
 from murmura.drafting.draft import Drafts
 from murmura.errors import ConfigError
-from murmura.experiment.dry_run import dry_run
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.methods.averaging import Averaging
 from murmura.runs import read

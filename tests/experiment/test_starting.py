@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from murmura.errors import ConfigError, ModelError
-from murmura.experiment.dry_run import dry_run
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.streams import Stream
 from murmura.training.adapter import PEFT_PREFIX, load_peft, save_peft

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 from murmura import methods
 from murmura.errors import ConfigError
-from murmura.experiment.dry_run import dry_run
-from murmura.experiment.dry_run_budget import uncovered
+from murmura.experiment.forecast.budget import uncovered
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from tests.experiment import small
 from tests.experiment.test_simulation import METHODS, assert_same, both, workers  # noqa: F401 (fixtures)

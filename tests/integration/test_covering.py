@@ -17,8 +17,8 @@ from murmura import methods
 from murmura.errors import ModelError, RunError
 from murmura.experiment import workers
 from murmura.experiment.config import Experiment
-from murmura.experiment.dry_run import dry_run
-from murmura.experiment.dry_run_view import show
+from murmura.experiment.forecast.dry_run import dry_run
+from murmura.experiment.forecast.view import show
 from murmura.experiment.run import run
 from tests.conftest import make_bert, make_encoder
 from tests.experiment.small import SIZES, experiment, write_data

@@ -18,8 +18,8 @@ from rich.console import Console
 from murmura import methods, models
 from murmura.config import Section
 from murmura.experiment.config import Experiment
-from murmura.experiment.dry_run import dry_run
-from murmura.experiment.dry_run_view import show
+from murmura.experiment.forecast.dry_run import dry_run
+from murmura.experiment.forecast.view import show
 from murmura.experiment.run import run
 from murmura.federation.method import Method
 from murmura.federation.wire.releases import Votes, verb

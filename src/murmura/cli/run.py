@@ -48,12 +48,12 @@ def run(
         changes["data.skip_bad"] = True
     experiment = Experiment.load(file, set=changes)
     if dry_run:
-        from murmura.experiment.dry_run import dry_run as work_out
-        from murmura.experiment.dry_run_view import show
+        from murmura.experiment.forecast.dry_run import dry_run as work_out
+        from murmura.experiment.forecast.view import show
 
         planned = work_out(experiment)
         if time:
-            from murmura.experiment.timing import timing
+            from murmura.experiment.forecast.timing import timing
 
             show(planned, timing=timing(planned))
         else:

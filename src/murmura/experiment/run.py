@@ -17,9 +17,9 @@ from murmura.experiment.card import made_by
 from murmura.experiment.caveats import caveat
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext
-from murmura.experiment.dry_run_budget import require_answers
-from murmura.experiment.dry_run_rounds import drawn_cohorts, residual_growth
-from murmura.experiment.footprint import disk, residual
+from murmura.experiment.forecast.budget import require_answers
+from murmura.experiment.forecast.memory import disk_space, residual
+from murmura.experiment.forecast.rounds import drawn_cohorts, residual_growth
 from murmura.experiment.precision import automatic, slow, told
 from murmura.experiment.prepare import Plan, prepare
 from murmura.experiment.resume import Past, restored, settle, tables
@@ -106,7 +106,7 @@ def _needed(plan: Plan) -> int:
     cohorts = drawn_cohorts(experiment, method, sites, Stream(experiment.run.seed))
     growth = sum(residual_growth(experiment, method, sites, cohorts))
     tokenizer = nbytes_of(context.model.tokenizer)
-    return disk(experiment, method, len(sites), nbytes(slot), residual(method.rule, slot, growth), tokenizer)
+    return disk_space(experiment, method, len(sites), nbytes(slot), residual(method.rule, slot, growth), tokenizer)
 
 
 class _Started:

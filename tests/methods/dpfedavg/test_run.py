@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from murmura.errors import ConfigError
-from murmura.experiment.dry_run import dry_run
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.report import markdown, table
 from murmura.runs import read

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from murmura.errors import BudgetError, ConfigError, PrivacyError
-from murmura.experiment.dry_run import dry_run
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.privacy.budget import Budget, BudgetConfig
 from murmura.privacy.journal import Journal

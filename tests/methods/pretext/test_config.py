@@ -8,9 +8,9 @@ import pytest
 
 from murmura import methods
 from murmura.errors import ConfigError, DataError
-from murmura.experiment.dry_run import dry_run
-from murmura.experiment.dry_run_budget import of_budgets
-from murmura.experiment.timing import timing
+from murmura.experiment.forecast.budget import of_budgets
+from murmura.experiment.forecast.dry_run import dry_run
+from murmura.experiment.forecast.timing import timing
 from murmura.methods.pretext.config import PretextConfig
 from tests.methods.pretext.world import texts
 

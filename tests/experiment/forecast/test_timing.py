@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from murmura.data.records import Choice
-from murmura.experiment import timing as timing_module
-from murmura.experiment.dry_run import dry_run
-from murmura.experiment.dry_run_augment import ForeseenAugmentation
-from murmura.experiment.dry_run_view import figures
+from murmura.experiment.forecast import timing as timing_module
+from murmura.experiment.forecast.augmentation import ForeseenAugmentation
+from murmura.experiment.forecast.dry_run import dry_run
+from murmura.experiment.forecast.timing import Rates, estimate, timing
+from murmura.experiment.forecast.view import figures
 from murmura.experiment.questions import Asked
-from murmura.experiment.timing import Rates, estimate, timing
 from murmura.federation.forecast import Work
 from murmura.training import loop
 from tests.experiment.small import experiment, write_data

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 import murmura.federation.site.cohort
 import murmura.model_runtime
 from murmura.errors import ConfigError, DataError, ModelError
-from murmura.experiment.dry_run import dry_run
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.federation.wire.messages import size
 from tests.experiment.small import HELDOUT, SIZES, record, write_data, write_lines

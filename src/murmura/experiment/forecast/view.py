@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from murmura.experiment.dry_run import DryRun
-from murmura.experiment.dry_run_proportions import of_time
+from murmura.experiment.forecast.dry_run import DryRun
+from murmura.experiment.forecast.proportions import of_time
 from murmura.experiment.precision import told
 from murmura.federation.wire.releases import protection_from_json
 from murmura.resources import KINDS, PLACES, full_name
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from murmura.experiment.config import Experiment
-    from murmura.experiment.dry_run_augment import ForeseenAugmentation
-    from murmura.experiment.dry_run_rounds import ForeseenRound
-    from murmura.experiment.timing import Timing
+    from murmura.experiment.forecast.augmentation import ForeseenAugmentation
+    from murmura.experiment.forecast.rounds import ForeseenRound
+    from murmura.experiment.forecast.timing import Timing
     from murmura.federation.forecast import Work
 
 _SITES_SHOWN = 20

@@ -11,13 +11,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from murmura.augment.strategies import strategy
-from murmura.experiment import dry_run_augment, footprint
-from murmura.experiment import dry_run_measuring as measuring
 from murmura.experiment.config import Experiment
-from murmura.experiment.dry_run_notes import notes
-from murmura.experiment.dry_run_proportions import proportions
-from murmura.experiment.dry_run_refusals import refusals
-from murmura.experiment.dry_run_rounds import (
+from murmura.experiment.forecast import augmentation as public
+from murmura.experiment.forecast import measuring as measuring
+from murmura.experiment.forecast.memory import Memory, disk_space, peak, residual
+from murmura.experiment.forecast.notes import notes
+from murmura.experiment.forecast.proportions import proportions
+from murmura.experiment.forecast.refusals import refusals
+from murmura.experiment.forecast.rounds import (
     FLOAT32,
     ForeseenRound,
     drawn_cohorts,
@@ -98,7 +99,7 @@ class DryRun:
     bad: int | None
     overlap: int | None
     rounds: list[ForeseenRound]
-    augmentation: dry_run_augment.ForeseenAugmentation | None
+    augmentation: public.ForeseenAugmentation | None
     tokens: int | None
     work: list[Work]
     tokens_measuring: int | None
@@ -107,7 +108,7 @@ class DryRun:
     model: ModelSpec | None
     trains: bool
     resources: list[Supply]
-    memory: footprint.Memory | None
+    memory: Memory | None
     disk: int | None
     guarantee: str | None
     disclosure: list[Disclosure]
@@ -135,7 +136,7 @@ def dry_run(experiment: Experiment) -> DryRun:
     rounds = foreseen_rounds(experiment, method, names, cohorts, growth, plan.owned, model, given)
     read = sum(sizes.values()) + len(heldout or ()) if sizes else 0
     widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
-    memory = footprint.memory(experiment, model, widest, plan.supplies, read) if model and widest else None
+    memory = peak(experiment, model, widest, plan.supplies, read) if model and widest else None
     disk = _disk(experiment, method, model, len(names), sum(growth)) if model and names else None
     noted = notes(experiment, method, plan.gathered, people, sizes)
     return DryRun(
@@ -196,7 +197,7 @@ def _expected_names(experiment: Experiment, method: Method) -> list[str] | None:
 # ---- what would happen --------------------------------------------------------------------------------------------
 
 
-def _augmentation(plan: Plan, names: Sequence[str] | None) -> dry_run_augment.ForeseenAugmentation | None:
+def _augmentation(plan: Plan, names: Sequence[str] | None) -> public.ForeseenAugmentation | None:
     """Public records that sites would be given."""
     options = plan.experiment.augment
     if options is None:
@@ -204,14 +205,14 @@ def _augmentation(plan: Plan, names: Sequence[str] | None) -> dry_run_augment.Fo
     settings: Any = plan.experiment.method
     own = sum(plan.sizes.values()) if plan.sizes else None
     adapter = plan.context.model.trainable * FLOAT32 if plan.context else 0
-    return dry_run_augment.foreseen(options, plan.pool, len(names or ()), own, settings.rounds, adapter)
+    return public.foreseen(options, plan.pool, len(names or ()), own, settings.rounds, adapter)
 
 
 def _disk(experiment: Experiment, method: Method, model: ModelSpec, sites: int, growth: int) -> int:
     """Bytes of checkpoints and final adapters, with a residual of this rank."""
-    residual = footprint.residual(method.rule, model.state, growth)
+    most = residual(method.rule, model.state, growth)
     tokenizer = nbytes_of(model.tokenizer)
-    return footprint.disk(experiment, method, sites, model.trainable * FLOAT32, residual, tokenizer)
+    return disk_space(experiment, method, sites, model.trainable * FLOAT32, most, tokenizer)
 
 
 def _sites(plan: Plan, public: int) -> list[SitePlan]:

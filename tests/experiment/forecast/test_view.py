@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from murmura.experiment.dry_run import dry_run
-from murmura.experiment.dry_run_view import show
+from murmura.experiment.forecast.dry_run import dry_run
+from murmura.experiment.forecast.view import show
 from tests.experiment.small import write_data, write_lines
 
 

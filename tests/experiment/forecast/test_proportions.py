@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from murmura.experiment import dry_run_proportions
-from murmura.experiment.dry_run import dry_run
-from murmura.experiment.dry_run_proportions import of_time
-from murmura.experiment.dry_run_rounds import ForeseenRound
-from murmura.experiment.timing import Rates, Timing, estimate
+from murmura.experiment.forecast import proportions
+from murmura.experiment.forecast.dry_run import dry_run
+from murmura.experiment.forecast.proportions import of_time
+from murmura.experiment.forecast.rounds import ForeseenRound
+from murmura.experiment.forecast.timing import Rates, Timing, estimate
 
 WORDS = ("training.lr", "server_lr", "travel in a round", "lora.rank =", "more than the base", "of memory are needed")
 
@@ -51,7 +51,7 @@ def test_what_travels_in_a_round_and_what_has_less_travel(make, trainable):
 
     def notes(bytes_down):
         rounds = [ForeseenRound(2, 1, 10, 10), ForeseenRound(4, 1, bytes_down, 10)]
-        return dry_run_proportions.proportions(experiment, Plain(), rounds, plain.model, plain.memory)
+        return proportions.proportions(experiment, Plain(), rounds, plain.model, plain.memory)
 
     assert notes(10**9) == []
     [note] = notes(36_900_000_000 - 10)
@@ -71,10 +71,10 @@ def test_more_memory_than_there_is(make, monkeypatch):
     experiment = make(model={"device": "cpu"})
     needed = dry_run(experiment).memory.total
     for there, expected in ((needed, 0), (needed - 1, 1), (None, 0)):
-        monkeypatch.setattr(dry_run_proportions, "_there_is", lambda device, there=there: there)
+        monkeypatch.setattr(proportions, "_there_is", lambda device, there=there: there)
         assert len(told(experiment)) == expected
     monkeypatch.undo()
-    assert dry_run_proportions._there_is("cpu") > 2**28 and dry_run_proportions._there_is("mps") is None
+    assert proportions._there_is("cpu") > 2**28 and proportions._there_is("mps") is None
 
 
 def test_measuring_that_takes_longer_than_all_else(make):

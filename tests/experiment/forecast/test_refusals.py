@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from murmura.cli import MISTAKE, app
 from murmura.errors import CheckpointError
-from murmura.experiment.dry_run import dry_run
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.runs.folder import MARGIN
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from murmura.experiment.footprint import memory, states
+from murmura.experiment.forecast.memory import peak, states
 from murmura.experiment.model_spec import model_spec
 from tests.experiment import small
 from tests.experiment.test_simulation import METHODS
@@ -25,7 +25,7 @@ def test_hidden_states_are_counted_as_often_as_records_are_read(tmp_path, llama_
             evaluation={"sample": 16, "uploads": 2},
         )
         seen = model_spec(experiment, fetch=False)
-        return states(experiment, seen, RECORDS), memory(experiment, seen, 2, (), RECORDS).states, seen.config
+        return states(experiment, seen, RECORDS), peak(experiment, seen, 2, (), RECORDS).states, seen.config
 
     whole, held, config = counted(2**30)
     assert whole == held == patterns * RECORDS * 128 * config.hidden_size * 4

@@ -10,7 +10,7 @@ from murmura.augment.strategies import strategy
 from murmura.data.records import digest
 from murmura.experiment.caveats import caveat
 from murmura.experiment.config import Experiment
-from murmura.experiment.dry_run_budget import of_budgets
+from murmura.experiment.forecast.budget import of_budgets
 from murmura.experiment.precision import slow
 from murmura.experiment.sites import Gathered, Population
 from murmura.federation.method import Method

@@ -12,7 +12,7 @@ import torch
 from murmura.augment.config import ENCODER, SITE_ENCODER
 from murmura.augment.influence import features, projection
 from murmura.experiment.config import Experiment
-from murmura.experiment.dry_run import DryRun
+from murmura.experiment.forecast.dry_run import DryRun
 from murmura.experiment.prepare import prepare
 from murmura.federation.forecast import Work
 from murmura.federation.method import Method

@@ -7,7 +7,7 @@ from typing import Any
 
 from murmura.errors import MurmuraError
 from murmura.experiment.config import Experiment
-from murmura.experiment.dry_run_budget import require_answers
+from murmura.experiment.forecast.budget import require_answers
 from murmura.federation.method import Method
 from murmura.privacy.plan import PrivacyPlan
 from murmura.runs.folder import RunFolder

@@ -9,8 +9,8 @@ from typing import Any
 
 from murmura import methods
 from murmura.aggregation.rules import Rule
-from murmura.experiment import footprint
 from murmura.experiment.config import Experiment
+from murmura.experiment.forecast.memory import residual as largest_residual
 from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.summing import foreseen
 from murmura.federation.forecast import Forecast, Part
@@ -112,10 +112,10 @@ def _travels(rule: Rule, model: ModelSpec, rank: int | None, round: int, residua
     """Most bytes of an adapter on its way down to a site and up from it, as the aggregation rule has it.
 
     Args:
-        residual: as ``footprint.residual`` takes it.
+        residual: as ``memory.residual`` takes it.
     """
     start = rule.download(model.state, rank, round)
     upload = rule.upload(rule.complete(start, model.state), round)
     down, up = (FLOAT32 * sum(tensor.numel() for tensor in state.values()) for state in (start, upload))
-    down += footprint.residual(rule, model.state, residual)
+    down += largest_residual(rule, model.state, residual)
     return {"adapter": model.trainable * FLOAT32, "down": down, "up": up}

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from murmura.aggregation.low_rank import modules
 from murmura.experiment.config import Experiment
-from murmura.experiment.dry_run_rounds import ForeseenRound
-from murmura.experiment.footprint import Memory
+from murmura.experiment.forecast.memory import Memory
+from murmura.experiment.forecast.rounds import ForeseenRound
 from murmura.experiment.model_spec import ModelSpec
 from murmura.federation.method import Method
 from murmura.units import count, duration, listing, size
 
 if TYPE_CHECKING:
-    from murmura.experiment.timing import Timing
+    from murmura.experiment.forecast.timing import Timing
 
 # What a step may move, at most, so that anybody would mean it: each number with AdamW, and the length of all with SGD.
 # Adapters are tuned at rates up to some 1e-2, whole models up to 1e-3.

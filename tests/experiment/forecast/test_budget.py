@@ -6,7 +6,7 @@ import pytest
 
 from murmura import methods
 from murmura.errors import BudgetError
-from murmura.experiment.dry_run import dry_run
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.privacy.budget import Budget, foresee
 from murmura.privacy.journal import Journal

@@ -62,7 +62,7 @@ class Memory:
         return self.processes * self.each + self.resources
 
 
-def memory(
+def peak(
     experiment: Experiment, model: ModelSpec, cohort: int, resources: Sequence[Supply] = (), records: int = 0
 ) -> Memory:
     """An estimate of the peak, for cohorts of so many sites, and so many records that are read again and again.
@@ -163,7 +163,7 @@ def residual(rule: Rule, adapter: State, rank: int) -> int:
     return _FLOAT32 * sum(min(rank, rule.config.residual_rank or rank, *shape) * sum(shape) for shape in shapes)
 
 
-def disk(
+def disk_space(
     experiment: Experiment, method: Method, sites: int, adapter: int, residual: int = 0, tokenizer: int = 0
 ) -> int:
     """Bytes for checkpoints, final adapters, and what a curious server would keep of all rounds (``audit.keep``).
