@@ -318,10 +318,20 @@ def _projector(world: World, setting: Setting, seed: int, training: ProjectorTra
 
 Arm = Callable[[Case], list[Rows]]
 ARMS: Mapping[str, Arm] = {
-    "local": local, "random": random, "direct": direct, "FedDCA*": star, "FedDCA": feddca, "coverage": coverage_greedy,
-    "facility location among centres": facility, "FedDCA, rule of the pseudo-code": by_pseudocode,
-    "FedDCA, α on cosines": by_cosine, "FedDCA*, authors' projector": star_by_authors,
-    "FedDCA*, perfect projector": star_exact, "largest cluster": largest,
-    "FedDCA, no record twice": feddca_apart, "coverage, no record twice": coverage_apart,
-    "random in the domain": in_domain, "LESS": less,
-}  # fmt: skip
+    "local": local,
+    "random": random,
+    "direct": direct,
+    "FedDCA*": star,
+    "FedDCA": feddca,
+    "coverage": coverage_greedy,
+    "facility location among centres": facility,
+    "FedDCA, rule of the pseudo-code": by_pseudocode,
+    "FedDCA, α on cosines": by_cosine,
+    "FedDCA*, authors' projector": star_by_authors,
+    "FedDCA*, perfect projector": star_exact,
+    "largest cluster": largest,
+    "FedDCA, no record twice": feddca_apart,
+    "coverage, no record twice": coverage_apart,
+    "random in the domain": in_domain,
+    "LESS": less,
+}

@@ -19,12 +19,17 @@ PRIVATE = ("code", "math", "finance", "medical")
 ORDER = ("local", "LESS", "random", "direct", "FedDCA*", "FedDCA")
 """As the paper's table 3 ranks strategies, ascending."""
 FURTHER = (
-    ("direct", "FedDCA"), ("FedDCA*, authors' projector", "FedDCA*"), ("FedDCA*", "FedDCA*, perfect projector"),
-    ("FedDCA*, perfect projector", "FedDCA"), ("largest cluster", "FedDCA"),
+    ("direct", "FedDCA"),
+    ("FedDCA*, authors' projector", "FedDCA*"),
+    ("FedDCA*", "FedDCA*, perfect projector"),
+    ("FedDCA*, perfect projector", "FedDCA"),
+    ("largest cluster", "FedDCA"),
     ("facility location among centres", "FedDCA"),
-    ("FedDCA", "coverage"), ("FedDCA", "FedDCA, no record twice"),
-    ("FedDCA, no record twice", "coverage, no record twice"), ("FedDCA", "random in the domain"),
-)  # fmt: skip
+    ("FedDCA", "coverage"),
+    ("FedDCA", "FedDCA, no record twice"),
+    ("FedDCA, no record twice", "coverage, no record twice"),
+    ("FedDCA", "random in the domain"),
+)
 """What else is compared, the lower one first."""
 Settings = Mapping[str, Mapping[str, Any]]
 """By private domain, what makes its setting other than the usual one."""
@@ -80,9 +85,13 @@ class Results:
         atomic.write(self._path, json.dumps([vars(one) for one in self._found.values()], indent=1).encode())
 
     def values(
-        self, private: str, arm: str, seeds: Sequence[int], options: Mapping[str, Any] | None = None,
+        self,
+        private: str,
+        arm: str,
+        seeds: Sequence[int],
+        options: Mapping[str, Any] | None = None,
         of: Callable[[Found], float | None] | None = None,
-    ) -> list[float]:  # fmt: skip
+    ) -> list[float]:
         """A figure for each seed that has it; by default the coverage of the private domain."""
         of = of or (lambda one: one.coverage[private])
         found = [self._found.get(key(private, options or {}, seed, arm)) for seed in seeds]
@@ -153,9 +162,14 @@ def papers_order(results: Results, seeds: Sequence[int], settings: Settings | No
 
 
 def curve(
-    results: Results, name: str, values: Sequence[Any], usual: Any, arms: Sequence[str], seeds: Sequence[int],
+    results: Results,
+    name: str,
+    values: Sequence[Any],
+    usual: Any,
+    arms: Sequence[str],
+    seeds: Sequence[int],
     words: Callable[[Any], str] = str,
-) -> str:  # fmt: skip
+) -> str:
     """Coverage by one option, all else as usual; for each domain and strategy a line, if something else was tried."""
     lines = []
     for private in PRIVATE:

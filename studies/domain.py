@@ -27,6 +27,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import runs
 from murmura.data.records import Labelled
 from murmura.measure.benchmarks.config import SentimentConfig
 from murmura.measure.benchmarks.sentiment import FPB
@@ -36,10 +37,8 @@ from runs import levels, parser, pipes, read_rows, together, work, write_rows
 
 PILOT_SEED = 100
 FINANCE = "finance_phrasebank.jsonl"
-OTHERS = {
-    "code": "code_codealpaca.jsonl", "math": "math_gsm8k_train.jsonl", "medical": "medical_icliniq.jsonl",
-    "general": "general_seed_tasks.jsonl",
-}  # fmt: skip
+OTHERS = {"code": "code_codealpaca.jsonl", "math": "math_gsm8k_train.jsonl", "medical": "medical_icliniq.jsonl"}
+OTHERS |= {"general": "general_seed_tasks.jsonl"}
 ARMS: dict[str, dict[str, Any] | None] = {
     "local": None,
     "random": {"strategy": "random"},
@@ -51,34 +50,20 @@ ARMS: dict[str, dict[str, Any] | None] = {
 """What each arm has in ``[augment]``."""
 
 
-@dataclass(frozen=True)
-class Scale:
-    """What differs between the small study and the full one."""
-
-    sites: int
-    private: int  # records of each site
-    public: int  # records that each site is given
-    heldout: int
-    rounds: int
-    sites_per_round: int
-    steps: int
-    batch: int
-    rank: int
-    targets: tuple[str, ...]
-    max_length: int
-    rates: tuple[float, ...]
-
-
-SMALL = Scale(
-    sites=10, private=5, public=100, heldout=80, rounds=2, sites_per_round=4, steps=4, batch=4, rank=8,
-    targets=tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in ("q_proj", "v_proj")),
-    max_length=112, rates=(3e-3, 1e-2),
-)  # fmt: skip
-FULL = Scale(
-    sites=10, private=50, public=1000, heldout=1000, rounds=30, sites_per_round=2, steps=10, batch=32, rank=16,
-    targets=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), max_length=512,
-    rates=(1e-4, 3e-4, 1e-3),
-)  # fmt: skip
+SMALL, FULL = runs.scales(
+    sites=(10, 10),
+    private=(5, 50),  # records of each site
+    public=(100, 1000),  # records that each site is given
+    heldout=(80, 1000),
+    rounds=(2, 30),
+    sites_per_round=(4, 2),
+    steps=(4, 10),
+    batch=(4, 32),
+    rank=(8, 16),
+    targets=(runs.above(runs.QUERY_AND_VALUE), runs.EVERY_LAYER),
+    max_length=(112, 512),
+    rates=((3e-3, 1e-2), (1e-4, 3e-4, 1e-3)),
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +72,7 @@ class Study:
 
     data: Path
     out: Path
-    scale: Scale
+    scale: runs.Scale
     model: str
 
     def folder(self, arm: str, seed: int, lr: float | None = None) -> Path:
@@ -114,18 +99,14 @@ class Study:
     def experiment(self, folder: Path, arm: str, seed: int, lr: float) -> dict[str, Any]:
         """The experiment file of one run."""
         s, place = self.scale, self.records(seed).resolve()
-        table: dict[str, Any] = {
-            "run": {"name": folder.name, "folder": str(folder), "seed": seed},
-            "model": {"name": self.model},
-            "lora": {"rank": s.rank, "alpha": 2.0 * s.rank, "targets": list(s.targets)},
-            "data": {
-                "train": str(place / "private.jsonl"), "heldout": str(place / "heldout.jsonl"), "template": "alpaca",
-                "max_length": s.max_length, "sites": {"by": "partition", "count": s.sites},
-            },
+        files = {"train": str(place / "private.jsonl"), "heldout": str(place / "heldout.jsonl")}
+        sites = {"by": "partition", "count": s.sites}
+        table: dict[str, Any] = runs.begun(folder, seed, self.model, s.rank, s.targets) | {
+            "data": files | {"template": "alpaca", "max_length": s.max_length, "sites": sites},
             "training": {"batch_size": s.batch, "max_steps": s.steps, "lr": lr, "lr_min": lr / 10},
             "method": {"name": "fedit", "rounds": s.rounds, "sites_per_round": s.sites_per_round},
             "evaluation": {"every": s.rounds, "sample": 1, "attacks": False},
-        }  # fmt: skip
+        }
         if seed != PILOT_SEED:  # which goes by the loss alone
             table["evaluation"]["benchmarks"] = {
                 "fpb": {"file": str(place / "questions.jsonl"), "tokens": 4, "form": "template"}

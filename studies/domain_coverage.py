@@ -155,10 +155,9 @@ def measured(case: Case, arm: str) -> Found:
     assert not np.isin(every, case.private).any(), "private records were fetched"
     right = np.isin(every, case.world.rows_of(setting.private)).mean() if len(every) and not mixed else None
     covered = {domain: case.covered(domain, fetched) for domain in (PRIVATE if mixed else [setting.private])}
-    return Found(
-        setting.private, setting.options, case.seed, arm, covered,
-        right=None if right is None else float(right), distinct=len(np.unique(every)),
-    )  # fmt: skip
+    right = None if right is None else float(right)
+    distinct = len(np.unique(every))
+    return Found(setting.private, setting.options, case.seed, arm, covered, right=right, distinct=distinct)
 
 
 def tables(results: Results, seeds: Sequence[int], candidates: int) -> str:

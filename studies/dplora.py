@@ -14,11 +14,11 @@ set.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import runs
 from runs import finished, read_rows, shorten, show, work, write_rows
 
 RECORDS, SITES = 1000, 5
@@ -44,34 +44,19 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Scale:
-    """What differs between the small study and the full one; words bound what a record says."""
-
-    question_words: int
-    answer_words: int
-    rounds: int
-    steps: int
-    batch: int
-    lr: float
-    targets: tuple[str, ...]
-    heldout: int
-    sample: int
-    max_length: int
-
-
-QUERY_AND_VALUE = ("q_proj", "v_proj")
-SCALES = {
-    "small": Scale(
-        question_words=22, answer_words=24, rounds=8, steps=1, batch=16, lr=3e-2,
-        targets=tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in QUERY_AND_VALUE),
-        heldout=60, sample=16, max_length=112,
-    ),
-    "full": Scale(
-        question_words=400, answer_words=400, rounds=50, steps=1, batch=64, lr=2e-3, targets=QUERY_AND_VALUE,
-        heldout=200, sample=100, max_length=1024,
-    ),
-}  # fmt: skip
+SMALL, FULL = runs.scales(
+    question_words=(22, 400),  # at most, of a record
+    answer_words=(24, 400),
+    rounds=(8, 50),
+    steps=(1, 1),
+    batch=(16, 64),
+    lr=(3e-2, 2e-3),
+    targets=(runs.above(runs.QUERY_AND_VALUE), runs.QUERY_AND_VALUE),
+    heldout=(60, 200),
+    sample=(16, 100),
+    max_length=(112, 1024),
+)
+SCALES = {"small": SMALL, "full": FULL}
 
 
 def main() -> None:
@@ -101,7 +86,7 @@ def main() -> None:
                 )
 
 
-def prepare(name: str, data: Path, out: Path, scale: Scale) -> None:
+def prepare(name: str, data: Path, out: Path, scale: runs.Scale) -> None:
     """Write the records as the study uses them: 1,000 for the sites, the others that are held out after them."""
     out.mkdir(parents=True, exist_ok=True)
     rows = medical(data, scale) if name == "medical" else finance(data, scale)
@@ -111,7 +96,7 @@ def prepare(name: str, data: Path, out: Path, scale: Scale) -> None:
     write_rows(out / f"{name}.jsonl", rows[:wanted])
 
 
-def medical(data: Path, scale: Scale) -> list[dict[str, str]]:
+def medical(data: Path, scale: runs.Scale) -> list[dict[str, str]]:
     """Question and answer, each cut to whole sentences."""
     found = []
     for row in read_rows(data / "medical_icliniq.jsonl"):
@@ -121,7 +106,7 @@ def medical(data: Path, scale: Scale) -> list[dict[str, str]]:
     return found
 
 
-def finance(data: Path, scale: Scale) -> list[dict[str, str]]:
+def finance(data: Path, scale: runs.Scale) -> list[dict[str, str]]:
     """A sentence and its sentiment as an instruction; no sentence twice."""
     rows = {row["text"]: row["label"] for row in read_rows(data / "finance_phrasebank.jsonl")}
     return [
@@ -132,28 +117,21 @@ def finance(data: Path, scale: Scale) -> list[dict[str, str]]:
 
 
 def experiment(
-    data: str, out: Path, folder: Path, arm: dict[str, Any], seed: int, model: str, scale: Scale
+    name: str, out: Path, folder: Path, arm: dict[str, Any], seed: int, model: str, scale: runs.Scale
 ) -> dict[str, dict[str, Any]]:
     """The experiment file of one run."""
-    return {
-        "run": {"name": folder.name, "folder": str(folder), "seed": seed, "slots": SITES},
-        "model": {"name": model},
-        "lora": {"rank": arm["rank"], "alpha": 2.0 * arm["rank"], "targets": list(scale.targets)},
-        "data": {
-            "train": str((out / f"{data}.jsonl").resolve()),
-            "heldout_records": scale.heldout,
-            "template": "chat",
-            "max_length": scale.max_length,
-            "sites": {"by": "partition", "count": SITES, "scheme": "iid"},
-        },
-        "training": {
-            "lr": scale.lr / arm.get("slower", 1.0), "batch_size": scale.batch, "max_steps": scale.steps, "clip": 0.1,
-            "tokens_per_pass": 2048,
-        },
+    data = {"train": str((out / f"{name}.jsonl").resolve()), "heldout_records": scale.heldout, "template": "chat"}
+    sites = {"by": "partition", "count": SITES, "scheme": "iid"}
+    pace = {"lr": scale.lr / arm.get("slower", 1.0), "batch_size": scale.batch, "max_steps": scale.steps}
+    table = runs.begun(folder, seed, model, arm["rank"], scale.targets) | {
+        "data": data | {"max_length": scale.max_length, "sites": sites},
+        "training": pace | {"clip": 0.1, "tokens_per_pass": 2048},
         "aggregation": {"rule": arm["rule"]},
         "method": {"name": "dplora", "rounds": scale.rounds, **arm["method"]},
         "evaluation": {"every": scale.rounds, "sample": scale.sample, "attacks": False, "uploads": 0},
-    }  # fmt: skip
+    }
+    table["run"]["slots"] = SITES
+    return table
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from typing import Any
 from coverage_tables import estimate
 from domain import build
 
+import runs
 from murmura.runs import RunFolder, read
 from murmura.runs.audit import TARGETS, Written
 from murmura.units import DASH, signed
@@ -35,34 +36,20 @@ from runs import pipes, read_rows, work, write_rows
 TEMPLATE = "template"
 
 
-@dataclass(frozen=True)
-class Scale:
-    """What differs between the small study and the full one."""
-
-    sites: int
-    private: int  # records of each site
-    public: tuple[int, ...]  # records that each site is given, run by run
-    heldout: int
-    rounds: int
-    steps: int
-    batch: int
-    lr: float
-    rank: int
-    targets: tuple[str, ...]
-    max_length: int
-    texts: int
-
-
-SMALL = Scale(
-    sites=4, private=8, public=(0, 32, 128), heldout=32, rounds=3, steps=6, batch=8, lr=3e-3, rank=8,
-    targets=tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in ("q_proj", "v_proj")),
-    max_length=128, texts=32,
-)  # fmt: skip
-FULL = Scale(
-    sites=10, private=100, public=(0, 1000, 2000, 3000, 4000, 5000), heldout=1000, rounds=10, steps=10, batch=32,
-    lr=3e-4, rank=16, targets=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
-    max_length=1024, texts=100,
-)  # fmt: skip
+SMALL, FULL = runs.scales(
+    sites=(4, 10),
+    private=(8, 100),  # records of each site
+    public=((0, 32, 128), (0, 1000, 2000, 3000, 4000, 5000)),  # records that each site is given, run by run
+    heldout=(32, 1000),
+    rounds=(3, 10),
+    steps=(6, 10),
+    batch=(8, 32),
+    lr=(3e-3, 3e-4),
+    rank=(8, 16),
+    targets=(runs.above(runs.QUERY_AND_VALUE), runs.EVERY_LAYER),
+    max_length=(128, 1024),
+    texts=(32, 100),
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +59,7 @@ class Study:
     private: Path
     public: tuple[str, ...]
     out: Path
-    scale: Scale
+    scale: runs.Scale
     model: str
 
     def folder(self, public: int, seed: int) -> Path:
@@ -95,19 +82,15 @@ class Study:
     def experiment(self, public: int, seed: int) -> dict[str, Any]:
         """The experiment file of one run."""
         s, place, folder = self.scale, self.records(seed).resolve(), self.folder(public, seed)
-        table: dict[str, Any] = {
-            "run": {"name": folder.name, "folder": str(folder), "seed": seed},
-            "model": {"name": self.model},
-            "lora": {"rank": s.rank, "alpha": 2.0 * s.rank, "targets": list(s.targets)},
-            "data": {
-                "train": str(place / "private.jsonl"), "heldout": str(place / "heldout.jsonl"), "template": "alpaca",
-                "max_length": s.max_length, "sites": {"by": "partition", "count": s.sites}, "skip_bad": True,
-            },
+        data = {"train": str(place / "private.jsonl"), "heldout": str(place / "heldout.jsonl"), "template": "alpaca"}
+        data |= {"max_length": s.max_length, "sites": {"by": "partition", "count": s.sites}, "skip_bad": True}
+        table: dict[str, Any] = runs.begun(folder, seed, self.model, s.rank, s.targets) | {
+            "data": data,
             "training": {"batch_size": s.batch, "max_steps": s.steps, "lr": s.lr, "lr_min": s.lr / 10},
             "method": {"name": "fedit", "rounds": s.rounds},
             "evaluation": {"every": s.rounds, "sample": 1, "attacks": False},
             "audit": {"keep": True},
-        }  # fmt: skip
+        }
         if public:
             table["augment"] = {"pool": str(place / "pool"), "records": public, "domain": "own"}
         return table
@@ -136,10 +119,8 @@ def table(study: Study, seeds: Sequence[int]) -> str:
     for target in ("uploads", "model"):
         for public in study.scale.public:
             found = study.written(target, public, seeds)
-            cells = [
-                estimate([one.rouge for one in found]), estimate([one.others_rouge for one in found]),
-                estimate([one.difference for one in found], lambda value: signed(value, 4)),
-            ]  # fmt: skip
+            cells = [estimate([getattr(one, name) for one in found]) for name in ("rouge", "others_rouge")]
+            cells.append(estimate([one.difference for one in found], lambda value: signed(value, 4)))
             lines.append([f"{TARGETS[target]}, {public:,}", str(len(found)) if found else DASH, *cells])
     return pipes(lines)
 

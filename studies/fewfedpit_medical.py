@@ -13,9 +13,9 @@ It ends with the table.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from pathlib import Path
 
+import runs
 from runs import read_rows, shorten, show, work, write_rows
 
 ARMS: dict[str, dict[str, object]] = {
@@ -26,28 +26,21 @@ ARMS: dict[str, dict[str, object]] = {
 }
 
 
-@dataclass(frozen=True)
-class Scale:
-    """What differs between the small study and the full one; words bound what a record says."""
-
-    question_words: int
-    answer_words: int
-    rounds: int
-    epochs: int
-    batch_size: int
-    keep: int
-    heldout: int
-    sample: int
-    uploads: int
-    max_length: int
-    instruction_tokens: int
-    example_tokens: int
-
-
-SCALES = {
-    "small": Scale(50, 36, 2, 1, 2, 4, 40, 16, 1, 200, 40, 64),
-    "full": Scale(400, 400, 10, 1, 8, 16, 216, 100, 10, 1024, 128, 384),
-}
+SMALL, FULL = runs.scales(
+    question_words=(50, 400),  # at most, of a record
+    answer_words=(36, 400),
+    rounds=(2, 10),
+    epochs=(1, 1),
+    batch_size=(2, 8),
+    keep=(4, 16),
+    heldout=(40, 216),
+    sample=(16, 100),
+    uploads=(1, 10),
+    max_length=(200, 1024),
+    instruction_tokens=(40, 128),
+    example_tokens=(64, 384),
+)
+SCALES = {"small": SMALL, "full": FULL}
 
 
 def main() -> None:
@@ -72,7 +65,7 @@ def main() -> None:
             show(folders, ("heldout_loss", "heldout_rouge", "upload_auc"), options.table)
 
 
-def prepare(data: Path, out: Path, scale: Scale) -> None:
+def prepare(data: Path, out: Path, scale: runs.Scale) -> None:
     """Write the records as the study uses them: whole sentences up to the scale's number of words."""
     out.mkdir(parents=True, exist_ok=True)
     for source, name in (("medical_icliniq", "private"), ("medical_medinstruct_test", "heldout")):
@@ -87,15 +80,14 @@ def prepare(data: Path, out: Path, scale: Scale) -> None:
         write_rows(out / f"{name}.jsonl", kept)
 
 
-def experiment(out: Path, folder: Path, arm: str, seed: int, model: str, scale: Scale) -> dict[str, dict[str, object]]:
+def experiment(
+    out: Path, folder: Path, arm: str, seed: int, model: str, scale: runs.Scale
+) -> dict[str, dict[str, object]]:
     """The experiment file of one run."""
     method = {**ARMS[arm], "rounds": scale.rounds}
     if method["name"] == "fewfedpit" and method["beta"] != 1.0:
-        method |= {
-            "keep": scale.keep,
-            "instruction_tokens": scale.instruction_tokens,
-            "example_tokens": scale.example_tokens,
-        }
+        method |= {name: getattr(scale, name) for name in ("keep", "instruction_tokens", "example_tokens")}
+    every = scale.rounds if scale.rounds < 5 else 1
     return {
         "run": {"name": folder.name, "folder": str(folder), "seed": seed, "slots": 10, "decode_rows": 64},
         "model": {"name": model},
@@ -109,14 +101,10 @@ def experiment(out: Path, folder: Path, arm: str, seed: int, model: str, scale: 
             "few_shot": {"clusters": 100, "per_cluster": 3},
             "sites": {"by": "partition", "count": 10, "scheme": "dirichlet-equal", "alpha": 1.0, "records": 20},
         },
-        "training": {
-            "lr": 2e-3, "batch_size": scale.batch_size, "epochs": scale.epochs, "tokens_per_pass": 2048,
-        },
+        "training": {"lr": 2e-3, "batch_size": scale.batch_size, "epochs": scale.epochs, "tokens_per_pass": 2048},
         "method": method,
-        "evaluation": {
-            "every": scale.rounds if scale.rounds < 5 else 1, "sample": scale.sample, "uploads": scale.uploads,
-        },
-    }  # fmt: skip
+        "evaluation": {"every": every, "sample": scale.sample, "uploads": scale.uploads},
+    }
 
 
 if __name__ == "__main__":

@@ -94,10 +94,8 @@ def tables(studies: Sequence[Study], seeds: Sequence[int], folder: Path | None) 
         markdown = folder / f"leakage-{study.name}.table.md" if folder else None
         canaries = () if study.name == "texts" else ("exposure", "upload_exposure")
         more = [rates_table(study), pilot_table(study, seeds[0]), levels(study, seeds), differences(study, seeds)]
-        show(
-            finished(study.out, names), ("heldout_loss", "attack_auc"), markdown,
-            ("attack_auc", "upload_auc", *canaries), more,
-        )  # fmt: skip
+        rounds = ("attack_auc", "upload_auc", *canaries)
+        show(finished(study.out, names), ("heldout_loss", "attack_auc"), markdown, rounds, more)
     overall = over_runs(studies, seeds)
     print(overall)
     if folder:

@@ -13,6 +13,7 @@ from typing import Any
 import paired
 from lpfl import TASKS
 
+import runs
 from murmura.runs import RunFolder
 from murmura.runs.schema import METRICS
 from runs import read_rows, shorten, work, write_rows
@@ -35,59 +36,39 @@ SHARED = {"beta-1": "fedavg", "beta-0.5": "fedavg", "beta-0": "fedavg", "lpfl": 
 """Arms that take the rate of another one: β = 1 is FedAvg, and LP-FL begins as training on labels alone."""
 
 
-@dataclass(frozen=True)
-class Scale:
-    """What differs between the small study and the full one; words bound what a record says."""
-
-    words: dict[str, tuple[int, int, int]]  # of instruction, input and output
-    text_words: int
-    texts: int
-    records: int  # of each site, but of texts
-    nonmembers: int  # of the medical set
-    text_validation: int
-    text_others: int
-    rounds: int
-    epochs: int
-    batch: int
-    uploads: int
-    private_batch: int
-    private_steps: int
-    text_steps: int
-    rank: int
-    targets: tuple[str, ...]
-    max_length: dict[str, int]
-    keep: int
-    instruction_tokens: int
-    example_tokens: int
-    canaries: int
-    candidates: int
-    rates: dict[str, tuple[float, ...]]  # that the pilot chooses from, by method
-    rates_of: dict[str, str]  # the set whose pilot says the rates of a set
-
-
-QUERY_AND_VALUE = ("q_proj", "v_proj")
 SITES = 4
 NO_RATE = 1e-9
-SMALL = Scale(
-    words={"clinic": (20, 0, 24), "medical": (12, 0, 24)}, text_words=12, texts=160, text_validation=40,
-    text_others=80, records=12, nonmembers=48, rounds=2, epochs=1, batch=2, uploads=1, private_batch=8,
-    private_steps=2, text_steps=15, rank=8,
-    targets=tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in QUERY_AND_VALUE),
-    max_length={"clinic": 112, "medical": 96, "texts": 56}, keep=6, instruction_tokens=32, example_tokens=64,
-    canaries=8, candidates=4,
-    rates={"fedit": (1e-3, 3e-3, 1e-2, 3e-2), "dplora": (1e-2, 3e-2), "lpfl": (1e-3, 3e-3)},
-    rates_of={"clinic": "medical", "medical": "medical", "texts": "texts"},
-)  # fmt: skip
-FULL = Scale(
-    words={"clinic": (400, 400, 400), "medical": (400, 400, 400)}, text_words=100, texts=4000, text_validation=400,
-    text_others=400, records=100,
-    nonmembers=400, rounds=10, epochs=2, batch=4, uploads=SITES, private_batch=16, private_steps=4, text_steps=250,
-    rank=16,
-    targets=QUERY_AND_VALUE, max_length={"clinic": 512, "medical": 1024, "texts": 128}, keep=16,
-    instruction_tokens=64, example_tokens=192, canaries=32, candidates=64,
-    rates=dict.fromkeys(("fedit", "dplora", "lpfl"), (1e-4, 3e-4, 1e-3, 3e-3)),
-    rates_of={name: name for name in SETS},
-)  # fmt: skip
+SMALL, FULL = runs.scales(
+    # Of instruction, input and output, at most.
+    words=({"clinic": (20, 0, 24), "medical": (12, 0, 24)}, {"clinic": (400, 400, 400), "medical": (400, 400, 400)}),
+    text_words=(12, 100),
+    texts=(160, 4000),
+    records=(12, 100),  # of each site, but of texts
+    nonmembers=(48, 400),  # of the medical set
+    text_validation=(40, 400),
+    text_others=(80, 400),
+    rounds=(2, 10),
+    epochs=(1, 2),
+    batch=(2, 4),
+    uploads=(1, SITES),
+    private_batch=(8, 16),
+    private_steps=(2, 4),
+    text_steps=(15, 250),
+    rank=(8, 16),
+    targets=(runs.above(runs.QUERY_AND_VALUE), runs.QUERY_AND_VALUE),
+    max_length=({"clinic": 112, "medical": 96, "texts": 56}, {"clinic": 512, "medical": 1024, "texts": 128}),
+    keep=(6, 16),
+    instruction_tokens=(32, 64),
+    example_tokens=(64, 192),
+    canaries=(8, 32),
+    candidates=(4, 64),
+    # That the pilot chooses from, by method; and the set whose pilot says the rates of a set.
+    rates=(
+        {"fedit": (1e-3, 3e-3, 1e-2, 3e-2), "dplora": (1e-2, 3e-2), "lpfl": (1e-3, 3e-3)},
+        dict.fromkeys(("fedit", "dplora", "lpfl"), (1e-4, 3e-4, 1e-3, 3e-3)),
+    ),
+    rates_of=({"clinic": "medical", "medical": "medical", "texts": "texts"}, {name: name for name in SETS}),
+)
 
 
 @dataclass(frozen=True)
@@ -104,7 +85,7 @@ class Study:
 
     name: str
     out: Path
-    scale: Scale
+    scale: runs.Scale
     model: str
     task: dict[str, Any]
 
@@ -131,17 +112,13 @@ class Study:
         """The method's own options."""
         s = self.scale
         if self.name == "texts":
-            return {
-                "name": "lpfl", "rounds": s.rounds, "labelled_share": 0.5, "patterns": self.task["patterns"],
-                "verbaliser": self.task["verbaliser"], "sample_pattern": True, "validation_records": s.text_validation,
-                **TEXT_ARMS[arm],
-            }  # fmt: skip
+            asked = {"labelled_share": 0.5, "sample_pattern": True, "validation_records": s.text_validation}
+            words = {name: self.task[name] for name in ("patterns", "verbaliser")}
+            return {"name": "lpfl", "rounds": s.rounds, **words, **asked, **TEXT_ARMS[arm]}
         table = {**ARMS[arm], "rounds": s.rounds}
         if table["name"] == "fewfedpit" and table["beta"] < 1:
-            table |= {
-                "keep": s.keep, "instructions_shown": 4, "examples_shown": 2, "instruction_attempts": 2,
-                "example_attempts": 1, "instruction_tokens": s.instruction_tokens, "example_tokens": s.example_tokens,
-            }  # fmt: skip
+            table |= {name: getattr(s, name) for name in ("keep", "instruction_tokens", "example_tokens")}
+            table |= {"instructions_shown": 4, "examples_shown": 2, "instruction_attempts": 2, "example_attempts": 1}
         return table
 
     def data(self) -> dict[str, Any]:
@@ -169,15 +146,12 @@ class Study:
             pace = {"batch_size": s.private_batch, "max_steps": s.private_steps, "clip": 0.1}
         if method["name"] == "lpfl":
             pace = {"batch_size": 4, "max_steps": s.text_steps}
-        table: dict[str, Any] = {
-            "run": {"name": folder.name, "folder": str(folder), "seed": seed},
-            "model": {"name": self.model},
-            "lora": {"rank": s.rank, "alpha": 2.0 * s.rank, "targets": list(s.targets)},
+        table: dict[str, Any] = runs.begun(folder, seed, self.model, s.rank, s.targets) | {
             "data": self.data(),
             "training": {**pace, "lr": lr, "lr_min": lr / 10, "tokens_per_pass": 1024},
             "method": method,
             "evaluation": {"attacks": attacked, "uploads": s.uploads if attacked else 0},
-        }  # fmt: skip
+        }
         table["evaluation"]["every"] = 1 if attacked else s.rounds
         if self.name != "texts":
             table["evaluation"]["sample"] = 1  # answers in full: no figure here rests on them
@@ -251,7 +225,7 @@ def attempt(folder: Path, table: dict[str, Any]) -> None:
         print(f"{folder.name} came to no end")
 
 
-def prepare(name: str, file: Path, out: Path, scale: Scale) -> dict[str, Any]:
+def prepare(name: str, file: Path, out: Path, scale: runs.Scale) -> dict[str, Any]:
     """Write the records of a set as the study uses them.
 
     Args:
@@ -283,7 +257,7 @@ def prepare(name: str, file: Path, out: Path, scale: Scale) -> dict[str, Any]:
     return known[0]
 
 
-def shortened(name: str, found: Iterable[tuple[str, str, str]], scale: Scale) -> list[dict[str, str]]:
+def shortened(name: str, found: Iterable[tuple[str, str, str]], scale: runs.Scale) -> list[dict[str, str]]:
     """Instruction, input and output, each cut to whole sentences; those with nothing left to ask or to answer are left
     out, and no question is there twice."""
     kept = {}

@@ -14,12 +14,12 @@ unfinished ones are resumed, so the command may be stopped and given again. It e
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import runs
 from murmura.runs import read
 from murmura.units import DASH, signed
 from runs import finished, pipes, read_rows, show, work, write_rows
@@ -45,44 +45,24 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Scale:
-    """What differs between the small study and the full one; the grid has numbers of sites and shares of labels.
-
-    The validation set is a part of the held-out texts, and no accuracy in the tables but its own is measured on it.
-    """
-
-    texts: int
-    words: dict[str, int]
-    heldout: int
-    validation: int
-    rounds: int
-    steps: int | None  # of a round, all sites together; five epochs, as in the paper, if None
-    batch: int
-    lr: float
-    targets: tuple[str, ...]
-    max_length: int
-    sample_pattern: bool
-    grid: tuple[tuple[int, float], ...]
-
-
 SITES, SHARES = (1, 2, 5, 10), (0.02, 0.05, 0.1)
+GRID = tuple(product(SITES, SHARES))
 ARMS = ("labelled", "lpfl", "whole")
-ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
-SCALES = {
-    "small": Scale(
-        texts=1000, words={"movie": 12, "finance": 18}, heldout=400, validation=100,
-        rounds=4, steps=60, batch=4, lr=1e-3,
-        targets=tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in ATTENTION), max_length=56,
-        sample_pattern=True,
-        grid=tuple((sites, share) for sites, share in product(SITES, SHARES) if sites in (1, 5) or share == 0.05),
-    ),
-    "full": Scale(
-        texts=9000, words={"movie": 100, "finance": 100}, heldout=1600, validation=500,
-        rounds=5, steps=None, batch=8, lr=1e-3,
-        targets=ATTENTION, max_length=128, sample_pattern=False, grid=tuple(product(SITES, SHARES)),
-    ),
-}  # fmt: skip
+SMALL, FULL = runs.scales(
+    texts=(1000, 9000),
+    words=({"movie": 12, "finance": 18}, {"movie": 100, "finance": 100}),
+    heldout=(400, 1600),
+    validation=(100, 500),  # of the held-out texts; no accuracy in the tables but its own is measured on these
+    rounds=(4, 5),
+    steps=(60, None),  # of a round, all sites together; five epochs, as in the paper, if None
+    batch=(4, 8),
+    lr=(1e-3, 1e-3),
+    targets=(runs.above(runs.ATTENTION), runs.ATTENTION),
+    max_length=(56, 128),
+    sample_pattern=(True, False),
+    grid=(tuple(cell for cell in GRID if cell[0] in (1, 5) or cell[1] == 0.05), GRID),  # sites, share of labels
+)
+SCALES = {"small": SMALL, "full": FULL}
 ONE = (5, 0.1)  # the cell of the task that is run in one only
 WHOLE = ((1, 0.05), (2, 0.05))  # where all parameters are trained too, if asked for
 
@@ -137,7 +117,7 @@ def gains(name: str, out: Path) -> str:
     return pipes(lines)
 
 
-def prepare(name: str, data: Path, out: Path, scale: Scale) -> None:
+def prepare(name: str, data: Path, out: Path, scale: runs.Scale) -> None:
     """Write the texts as the study uses them, those for the sites and those that are held out; no text twice."""
     out.mkdir(parents=True, exist_ok=True)
     rows = {row["text"].strip(): str(row["label"]) for row in read_rows(data / TASKS[name]["file"])}
@@ -150,31 +130,23 @@ def prepare(name: str, data: Path, out: Path, scale: Scale) -> None:
 
 
 def experiment(
-    name: str, out: Path, folder: Path, arm: str, sites: int, share: float, seed: int, model: str, scale: Scale
+    name: str, out: Path, folder: Path, arm: str, sites: int, share: float, seed: int, model: str, scale: runs.Scale
 ) -> dict[str, dict[str, Any]]:
     """The experiment file of one run."""
     task = TASKS[name]
     pace = {"epochs": 5} if scale.steps is None else {"max_steps": scale.steps // sites}
-    table: dict[str, dict[str, Any]] = {
-        "run": {"name": folder.name, "folder": str(folder), "seed": seed, "slots": sites},
-        "model": {"name": model},
-        "lora": {"rank": 8, "alpha": 16, "targets": list(scale.targets)},
-        "data": {
-            "train": str((out / f"{name}.jsonl").resolve()),
-            "heldout_records": scale.heldout,
-            "max_length": scale.max_length,
-            "sites": {"by": "partition", "count": sites, "scheme": "iid"},
-        },
-        "training": {
-            **pace, "lr": scale.lr, "batch_size": scale.batch, "weight_decay": 0.01, "tokens_per_pass": 2048,
-        },
-        "method": {
-            "name": "lpfl", "rounds": scale.rounds, "labelled_share": share, "patterns": task["patterns"],
-            "verbaliser": task["verbaliser"], "sample_pattern": scale.sample_pattern,
-            "validation_records": scale.validation,
-        },
+    sites_table = {"by": "partition", "count": sites, "scheme": "iid"}
+    data = {"train": str((out / f"{name}.jsonl").resolve()), "heldout_records": scale.heldout}
+    method = {"name": "lpfl", "rounds": scale.rounds, "labelled_share": share, "patterns": task["patterns"]}
+    method |= {"verbaliser": task["verbaliser"], "sample_pattern": scale.sample_pattern}
+    pace |= {"lr": scale.lr, "batch_size": scale.batch}
+    table: dict[str, dict[str, Any]] = runs.begun(folder, seed, model, 8, scale.targets) | {
+        "data": data | {"max_length": scale.max_length, "sites": sites_table},
+        "training": pace | {"weight_decay": 0.01, "tokens_per_pass": 2048},
+        "method": method | {"validation_records": scale.validation},
         "evaluation": {"every": scale.rounds},
-    }  # fmt: skip
+    }
+    table["run"]["slots"] = sites
     if arm == "labelled":
         table["method"]["annotate"] = False
     if arm == "whole":

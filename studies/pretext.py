@@ -53,7 +53,7 @@ from pretext_runs import (
     minutes,
     pilot_tokens,
     tokens,
-)  # fmt: skip
+)
 
 from murmura.runs import RunFolder, read
 from murmura.runs.schema import FIGURES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from random import Random
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+import runs
 from murmura import atomic
 from murmura.methods.pretext.voting import distances
 from murmura.models import load as load_model
@@ -22,9 +23,13 @@ from runs import read_rows, together, work, write_rows
 PILOT_SEED = 100
 DELTA = 3e-6
 FILES = {
-    "finance": "finance_phrasebank.jsonl", "movies": "sentiment_movie_rt.jsonl", "medical": "medical_icliniq.jsonl",
-    "code": "code_codealpaca.jsonl", "math": "math_gsm8k_train.jsonl", "general": "general_seed_tasks.jsonl",
-}  # fmt: skip
+    "finance": "finance_phrasebank.jsonl",
+    "movies": "sentiment_movie_rt.jsonl",
+    "medical": "medical_icliniq.jsonl",
+    "code": "code_codealpaca.jsonl",
+    "math": "math_gsm8k_train.jsonl",
+    "general": "general_seed_tasks.jsonl",
+}
 FIELDS = ("text", "instruction", "input", "output")
 ENCODER = "minilm"
 
@@ -47,68 +52,34 @@ PILOTS = {arm: "pretext-7.58" if arm in VOTED else arm for arm in ARMS}
 """By whose pilot an arm's setting is chosen: its own, but votes at every ε share one."""
 
 
-@dataclass(frozen=True)
-class Scale:
-    """What differs between the small study and the full one.
-
-    Attributes:
-        private: the sites' domain, a key of ``FILES``; the others are public.
-        words: fewest and most words of a text.
-        texts: of each site.
-        public: texts of each other domain, at most.
-        drawn: public texts that public-only is trained on, and that Expand-only has for seeds.
-        voting: options of voting.
-        samples: expanded texts; ``pilot_samples`` and ``pilot_epochs`` make about as many steps.
-        rates: learning rates that the pilot tries.
-        clips: clipping norms that it tries for DP-FedAvg, of all parameters.
-        dp_rounds: rounds of DP-FedAvg, in each of which every site takes a step on all its texts.
-        writing: options of ``[run]``.
-    """
-
-    private: str
-    words: tuple[int, int]
-    sites: int
-    texts: int
-    public: int
-    drawn: int
-    heldout: int
-    voting: dict[str, Any]
-    samples: int
-    sample_tokens: int
-    epochs: int
-    pilot_samples: int
-    pilot_epochs: int
-    batch: int
-    rank: int
-    targets: tuple[str, ...]
-    max_length: int
-    rates: tuple[float, ...]
-    clips: tuple[float, ...]
-    dp_rounds: int
-    writing: dict[str, Any]
-
-
-SMALL = Scale(
-    private="finance", words=(8, 24), sites=200, texts=4, public=250, drawn=512, heldout=200,
-    voting={
-        "rounds": 6, "population": 64, "text_tokens": 40, "lookahead": 0, "variation": "continue", "change": 1.0,
-        "selection": "rank", "survivors": 12,
-    },
-    samples=512, sample_tokens=40, epochs=1, pilot_samples=160, pilot_epochs=3, batch=8, rank=4,
-    targets=tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in ("q_proj", "v_proj")),
-    max_length=64, rates=(3e-4, 1e-3, 3e-3, 1e-2), clips=(0.01, 0.1, 1.0), dp_rounds=2, writing={"decode_rows": 64},
-)  # fmt: skip
-FULL = Scale(
-    private="movies", words=(3, 64), sites=1250, texts=8, public=5000, drawn=20_000, heldout=500,
-    voting={
-        "rounds": 11, "population": 2048, "text_tokens": 64, "lookahead": 4, "variation": "mask-fill",
-        "variation_model": "FacebookAI/roberta-large",
-    },
-    samples=50_000, sample_tokens=85, epochs=1, pilot_samples=5000, pilot_epochs=10, batch=64, rank=4,
-    targets=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), max_length=96,
-    rates=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2), clips=(0.03, 0.1, 0.3, 1.0, 3.0), dp_rounds=100,
-    writing={"decode_rows": 512},
-)  # fmt: skip
+SMALL, FULL = runs.scales(
+    private=("finance", "movies"),  # the sites' domain, a key of FILES; the others are public
+    words=((8, 24), (3, 64)),  # fewest and most of a text
+    sites=(200, 1250),
+    texts=(4, 8),  # of each site
+    public=(250, 5000),  # texts of each other domain, at most
+    drawn=(512, 20_000),  # public texts that public-only is trained on, and that Expand-only has for seeds
+    heldout=(200, 500),
+    voting=(
+        {"rounds": 6, "population": 64, "text_tokens": 40, "lookahead": 0, "variation": "continue", "change": 1.0}
+        | {"selection": "rank", "survivors": 12},
+        {"rounds": 11, "population": 2048, "text_tokens": 64, "lookahead": 4, "variation": "mask-fill"}
+        | {"variation_model": "FacebookAI/roberta-large"},
+    ),
+    samples=(512, 50_000),  # expanded texts; those of the pilot and its epochs make about as many steps
+    sample_tokens=(40, 85),
+    epochs=(1, 1),
+    pilot_samples=(160, 5000),
+    pilot_epochs=(3, 10),
+    batch=(8, 64),
+    rank=(4, 4),
+    targets=(runs.above(runs.QUERY_AND_VALUE), runs.EVERY_LAYER),
+    max_length=(64, 96),
+    rates=((3e-4, 1e-3, 3e-3, 1e-2), (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)),  # that the pilot tries
+    clips=((0.01, 0.1, 1.0), (0.03, 0.1, 0.3, 1.0, 3.0)),  # that it tries for DP-FedAvg, of all parameters
+    dp_rounds=(2, 100),  # of DP-FedAvg, in each of which every site takes a step on all its texts
+    writing=({"decode_rows": 64}, {"decode_rows": 512}),  # options of [run]
+)
 
 
 @dataclass(frozen=True)
@@ -117,7 +88,7 @@ class Study:
 
     data: Path
     out: Path
-    scale: Scale
+    scale: runs.Scale
     model: str
     encoder: str = ENCODER
 
@@ -142,10 +113,8 @@ class Study:
         private, wanted = texts.pop(s.private), s.heldout + s.sites * s.texts
         if len(private) < wanted:
             raise SystemExit(f"{FILES[s.private]}: {len(private)} different texts are short enough, {wanted} are asked")
-        parts = {
-            "heldout": private[: s.heldout], "private": private[s.heldout : wanted],
-            "public": [text for own in texts.values() for text in own[: s.public]],
-        }  # fmt: skip
+        public = [text for own in texts.values() for text in own[: s.public]]
+        parts = {"heldout": private[: s.heldout], "private": private[s.heldout : wanted], "public": public}
         with atomic.replacing_folder(place) as folder:
             for name, own in parts.items():
                 write_rows(folder / f"{name}.jsonl", ({"text": text} for text in own))
@@ -164,17 +133,10 @@ class Study:
             setting: the learning rate; of DP-FedAvg the clipping norm.
         """
         s, place = self.scale, self.records(seed).resolve()
-        table: dict[str, Any] = {
-            "run": {"name": folder.name, "folder": str(folder), "seed": seed, **s.writing},
-            "model": {"name": self.model},
-            "lora": {"rank": s.rank, "alpha": 2.0 * s.rank, "targets": list(s.targets)},
-            "data": {
-                "kind": "document", "train": str(place / "private.jsonl"), "heldout": str(place / "heldout.jsonl"),
-                "max_length": s.max_length, "opening": "always", "sites": {"by": "partition", "count": s.sites},
-            },
-            "training": {},
-            "evaluation": {"attacks": False},
-        }  # fmt: skip
+        data = {"kind": "document", "train": str(place / "private.jsonl"), "heldout": str(place / "heldout.jsonl")}
+        data |= {"max_length": s.max_length, "opening": "always", "sites": {"by": "partition", "count": s.sites}}
+        table = runs.begun(folder, seed, self.model, s.rank, s.targets)
+        table |= {"run": table["run"] | s.writing, "data": data, "training": {}, "evaluation": {"attacks": False}}
         if averages(arm):
             return joined(table, self._averaging(ARMS[arm], setting, self.merged(seed)))
         if arm != START:
@@ -184,11 +146,10 @@ class Study:
     def _on_texts(self, method: dict[str, Any], place: Path, lr: float) -> dict[str, dict[str, Any]]:
         """Sections of PrE-Text and of what is trained on other texts."""
         s = self.scale
-        asked: dict[str, Any] = {
-            "name": "pretext", "public": str(place / "public.jsonl"), "public_words": s.words[0] - 1,
-            "population": s.drawn, "samples": s.samples, "generator": self.model, "sample_tokens": s.sample_tokens,
-            "unfinished": "sentences",  # a pilot trains on these texts as if they were private, and so ended
-        }  # fmt: skip
+        asked: dict[str, Any] = {"name": "pretext", "public": str(place / "public.jsonl"), "population": s.drawn}
+        asked |= {"public_words": s.words[0] - 1, "samples": s.samples, "sample_tokens": s.sample_tokens}
+        # A pilot trains on what is written as if it were private, and so ended.
+        asked |= {"generator": self.model, "unfinished": "sentences"}
         if method["seeds"] == "voted":
             asked |= {"delta": DELTA} if "epsilon" in method else {}
             asked |= {"variation_model": self.model, "encoder": self.encoder, "texts_per_site": s.texts, **s.voting}
@@ -196,16 +157,13 @@ class Study:
 
     def _averaging(self, method: dict[str, Any], clip: float, start: Path) -> dict[str, dict[str, Any]]:
         """Sections of DP-FedAvg. A site's step is longer than any clipping norm, so that this alone is its length."""
-        s = self.scale
+        s, step = self.scale, {"batch_size": self.scale.texts, "max_steps": 1}
         return {
             "model": {"name": str(start.resolve()), "trainable": "all"},
-            "training": {
-                "optimizer": "sgd", "lr": 10.0, "schedule": "constant", "clip": 0.0, "batch_size": s.texts,
-                "max_steps": 1,
-            },
+            "training": {"optimizer": "sgd", "lr": 10.0, "schedule": "constant", "clip": 0.0} | step,
             "method": {"rounds": s.dp_rounds, "clip_norm": clip, "delta": DELTA, **method},
             "evaluation": {"every": s.dp_rounds},
-        }  # fmt: skip
+        }
 
     def start(self, seed: int) -> Path:
         """The run whose model other arms begin with."""
@@ -262,7 +220,7 @@ class Study:
         changed: dict[str, dict[str, Any]] = {
             "data": {"train": str(written.resolve()), "sites": {"by": "partition", "count": 1}},
             "training": {"epochs": s.pilot_epochs},
-        }  # fmt: skip
+        }
         work(folder, joined(self.experiment(folder, "private-only", PILOT_SEED, setting), changed))
 
     def piloted(self, arm: str) -> dict[float, float]:
@@ -377,7 +335,7 @@ SPEED = {"write": 130.0, "read": 400.0, "train": 300.0}
 """Roughly, tokens a second of SmolLM2-135M on two cores that do nothing else."""
 
 
-def tokens(scale: Scale, arm: str) -> dict[str, float]:
+def tokens(scale: runs.Scale, arm: str) -> dict[str, float]:
     """About how many tokens an arm writes, reads (prompts, held-out texts) and trains on."""
     s, method = scale, ARMS[arm]
     text = TOKENS * sum(s.words) / 2
@@ -397,18 +355,16 @@ def tokens(scale: Scale, arm: str) -> dict[str, float]:
     return found | {"train": s.epochs * s.samples * text}
 
 
-def pilot_tokens(scale: Scale, arm: str) -> dict[str, float]:
+def pilot_tokens(scale: runs.Scale, arm: str) -> dict[str, float]:
     """The same of an arm's pilot, with all settings."""
     s = scale
     tries = len(s.clips if averages(arm) else s.rates)
     if not expands(arm):
         return {what: tries * count for what, count in tokens(s, arm).items()}
-    written = tokens(replace(s, samples=s.pilot_samples), arm)
+    written = tokens(s.but(samples=s.pilot_samples), arm)
     text, measured = TOKENS * sum(s.words) / 2, 2 * s.heldout * TOKENS * sum(s.words) / 2
-    return {
-        "write": written["write"], "read": written["read"] + tries * measured,
-        "train": tries * s.pilot_epochs * s.pilot_samples * text,
-    }  # fmt: skip
+    read, trained = written["read"] + tries * measured, tries * s.pilot_epochs * s.pilot_samples * text
+    return {"write": written["write"], "read": read, "train": trained}
 
 
 def minutes(asked: dict[str, float]) -> float:

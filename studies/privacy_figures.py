@@ -56,12 +56,9 @@ def rounding(sizes: Sequence[int] = (2, 8, 32), seeds: int = 5, longest: int = 6
     lines = [["the model computes in", "others move together by, in C", "the whole sum, had it no margin, by, in C"]]
     lines.append(["---", "--:", "--:"])
     torch.manual_seed(0)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=500, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=True,
-        )
-    ).eval()  # fmt: skip
+    shape = {"vocab_size": 500, "hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 512}
+    shape |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(**shape, tie_word_embeddings=True)).eval()
     bank = Bank(model, LoraSpec(rank=4, alpha=8))
     for precision in ("float32", "bfloat16"):
         others, whole = 0.0, 0.0
@@ -188,9 +185,14 @@ _APART = 1.2  # standard deviation of a vector around its centre, over all dimen
 
 
 def centres(
-    epsilons: Sequence[float] = (2.0, 8.0), each: Sequence[int] = (5, 50, 500, 5_000), clusters: int = 10,
-    dimension: int = 384, iterations: int = 3, delta: float = 1e-5, seeds: int = 3,
-) -> str:  # fmt: skip
+    epsilons: Sequence[float] = (2.0, 8.0),
+    each: Sequence[int] = (5, 50, 500, 5_000),
+    clusters: int = 10,
+    dimension: int = 384,
+    iterations: int = 3,
+    delta: float = 1e-5,
+    seeds: int = 3,
+) -> str:
     """The mean cosine of noisy centres with the means of the same clusters, where k-means starts next to these."""
     lines = [["ε", "noise", *(f"{count:,} records in a cluster" for count in each)], ["--:"] * (2 + len(each))]
     for epsilon in epsilons:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean, stdev
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import tomli_w
@@ -20,6 +21,37 @@ from murmura import report
 from murmura.measure.catalogue import figure
 from murmura.runs import RunFolder, RunRecord, read, read_all
 from murmura.units import DASH, signed
+
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+EVERY_LAYER = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
+QUERY_AND_VALUE = ("q_proj", "v_proj")
+
+
+def above(names: Sequence[str]) -> tuple[str, ...]:
+    """These modules of the last eight of SmolLM2-135M's layers."""
+    return tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in names)
+
+
+class Scale(SimpleNamespace):
+    """How large a study is: numbers by their names."""
+
+    def but(self, **changes: Any) -> Scale:
+        """The same with some of them changed."""
+        return Scale(**vars(self) | changes)
+
+
+def scales(**numbers: tuple[Any, Any]) -> tuple[Scale, Scale]:
+    """A small study and the full one, of what each has."""
+    return tuple(Scale(**{name: pair[k] for name, pair in numbers.items()}) for k in (0, 1))  # type: ignore[return-value]
+
+
+def begun(folder: Path, seed: int, model: str, rank: int, targets: Sequence[str]) -> dict[str, Any]:
+    """What the experiment files of all studies begin with."""
+    return {
+        "run": {"name": folder.name, "folder": str(folder), "seed": seed},
+        "model": {"name": model},
+        "lora": {"rank": rank, "alpha": 2.0 * rank, "targets": list(targets)},
+    }
 
 
 def parser(what: str | None, arms: Collection[str]) -> argparse.ArgumentParser:

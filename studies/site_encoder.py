@@ -25,10 +25,8 @@ from murmura.retrieval.encoder import Encoder
 from murmura.units import count, size
 from runs import pipes, read_rows
 
-BGE_LARGE = {
-    "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096,
-    "vocab_size": 30_522, "max_position_embeddings": 512,
-}  # fmt: skip
+BGE_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+BGE_LARGE |= {"vocab_size": 30_522, "max_position_embeddings": 512}
 
 
 @dataclass(frozen=True)

@@ -77,10 +77,8 @@ def tokenizer():
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>", "[MASK]"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=600, special_tokens=special, show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
+    options = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet(), "show_progress": False}
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=special, **options)
     core.train_from_iterator([" ".join(WORDS)] * 4, trainer)
     fast = PreTrainedTokenizerFast(
         tokenizer_object=core, eos_token="<|im_end|>", pad_token="<|pad|>", mask_token="[MASK]"
@@ -89,17 +87,21 @@ def tokenizer():
     return fast
 
 
+def sizes(tokenizer, *, hidden=32, layers=2, positions=512, **more):
+    """Options of a tiny model's config, as most architectures call them."""
+    found = {"vocab_size": len(tokenizer), "hidden_size": hidden, "intermediate_size": 2 * hidden}
+    found |= {"num_hidden_layers": layers, "num_attention_heads": 4, "max_position_embeddings": positions}
+    return found | {"pad_token_id": tokenizer.pad_token_id} | more
+
+
 def make_llama(tokenizer, *, hidden=32, layers=2, seed=0):
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=True,
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
-    )  # fmt: skip
-    return LlamaForCausalLM(config).eval()
+    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    shape = sizes(tokenizer, hidden=hidden, layers=layers, num_key_value_heads=2, tie_word_embeddings=True)
+    return LlamaForCausalLM(LlamaConfig(**shape, **ends)).eval()
 
 
 def make_gpt2(tokenizer, *, seed=0):
@@ -107,12 +109,10 @@ def make_gpt2(tokenizer, *, seed=0):
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(seed)
-    config = GPT2Config(
-        vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, n_positions=512, attn_pdrop=0.0, resid_pdrop=0.0,
-        embd_pdrop=0.0, bos_token_id=tokenizer.eos_token_id, eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )  # fmt: skip
-    return GPT2LMHeadModel(config).eval()
+    shape = {"vocab_size": len(tokenizer), "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 512}
+    dropout = {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "pad_token_id": tokenizer.pad_token_id}
+    ends = dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.eos_token_id)
+    return GPT2LMHeadModel(GPT2Config(**shape, **dropout, **ends)).eval()
 
 
 def make_bert(tokenizer, *, seed=0):
@@ -120,12 +120,8 @@ def make_bert(tokenizer, *, seed=0):
     from transformers import BertConfig, BertForMaskedLM
 
     torch.manual_seed(seed)
-    config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=256, pad_token_id=tokenizer.pad_token_id, hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
-    return BertForMaskedLM(config).eval()
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return BertForMaskedLM(BertConfig(**sizes(tokenizer, positions=256), **dropout)).eval()
 
 
 def restless(model):

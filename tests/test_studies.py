@@ -28,19 +28,13 @@ from tests.report.runs import write_run
 def data(tmp_path):
     """Files of the names and fields that the studies read, with invented rows."""
     medical = [
-        {
-            "instruction": "Answer.",
-            "input": f"What helps cough {k}? It is bad.",
-            "output": f"Rest, case {k}. Drink tea.",
-        }
-        for k in range(40)
+        {"input": f"What helps cough {k}? It is bad.", "output": f"Rest, case {k}. Drink tea."} for k in range(40)
     ]
+    medical = [{"instruction": "Answer."} | row for row in medical]
     finance = [{"text": f"Profit rose by {k} percent .", "label": "positive"} for k in range(40)] * 2
     movie = [{"text": f"a film of {k} hours", "label": k % 2} for k in range(40)]
-    rows = {
-        "medical_icliniq": medical, "medical_medinstruct_test": medical, "finance_phrasebank": finance,
-        "sentiment_movie_rt": movie,
-    }  # fmt: skip
+    rows = {"medical_icliniq": medical, "medical_medinstruct_test": medical, "finance_phrasebank": finance}
+    rows["sentiment_movie_rt"] = movie
     for name, these in rows.items():
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in these))
     return tmp_path
@@ -113,10 +107,8 @@ def test_finished_runs_are_kept(study, tmp_path, monkeypatch):
 
 
 def test_what_lpfl_gains_is_told_by_cell_and_seed(study, tmp_path):
-    accuracies = {
-        "labelled-5sites-0.02-seed0": 0.5, "lpfl-5sites-0.02-seed0": 0.75, "labelled-5sites-0.02-seed1": 0.5,
-        "labelled-1sites-0.1-seed1": 0.75, "lpfl-1sites-0.1-seed1": 0.5,
-    }  # fmt: skip
+    accuracies = {"labelled-5sites-0.02-seed0": 0.5, "lpfl-5sites-0.02-seed0": 0.75, "labelled-5sites-0.02-seed1": 0.5}
+    accuracies |= {"labelled-1sites-0.1-seed1": 0.75, "lpfl-1sites-0.1-seed1": 0.5}
     for name, accuracy in accuracies.items():
         write_run(tmp_path / f"movie-{name}", seed=int(name[-1]), rows=[{"round": 0, "accuracy": accuracy}])
     assert study("lpfl").gains("movie", tmp_path).splitlines() == [
@@ -207,8 +199,9 @@ def scored_run(folder, arm, seed, scores, aucs):
     """A finished run with the AUC of its model and of its uploads after each round, and the scores of its records."""
     rows = [{"round": 0}]
     for round, (model, uploads) in enumerate(aucs, 1):
-        each = {target: {"attack": "error zone", "members": 3, "others": 2, "each": {"error zone": [value, 0, 1]}}
-                for target, value in (("attack", model), ("upload", uploads))}  # fmt: skip
+        each = {}
+        for target, value in (("attack", model), ("upload", uploads)):
+            each[target] = {"attack": "error zone", "members": 3, "others": 2, "each": {"error zone": [value, 0, 1]}}
         rows.append({"round": round, "attacks": each, "attack_auc": model, "upload_auc": uploads})
     write_run(folder, method=arm, seed=seed, rows=rows)
     parts = {part: {name: {"error zone": score} for name, score in own.items()} for part, own in scores.items()}
@@ -363,16 +356,15 @@ def test_domain(domain, tmp_path, scale):
 def test_the_pools_of_the_domain_study_have_nothing_that_is_private_or_measured_on(study, data, tmp_path, monkeypatch):
     module, commands = study("domain"), []
     monkeypatch.setattr(module.subprocess, "run", lambda command, check: commands.append(command))
-    scale = replace(module.SMALL, heldout=7, sites=2, private=3)
+    scale = module.SMALL.but(heldout=7, sites=2, private=3)
     place = module.Study(data, tmp_path / "out", scale, "smollm2-135m").records(0)
     rows = {name: study("runs").read_rows(place / f"{name}.jsonl") for name in ("heldout", "private", "finance")}
     assert [len(own) for own in rows.values()] == [7, 6, 80]
     assert {"instruction", "input", "output"} == set(rows["private"][0])
     for command in commands:
         exclusions = {word: command[k + 1] for k, word in enumerate(command) if word.startswith("--without")}
-        assert exclusions == {
-            "--without-private": str(place / "private.jsonl"), "--without": str(place / "heldout.jsonl")
-        }  # fmt: skip
+        files = {"--without-private": "private.jsonl", "--without": "heldout.jsonl"}
+        assert exclusions == {option: str(place / name) for option, name in files.items()}
     assert [sum("=" in word for word in command) for command in commands] == [5, 1]
 
 
@@ -464,9 +456,7 @@ def pretext(study, tmp_path):
 
     def load(scale="SMALL", model="smollm2-135m", encoder="minilm", **sizes):
         few = {"sites": 4, "texts": 2, "heldout": 4, "drawn": 8, "words": (8, 24)} | sizes
-        return module, module.Study(
-            tmp_path / "data", tmp_path / "out", replace(runs[scale], **few), model, encoder
-        )  # fmt: skip
+        return module, module.Study(tmp_path / "data", tmp_path / "out", runs[scale].but(**few), model, encoder)
 
     return load
 
@@ -509,10 +499,8 @@ def test_texts_of_the_pretext_study_are_of_one_part_alone(study, pretext):
 
 def test_the_tables_of_the_pretext_study_tell_which_claims_hold(pretext, tmp_path):
     module, study = pretext(voting={"rounds": 2})
-    losses = {
-        "public-only": (3.0, 3.2), "expand-private": (2.0, 2.1), "pretext-7.58": (2.5, 2.8),
-        "dpfedavg-7.58": (2.6, 2.7),
-    }  # fmt: skip
+    losses = {"public-only": (3.0, 3.2), "expand-private": (2.0, 2.1), "pretext-7.58": (2.5, 2.8)}
+    losses["dpfedavg-7.58"] = (2.6, 2.7)
     for arm, ends in losses.items():
         for seed, loss in enumerate(ends):
             rows = [{"round": k, "heldout_loss": one, "heldout_accuracy": 1 / one} for k, one in ((0, 4.0), (3, loss))]
@@ -535,16 +523,12 @@ def test_the_tables_of_the_pretext_study_tell_which_claims_hold(pretext, tmp_pat
 
 @pytest.mark.slow
 def test_the_pretext_study_from_its_pilot_to_its_tables(pretext, llama_folder, tokenizer, tmp_path, monkeypatch):
-    voting = {
-        "rounds": 2, "population": 6, "text_tokens": 24, "lookahead": 0, "variation": "continue", "change": 1.0,
-        "selection": "rank", "survivors": 2,
-    }  # fmt: skip
+    voting = {"rounds": 2, "population": 6, "text_tokens": 24, "lookahead": 0, "selection": "rank", "survivors": 2}
+    voting |= {"variation": "continue", "change": 1.0}
+    few = {"samples": 6, "pilot_samples": 3, "pilot_epochs": 1, "sample_tokens": 20, "rank": 2, "dp_rounds": 1}
+    few |= {"targets": ("q_proj", "v_proj"), "rates": (1e-3, 1e-2), "clips": (0.1,), "writing": {"decode_rows": 8}}
     encoder = save_encoder(tmp_path / "encoder", tokenizer)
-    module, study = pretext(
-        model=str(llama_folder), encoder=str(encoder), voting=voting, samples=6, pilot_samples=3,
-        pilot_epochs=1, sample_tokens=20, rank=2, targets=("q_proj", "v_proj"), rates=(1e-3, 1e-2),
-        clips=(0.1,), dp_rounds=1, writing={"decode_rows": 8},
-    )  # fmt: skip
+    module, study = pretext(model=str(llama_folder), encoder=str(encoder), voting=voting, **few)
     done = []
 
     def work(folder, table):

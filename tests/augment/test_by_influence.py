@@ -21,15 +21,13 @@ from tests.conftest import WORDS
 from tests.methods.harness import records, runtime
 from tests.retrieval.pools import make_pool, unit
 
-OPTIONS = {
-    "pool": "pool", "strategy": "less", "less_warm_up": 0.5, "less_epochs": 2, "less_lr": 1e-3, "less_batch": 4,
-    "less_dimension": 512,
-}  # fmt: skip
+OPTIONS = {"pool": "pool", "strategy": "less", "less_warm_up": 0.5, "less_epochs": 2, "less_lr": 1e-3}
+OPTIONS |= {"less_batch": 4, "less_dimension": 512}
 ROWS = 10
 ANSWERS = {
     "kidney": "tablets daily dose evening food blood test monday morning",
     "heart": "summary letter breath doctor visit rash spreads skin fever",
-}  # fmt: skip
+}
 
 
 class Fleet:

@@ -59,10 +59,8 @@ def server():
         return SimpleNamespace(kept=[k for k, record in enumerate(records) if len(record.question) <= 1000])
 
     bench = SimpleNamespace(reading=SimpleNamespace(fit=fit))
-    return SimpleNamespace(
-        stream=Stream(0), store={}, noted=noted, events=events, note=noted.__setitem__, event=events.append,
-        runtime=bench, keeps_secrets=False,
-    )  # fmt: skip
+    told = {"noted": noted, "events": events, "note": noted.__setitem__, "event": events.append}
+    return SimpleNamespace(stream=Stream(0), store={}, runtime=bench, keeps_secrets=False, **told)
 
 
 @pytest.fixture
@@ -100,9 +98,8 @@ def test_sites_are_sent_their_records_and_the_run_tells_of_it(make, pool, server
     assert (given["rows"], given["missing"], given["by_domain"]) == (3, 0, {"code": 3})
     assert given["similarity"] == pytest.approx({"mean": 0.5, "least": 0.1, "most": 0.9})
     assert given["bytes"] == sum(weigh(pool.records([0, 2, 4]))) and (row["centres"], row["alone"]) == (4, 2)
-    assert [(one["site"], one["why"]) for one in row["examples"]] == [
-        ("a", "it stands at 0"), ("b", "it stands at 0"), ("a", "it stands at 1"), ("a", "it stands at 2"),
-    ]  # fmt: skip
+    expected = [(site, f"it stands at {place}") for site, place in (("a", 0), ("b", 0), ("a", 1), ("a", 2))]
+    assert [(one["site"], one["why"]) for one in row["examples"]] == expected
     assert {point["kind"] for point in row["points"]} == {"pool", "fetched"} and len(row["points"]) == 6 + 4
     assert sum(row["histogram"]["counts"]["code"]) == 3
     nearest = (pool.vectors[::2] @ pool.vectors[[0, 2, 4]].T).max(axis=1)  # row 1 is of the other domain
@@ -244,9 +241,7 @@ def test_long_records_are_shown_shortened(make, server, tmp_path):
 def test_what_the_run_is_measured_with_is_found_in_the_pool_whatever_its_whitespace(pool):
     records = pool.records(range(12))
     held_out = Instruction(f" {records[0].instruction}", records[0].input, "another answer")
-    evaluation_set = SimpleNamespace(
-        heldout=[held_out], nonmembers=[records[3], Instruction("nowhere in the pool", "", "x")],
-        asks=[records[5].question, "nor is this"],
-    )  # fmt: skip
+    others, asks = [records[3], Instruction("nowhere in the pool", "", "x")], [records[5].question, "nor is this"]
+    evaluation_set = SimpleNamespace(heldout=[held_out], nonmembers=others, asks=asks)
     assert measured_with(pool, evaluation_set).tolist() == [0, 3, 5]
     assert measured_with(pool, SimpleNamespace(heldout=[], nonmembers=[], asks=[])).tolist() == []

@@ -143,7 +143,6 @@ def test_what_a_site_takes_stands_in_place_of_what_it_had(site):
 def test_taking_releases_nothing_and_no_epsilon_covers_centres():
     verbs = Augmenting(AugmentConfig(pool="pool"))
     assert verbs.is_free("take") and not verbs.is_free("centres")
-    assert {name: one.kind for name, one in verbs.releases("centres").items()} == {
-        "centres": "embeddings", "sizes": "count",
-    }  # fmt: skip
+    kinds = {name: one.kind for name, one in verbs.releases("centres").items()}
+    assert kinds == {"centres": "embeddings", "sizes": "count"}
     assert verbs.cost("centres", 9, None) is None

@@ -63,7 +63,7 @@ def test_a_column_that_is_missing_is_told_with_how_to_name_another(tmp_path):
 
 
 def test_a_program_is_read_from_the_columns_of_its_publication(tmp_path):
-    row = {"task_id": "Own/0", "prompt": "def f():\n", "canonical_solution": "    return 1\n", "entry_point": "f",
-           "test": "def check(candidate):\n    assert candidate() == 1\n"}  # fmt: skip
+    row = {"task_id": "Own/0", "prompt": "def f():\n", "canonical_solution": "    return 1\n", "entry_point": "f"}
+    row["test"] = "def check(candidate):\n    assert candidate() == 1\n"
     [found] = load(lines(tmp_path, row), Program, lambda record, columns: record).records
     assert found == Program(row["prompt"], row["test"], "f")

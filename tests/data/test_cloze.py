@@ -60,10 +60,8 @@ def byte_pairs(framed):
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=["<s>", "</s>"], show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
+    letters, special = pre_tokenizers.ByteLevel.alphabet(), ["<s>", "</s>"]
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=special, initial_alphabet=letters, show_progress=False)
     core.train_from_iterator([" dull awful great fine nice good it was just all in summary the movie is"] * 4, trainer)
     if not framed:
         return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>")

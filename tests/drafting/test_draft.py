@@ -15,10 +15,8 @@ from tests.drafting.scripted import Scripted, is_for_instruction
 from tests.methods.harness import records
 
 KIDNEY, HEART = records("kidney", 9), records("heart", 2)
-CONFIG = Drafting(
-    drafts=4, instructions_shown=8, examples_shown=4, instruction_attempts=6, example_attempts=3, rouge=0.7,
-    alpaca_filters=False, instruction_tokens=64, example_tokens=192,
-)  # fmt: skip
+COUNTS = {"drafts": 4, "instructions_shown": 8, "examples_shown": 4, "instruction_attempts": 6, "example_attempts": 3}
+CONFIG = Drafting(**COUNTS, rouge=0.7, alpaca_filters=False, instruction_tokens=64, example_tokens=192)
 
 
 def orders(**shards):

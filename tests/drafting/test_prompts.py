@@ -81,13 +81,10 @@ def test_reading_an_example(text, expected):
     assert read_example("Explain.", text, finished=True) == Instruction("Explain.", *expected)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "fine", "Input: a note", "Input: a note\nResponse:", "Input: the Response: x", "Well.\nResponse: x",
-        "Response: fine", "Response: fine\nInput: a note",
-    ],
-)  # fmt: skip
+NONE = ["", "fine", "Input: a note", "Input: a note\nResponse:", "Input: the Response: x", "Well.\nResponse: x"]
+
+
+@pytest.mark.parametrize("text", [*NONE, "Response: fine", "Response: fine\nInput: a note"])
 def test_an_example_without_both_markers_and_a_response_is_none(text):
     assert read_example("Explain.", text, finished=True) is None
 

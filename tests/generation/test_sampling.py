@@ -88,12 +88,16 @@ def test_without_sampling_the_likeliest():
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"temperature": 0.0}, "temperature of 0.0"), ({"temperature": math.nan}, "temperature of nan"),
-        ({"temperature": math.inf}, "temperature of inf"), ({"top_p": 0.0}, "top_p is 0.0"),
-        ({"top_p": 1.1}, "top_p is 1.1"), ({"top_k": -1}, "top_k is -1"),
-        ({"clip": (2.0, 1.0)}, "clipped to 2.0 and 1.0"), ({"clip": (0.0, math.inf)}, "clipped to 0.0 and inf"),
+        ({"temperature": 0.0}, "temperature of 0.0"),
+        ({"temperature": math.nan}, "temperature of nan"),
+        ({"temperature": math.inf}, "temperature of inf"),
+        ({"top_p": 0.0}, "top_p is 0.0"),
+        ({"top_p": 1.1}, "top_p is 1.1"),
+        ({"top_k": -1}, "top_k is -1"),
+        ({"clip": (2.0, 1.0)}, "clipped to 2.0 and 1.0"),
+        ({"clip": (0.0, math.inf)}, "clipped to 0.0 and inf"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_sampled_at_is_told(wrong, told):
     with pytest.raises(ConfigError, match=told):
         Sampling(**wrong)

@@ -16,7 +16,7 @@ from murmura.generation.writer import complete
 from murmura.streams import Stream
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
-from tests.conftest import make_gpt2, make_llama, restless
+from tests.conftest import make_gpt2, make_llama, restless, sizes
 from tests.training.helpers import random_state
 
 LIMIT = 12
@@ -28,12 +28,9 @@ def made(kind, tokenizer, **changes):
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
-    sizes = {
-        "vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 512,
-        "pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None,
-    }  # fmt: skip
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes | changes)).eval()
+    ends = {"eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
+    shape = sizes(tokenizer, layers=3, num_key_value_heads=2, head_dim=8, **ends)
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **shape | changes)).eval()
 
 
 FAMILIES = {
@@ -63,10 +60,8 @@ def family(request, tokenizer):
     bank = Bank(restless(make(tokenizer)), spec)
     states = [random_state(bank, seed, scale=0.2) for seed in range(3)]
     bank.load(states)
-    config = LoraConfig(
-        r=4, lora_alpha=8, target_modules=list(spec.targets), fan_in_fan_out=request.param == "gpt2",
-        task_type="CAUSAL_LM",
-    )  # fmt: skip
+    options = {"target_modules": list(spec.targets), "fan_in_fan_out": request.param == "gpt2"}
+    config = LoraConfig(r=4, lora_alpha=8, task_type="CAUSAL_LM", **options)
     models = [get_peft_model(restless(make(tokenizer)), config) for _ in states]
     for model, state in zip(models, states, strict=True):
         set_peft_model_state_dict(model, state)
@@ -82,10 +77,8 @@ def bank(tokenizer):
 
 def generate(model, prompt, ends, pad):
     """What transformers writes, without the end and what follows it, and whether it came to an end."""
-    out = model.generate(
-        input_ids=torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), max_new_tokens=LIMIT,
-        do_sample=False, eos_token_id=ends, pad_token_id=pad,
-    )  # fmt: skip
+    given = {"input_ids": torch.tensor([prompt]), "attention_mask": torch.ones(1, len(prompt))}
+    out = model.generate(**given, max_new_tokens=LIMIT, do_sample=False, eos_token_id=ends, pad_token_id=pad)
     row = out[0, len(prompt) :].tolist()
     stops = [place for place, token in enumerate(row) if token in ends]
     return (row[: stops[0]], True) if stops else (row, False)
@@ -221,10 +214,8 @@ def test_what_is_drawn_depends_on_the_texts_own_stream_only(bank, tokenizer, row
     together = complete(bank, tokenizer, PROMPTS, SLOTS, limits, streams=streams, **how)
     assert complete(bank, tokenizer, PROMPTS, SLOTS, limits, streams=streams, rows=rows, **how) == together
     order = [4, 0, 5, 2, 1, 3]
-    shuffled = complete(
-        bank, tokenizer, *([column[i] for i in order] for column in (PROMPTS, SLOTS, limits)),
-        streams=[streams[i] for i in order], rows=rows, **how,
-    )  # fmt: skip
+    *columns, own = ([column[i] for i in order] for column in (PROMPTS, SLOTS, limits, streams))
+    shuffled = complete(bank, tokenizer, *columns, streams=own, rows=rows, **how)
     assert [shuffled[order.index(i)] for i in range(6)] == together
     longer = complete(bank, tokenizer, PROMPTS, SLOTS, [12] * 6, streams=streams, **how)
     assert [text.ids[:n] for text, n in zip(longer, limits, strict=True)] == [text.ids for text in together]

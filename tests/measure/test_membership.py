@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 import pytest
 import torch
@@ -78,13 +80,16 @@ def test_of_a_model_trained_on_others_still_intervals_hold_one_half(tokenizer):
     assert figures["auc_low"] <= 0.5 <= figures["auc_high"]
 
 
+def texts(records):
+    return [f"{record.output} {record.instruction}" for record in records]
+
+
 def test_documents(tokenizer):
     from murmura.tasks.document import DocumentReading
 
     bench = make_workbench(tokenizer, lora=None)
     bench.reading = DocumentReading(tokenizer, 96)
-    members, others = ([Document(record.output + " " + record.instruction) for record in some]
-                       for some in (MEMBERS, OTHERS))  # fmt: skip
+    members, others = (list(map(Document, texts(some))) for some in (MEMBERS, OTHERS))
     figures, told = attacked(DOCUMENT, bench, learnt(bench, members), members, others)
     assert figures["auc_low"] > 0.7 and told["members"] == 18
 
@@ -98,8 +103,7 @@ def test_labels(tokenizer):
     words = {"good": ["good"], "bad": ["bad"]}
     patterns = ["{text} it was {blank}", "{text} all in all {blank}"]
     bench.reading = LabelledReading(Cloze(patterns, words, tokenizer, 96, masked=False, several_tokens="average"))
-    members, others = ([Labelled(record.output + " " + record.instruction, "good" if k % 2 else "bad")
-                        for k, record in enumerate(some)] for some in (MEMBERS, OTHERS))  # fmt: skip
+    members, others = (list(map(Labelled, texts(some), cycle(["bad", "good"]))) for some in (MEMBERS, OTHERS))
     adapter = learnt(bench, members, epochs=40)
     figures, told = attacked(LABELLED, bench, adapter, [*members, Labelled("no label")], others)
     assert figures["auc_low"] > 0.6

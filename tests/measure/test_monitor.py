@@ -161,10 +161,9 @@ def test_personal_adapters_are_measured_where_they_are(calls):
         assert "adapter" not in told and len(told["nonmembers"]) == 6
         public = np.arange(6.0)
         points = cuts(dict.fromkeys(ATTACKS, public))
-        return Reply(site, {
-            "tally": tallies(dict.fromkeys(ATTACKS, np.full(3, 2.5)), points, np.zeros(3, dtype=bool)),
-            "others": tallies(dict.fromkeys(ATTACKS, public), points, np.zeros(6, dtype=bool)),
-        })  # fmt: skip
+        tally = tallies(dict.fromkeys(ATTACKS, np.full(3, 2.5)), points, np.zeros(3, dtype=bool))
+        others = tallies(dict.fromkeys(ATTACKS, public), points, np.zeros(6, dtype=bool))
+        return Reply(site, {"tally": tally, "others": others})
 
     fleet = fleet_of(answer)
     figures = monitor_of(memorisation=True, attack_records=6).measure(GLOBAL, fleet, personal=["a", "b"], last=True)

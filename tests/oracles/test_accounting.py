@@ -107,9 +107,7 @@ def test_eleven_rounds_of_votes_of_1250_sites(votes, sigma, gaussian, skellam, d
         assert gaussian - 5e-5 <= spent(DiscreteGaussianNoise(sigma, 1250)) <= distributed_noise + 5e-5
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "renyi", "exact"), [(1.29, 11.280, 10.486), (7.58, 2.3097, 2.1805)]
-)  # fmt: skip
+@pytest.mark.parametrize(("epsilon", "renyi", "exact"), [(1.29, 11.280, 10.486), (7.58, 2.3097, 2.1805)])
 def test_noise_for_eleven_rounds(epsilon, renyi, exact):
     digits = 5e-4 if epsilon < 2 else 5e-5
     assert plan(1.0, 11, 3e-6).calibrated(epsilon, "rdp").noise.std == pytest.approx(renyi, abs=digits)

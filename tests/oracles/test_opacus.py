@@ -42,10 +42,8 @@ def world(request, tokenizer):
     make, spec = MODELS[request.param]
     bank = Bank(make(tokenizer), spec)
     bank.load([random_state(bank, seed) for seed in (1, 2)])
-    config = LoraConfig(
-        r=spec.rank, lora_alpha=int(spec.alpha), target_modules=list(spec.targets), task_type="CAUSAL_LM",
-        fan_in_fan_out=bank.fan_in_fan_out,
-    )  # fmt: skip
+    lora = {"r": spec.rank, "lora_alpha": int(spec.alpha), "target_modules": list(spec.targets)}
+    config = LoraConfig(**lora, task_type="CAUSAL_LM", fan_in_fan_out=bank.fan_in_fan_out)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of c_proj being of two kinds
         peft = get_peft_model(make(tokenizer), config)
@@ -120,10 +118,9 @@ def opacus(peft, way, records, parts, norm, std, optimizer=torch.optim.SGD):
     options = {**options, "max_grad_norm": norm} if way == "ghost" else options
     wrapped = wrap(peft, loss_reduction="mean", **options)
     parameters = [parameter for parameter in wrapped.parameters() if parameter.requires_grad]
-    stepper = private(
-        optimizer(parameters, lr=LR), noise_multiplier=std, max_grad_norm=norm, expected_batch_size=len(records),
-        loss_reduction="mean", generator=torch.Generator().manual_seed(5),
-    )  # fmt: skip
+    noise = {"noise_multiplier": std, "max_grad_norm": norm, "generator": torch.Generator().manual_seed(5)}
+    batch = {"expected_batch_size": len(records), "loss_reduction": "mean"}
+    stepper = private(optimizer(parameters, lr=LR), **noise, **batch)
     size = len(records) // parts
     for part in range(parts):
         stepper.zero_grad()

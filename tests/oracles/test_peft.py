@@ -27,10 +27,8 @@ CASES = {
 
 
 def peft_model(make, spec, tokenizer):
-    config = LoraConfig(
-        r=spec.rank, lora_alpha=spec.alpha, target_modules=list(spec.targets), use_rslora=spec.rslora,
-        fan_in_fan_out=make is make_gpt2, task_type="CAUSAL_LM",
-    )  # fmt: skip
+    lora = {"r": spec.rank, "lora_alpha": spec.alpha, "target_modules": list(spec.targets), "use_rslora": spec.rslora}
+    config = LoraConfig(**lora, fan_in_fan_out=make is make_gpt2, task_type="CAUSAL_LM")
     return get_peft_model(make(tokenizer), config)
 
 

@@ -48,16 +48,19 @@ def make_pool(folder, vectors=None, domains=("code", "math"), fingerprint="f" * 
     np.save(folder / pools.DOMAIN, of.astype(np.uint16))
     np.save(folder / pools.STARTS, np.cumsum([0, *map(len, lines)], dtype=np.int64))
     names = (pools.VECTORS, pools.HASHES, pools.DOMAIN, pools.STARTS, pools.RECORDS)
+    none = dict.fromkeys(("repeated", "exclusions", "bad"), 0)
     sources = tuple(
-        Source(
-            source=f"{name}.jsonl", domain=name, sha256=None, records=int((of == number).sum()), repeated=0,
-            exclusions=0, bad=0,
-        )
+        Source(source=f"{name}.jsonl", domain=name, sha256=None, records=int((of == number).sum()), **none)
         for number, name in enumerate(domains)
-    )  # fmt: skip
+    )
     manifest = Manifest(
-        version=pools.VERSION, encoder=Made(name="tiny", fingerprint=fingerprint), dimension=vectors.shape[1],
-        records=len(vectors), domains=domains, sources=sources, files={one: File.of(folder / one) for one in names},
-    )  # fmt: skip
+        version=pools.VERSION,
+        encoder=Made(name="tiny", fingerprint=fingerprint),
+        dimension=vectors.shape[1],
+        records=len(vectors),
+        domains=domains,
+        sources=sources,
+        files={one: File.of(folder / one) for one in names},
+    )
     (folder / pools.MANIFEST).write_text(manifest.model_dump_json())
     return Pool.open(folder)

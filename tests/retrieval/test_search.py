@@ -55,9 +55,13 @@ def test_it_is_what_sorting_everything_gives(block, below):
 
 
 @given(
-    rows=st.integers(0, 60), width=st.integers(1, 6), most=st.integers(0, 70), block=st.integers(1, 80),
-    below=st.sampled_from([None, 1.0, 0.5, 0.0]), seed=st.integers(0, 9),
-)  # fmt: skip
+    rows=st.integers(0, 60),
+    width=st.integers(1, 6),
+    most=st.integers(0, 70),
+    block=st.integers(1, 80),
+    below=st.sampled_from([None, 1.0, 0.5, 0.0]),
+    seed=st.integers(0, 9),
+)
 def test_many_ties_and_all_sizes(rows, width, most, block, below, seed):
     """Coordinates of few values, so that many scores are equal and some are exactly the limit."""
     draw = np.random.default_rng(seed)

@@ -46,12 +46,12 @@ def test_dot_products_with_the_chosen_add_up():
 @pytest.mark.parametrize(
     ("clusters", "sites", "turn", "pseudocode", "text", "default"),
     [
-        (10, 10, 1, 9, 9, 9), (10, 10, 9, 1, 1, 1),
-        (40, 10, 1, 9, 39, 39), (40, 10, 9, 1, 31, 31), (10, 3, 2, 1, 8, 8),  # more clusters than sites
-        (10, 100, 9, 1, 1, 1), (10, 100, 10, 5, 1, 5), (10, 100, 99, 5, 1, 5),  # more sites than clusters
-        (3, 10, 2, 1, 1, 1), (3, 10, 3, 1, 1, 1), (1, 10, 1, 1, 1, 1), (1, 10, 5, 1, 1, 1),
+        *[(10, 10, 1, 9, 9, 9), (10, 10, 9, 1, 1, 1)],
+        *[(40, 10, 1, 9, 39, 39), (40, 10, 9, 1, 31, 31), (10, 3, 2, 1, 8, 8)],  # more clusters than sites
+        *[(10, 100, 9, 1, 1, 1), (10, 100, 10, 5, 1, 5), (10, 100, 99, 5, 1, 5)],  # more sites than clusters
+        *[(3, 10, 2, 1, 1, 1), (3, 10, 3, 1, 1, 1), (1, 10, 1, 1, 1, 1), (1, 10, 5, 1, 1, 1)],
     ],
-)  # fmt: skip
+)
 def test_how_many_clusters_a_site_chooses_from(clusters, sites, turn, pseudocode, text, default):
     """A site whose clusters are the larger the more they are like what is chosen takes the most alike it may."""
     before = [site([(1, 0)], [1])] * turn

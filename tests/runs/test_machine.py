@@ -26,7 +26,7 @@ def test_peak_memory_is_in_bytes():
     assert 50 * 2**20 < peak_memory(torch.device("cpu")) < 2**40
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells what is mapped from files")
 def test_what_is_mapped_from_files_is_told_apart_from_what_a_process_has_for_itself(tmp_path):
     """As weights are that several processes read from one file."""
     cpu, size = torch.device("cpu"), 64 * 2**20

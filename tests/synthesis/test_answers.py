@@ -39,10 +39,9 @@ def test_what_was_answered_is_known_again(path):
     assert found == ([2], [1], 3, {"empty": 1, "too_short": 1})
     assert Answers(path, ASKED, 4).missing(1).tolist() == []
     assert list(Texts(path, 4)) == [LINES[3]["text"], LINES[2]["text"], LINES[0]["text"]]
-    assert (len(Texts(path, 4)), Texts(path, 4)[-1], Texts(path, 4)[:2]) == (
-        3, LINES[0]["text"], [LINES[3]["text"], LINES[2]["text"]],
-    )  # fmt: skip
-    assert Texts(path, 4).finished.tolist() == [True, False, True]
+    texts = Texts(path, 4)
+    assert (len(texts), texts[-1], texts[:2]) == (3, LINES[0]["text"], [LINES[3]["text"], LINES[2]["text"]])
+    assert texts.finished.tolist() == [True, False, True]
     with pytest.raises(IndexError):
         Texts(path, 4)[3]
     assert path.stat().st_mode & 0o777 == 0o600
@@ -85,9 +84,10 @@ def test_texts_that_were_begun_with_something_else_are_left_alone(path):
     assert caught.value.where == str(path) and path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "line", ["", "{}", "[1]", "nothing", '{"sample": 1, "attempt": 0}', '{"sample": 1, "text": "a"}', '{"sample": 1'],
-)  # fmt: skip
+DAMAGED = ["", "{}", "[1]", "nothing", '{"sample": 1, "attempt": 0}', '{"sample": 1, "text": "a"}', '{"sample": 1']
+
+
+@pytest.mark.parametrize("line", DAMAGED)
 def test_a_damaged_line_is_told_with_its_number(path, line):
     lines = path.read_text().split("\n")
     lines[2] = line

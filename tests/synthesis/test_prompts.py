@@ -13,10 +13,12 @@ def test_three_samples_of_six_are_there_each_in_a_line():
     prompt = six_samples(["one\ttext", "another\n\ntext", "x" * 5000])
     head, *rest = prompt.split("\n")
     assert "6 original text samples" in head
-    assert rest == [
-        "", "Original Text Sample 1", "one text", "Original Text Sample 2", "another text",
-        "Original Text Sample 3", "x" * 1000, "Original Text Sample 4", "",
-    ]  # fmt: skip
+    shown = [
+        line
+        for k, text in enumerate(["one text", "another text", "x" * 1000], start=1)
+        for line in (f"Original Text Sample {k}", text)
+    ]
+    assert rest == ["", *shown, "Original Text Sample 4", ""]
     assert six_samples(["alone"]).endswith("Original Text Sample 2\n")
 
 
@@ -67,10 +69,10 @@ def test_of_a_sample_that_was_cut_off_whole_sentences_can_be_kept():
 @pytest.mark.parametrize(
     ("written", "fault"),
     [
-        ("", "empty"), (" \n\t", "empty"), ("Original Text Sample 4\n", "empty"), ("only three words", "too_short"),
+        *[("", "empty"), (" \n\t", "empty"), ("Original Text Sample 4\n", "empty"), ("only three words", "too_short")],
         ("three words here\nOriginal Text Sample 5\nand more of them", "too_short"),
     ],
-)  # fmt: skip
+)
 def test_what_holds_no_text_says_why(written, fault):
     assert read_sample(written, finished=True).fault == fault
     assert fault in FAULTS

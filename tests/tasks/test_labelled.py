@@ -15,9 +15,15 @@ from murmura.training.cloze import ClozeStep
 
 DATA = DataConfig(train="a", heldout="b", max_length=48)
 METHOD = SimpleNamespace(
-    patterns=("{text} it was {blank}",), verbaliser={"bad": ("bad",), "good": ("good",)}, reduction="mean",
-    several_tokens="average", sample_pattern=True, validates=True, validation_records=4, pattern_weights="uniform",
-)  # fmt: skip
+    patterns=("{text} it was {blank}",),
+    verbaliser={"bad": ("bad",), "good": ("good",)},
+    reduction="mean",
+    several_tokens="average",
+    sample_pattern=True,
+    validates=True,
+    validation_records=4,
+    pattern_weights="uniform",
+)
 RECORDS = [Labelled(f"text {k}", ("bad", "good")[k % 2]) for k in range(10)]
 
 

@@ -297,7 +297,5 @@ def test_record_level_privacy_is_refused(llama, tokenizer):
     cloze, bank = make_cloze("llama", tokenizer), Bank(llama, SPEC)
     shard, privacy = records(cloze, 4), Private([RECORDS], [OSEntropy()])
     with pytest.raises(PrivacyError, match=r"for losses on tokens only\. Train without it, or protect whole sites"):
-        train(
-            bank, [shard], [random_state(bank, 0)], TRAINING, LR, STREAMS[:1], privacy=privacy,
-            step=partial(ClozeStep, cloze=cloze),
-        )  # fmt: skip
+        step = partial(ClozeStep, cloze=cloze)
+        train(bank, [shard], [random_state(bank, 0)], TRAINING, LR, STREAMS[:1], privacy=privacy, step=step)

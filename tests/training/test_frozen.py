@@ -17,7 +17,7 @@ from murmura.training.by_example import example_gradients
 from murmura.training.config import LocalTraining, LoraSpec
 from murmura.training.loop import train
 from murmura.training.targets import target_names
-from tests.conftest import make_bert, make_gpt2, make_llama
+from tests.conftest import make_bert, make_gpt2, make_llama, sizes
 from tests.training.helpers import CPU, EPS, assert_close, assert_same, cloze_items, hf_batch, items, random_state
 
 TARGETS = {
@@ -32,19 +32,8 @@ TRAINING = LocalTraining(lr=1e-2, epochs=3, batch_size=3, eps=EPS, tokens_per_pa
 def model_of(kind, tokenizer):
     if kind == "gemma2":  # sliding windows in every other layer, and embeddings that are scaled
         torch.manual_seed(0)
-        return Gemma2ForCausalLM(
-            Gemma2Config(
-                vocab_size=len(tokenizer),
-                hidden_size=32,
-                intermediate_size=64,
-                num_hidden_layers=4,
-                num_attention_heads=4,
-                num_key_value_heads=2,
-                head_dim=8,
-                max_position_embeddings=128,
-                pad_token_id=0,
-            )
-        ).eval()
+        shape = sizes(tokenizer, layers=4, positions=128, num_key_value_heads=2, head_dim=8, pad_token_id=0)
+        return Gemma2ForCausalLM(Gemma2Config(**shape)).eval()
     if kind == "llama":
         return make_llama(tokenizer, layers=4)
     return {"gpt2": make_gpt2, "bert": make_bert}[kind](tokenizer)
@@ -160,23 +149,10 @@ def test_a_model_that_hands_on_more_than_hidden_states_goes_the_whole_way(tokeni
 
 def test_a_model_whose_layers_hand_on_several_streams_goes_the_whole_way(tokenizer):
     torch.manual_seed(0)
-    config = Gemma3nTextConfig(
-        vocab_size=len(tokenizer),
-        vocab_size_per_layer_input=len(tokenizer),
-        hidden_size=32,
-        hidden_size_per_layer_input=8,
-        intermediate_size=[64] * 2,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        laurel_rank=4,
-        num_kv_shared_layers=0,
-        layer_types=["sliding_attention", "full_attention"],
-        activation_sparsity_pattern=[0.0] * 2,
-        max_position_embeddings=128,
-        pad_token_id=0,
-    )
+    shape = sizes(tokenizer, positions=128, num_key_value_heads=2, head_dim=8, pad_token_id=0)
+    shape |= {"intermediate_size": [64] * 2, "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 0}
+    shape |= {"vocab_size_per_layer_input": len(tokenizer), "laurel_rank": 4, "activation_sparsity_pattern": [0.0] * 2}
+    config = Gemma3nTextConfig(**shape, layer_types=["sliding_attention", "full_attention"])
     bank = Bank(Gemma3nForCausalLM(config).eval(), LoraSpec(targets=("q_proj",), layers="last 1"))
     assert bank.head.frozen is None
     trained(bank, items(2))

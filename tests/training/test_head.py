@@ -17,10 +17,8 @@ from murmura.training.head import Head, _FrozenHeadLoss
 from tests.conftest import make_gpt2, make_llama
 from tests.training.helpers import CPU, cloze_items, hf_batch, items, random_state
 
-SMALL = dict(
-    vocab_size=300, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-    num_key_value_heads=2, max_position_embeddings=128, pad_token_id=0,
-)  # fmt: skip
+SMALL = dict(vocab_size=300, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+SMALL |= dict(num_key_value_heads=2, max_position_embeddings=128, pad_token_id=0)
 
 
 def gemma2():

@@ -26,7 +26,7 @@ from tests.training.helpers import (
     items,
     random_residual,
     random_state,
-)  # fmt: skip
+)
 
 SPEC = LoraSpec(rank=4, alpha=8)
 STREAMS = [Stream(0) / f"site-{k}" for k in range(5)]
@@ -184,10 +184,8 @@ def test_all_parameters_train_as_in_plain_torch(tokenizer, llama, options, extra
     bank = Bank(llama, None)
     start = bank.initial(Stream(0))
     correction = random_state(bank, 5, scale=0.01) if extra.get("correction") else None
-    result = train(
-        bank, [shard], [start], training, LR, [STREAMS[0]], prox=extra.get("mu", 0.0),
-        corrections=[correction] if correction else None,
-    )[0]  # fmt: skip
+    more = {"prox": extra.get("mu", 0.0), "corrections": [correction] if correction else None}
+    result = train(bank, [shard], [start], training, LR, [STREAMS[0]], **more)[0]
     extra = {**extra, "correction": correction} if correction else extra
     assert_close(result.state, plain(model, shard, training, STREAMS[0], **extra))
 

@@ -20,7 +20,7 @@ from murmura.privacy.parts import (
     PoissonSampling,
     SiteClipping,
     TreeNoise,
-)  # fmt: skip
+)
 from murmura.privacy.plan import PrivacyPlan
 from murmura.streams import Stream
 from murmura.training import by_example, private
@@ -108,10 +108,8 @@ def test_sites_together_are_sites_alone(fine_grid, bank, clip, optimizer, frozen
     together = run(bank, shards, plans, training, frozen=frozen, lr=0.01)
     assert [result.steps for result in together] == [4, 8, 4]
     for k, result in enumerate(together):
-        alone = run(
-            bank, [shards[k]], [plans[k]], training, starts=[random_state(bank, k)], entropy=[secret(k)],
-            frozen=frozen, lr=0.01,
-        )[0]  # fmt: skip
+        start = {"starts": [random_state(bank, k)], "entropy": [secret(k)]}
+        alone = run(bank, [shards[k]], [plans[k]], training, **start, frozen=frozen, lr=0.01)[0]
         assert_close(result.state, alone.state, atol=1e-6, rtol=0)
         assert result.spent == alone.spent
 
@@ -301,11 +299,10 @@ def test_the_noise_has_the_planned_variance(bank, clip, source):
     """Records that say nothing leave the noise: its mean, variance and tails, and that no two entries go together."""
     sites, norm, std, batch = 48, 0.2, 1.5, 3
     start = random_state(bank, 0)
-    results = run(
-        bank, [items(batch)] * sites, [plan(FixedSizeSampling(batch, batch), norm=norm, std=std, clip=clip)] * sites,
-        starts=[start] * sites, entropy=[source() if source is OSEntropy else source(k) for k in range(sites)],
-        weights=[[0.0] * batch] * sites, lr=1.0,
-    )  # fmt: skip
+    plans = [plan(FixedSizeSampling(batch, batch), norm=norm, std=std, clip=clip)] * sites
+    entropy = [source() if source is OSEntropy else source(k) for k in range(sites)]
+    nothing = {"starts": [start] * sites, "weights": [[0.0] * batch] * sites}
+    results = run(bank, [items(batch)] * sites, plans, entropy=entropy, lr=1.0, **nothing)
     noise = torch.stack([moved(bank, result, start, 1.0) for result in results]).double()
     noise /= norm * std / (batch if clip is ExampleClipping else 1)
     count = noise.numel()

@@ -73,9 +73,8 @@ def test_the_direction_is_the_step_that_torch_s_adamw_would_take():
     for ours, gradient in zip(found, gradients, strict=True):
         weight = torch.nn.Parameter(torch.zeros(7))
         optimizer = torch.optim.AdamW([weight], lr=1.0, betas=(0.9, 0.999), eps=0, weight_decay=0)
-        optimizer.state[weight] = {
-            "step": torch.tensor(1e6), "exp_avg": mean.clone(), "exp_avg_sq": square.clone(),
-        }  # fmt: skip
+        moments = {"exp_avg": mean.clone(), "exp_avg_sq": square.clone()}
+        optimizer.state[weight] = {"step": torch.tensor(1e6), **moments}
         weight.grad = gradient.clone()
         optimizer.step()
         torch.testing.assert_close(ours, -weight.detach(), atol=1e-6, rtol=1e-5)

@@ -276,9 +276,15 @@ class LoRAFair(FromProducts):
 
 
 RULES: dict[str, type[Rule]] = {
-    "mean": Mean, "ffa": FFA, "rolora": RoLoRA, "fedsa": FedSA, "fedex": FedEx, "flora": FLoRA, "flexlora": FlexLoRA,
+    "mean": Mean,
+    "ffa": FFA,
+    "rolora": RoLoRA,
+    "fedsa": FedSA,
+    "fedex": FedEx,
+    "flora": FLoRA,
+    "flexlora": FlexLoRA,
     "fair": LoRAFair,
-}  # fmt: skip
+}
 
 
 def rule(config: AggregationConfig) -> Rule:
@@ -309,10 +315,9 @@ def _filled(state: State, current: State, place: int) -> State:
     for a, b in modules(current):
         ranks = [_rank(name, state[name]) for name in (a, b) if name in state and state[name].dim() == 2]
         if len(set(ranks)) == 2:
-            raise RunError(
-                f"the tensor '{a}' has rank {ranks[0]}, its B has {ranks[1]}",
-                where=f"contribution {place}", fix="A site must send both factors of the same adapter.",
-            )  # fmt: skip
+            what = f"the tensor '{a}' has rank {ranks[0]}, its B has {ranks[1]}"
+            fix = "A site must send both factors of the same adapter."
+            raise RunError(what, where=f"contribution {place}", fix=fix)
         for name in a, b:
             if name in state:
                 filled[name] = _wide(name, state[name], current[name], place)
@@ -326,10 +331,8 @@ def _wide(name: str, tensor: torch.Tensor, whole: torch.Tensor, place: int) -> t
         return tensor
     rank, most = tensor.shape[axis], whole.shape[axis]
     if rank > most:
-        raise RunError(
-            f"the tensor '{name}' has rank {rank}, above the run's {most}",
-            where=f"contribution {place}", fix="Raise lora.rank, or lower aggregation.ranks.",
-        )  # fmt: skip
+        what = f"the tensor '{name}' has rank {rank}, above the run's {most}"
+        raise RunError(what, where=f"contribution {place}", fix="Raise lora.rank, or lower aggregation.ranks.")
     if rank == most:
         return tensor
     wide = tensor.new_zeros(whole.shape)

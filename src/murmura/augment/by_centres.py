@@ -70,11 +70,9 @@ class ByCentres(FromPool):
             server.event(f"public records were found by {self._index.about.in_words}")
         for site, own, rows, found in zip(answered, sent, picked, fetched, strict=True):
             centres = np.repeat(np.array(rows, dtype=np.int64), [len(one.rows) for one in found])
-            given[site] = Chosen(
-                np.concatenate([np.zeros(0, np.int64), *(one.rows for one in found)]),
-                np.concatenate([np.zeros(0, np.float32), *(one.scores for one in found)]),
-                centres, own.sizes,
-            )  # fmt: skip
+            places = np.concatenate([np.zeros(0, np.int64), *(one.rows for one in found)])
+            scores = np.concatenate([np.zeros(0, np.float32), *(one.scores for one in found)])
+            given[site] = Chosen(places, scores, centres, own.sizes)
         return given
 
     _trained: Projector | None = None
@@ -196,9 +194,15 @@ class ByCentres(FromPool):
             rows = stream.numpy().choice(len(pool), min(c.projector_records, len(pool)), replace=False)
             small = Cached(self._encoder(server)).embed([record.question for record in pool.records(rows)])
             training = ProjectorTraining(
-                c.projector_epochs, c.projector_lr, c.projector_batch, c.projector_temperature, c.projector_positive,
-                c.projector_similarity, c.projector_hidden, c.projector_heldout,
-            )  # fmt: skip
+                c.projector_epochs,
+                c.projector_lr,
+                c.projector_batch,
+                c.projector_temperature,
+                c.projector_positive,
+                c.projector_similarity,
+                c.projector_hidden,
+                c.projector_heldout,
+            )
             self._trained = train(small, pool.vectors[rows], stream.integer(), training)
             server.event(self._trained.in_words)
         return self._trained

@@ -90,23 +90,21 @@ class LESS(FromPool):
         rows = self._drawn(pool, max(1, round(c.less_warm_up * len(pool))), stream / "warm-up")
         items = [item for _, item in _tokenised(bench, pool, rows)]
         t = bench.training
-        training = LocalTraining(
-            lr=c.less_lr, schedule="constant", epochs=c.less_epochs, batch_size=c.less_batch, betas=t.betas, eps=t.eps,
-            clip=t.clip, tokens_per_pass=t.tokens_per_pass, precision=t.precision,
-        )  # fmt: skip
+        same = {name: getattr(t, name) for name in ("betas", "eps", "clip", "tokens_per_pass", "precision")}
+        own = {"lr": c.less_lr, "schedule": "constant", "epochs": c.less_epochs, "batch_size": c.less_batch}
+        training = LocalTraining(**own, **same)
         if not items:
-            raise RunError(
-                f"none of the {len(rows)} records of the pool that were drawn fits {bench.max_length} tokens",
-                where="augment.pool", fix="Raise data.max_length, or augment.less_warm_up.",
-            )  # fmt: skip
+            what = f"none of the {len(rows)} records of the pool that were drawn fits {bench.max_length} tokens"
+            raise RunError(what, where="augment.pool", fix="Raise data.max_length, or augment.less_warm_up.")
         try:
             with phase("train"):
                 return warm_up(bench.bank, items, server.adapter, training, stream / "training")
         except NonFiniteLoss as error:
-            raise RunError(
+            what, where = (
                 "the loss or the adapter is no longer a finite number",
-                where=f"round {server.round}, warm-up of LESS, step {error.step}", fix="Lower augment.less_lr.",
-            ) from None  # fmt: skip
+                f"round {server.round}, warm-up of LESS",
+            )
+            raise RunError(what, where=f"{where}, step {error.step}", fix="Lower augment.less_lr.") from None
 
     def _told(
         self, fleet: Fleet, sites: Sequence[str], milestones: Sequence[Milestone], round: int
@@ -118,10 +116,9 @@ class LESS(FromPool):
             found: torch.Tensor = reply["features"]
             like = (len(milestones), found.shape[1] if found.dim() == 3 else 0, self.config.less_dimension)
             if found.shape != like or not found.isfinite().all():
-                raise RunError(
-                    f"the gradients that came are no table of finite numbers [{like[0]}, records, {like[2]}]",
-                    where=f"site {reply.site}, round {round}", fix="Use the same release and the same options there.",
-                )  # fmt: skip
+                what = f"the gradients that came are no table of finite numbers [{like[0]}, records, {like[2]}]"
+                fix = "Use the same release and the same options there."
+                raise RunError(what, where=f"site {reply.site}, round {round}", fix=fix)
             told[reply.site] = found
         return {site: told[site] for site in sites if site in told}
 

@@ -68,10 +68,9 @@ class Augmentation:
         kept: dict[str, Any] | None = server.store.get(_KEPT)
         if kept is not None and kept["pool"] != self._identity:
             or_index = ", or another index of it," if self.strategy.config.search == "approximate" else ""
-            raise ConfigError(
-                f"this is another pool{or_index} than the run was started with", where=str(self.pool.folder),
-                fix="Bring it back as it was, or start another run.",
-            )  # fmt: skip
+            what = f"this is another pool{or_index} than the run was started with"
+            fix = "Bring it back as it was, or start another run."
+            raise ConfigError(what, where=str(self.pool.folder), fix=fix)
 
     def _select(self, server: Server, fleet: Fleet, round: int) -> Selection:
         answered, sites = self._give(server, fleet, fleet.sites, round)

@@ -86,10 +86,8 @@ def answer(
             "centres, and the server was not told. Look at these records, or take another encoder."
         )
     kept = found.sizes >= config.smallest_cluster
-    return {
-        "centres": torch.from_numpy(found.points[kept]), "sizes": torch.from_numpy(found.sizes[kept]),
-        "privacy": _spent(ledger),
-    }  # fmt: skip
+    centres, sizes = torch.from_numpy(found.points[kept]), torch.from_numpy(found.sizes[kept])
+    return {"centres": centres, "sizes": sizes, "privacy": _spent(ledger)}
 
 
 def _spent(ledger: PrivacyLedger) -> dict[str, Any]:

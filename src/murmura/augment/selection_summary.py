@@ -37,9 +37,13 @@ def given(chosen: Chosen, pool: Pool, config: AugmentConfig) -> Given:
 
 
 def told(
-    strategy: FromPool, pool: Pool, answered: Mapping[str, Chosen], sites: Mapping[str, Given], round: int,
+    strategy: FromPool,
+    pool: Pool,
+    answered: Mapping[str, Chosen],
+    sites: Mapping[str, Given],
+    round: int,
     stream: Stream,
-) -> Selection:  # fmt: skip
+) -> Selection:
     """The whole choice.
 
     Args:

@@ -211,7 +211,6 @@ def choosing(config: AugmentConfig, withheld: Rows | None = None, device: str | 
     from murmura.augment.by_centres import Coverage, Direct, FedDCA
     from murmura.augment.by_influence import LESS
 
-    known: dict[str, type[FromPool]] = {
-        "feddca": FedDCA, "coverage": Coverage, "direct": Direct, "random": RandomRows, "less": LESS,
-    }  # fmt: skip
+    known: dict[str, type[FromPool]] = {"feddca": FedDCA, "coverage": Coverage, "direct": Direct, "random": RandomRows}
+    known["less"] = LESS
     return known[config.strategy](config, withheld, device)

@@ -29,11 +29,17 @@ _WRITTEN = "written"  # in the server's store: the sites that have had records w
 def drafting(config: AugmentConfig) -> Drafting:
     """How much is written for each site, and how."""
     return Drafting(
-        drafts=config.records, instructions_shown=_INSTRUCTIONS, examples_shown=_EXAMPLES,
-        instruction_attempts=config.write_attempts, example_attempts=config.write_attempts, rouge=config.write_rouge,
-        alpaca_filters=False, instruction_tokens=_TOKENS, example_tokens=config.write_tokens,
+        drafts=config.records,
+        instructions_shown=_INSTRUCTIONS,
+        examples_shown=_EXAMPLES,
+        instruction_attempts=config.write_attempts,
+        example_attempts=config.write_attempts,
+        rouge=config.write_rouge,
+        alpaca_filters=False,
+        instruction_tokens=_TOKENS,
+        example_tokens=config.write_tokens,
         sampling=Sampling(config.write_temperature),
-    )  # fmt: skip
+    )
 
 
 def written(cohort: Cohort, ask: Ask, config: AugmentConfig) -> list[Drafts]:

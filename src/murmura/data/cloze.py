@@ -253,10 +253,9 @@ class _Pieces:
         whole = [f" {text}" if border == "space" else text for text in texts]
         # What follows without a space has no mark. It gets none behind a letter, which is then taken away again.
         behind = [self._marks and border == "none" and not text.startswith(" ") for text in whole]
-        found: list[list[int]] = self.tokenizer(
-            [f"a{text}" if letter else self._bare(text) for text, letter in zip(whole, behind, strict=True)],
-            add_special_tokens=False, return_attention_mask=False, verbose=False,
-        )["input_ids"]  # fmt: skip
+        bare = [f"a{text}" if letter else self._bare(text) for text, letter in zip(whole, behind, strict=True)]
+        told = self.tokenizer(bare, add_special_tokens=False, return_attention_mask=False, verbose=False)
+        found: list[list[int]] = told["input_ids"]
         cut = [self._cut(ids, text) if letter else ids for ids, text, letter in zip(found, whole, behind, strict=True)]
         return [ids if text else [] for ids, text in zip(cut, texts, strict=True)]
 

@@ -16,10 +16,6 @@ from murmura.data.records import Instruction, R
 from murmura.data.refusal import refusal
 from murmura.errors import DataError, nearest
 
-__all__ = [
-    "BadRecord", "Loaded", "load_records", "one_by_one", "require_usable", "scan", "scan_columns", "scan_sites",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[R]):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from murmura.data.records import Instruction
 from murmura.drafting.filters import Copies, Similar, format_fault, response_fault
@@ -64,14 +65,10 @@ def draft(runtime: ModelRuntime, orders: Sequence[Order], config: Drafting) -> l
     a batch do not change each other's results.
     """
     desks = [_Desk(order, config, _token_count(runtime)) for order in orders]
-    while _in_waves(
-        runtime, desks, _Desk.ask_instructions, _Desk.take_instruction, sampling=config.sampling,
-        limit=config.instruction_tokens, stop=INSTRUCTION_STOP, description="write instructions",
-    ):  # fmt: skip
-        _in_waves(
-            runtime, desks, _Desk.ask_examples, _Desk.take_example, sampling=config.sampling,
-            limit=config.example_tokens, stop=EXAMPLE_STOP, description="write examples",
-        )  # fmt: skip
+    instructions = _Writing(_Desk.ask_instructions, _Desk.take_instruction, config.instruction_tokens, INSTRUCTION_STOP)
+    examples = _Writing(_Desk.ask_examples, _Desk.take_example, config.example_tokens, EXAMPLE_STOP)
+    while _in_waves(runtime, desks, instructions, config.sampling, "write instructions"):
+        _in_waves(runtime, desks, examples, config.sampling, "write examples")
     return [Drafts(desk.finish(), desk.counts) for desk in desks]
 
 
@@ -201,28 +198,34 @@ def _token_count(runtime: ModelRuntime) -> Callable[[str], int]:
     return lambda text: len(runtime.prompt_ids(text)) - opening
 
 
+class _Writing(NamedTuple):
+    """What desks ask for and take, and where it ends."""
+
+    ask: Callable[[_Desk], Iterator[_Attempt]]
+    take: Callable[[_Desk, _Attempt, Completion], None]
+    limit: int
+    stop: Sequence[str]
+
+
 def _in_waves(
-    runtime: ModelRuntime,
-    desks: Sequence[_Desk],
-    ask: Callable[[_Desk], Iterator[_Attempt]],
-    take: Callable[[_Desk, _Attempt, Completion], None],
-    *,
-    sampling: Sampling | None,
-    limit: int,
-    stop: Sequence[str],
-    description: str,
+    runtime: ModelRuntime, desks: Sequence[_Desk], kind: _Writing, sampling: Sampling | None, description: str
 ) -> bool:
     """All desks' attempts in one batch, again and again until no desk has another. Whether there was any."""
     asked = False
-    while wave := [(desk, attempt) for desk in desks for attempt in ask(desk)]:
+    while wave := [(desk, attempt) for desk in desks for attempt in kind.ask(desk)]:
         asked = True
-        prompts = [_fitting(runtime, desk, attempt, limit) for desk, attempt in wave]
         written = runtime.write(
-            [desk.order.adapter for desk, _ in wave], prompts, [limit] * len(prompts), sampling=sampling,
-            streams=[attempt.stream for _, attempt in wave], stop=stop, halt=goes_round, description=description,
-        )  # fmt: skip
+            [desk.order.adapter for desk, _ in wave],
+            [_fitting(runtime, desk, attempt, kind.limit) for desk, attempt in wave],
+            [kind.limit] * len(wave),
+            sampling=sampling,
+            streams=[attempt.stream for _, attempt in wave],
+            stop=kind.stop,
+            halt=goes_round,
+            description=description,
+        )
         for (desk, attempt), completion in zip(wave, written, strict=True):
-            take(desk, attempt, completion)
+            kind.take(desk, attempt, completion)
     return asked
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-Rejection = Literal[
-    "empty", "unfinished", "refusal", "too_short", "too_long", "bad_start", "keyword", "program", "similar",
-    "same_prompt", "no_response", "not_tried", "copied", "echo", "short_response",
-]  # fmt: skip
+_Wording = Literal["empty", "unfinished", "refusal", "too_short", "too_long", "bad_start", "keyword", "program"]
+_Example = Literal["same_prompt", "no_response", "not_tried", "copied", "echo", "short_response"]
+Rejection = Literal[_Wording, "similar", _Example]
 """Why there is no draft; counted as ``drafts.FATE``."""
 
 REASONS: Mapping[str, str] = {

@@ -133,10 +133,9 @@ class Decoder:
         cache.first = min(text.start for text in self.texts)
         last = torch.tensor([text.draft.ids[-1] for text in self.texts], device=self.bank.device)
         columns = torch.arange(cache.first, cache.end + 1, device=self.bank.device)
-        logits = self._calls.logits(
-            last[:, None], self._starts * 0, cache, cache.end - self._starts[:, None],
-            (columns >= self._starts[:, None]).long(),
-        )  # fmt: skip
+        starts = self._starts[:, None]
+        seen = (columns >= starts).long()
+        logits = self._calls.logits(last[:, None], self._starts * 0, cache, cache.end - starts, seen)
         cache.end += 1
         return logits
 

@@ -111,10 +111,8 @@ class Canaries:
         for place, canary in enumerate(self.canaries):
             sums[canary.site if self.unit == "site" else place] += float(evidence[place])
         found = audited(list(sums.values()), list(coins.values()), self.delta, self.adjacency)
-        return {
-            "audit_epsilon": found.epsilon, "audit_most": found.most, "audit_right": found.right,
-            "audit_guesses": found.guesses, "audit_coins": found.canaries,
-        }  # fmt: skip
+        counts = {"audit_right": found.right, "audit_guesses": found.guesses, "audit_coins": found.canaries}
+        return {"audit_epsilon": found.epsilon, "audit_most": found.most, **counts}
 
 
 def exposure(gains: np.ndarray, place: int) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 from murmura.measure.benchmarks import BENCHMARKS
 from murmura.measure.figure import (
@@ -33,6 +34,9 @@ READS: Mapping[str, str] = {
     "plain loss": "how likely the model alone finds a record",
 }
 """What attacks (``measure.attacks``) go by, in words; likelier than the base model does."""
+
+_attack = partial(Figure, better="lower", of_members=True)
+_answer = partial(Figure, kind="instruction")
 
 CATALOGUE: tuple[Figure, ...] = (
     Figure(key="train_loss", title="Training loss", short="training\nloss", unit=NATS, better="lower", line=True),
@@ -113,7 +117,10 @@ CATALOGUE: tuple[Figure, ...] = (
         column="always",
     ),
     Figure(
-        key="validation_accuracy", title="Accuracy on the server's validation set", unit=SHARE, better="higher",
+        key="validation_accuracy",
+        title="Accuracy on the server's validation set",
+        unit=SHARE,
+        better="higher",
         kind="labelled",
     ),
     Figure(
@@ -134,14 +141,21 @@ CATALOGUE: tuple[Figure, ...] = (
     Figure(key="vote_noise", title="Noise in votes (σ)"),
     Figure(key="legacy_loss", title="Held-out loss, tokenised twice", unit=NATS, better="lower", kind="document"),
     Figure(
-        key="legacy_accuracy", title="Next-token accuracy, tokenised twice", unit=SHARE, better="higher",
+        key="legacy_accuracy",
+        title="Next-token accuracy, tokenised twice",
+        unit=SHARE,
+        better="higher",
         kind="document",
     ),
     Figure(key="trained_texts", title="Texts that the model was trained on", unit=TEXTS),
     Figure(key="cut_texts", title="Of these cut off before their end", unit=TEXTS),
     Figure(key="annotated", title="Texts annotated after the round", short="annotated", unit=TEXTS, line=True),
     Figure(
-        key="left_unlabelled", title="Texts left without a label", short="left unlabelled", unit=TEXTS, line=True,
+        key="left_unlabelled",
+        title="Texts left without a label",
+        short="left unlabelled",
+        unit=TEXTS,
+        line=True,
     ),
     Figure(
         key="pseudo_accuracy",
@@ -357,25 +371,16 @@ CATALOGUE: tuple[Figure, ...] = (
     Figure(key="audit_coins", title="Audit: coins", unit=COINS),
     Figure(key="audit_most", title="Audit: the most that so many coins can show", unit=LEAST_EPSILON),
     Figure(key="bytes_measuring", title="Sent for these measurements", unit=BYTES),
-    Figure(key="attack_loss_auc", title="AUC of the plain loss", unit=AUC, better="lower", of_members=True),
-    Figure(
-        key="upload_loss_auc", title="AUC of the plain loss, single uploads", unit=AUC, better="lower",
-        of_members=True,
-    ),
-    Figure(
-        key="upload_tpr", title="Members found at 1 % false positives, single uploads", unit=SHARE, better="lower",
-        of_members=True,
-    ),
-    Figure(key="member_rouge", title="ROUGE-L, members", unit=SHARE, kind="instruction", of_members=True),
-    Figure(key="nonmember_rouge", title="ROUGE-L, non-members", unit=SHARE, kind="instruction"),
-    Figure(key="member_exact", title="Exact answers, members (share)", unit=SHARE, kind="instruction", of_members=True),
-    Figure(key="nonmember_exact", title="Exact answers, non-members (share)", unit=SHARE, kind="instruction"),
-    Figure(
-        key="member_prefix", title="Tokens right from the start, members", unit=TOKENS, kind="instruction",
-        of_members=True,
-    ),
-    Figure(key="nonmember_prefix", title="Tokens right from the start, non-members", unit=TOKENS, kind="instruction"),
-)  # fmt: skip
+    _attack(key="attack_loss_auc", title="AUC of the plain loss", unit=AUC),
+    _attack(key="upload_loss_auc", title="AUC of the plain loss, single uploads", unit=AUC),
+    _attack(key="upload_tpr", title="Members found at 1 % false positives, single uploads", unit=SHARE),
+    _answer(key="member_rouge", title="ROUGE-L, members", unit=SHARE, of_members=True),
+    _answer(key="nonmember_rouge", title="ROUGE-L, non-members", unit=SHARE),
+    _answer(key="member_exact", title="Exact answers, members (share)", unit=SHARE, of_members=True),
+    _answer(key="nonmember_exact", title="Exact answers, non-members (share)", unit=SHARE),
+    _answer(key="member_prefix", title="Tokens right from the start, members", unit=TOKENS, of_members=True),
+    _answer(key="nonmember_prefix", title="Tokens right from the start, non-members", unit=TOKENS),
+)
 
 
 def exposure_by_chance(candidates: int) -> float:

@@ -97,7 +97,7 @@ class EvaluationSet:
             "nonmembers": [asdict(record) for record in others],
             "choices": [asdict(question) | {"options": list(question.options)} for question in self.choices],
             "benchmarks": [one.to_payload() for one in self.benchmarks] if self.poses else [],
-        }  # fmt: skip
+        }
 
     def measured(self, *, secret: bool) -> Measured:
         """What is measured on, for the run's folder.
@@ -116,10 +116,8 @@ class EvaluationSet:
         records, others = ([made(**fields) for fields in payload[name]] for name in ("heldout", "nonmembers"))
         asked = [Choice(**fields | {"options": tuple(fields["options"])}) for fields in payload["choices"]]
         benchmarks = [BenchmarkSet.from_payload(one) for one in payload["benchmarks"]]
-        return cls(
-            task, records, others, choices=asked, benchmarks=benchmarks, sample=payload["sample"],
-            completes=payload["completes"],
-        )  # fmt: skip
+        given = {name: payload[name] for name in ("sample", "completes")}
+        return cls(task, records, others, choices=asked, benchmarks=benchmarks, **given)
 
 
 def _told(records: Iterable[Any], *, secret: bool) -> RecordSet:

@@ -31,10 +31,8 @@ def pattern_scores(
         for chosen in runtime.chunks(adapters):
             slots = runtime.load([adapters[i] for i in chosen])
             some = [items[i * patterns + p] for i in chosen for p in range(patterns)]
-            found = label_scores(
-                runtime.bank, some, [slot for slot in slots for _ in range(patterns)], cloze,
-                tokens_per_pass=2 * runtime.per_pass, description=description,
-            )  # fmt: skip
+            each, most = [slot for slot in slots for _ in range(patterns)], 2 * runtime.per_pass
+            found = label_scores(runtime.bank, some, each, cloze, tokens_per_pass=most, description=description)
             results[chosen] = found.numpy().reshape(len(chosen), patterns, labels)
     return results
 

@@ -91,22 +91,19 @@ class Index:
         queries = pool.vectors[mixed.ravel()].reshape(_QUERIES, _MIXED, -1).mean(axis=1)
         probes, most = 1, min(_MOST, max(1, len(pool) // 10))
         exact = nearest(queries, pool.vectors, most)
-        while (shares := _shares(faiss, index, pool, queries, most, probes, exact)).mean() < recall and probes < lists:
+        while (shares := _shares(index, pool, queries, most, probes, exact)).mean() < recall and probes < lists:
             probes = min(2 * probes, lists)
         try:
             with replacing(pool.folder / INDEX) as file:
                 faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
-            about = About(
-                vectors=pool.manifest.files[VECTORS].sha256, file=File.of(pool.folder / INDEX), lists=lists,
-                probes=probes, most=most, recall=float(shares.mean()), least=float(shares.min()),
-            )  # fmt: skip
+            found = {"recall": float(shares.mean()), "least": float(shares.min())}
+            vectors, file_of_index = pool.manifest.files[VECTORS].sha256, File.of(pool.folder / INDEX)
+            about = About(vectors=vectors, file=file_of_index, lists=lists, probes=probes, most=most, **found)
             with replacing(pool.folder / ABOUT) as file:
                 file.write(about.model_dump_json(indent=1).encode())
         except OSError as error:
-            raise DataError(
-                f"the index cannot be written ({error.strerror or error})", where=str(pool.folder),
-                fix=f"{remedy(error)}.",
-            ) from error  # fmt: skip
+            what = f"the index cannot be written ({error.strerror or error})"
+            raise DataError(what, where=str(pool.folder), fix=f"{remedy(error)}.") from error
         return cls(pool, index, about)
 
     @classmethod
@@ -143,19 +140,16 @@ class Index:
     ) -> list[Found]:
         """As ``search.nearest``, of the rows that the index proposes; ``vectors`` are the pool's."""
         each = zip(queries, without or [None] * len(queries), strict=True)
-        return [
-            _found(_faiss(), self._index, vectors, query, most, self.about.probes, below, rows) for query, rows in each
-        ]
+        return [_found(self._index, vectors, query, most, self.about.probes, below, rows) for query, rows in each]
 
 
 def _found(
-    faiss: Any, index: Any, vectors: Vectors, query: Vectors, most: int, probes: int, below: float | None = None,
-    without: Rows | None = None,
-) -> Found:  # fmt: skip
+    index: Any, vectors: Vectors, query: Vectors, most: int, probes: int, below: float | None, without: Rows | None
+) -> Found:
     """Twice as many as are wanted are looked at, and twice as many again while too few of them are eligible."""
     wanted = min(2 * most + (0 if without is None else len(without)), index.ntotal)
     while True:
-        settings = faiss.SearchParametersIVF(nprobe=probes)
+        settings = _faiss().SearchParametersIVF(nprobe=probes)
         rows = index.search(query[None].astype(np.float32), wanted, params=settings)[1][0]
         rows = np.sort(rows[rows >= 0])
         free = rows if without is None else np.setdiff1d(rows, without)
@@ -166,10 +160,10 @@ def _found(
 
 
 def _shares(
-    faiss: Any, index: Any, pool: Pool, queries: Vectors, most: int, probes: int, exact: Sequence[Found]
+    index: Any, pool: Pool, queries: Vectors, most: int, probes: int, exact: Sequence[Found]
 ) -> npt.NDArray[np.float64]:
     """Of each query the share of what is nearest that is found."""
-    found = [_found(faiss, index, pool.vectors, query, most, probes) for query in queries]
+    found = [_found(index, pool.vectors, query, most, probes, None, None) for query in queries]
     return np.array([np.isin(right.rows, one.rows).mean() for one, right in zip(found, exact, strict=True)])
 
 

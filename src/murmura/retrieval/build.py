@@ -224,10 +224,9 @@ def _hashes_of(reading: Reading, places: Sequence[str]) -> frozenset[bytes]:
         for file in site_files(place).values() if Path(place).is_dir() else [place]:
             for record in one_by_one(file, reading.layout(), reading.split):
                 if isinstance(record, BadRecord):
-                    raise DataError(
-                        f"{record.why}; so the pool may hold its text", where=str(record.where),
-                        fix=f"{record.fix or reading.layout().expected}. In a file to leave out no record is skipped.",
-                    )  # fmt: skip
+                    why = f"{record.why}; so the pool may hold its text"
+                    fix = f"{record.fix or reading.layout().expected}. In a file to leave out no record is skipped."
+                    raise DataError(why, where=str(record.where), fix=fix)
                 hashes.add(text_hash(record.question))
     return frozenset(hashes)
 

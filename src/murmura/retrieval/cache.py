@@ -81,10 +81,9 @@ class Cached:
                         self._append(hashes[rows[batch]], found)
                         progress.advance(len(batch))
         except OSError as error:
-            raise ModelError(
-                f"the cache of vectors cannot be written ({error.strerror or error})", where=str(self.folder),
-                fix=f"{remedy(error)}, or set MURMURA_CACHE to a writable folder.",
-            ) from error  # fmt: skip
+            what = f"the cache of vectors cannot be written ({error.strerror or error})"
+            fix = f"{remedy(error)}, or set MURMURA_CACHE to a writable folder."
+            raise ModelError(what, where=str(self.folder), fix=fix) from error
 
     def _recall(self, vectors: Vectors, hashes: Hashes) -> npt.NDArray[np.int64]:
         """Fill in what is known; the rows that are not."""

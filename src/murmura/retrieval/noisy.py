@@ -74,9 +74,12 @@ def plan_of(noise_multiplier: float, iterations: int, selections: int, delta: fl
 
 
 def noisy_centres(
-    vectors: npt.NDArray[np.floating], starts: npt.NDArray[np.floating], iterations: int, plan: PrivacyPlan,
+    vectors: npt.NDArray[np.floating],
+    starts: npt.NDArray[np.floating],
+    iterations: int,
+    plan: PrivacyPlan,
     entropy: Entropy,
-) -> NoisyCentres:  # fmt: skip
+) -> NoisyCentres:
     """Centres of a site's vectors, as a plan protects them.
 
     What is released is as large as ``starts``, however many vectors there are. A cluster whose noisy count is below 1
@@ -109,10 +112,8 @@ def noisy_centres(
         counts = noisy[:, -1]
         kept = counts >= 1
         points[kept] = _within(noisy[kept, :-1] / counts[kept, None])
-        seen += Observation(
-            steps=1, drawn=round(float(exact[:, -1].sum())), chances=len(rows), numbers=exact.size,
-            squares=float(np.square(noisy - exact).sum()),
-        )  # fmt: skip
+        drawn, squares = round(float(exact[:, -1].sum())), float(np.square(noisy - exact).sum())
+        seen += Observation(1, drawn, len(rows), numbers=exact.size, squares=squares)
     seen += Observation(is_secret=entropy.is_secret, clipped=((plan.clipping.kind, plan.clipping.groups),))
     spent = Spent(iterations, FullParticipation(), norm, std, observed=seen)
     return NoisyCentres(points.astype(np.float32), np.maximum(np.rint(counts), 0).astype(np.int64), spent)

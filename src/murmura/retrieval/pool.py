@@ -147,12 +147,13 @@ class Pool:
             _check_size(place / name, file)
         n, d = manifest.records, manifest.dimension
         return cls(
-            place, manifest,
+            place,
+            manifest,
             vectors=_array(place / VECTORS, np.float32, (n, d)),
             hashes=_array(place / HASHES, np.uint8, (n, 32)),
             domain=_array(place / DOMAIN, np.uint16, (n,)),
             _starts=_array(place / STARTS, np.int64, (n + 1,)),
-        )  # fmt: skip
+        )
 
     def __len__(self) -> int:
         return self.manifest.records
@@ -251,10 +252,8 @@ def read_record(line: bytes) -> Instruction:
 
 def damaged(place: Path, why: str) -> DataError:
     """The error for a pool that cannot be used any more."""
-    return DataError(
-        f"the pool is damaged: {why}", where=str(place),
-        fix="Build it again, with --overwrite: vectors that are in the cache are not computed again.",
-    )  # fmt: skip
+    fix = "Build it again, with --overwrite: vectors that are in the cache are not computed again."
+    return DataError(f"the pool is damaged: {why}", where=str(place), fix=fix)
 
 
 def _manifest(folder: Path) -> Manifest:
@@ -262,16 +261,13 @@ def _manifest(folder: Path) -> Manifest:
     try:
         told: Mapping[str, Any] = json.loads(path.read_bytes())
         if told.get("version") != VERSION:
-            raise DataError(
-                f"a pool of version {told.get('version')}; this Murmura reads version {VERSION}",
-                where=str(path), fix="Build it again, with --overwrite.",
-            )  # fmt: skip
+            what = f"a pool of version {told.get('version')}; this Murmura reads version {VERSION}"
+            raise DataError(what, where=str(path), fix="Build it again, with --overwrite.")
         return Manifest.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise DataError(
-            f"there is no pool here: {MANIFEST} cannot be read ({error.strerror})", where=str(folder),
-            fix="Build one: murmura pool build FILE... --out FOLDER",
-        ) from error  # fmt: skip
+        what = f"there is no pool here: {MANIFEST} cannot be read ({error.strerror})"
+        fix = "Build one: murmura pool build FILE... --out FOLDER"
+        raise DataError(what, where=str(folder), fix=fix) from error
     except (ValueError, AttributeError, ValidationError) as error:
         raise damaged(path, "it cannot be understood") from error
 

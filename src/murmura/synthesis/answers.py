@@ -111,10 +111,8 @@ class Answers:
         self._size += len(data)
 
     def _unusable(self, error: OSError) -> CheckpointError:
-        return CheckpointError(
-            f"the texts cannot be kept ({error.strerror or error})", where=str(self.path),
-            fix=f"{remedy(error)}, then start again with --resume.",
-        )  # fmt: skip
+        what = f"the texts cannot be kept ({error.strerror or error})"
+        return CheckpointError(what, where=str(self.path), fix=f"{remedy(error)}, then start again with --resume.")
 
 
 class Texts(Sequence[str]):
@@ -185,10 +183,8 @@ def _lines(path: Path) -> Iterator[tuple[int, Line]]:
             except ValueError:
                 line = None
             if not (_is_answer(line) if number > 1 else isinstance(line, dict)):
-                raise CheckpointError(
-                    "the line is damaged", where=f"{path}:{number}",
-                    fix="Take it out, so that its text is written again." if number > 1 else "Move the file away.",
-                )  # fmt: skip
+                fix = "Take it out, so that its text is written again." if number > 1 else "Move the file away."
+                raise CheckpointError("the line is damaged", where=f"{path}:{number}", fix=fix)
             yield end, line
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -87,10 +88,8 @@ def paraphrased(runtime: ModelRuntime, documents: Sequence[str], how: DPPrompt, 
 
 
 def _written(runtime: ModelRuntime, prompt: list[int], how: DPPrompt, entropy: Entropy) -> str:
-    [completion] = runtime.write(
-        [runtime.bank.untrained], [prompt], [how.tokens], sampling=how.sampling, streams=[entropy],
-        description="paraphrase",
-    )  # fmt: skip
+    adapters, write = [runtime.bank.untrained], partial(runtime.write, sampling=how.sampling, streams=[entropy])
+    [completion] = write(adapters, [prompt], [how.tokens], description="paraphrase")
     return " ".join(completion.text.split())
 
 
@@ -141,6 +140,5 @@ def logit_bounds(
 def _ends(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The smallest and the largest logit of each row, [n, 2]; those that rule a token out do not count."""
     finite = logits.isfinite()
-    return torch.stack([
-        logits.masked_fill(~finite, float("inf")).amin(-1), logits.masked_fill(~finite, float("-inf")).amax(-1)
-    ], 1)  # fmt: skip
+    least, most = logits.masked_fill(~finite, torch.inf).amin(-1), logits.masked_fill(~finite, -torch.inf).amax(-1)
+    return torch.stack([least, most], 1)

@@ -46,17 +46,28 @@ class Endpoint:
     """
 
     def __init__(
-        self, url: str, model: str, *, chat: bool = False, sampling: Sampling | None = None, max_tokens: int = 85,
-        concurrency: int = 16, retries: int = 8, timeout: float = 120.0, key_variable: str | None = None,
-    ) -> None:  # fmt: skip
-        self._url, self._model, self._chat = url, model, chat
-        self._sampling, self._most = sampling or Sampling(), max_tokens
+        self,
+        url: str,
+        model: str,
+        *,
+        chat: bool = False,
+        sampling: Sampling | None = None,
+        max_tokens: int = 85,
+        concurrency: int = 16,
+        retries: int = 8,
+        timeout: float = 120.0,
+        key_variable: str | None = None,
+    ) -> None:
+        how = sampling or Sampling()
+        self._url, self._chat = url, chat
+        self._options: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
+        self._options |= {"temperature": how.temperature, "top_p": how.top_p}
         self._concurrency, self._retries, self._timeout = concurrency, retries, timeout
         self._key_variable, self._takes_seed = key_variable, True
         self._refusal: RunError | None = None
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"'{url}' is no address of a server", fix="Write one like http://localhost:8000/v1.")
-        if self._sampling.top_k:
+        if how.top_k:
             raise ConfigError("an endpoint cannot be told top_k", fix="Set it to 0, and use top_p.")
         if concurrency < 1:
             raise ConfigError(f"{concurrency} requests at a time ask nothing", fix="Use at least 1.")
@@ -70,10 +81,7 @@ class Endpoint:
     @property
     def described(self) -> Mapping[str, Any]:
         """See ``Generator``. The server may move, so its address is no part of it."""
-        return {
-            "model": self._model, "chat": self._chat, "max_tokens": self._most,
-            "temperature": self._sampling.temperature, "top_p": self._sampling.top_p,
-        }  # fmt: skip
+        return self._options | {"chat": self._chat}
 
     def answers(self, requests: Iterable[Request]) -> Iterator[list[Answer]]:
         """See ``Generator``. When it is stopped, by the server or by hand, it waits for what is on its way."""
@@ -128,11 +136,9 @@ class Endpoint:
             self._refusal = self._failure(f"refuses every prompt ({_said(error)})", "Check its model and its options")
             return Answer(request, None, finished=False)
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-            raise self._failure(
-                f"refuses the key ({error.status_code})",
-                f"Check the environment variable {self._key_variable}"
-                if self._key_variable else "Name the environment variable that holds the key",
-            ) from error  # fmt: skip
+            named = f"Check the environment variable {self._key_variable}"
+            fix = named if self._key_variable else "Name the environment variable that holds the key"
+            raise self._failure(f"refuses the key ({error.status_code})", fix) from error
         except (openai.RateLimitError, openai.InternalServerError) as error:
             raise self._failure(f"keeps failing ({_said(error)})", "Wait, or send it fewer requests at once") from error
         except openai.APIStatusError as error:
@@ -144,11 +150,7 @@ class Endpoint:
 
     def _written(self, client: OpenAI, request: Request, seeded: bool) -> tuple[str, bool]:
         """The answer, and whether it came to its end."""
-        how = self._sampling
-        options: dict[str, Any] = {
-            "model": self._model, "max_tokens": self._most, "temperature": how.temperature, "top_p": how.top_p,
-            "stop": list(STOP),
-        }  # fmt: skip
+        options = self._options | {"stop": list(STOP)}
         if seeded:
             options["seed"] = request.stream.integer() >> 32  # of 31 bits, which every server takes
         if self._chat:
@@ -167,10 +169,8 @@ class Endpoint:
         return OpenAI(api_key=key, base_url=self._url, timeout=self._timeout, max_retries=self._retries)
 
     def _failure(self, what: str, fix: str) -> RunError:
-        return RunError(
-            f"the endpoint {what}", where=self._url,
-            fix=f"{fix}, then start again with --resume: what was answered is kept.",
-        )  # fmt: skip
+        fix = f"{fix}, then start again with --resume: what was answered is kept."
+        return RunError(f"the endpoint {what}", where=self._url, fix=fix)
 
 
 def _said(error: APIError) -> str:

@@ -118,7 +118,5 @@ def _require_some(kept: Answers, *, over: bool = False) -> None:
     answered = kept.faults.total()
     if (over or answered >= _ENOUGH_IN_VAIN) and answered and not kept.texts:
         why = ", ".join(f"{count}: {FAULTS[fault]}" for fault, count in kept.faults.most_common())  # type: ignore[index]
-        raise RunError(
-            f"none of {answered} texts can be used ({why})", where="expansion",
-            fix=f"Use another generator, or let it write more tokens; then move {kept.path} away.",
-        )  # fmt: skip
+        fix = f"Use another generator, or let it write more tokens; then move {kept.path} away."
+        raise RunError(f"none of {answered} texts can be used ({why})", where="expansion", fix=fix)

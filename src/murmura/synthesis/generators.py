@@ -72,10 +72,8 @@ class Local:
     def described(self) -> Mapping[str, Any]:
         """See ``Generator``."""
         how = self._sampling
-        return {
-            "model": self._runtime.base, "max_tokens": self._most,
-            "temperature": how.temperature, "top_p": how.top_p, "top_k": how.top_k,
-        }  # fmt: skip
+        drawn = {"temperature": how.temperature, "top_p": how.top_p, "top_k": how.top_k}
+        return {"model": self._runtime.base, "max_tokens": self._most, **drawn}
 
     def answers(self, requests: Iterable[Request]) -> Iterator[list[Answer]]:
         """See ``Generator``. Each answer is drawn with its own stream, whatever it is written together with."""
@@ -83,7 +81,13 @@ class Local:
         while wave := list(islice(waiting, _WAVE * bench.decode_rows)):
             prompts = [bench.prompt_ids(request.prompt) for request in wave]
             written = bench.write(
-                [bench.bank.untrained] * len(wave), prompts, [self._most] * len(wave), sampling=self._sampling,
-                streams=[request.stream for request in wave], stop=STOP, halt=goes_round, description="write samples",
-            )  # fmt: skip
+                [bench.bank.untrained] * len(wave),
+                prompts,
+                [self._most] * len(wave),
+                sampling=self._sampling,
+                streams=[request.stream for request in wave],
+                stop=STOP,
+                halt=goes_round,
+                description="write samples",
+            )
             yield [Answer(request, one.text, one.finished) for request, one in zip(wave, written, strict=True)]

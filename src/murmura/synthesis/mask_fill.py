@@ -43,9 +43,16 @@ class MaskFill:
     """
 
     def __init__(
-        self, loaded: Loaded, *, share: float = 0.3, steps: int = 2, sampling: Sampling | None = None,
-        at_once: bool = False, max_tokens: int = 64, tokens_per_pass: int = 8192,
-    ) -> None:  # fmt: skip
+        self,
+        loaded: Loaded,
+        *,
+        share: float = 0.3,
+        steps: int = 2,
+        sampling: Sampling | None = None,
+        at_once: bool = False,
+        max_tokens: int = 64,
+        tokens_per_pass: int = 8192,
+    ) -> None:
         self._tokenizer: Any = loaded.tokenizer
         self._head = Head(loaded.model)
         if self._head.is_decoder or self._tokenizer.mask_token_id is None:

@@ -72,11 +72,10 @@ class Continue:
         bench = self._runtime
         cuts = [self._cut(text, stream) for text, stream in zip(texts, streams, strict=True)]
         changed = [(i, cut) for i, cut in enumerate(cuts) if cut]
-        written = bench.write(
-            [bench.bank.untrained] * len(changed), [cut.prompt for _, cut in changed],
-            [cut.limit for _, cut in changed], sampling=self._sampling,
-            streams=[streams[i] / "tokens" for i, _ in changed], description="vary",
-        )  # fmt: skip
+        prompts, limits = [cut.prompt for _, cut in changed], [cut.limit for _, cut in changed]
+        own = [streams[i] / "tokens" for i, _ in changed]
+        adapters = [bench.bank.untrained] * len(changed)
+        written = bench.write(adapters, prompts, limits, sampling=self._sampling, streams=own, description="vary")
         varied = list(texts)
         for (i, cut), completion in zip(changed, written, strict=True):
             varied[i] = self._joined(texts[i], cut, completion)
@@ -162,10 +161,8 @@ class Paraphrase:
         bench = self._runtime
         texts = [self._cut(text) for text in texts]
         prompts = [bench.prompt_ids(self._wording.prompt(text)) for text in texts]
-        written = bench.write(
-            [bench.bank.untrained] * len(prompts), prompts, [self._most] * len(prompts), sampling=self._sampling,
-            streams=streams, description="vary",
-        )  # fmt: skip
+        adapters, limits = [bench.bank.untrained] * len(prompts), [self._most] * len(prompts)
+        written = bench.write(adapters, prompts, limits, sampling=self._sampling, streams=streams, description="vary")
         return [self._read(completion) or text for completion, text in zip(written, texts, strict=True)]
 
     def _read(self, completion: Completion) -> str:

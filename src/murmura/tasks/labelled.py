@@ -94,10 +94,8 @@ class LabelledTask(Task):
     def reading(self, method: Any, data: DataConfig, tokenizer: Any, *, masked: bool) -> Reading:
         from murmura.data.cloze import Cloze
 
-        cloze = Cloze(
-            method.patterns, method.verbaliser, tokenizer, data.max_length, masked, method.reduction,
-            method.several_tokens,
-        )  # fmt: skip
+        how = method.reduction, method.several_tokens
+        cloze = Cloze(method.patterns, method.verbaliser, tokenizer, data.max_length, masked, *how)
         return LabelledReading(cloze, sample_pattern=method.sample_pattern)
 
     def refuse_idle(self, data: DataConfig, evaluation: EvaluationConfig) -> None:
@@ -107,14 +105,17 @@ class LabelledTask(Task):
         evaluation.refuse_idle(["choices", "benchmarks"], "with labelled records, which are questions themselves")
 
     def evaluation_set(
-        self, method: Any, data: DataConfig, heldout: Sequence[Any], nonmembers: Sequence[Any], stream: Stream,
+        self,
+        method: Any,
+        data: DataConfig,
+        heldout: Sequence[Any],
+        nonmembers: Sequence[Any],
+        stream: Stream,
         **settings: Any,
-    ) -> EvaluationSet:  # fmt: skip
+    ) -> EvaluationSet:
         if not all(record.label for record in heldout):
-            raise DataError(
-                "a held-out record has no label", where=data.heldout or data.train,
-                fix="Label it, hold out fewer records (data.heldout_records), or give others (data.heldout).",
-            )  # fmt: skip
+            fix = "Label it, hold out fewer records (data.heldout_records), or give others (data.heldout)."
+            raise DataError("a held-out record has no label", where=data.heldout or data.train, fix=fix)
         validation: list[Labelled] = []
         if method.validates or method.validation_records is not None:
             validation, heldout = _set_apart(heldout, method.validation_records, stream)

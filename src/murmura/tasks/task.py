@@ -81,9 +81,14 @@ class Task(ABC):
         """
 
     def evaluation_set(
-        self, method: Any, data: DataConfig, heldout: Sequence[Any], nonmembers: Sequence[Any], stream: Stream,
+        self,
+        method: Any,
+        data: DataConfig,
+        heldout: Sequence[Any],
+        nonmembers: Sequence[Any],
+        stream: Stream,
         **settings: Any,
-    ) -> EvaluationSet:  # fmt: skip
+    ) -> EvaluationSet:
         """Public records as a run is measured with them.
 
         Args:

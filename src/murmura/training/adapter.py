@@ -117,9 +117,14 @@ def nbytes(state: Mapping[str, torch.Tensor]) -> int:
 
 
 def save_peft(
-    folder: Path, state: State, spec: LoraSpec, base_name: str, *,
-    fan_in_fan_out: bool = False, task_type: str = "CAUSAL_LM",
-) -> None:  # fmt: skip
+    folder: Path,
+    state: State,
+    spec: LoraSpec,
+    base_name: str,
+    *,
+    fan_in_fan_out: bool = False,
+    task_type: str = "CAUSAL_LM",
+) -> None:
     """Write a PEFT folder.
 
     Args:

@@ -132,9 +132,19 @@ def train(
     """
     if bank.lora is None and len(starts) > 1:
         return _one_by_one(
-            bank, shards, starts, training, lr, streams, anchors, corrections, weights, prox=prox, frozen=frozen,
-            privacy=privacy, around=around, step=step, watch=watch, finite=finite, description=description,
-        )  # fmt: skip
+            bank,
+            [shards, starts, streams, anchors, corrections, weights],
+            training,
+            lr,
+            prox=prox,
+            frozen=frozen,
+            privacy=privacy,
+            around=around,
+            step=step,
+            watch=watch,
+            finite=finite,
+            description=description,
+        )
     bank.load(starts)
     source, plans = _planned(bank, shards, training, streams, weights, frozen, privacy, step)
     with bank.trainable(frozen) as parameter, bar(description, sum(len(p) for p in plans)) as progress:
@@ -258,26 +268,16 @@ class _Tally:
 
 
 def _one_by_one(
-    bank: Bank,
-    shards: Sequence[Sequence[Any]],
-    starts: Sequence[State],
-    training: LocalTraining,
-    lr: float,
-    streams: Sequence[Stream],
-    anchors: Sequence[State] | None,
-    corrections: Sequence[State] | None,
-    weights: Sequence[Sequence[float]] | None,
-    **options: Any,
+    bank: Bank, of_sites: Sequence[Sequence[Any] | None], training: LocalTraining, lr: float, **options: Any
 ) -> list[Trained]:
-    """``train`` where there is one slot."""
+    """``train`` where there is one slot; ``of_sites`` is what it takes of each site, in its order."""
     results: list[Trained] = []
-    for k in range(len(starts)):
-        one = slice(k, k + 1)
+    for k in range(len(of_sites[0] or ())):
+        own: list[Any] = [every and every[k : k + 1] for every in of_sites]
+        shards, starts, streams, anchors, corrections, weights = own
+        at_site = {"anchors": anchors, "corrections": corrections, "weights": weights}
         try:
-            results += train(
-                bank, shards[one], starts[one], training, lr, streams[one], anchors=anchors and anchors[one],
-                corrections=corrections and corrections[one], weights=weights and weights[one], **options,
-            )  # fmt: skip
+            results += train(bank, shards, starts, training, lr, streams, **at_site, **options)
         except NonFiniteLoss as error:
             raise NonFiniteLoss(k, error.step) from None
     return results

@@ -51,14 +51,10 @@ def test_each_benchmark_has_its_table_its_figures_and_its_outcomes():
 def test_shares_are_told_with_their_numbers_and_what_became_of_the_others(bench, monkeypatch):
     asked = scripted(bench, monkeypatch, "#### 2", "#### 5", "none", "#### 3", "positive", "well")
     first, second = measure(bench, ["one", "two"], [SUMS, TEXTS])
-    assert first == {
-        "gsm8k": 0.5, "gsm8k_n": 2, "gsm8k_parsed": 1.0, "gsm8k_parsed_n": 2, "fpb": 1.0, "fpb_n": 1,
-        "fpb_parsed": 1.0, "fpb_parsed_n": 1, "fpb_guess": 1.0,
-        "answers": {
-            "gsm8k": {"right": 1, "wrong": 1, "no answer found": 0},
-            "fpb": {"right": 1, "wrong": 0, "no answer found": 0},
-        },
-    }  # fmt: skip
+    sums, texts = ({"right": 1, "wrong": wrong, "no answer found": 0} for wrong in (1, 0))
+    assert first.pop("answers") == {"gsm8k": sums, "fpb": texts}
+    of_sums = {"gsm8k": 0.5, "gsm8k_n": 2, "gsm8k_parsed": 1.0, "gsm8k_parsed_n": 2}
+    assert first == of_sums | {"fpb": 1.0, "fpb_n": 1, "fpb_parsed": 1.0, "fpb_parsed_n": 1, "fpb_guess": 1.0}
     assert (second["gsm8k"], second["gsm8k_parsed"], second["fpb"]) == (0.5, 0.5, 0.0)
     assert figure("fpb").words(first).endswith(", n = 1, guessing 1.000)")
     assert figure("gsm8k").words(first) == "0.500 (0.095–0.905, n = 2)"
@@ -85,9 +81,8 @@ def test_each_adapter_writes_its_own_answers_within_the_limit(bench):
 
 def test_questions_travel_with_their_options():
     heard = BenchmarkSet.from_payload(decode(encode(TEXTS.to_payload())))
-    assert (heard.questions, heard.benchmark.config, type(heard.benchmark)) == (
-        TEXTS.questions, TEXTS.benchmark.config, FPB,
-    )  # fmt: skip
+    assert (heard.questions, heard.benchmark.config) == (TEXTS.questions, TEXTS.benchmark.config)
+    assert type(heard.benchmark) is FPB
 
 
 def test_nobody_runs_programs_that_others_send():

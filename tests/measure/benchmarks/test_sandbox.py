@@ -49,10 +49,12 @@ def test_each_program_gets_its_own_fate():
 
 def test_whoever_ends_early_or_says_so_himself_has_not_passed():
     for end in (
-        "import sys; sys.exit(0)", "import os; os._exit(0)", "print('right'); raise SystemExit(0)",
-        "import os, sys\nos.write(int(sys.argv[1]), b'{\"outcome\": \"right\", \"token\": \"\"}')\nos._exit(0)",
+        "import sys; sys.exit(0)",
+        "import os; os._exit(0)",
+        "print('right'); raise SystemExit(0)",
+        'import os, sys\nos.write(int(sys.argv[1]), b\'{"outcome": "right", "token": ""}\')\nos._exit(0)',
         "def f():\n    import sys\n    sys.exit(0)\n",
-    ):  # fmt: skip
+    ):
         assert outcome(end) == "ended early", end
 
 
@@ -99,11 +101,9 @@ def test_modules_of_the_standard_library_can_be_used_and_no_others():
 
 
 def test_sets_have_the_same_order_in_every_run():
-    told = subprocess.run(
-        [sys.executable, "-c", "print(hash('a'))"], env={"PYTHONHASHSEED": "0"}, capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
-    assert outcome(f"def f():\n    return int(hash('a') == {int(told.stdout)})\n") == "right"
+    command, fixed = [sys.executable, "-c", "print(hash('a'))"], {"PYTHONHASHSEED": "0"}
+    told = subprocess.check_output(command, env=fixed, text=True)
+    assert outcome(f"def f():\n    return int(hash('a') == {int(told)})\n") == "right"
 
 
 REACHES = {
@@ -137,10 +137,8 @@ def test_what_it_must_not_reach_is_refused(cut, tmp_path):
     before = kept.stat()
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.01)
-        reached = {
-            "port": server.getsockname()[1], "file": str(kept), "pid": os.getpid(), "group": os.getpgrp(),
-            "signal": int(signal.SIGTERM),
-        }  # fmt: skip
+        reached = {"port": server.getsockname()[1], "file": str(kept), "pid": os.getpid(), "group": os.getpgrp()}
+        reached["signal"] = int(signal.SIGTERM)
         caught = "def f():\n    try:\n{}\n    except (OSError, RuntimeError, ValueError):\n        return 1\n"
         trials = [
             Trial(caught.format("\n".join(f"        {line}" for line in how.format(**reached).splitlines())), TEST, "f")

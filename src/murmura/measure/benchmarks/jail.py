@@ -20,29 +20,31 @@ import sys
 import types
 from collections.abc import Iterable
 
+
+def _calls(table: str) -> dict[str, int]:
+    """Numbers of system calls by their names."""
+    return {name: int(number) for name, number in (call.split("=") for call in table.split())}
+
+
 # Numbers of the system calls that a computation needs, from Linux' asm/unistd_64.h and asm-generic/unistd.h.
-_X86 = {
-    "read": 0, "write": 1, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "poll": 7, "lseek": 8, "mmap": 9,
-    "mprotect": 10, "munmap": 11, "brk": 12, "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15,
-    "pread64": 17, "readv": 19, "access": 21, "select": 23, "sched_yield": 24, "mremap": 25, "madvise": 28, "dup": 32,
-    "nanosleep": 35, "getitimer": 36, "alarm": 37, "setitimer": 38, "getpid": 39, "exit": 60, "uname": 63,
-    "getcwd": 79, "readlink": 89, "gettimeofday": 96, "getrusage": 98, "sysinfo": 99, "times": 100, "getuid": 102,
-    "getgid": 104, "geteuid": 107, "getegid": 108, "getppid": 110, "sigaltstack": 131, "gettid": 186, "time": 201,
-    "futex": 202, "sched_getaffinity": 204, "getdents64": 217, "restart_syscall": 219, "clock_gettime": 228,
-    "clock_getres": 229, "clock_nanosleep": 230, "exit_group": 231, "newfstatat": 262, "readlinkat": 267,
-    "faccessat": 269, "pselect6": 270, "ppoll": 271, "getrandom": 318, "statx": 332, "rseq": 334, "faccessat2": 439,
-}  # fmt: skip
-_ARM = {
-    "getcwd": 17, "dup": 23, "faccessat": 48, "close": 57, "getdents64": 61, "lseek": 62, "read": 63, "write": 64,
-    "readv": 65, "pread64": 67, "pselect6": 72, "ppoll": 73, "readlinkat": 78, "newfstatat": 79, "fstat": 80,
-    "exit": 93, "exit_group": 94, "futex": 98, "nanosleep": 101, "getitimer": 102, "setitimer": 103,
-    "clock_gettime": 113, "clock_getres": 114, "clock_nanosleep": 115, "sched_getaffinity": 123, "sched_yield": 124,
-    "restart_syscall": 128, "sigaltstack": 132, "rt_sigaction": 134, "rt_sigprocmask": 135, "rt_sigreturn": 139,
-    "times": 153, "uname": 160, "getrusage": 165, "gettimeofday": 169, "getpid": 172, "getppid": 173, "getuid": 174,
-    "geteuid": 175, "getgid": 176, "getegid": 177, "gettid": 178, "sysinfo": 179, "brk": 214, "munmap": 215,
-    "mremap": 216, "mmap": 222, "mprotect": 226, "madvise": 233, "getrandom": 278, "statx": 291, "rseq": 293,
-    "faccessat2": 439,
-}  # fmt: skip
+_X86 = _calls("""
+    read=0 write=1 close=3 stat=4 fstat=5 lstat=6 poll=7 lseek=8 mmap=9 mprotect=10 munmap=11 brk=12 rt_sigaction=13
+    rt_sigprocmask=14 rt_sigreturn=15 pread64=17 readv=19 access=21 select=23 sched_yield=24 mremap=25 madvise=28 dup=32
+    nanosleep=35 getitimer=36 alarm=37 setitimer=38 getpid=39 exit=60 uname=63 getcwd=79 readlink=89 gettimeofday=96
+    getrusage=98 sysinfo=99 times=100 getuid=102 getgid=104 geteuid=107 getegid=108 getppid=110 sigaltstack=131
+    gettid=186 time=201 futex=202 sched_getaffinity=204 getdents64=217 restart_syscall=219 clock_gettime=228
+    clock_getres=229 clock_nanosleep=230 exit_group=231 newfstatat=262 readlinkat=267 faccessat=269 pselect6=270
+    ppoll=271 getrandom=318 statx=332 rseq=334 faccessat2=439
+""")
+_ARM = _calls("""
+    getcwd=17 dup=23 faccessat=48 close=57 getdents64=61 lseek=62 read=63 write=64 readv=65 pread64=67 pselect6=72
+    ppoll=73 readlinkat=78 newfstatat=79 fstat=80 exit=93 exit_group=94 futex=98 nanosleep=101 getitimer=102
+    setitimer=103 clock_gettime=113 clock_getres=114 clock_nanosleep=115 sched_getaffinity=123 sched_yield=124
+    restart_syscall=128 sigaltstack=132 rt_sigaction=134 rt_sigprocmask=135 rt_sigreturn=139 times=153 uname=160
+    getrusage=165 gettimeofday=169 getpid=172 getppid=173 getuid=174 geteuid=175 getgid=176 getegid=177 gettid=178
+    sysinfo=179 brk=214 munmap=215 mremap=216 mmap=222 mprotect=226 madvise=233 getrandom=278 statx=291 rseq=293
+    faccessat2=439
+""")
 # By machine: the kernel's name of its calls (AUDIT_ARCH), those that are needed, and open (None: there is none),
 # openat, fcntl and ioctl, where it depends on what is asked.
 _MACHINES = {
@@ -110,10 +112,9 @@ def outcome(program: str, test: str, entry: str) -> str:
 
 def limit(seconds: int, memory: int) -> None:
     """Bound this process: seconds of a processor, bytes of memory, files to write (none), processes (no other)."""
-    wanted = {
-        resource.RLIMIT_CPU: seconds, resource.RLIMIT_AS: memory, resource.RLIMIT_DATA: memory,
-        resource.RLIMIT_FSIZE: 0, resource.RLIMIT_NPROC: 0, resource.RLIMIT_NOFILE: _FILES, resource.RLIMIT_CORE: 0,
-    }  # fmt: skip
+    wanted = {resource.RLIMIT_CPU: seconds, resource.RLIMIT_AS: memory, resource.RLIMIT_DATA: memory}
+    wanted |= dict.fromkeys((resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC, resource.RLIMIT_CORE), 0)
+    wanted |= {resource.RLIMIT_NOFILE: _FILES}
     for what, most in wanted.items():
         allowed = resource.getrlimit(what)[1]
         most = most if allowed == resource.RLIM_INFINITY else min(most, allowed)
@@ -149,13 +150,8 @@ def _filter(kernel: int, needed: dict[str, int], asking: tuple[int | None, int, 
         yield from _when(number, [_do(_RETURN, _ALLOW)])
     for call, flags in ((opening, 1), (opening_at, 2)):
         if call is not None:
-            yield from _when(
-                call,
-                [
-                    _do(_LOAD, _ARGUMENTS + 8 * flags), _do(_ANY_BIT, _WRITING, 0, 1),
-                    _do(_RETURN, _FAIL | errno.EACCES), _do(_RETURN, _ALLOW),
-                ],
-            )  # fmt: skip
+            asked = [_do(_LOAD, _ARGUMENTS + 8 * flags), _do(_ANY_BIT, _WRITING, 0, 1)]
+            yield from _when(call, [*asked, _do(_RETURN, _FAIL | errno.EACCES), _do(_RETURN, _ALLOW)])
     commands = [one for command in _HARMLESS for one in _when(command, [_do(_RETURN, _ALLOW)])]
     yield from _when(controlling, [_do(_LOAD, _ARGUMENTS + 8), *commands, _do(_RETURN, _FAIL | errno.EPERM)])
     yield from _when(device, [_do(_RETURN, _FAIL | errno.ENOTTY)])  # nothing is a terminal

@@ -22,7 +22,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -111,10 +111,7 @@ def _fate(trial: Trial, limits: Limits) -> str:
 def _tried(trial: Trial, limits: Limits) -> tuple[dict[str, Any], int | None]:
     """What the jail has told, empty where it was not heard; and how its process ended, None where it was stopped."""
     token = secrets.token_hex(16)
-    job = {
-        "program": trial.program, "test": trial.test, "entry": trial.entry, "token": token,
-        "seconds": limits.seconds, "memory": limits.memory, "uncut": limits.uncut,
-    }  # fmt: skip
+    job = asdict(trial) | asdict(limits) | {"token": token}
     hear, tell = os.pipe()
     os.set_blocking(hear, False)  # should something of the program live on and hold the other end
     try:
@@ -133,9 +130,15 @@ def _ran(job: bytes, folder: str, tell: int, seconds: float) -> int | None:
     """How the process ended, None where it had to be stopped; nothing of its group is left."""
     try:
         process = subprocess.Popen(
-            [sys.executable, *_PYTHON, str(_JAIL), str(tell)], cwd=folder, env=_ENVIRONMENT, pass_fds=(tell,),
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, *_PYTHON, str(_JAIL), str(tell)],
+            cwd=folder,
+            env=_ENVIRONMENT,
+            pass_fds=(tell,),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
     finally:
         os.close(tell)
     try:
