@@ -179,10 +179,16 @@ def forget(who: str) -> None:
 
 
 class Phases:
-    """Seconds spent in each phase, by its name."""
+    """What is spent while it collects.
+
+    Attributes:
+        seconds: in each phase, by its name.
+        memory: bytes that other processes have had at their peaks so far, added up.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.memory = 0
 
     def add(self, name: str, seconds: float) -> None:
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
@@ -192,9 +198,10 @@ _phases: ContextVar[Phases | None] = ContextVar("phases", default=None)
 _phase: ContextVar[PhaseName | None] = ContextVar("phase", default=None)
 
 
-def add_phases(seconds: Mapping[str, float]) -> None:
-    """Count seconds that another process has spent in phases."""
+def add_phases(seconds: Mapping[str, float], memory: int) -> None:
+    """Count what other processes have spent; see ``Phases``."""
     collector = _phases.get() or Phases()
+    collector.memory = memory
     for name, spent in seconds.items():
         collector.add(name, spent)
 

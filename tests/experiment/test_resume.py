@@ -13,7 +13,7 @@ from murmura import Experiment
 from murmura.errors import CheckpointError, ConfigError, DataError, PrivacyError
 from murmura.experiment.run import run
 from murmura.federation.server.checkpoint import latest
-from murmura.federation.site.answer import Host
+from murmura.federation.site.cohort import Site
 from murmura.runs import read
 from murmura.runs.folder import RunFolder
 from tests.experiment.small import record, write_lines
@@ -171,15 +171,15 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(make, capsys):
 def test_a_round_that_a_site_cannot_go_back_to_is_not_removed_before_the_run_goes_on(quick, tmp_path, monkeypatch):
     whole = run(quick(training=CONSTANT))
     saved = files(whole.folder / "checkpoint" / "round-0002")
-    rewind = Host.rewind
+    rewind = Site.rewind
 
-    def damaged(host, round):
+    def damaged(site, round):
         if round == 2:
-            raise CheckpointError("what site skin kept is damaged")
-        rewind(host, round)
+            raise CheckpointError("what the site kept is damaged")
+        rewind(site, round)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Host, "rewind", damaged)
+        patch.setattr(Site, "rewind", damaged)
         own = (tmp_path / "sites" / "skin.jsonl").read_bytes()
         write_lines(tmp_path / "sites" / "skin.jsonl", [record("skin", number + 1) for number in range(3)])
         with pytest.raises(DataError, match="the records are not those"):

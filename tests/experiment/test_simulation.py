@@ -37,7 +37,7 @@ RULES = ["ffa", "rolora", "fedsa", "fedex", "flora", "flexlora", "fair"]
 @pytest.fixture(scope="module")
 def workers():
     """Two worker processes, for all of the experiments: starting them takes longer than running them."""
-    started = simulation.start(2, None)
+    started = simulation.start(2)
     yield started
     started.close()
 
@@ -48,7 +48,7 @@ def both(make, tmp_path, workers, monkeypatch):
     monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
     monkeypatch.setattr(workers, "close", lambda: None)
     asked = []
-    monkeypatch.setattr(simulation, "start", lambda count, patience: asked.append(count) or workers)
+    monkeypatch.setattr(simulation, "start", lambda count: asked.append(count) or workers)
     small.write_data(tmp_path, {"heart": 4, "skin": 3, "lung": 2})
     for k in range(3):
         rows = [{"text": one.text, "label": one.label} for one in texts(6, k + 1)]
@@ -94,7 +94,7 @@ def test_no_more_workers_start_than_there_are_sites(make, monkeypatch, capsys):
     class StartedError(Exception):
         """Far enough."""
 
-    def started(count, patience):
+    def started(count):
         raise StartedError(count)
 
     monkeypatch.setattr(simulation, "start", started)

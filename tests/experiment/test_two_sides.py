@@ -9,7 +9,7 @@ import pytest
 from murmura import methods
 from murmura.experiment import server_side, site_side
 from murmura.experiment.context import process_context
-from murmura.federation.wire.messages import VERSION, Reply
+from murmura.federation.wire.messages import VERSION, Ask, Reply
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.runs.folder import RunFolder
 from murmura.tasks import INSTRUCTION
@@ -49,6 +49,6 @@ def test_a_site_is_assembled_where_no_server_is_and_writes_in_its_own_place_alon
     method, records = methods.build(experiment.method), {"heart": instructions(2, seed=1)}
     context = process_context(experiment, method, sides=["site"])
     host = site_side.assemble(context, method, records, run="a", private=private, results=tmp_path / "results")
-    host.commit(0)
+    assert [one.fields for one in host.answer(Ask("commit", 0, run="a"), ["heart"])] == [{}]
     host.close()
     assert not (tmp_path / "run").exists() and not (tmp_path / "results").exists()

@@ -42,5 +42,5 @@ def test_where_a_worker_cannot_be_started_those_before_it_end(monkeypatch):
 
     monkeypatch.setattr(workers.subprocess, "Popen", popen)
     with pytest.raises(RunError, match=r"worker 1 could not be started \(Resource temporarily unavailable\)\. Lower"):
-        simulation.start(3, None)
+        simulation.start(3)
     assert started[0].returncode is not None

@@ -8,6 +8,7 @@ import torch
 from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.rules import rule
 from murmura.errors import BudgetError, CheckpointError, RunError, SecureSumError
+from murmura.federation.membership import Membership
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
@@ -61,7 +62,7 @@ def make_fleet(runtime, folder, engine="local", gone=None, min_replies=1):
     for site in sites:
         key = identity(folder / site_folder(site.name))
         site.masking = Masking(site.name, "run", key, roster, Agreement(OPTIONS, len(sites)))
-    verbs = [Voting(None, rule(OPTIONS)), SecureSumming()]
+    verbs = [Voting(None, rule(OPTIONS)), Membership("instruction", counts=False), SecureSumming()]
     host = Host(sites, verbs, runtime, Stream(0), run="run")
     made = failing(ENGINES[engine], lambda site, ask: site in (gone or {}).get(ask.verb, ()))(host)
     agreement = Agreement(OPTIONS, len(sites))
@@ -161,13 +162,12 @@ def test_a_site_whose_budget_is_spent_is_a_drop_out(runtime, tmp_path, monkeypat
 
 def test_what_a_site_cannot_write_down_costs_no_other_site_its_answer(runtime, tmp_path, monkeypatch):
     """All of a process go through each step but once: none of them is asked again for the one that fails."""
-    fleet = make_fleet(runtime, tmp_path)
-    host = fleet.engine.host
-    monkeypatch.setattr(fleet.engine, "ask", lambda ask, sites: host.answer(ask, sites))  # as from another process
+    fleet = make_fleet(runtime, tmp_path, "processes")
     full = lambda line: (_ for _ in ()).throw(CheckpointError("the disk is full"))  # noqa: E731
-    monkeypatch.setattr(host.sites["site-2"].masking._journal, "append", full)
+    monkeypatch.setattr(fleet.engine.host.sites["site-2"].masking._journal, "append", full)
     assert vote(fleet)["votes"].tolist() == [150, 50, -150]
     assert fleet.events == ["site site-2 did not answer 'check_consistency': CheckpointError"]
+    fleet.engine.close()
 
 
 @pytest.mark.parametrize(("step", "field"), [("share_keys", "sealed"), ("unmask", "shares")])
@@ -230,9 +230,8 @@ def test_a_site_does_not_answer_in_clear_what_leaves_in_a_sum_alone(runtime, tmp
 def test_the_owner_is_told_what_was_refused_and_what_was_clipped(runtime, tmp_path):
     fleet = make_fleet(runtime, tmp_path)
     site = fleet.engine.host.sites["site-0"]
-    with pytest.raises(SecureSumError, match="site site-0, round 1"):
-        ask = Ask("advertise_keys", 1, {"sum": "x", "verb": "vote", "sites": 2}, run="run")
-        list(fleet.engine.ask(ask, ["site-0"]))
+    [answer] = answers(fleet, Ask("advertise_keys", 1, {"sum": "x", "verb": "vote", "sites": 2}, run="run"))
+    assert answer.why == "SecureSumError" and answer.error.where == "site site-0, round 1"
     notes = (site.kept.folder / "notes.txt").read_text()
     assert "Round 1: a sum over 2 sites, where the experiment has 5 or more take part" in notes
     site.records *= 100  # a loss of 25
@@ -252,11 +251,11 @@ def test_a_round_that_is_done_again_is_told_to_owners(runtime, tmp_path):
     gone = {}
     fleet = make_fleet(runtime, tmp_path, gone=gone)
     vote(fleet)
-    fleet.engine.rewind(0)
+    fleet.rewind(0)
     assert vote(fleet)["votes"].tolist() == [150, 50, -150]
     notes = (fleet.engine.host.sites["site-0"].kept.folder / "notes.txt").read_text()
     assert "Round 1: a secure sum of this round is made again" in notes
-    fleet.engine.rewind(0)
+    fleet.rewind(0)
     gone["vote"] = ["site-1"]
     with pytest.raises(SecureSumError, match="round 1 is summed again over other sites than before"):
         vote(fleet)

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from murmura.data.records import Instruction
 from murmura.data.templates import template
 from murmura.federation.engines.local import LocalEngine
+from murmura.federation.membership import Membership
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.rounds import Server
 from murmura.federation.site.answer import Host
 from murmura.federation.site.cohort import Site
 from murmura.federation.site.store import SiteStore
-from murmura.federation.wire.messages import Failure
+from murmura.federation.wire.messages import Failure, Reply
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.monitor import Monitor
@@ -69,7 +70,7 @@ def evaluation_set(sample=2, heldout=3):
 
 def verbs_of(method, task=INSTRUCTION):
     """All that sites can be asked for in a run of a method on a kind of record."""
-    return [method, Measuring(task, method.members)]
+    return [method, Membership(task.kind, counts=True), Measuring(task, method.members)]
 
 
 def connect(engine, sites, method, runtime, stream, task=INSTRUCTION):
@@ -134,7 +135,7 @@ def failing(engine, fails):
             alive = [site for site in sites if not fails(site, ask)]
             for site in sites:
                 if site not in alive:
-                    yield Failure(site, "gone")
+                    yield Failure(site, "gone", gone=True)
             yield from super().ask(ask, alive)
 
     return Failing
@@ -142,29 +143,19 @@ def failing(engine, fails):
 
 @dataclass
 class Scripted:
-    """An engine without sites behind it: ``answer(site, ask)`` is what comes back."""
+    """An engine without sites behind it: ``answer(site, ask)`` is what comes back, and ``keep(site, ask)`` where sites
+    are to keep a round or to go back to one."""
 
     answer: object
     sites: list[str] = field(default_factory=lambda: ["a", "b", "c"])
     asked: list = field(default_factory=list)
+    keep: object = staticmethod(lambda site, ask: Reply(site, {}))
 
     def ask(self, ask, sites):
+        if ask.verb in ("commit", "rewind"):
+            return (self.keep(site, ask) for site in sites)
         self.asked.append((ask, list(sites)))
-        for site in sites:
-            yield self.answer(site, ask)
-
-    memory = 0
-
-    def commit(self, round, last=False):
-        """Nothing to keep."""
-        return {}
-
-    def unkept(self):
-        """Nobody is late."""
-        return {}
-
-    def rewind(self, round):
-        """Nothing to go back to."""
+        return (self.answer(site, ask) for site in sites)
 
 
 ENGINES = {"local": LocalEngine, "processes": Wired}

@@ -27,9 +27,10 @@ from murmura.experiment.server_side import ServerSide, assemble
 from murmura.experiment.simulation import simulate
 from murmura.experiment.sites import Population
 from murmura.federation.adapter_folder import leave_adapter, leave_model, nbytes_of
+from murmura.federation.engines import Engine
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import last_saved
-from murmura.federation.server.fleet import Engine, Fleet
+from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.rounds import Server
 from murmura.federation.wire.messages import size
 from murmura.privacy.standing import standing

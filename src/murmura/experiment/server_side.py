@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from murmura.experiment.context import ProcessContext
 from murmura.experiment.summing import agreement
 from murmura.experiment.verbs import verbs_of
 from murmura.federation.method import Method
-from murmura.federation.server.fleet import Engine, Fleet
+from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.rounds import Server
 from murmura.federation.server.transcript import TranscriptWriter
@@ -31,6 +32,9 @@ from murmura.retrieval.pool import Pool
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import OWNER
 from murmura.streams import Stream
+
+if TYPE_CHECKING:
+    from murmura.federation.engines import Engine
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from murmura.experiment.context import ProcessContext
 from murmura.experiment.resume import tables
 from murmura.experiment.site_side import assemble, told
 from murmura.experiment.workers import WorkerProcess
+from murmura.federation.engines import Engine
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.engines.processes import ProcessesEngine
 from murmura.federation.method import Method
-from murmura.federation.server.fleet import Engine
 from murmura.federation.site.identity import prepare_roster
 from murmura.progress import say
 from murmura.runs.folder import RunFolder
@@ -60,7 +60,7 @@ def simulate(
             "private": str(folder.private), "results": str(folder.site_adapters),
         }  # fmt: skip
         shares.append((own, message))
-    engine = start(count, experiment.run.answer_seconds)
+    engine = start(count)
     try:
         engine.set_up(shares, names)
     except BaseException:
@@ -69,7 +69,7 @@ def simulate(
     return engine
 
 
-def start(count: int, patience: float | None) -> ProcessesEngine:
+def start(count: int) -> ProcessesEngine:
     """Worker processes that have no sites yet, and share the processor's cores.
 
     Raises:
@@ -83,7 +83,7 @@ def start(count: int, patience: float | None) -> ProcessesEngine:
             workers.append(WorkerProcess(f"worker {k}", threads))
             started.callback(workers[-1].end)
         started.pop_all()
-    return ProcessesEngine(workers, patience)
+    return ProcessesEngine(workers)
 
 
 def gpus_for(device: str) -> int:

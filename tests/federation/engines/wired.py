@@ -10,9 +10,11 @@ import threading
 import time
 from multiprocessing import Pipe
 
+from murmura.federation.engines import processes
 from murmura.federation.engines.processes import ProcessesEngine
 from murmura.federation.engines.worker import Worker, serve
 from murmura.federation.site.answer import Host
+from murmura.federation.wire.frames import unframe
 
 
 class Inbox:
@@ -53,12 +55,23 @@ class Wired(ProcessesEngine):
     """The sites of a host behind a few workers; nothing is shared with the host but the sites themselves, which a test
     may look into."""
 
-    def __init__(self, host, workers=2, patience=None):
+    def __init__(self, host, workers=2):
         self.host = host
         sites = list(host.sites.values())
         shares = [sites[k::workers] for k in range(workers)]
-        super().__init__([self._worker(f"worker {k}", own) for k, own in enumerate(shares)], patience)
+        super().__init__([self._worker(f"worker {k}", own) for k, own in enumerate(shares)])
         self.set_up([([site.name for site in own], {}) for own in shares], list(host.sites))
+
+    def kill(self, site):
+        """Kill the worker of a site; returns all the sites that it had."""
+        self._line_of[site].process.kill()
+        return self._line_of[site].sites
+
+    def crossing(self, monkeypatch):
+        """What workers have sent so far."""
+        crossed = bytearray()
+        monkeypatch.setattr(processes, "unframe", lambda message: crossed.extend(message) or unframe(message))
+        return crossed
 
     def _worker(self, name, own):
         host = self.host

@@ -12,6 +12,7 @@ from murmura.federation.engines.local import LocalEngine
 from murmura.federation.exporting import Exporting
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import latest
+from murmura.federation.server.fleet import Fleet
 from murmura.federation.wire.releases import Count, Metric, verb
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.monitor import Monitor
@@ -134,26 +135,16 @@ def test_a_run_that_had_ended_ends_again_and_its_files_are_complete(tokenizer, t
 def losing(*lost):
     """An engine behind which sites' processes die at the end of a round, after they have replied: (site, round)."""
 
-    class Losing(LocalEngine):
-        def commit(self, round, last=False):
-            dead = {site: "worker 1 was killed" for site, when in lost if round >= when}
-            for name, site in self.host.sites.items():
-                if name not in dead:
-                    site.kept.commit(round, site.store)
-            return dead
+    def dead(site, ask):
+        return ask.verb == "commit" and any(site == one and ask.round >= when for one, when in lost)
 
-    return Losing
+    return failing(LocalEngine, dead)
 
 
-def test_a_run_tells_the_engine_which_round_is_its_last(tokenizer, tmp_path):
-    told = []
-
-    class Told(LocalEngine):
-        def commit(self, round, last=False):
-            told.append((round, last))
-            return super().commit(round, last)
-
-    lead(tokenizer, Counting(rounds=2), tmp_path, engine=Told)
+def test_sites_are_told_which_round_is_the_last(tokenizer, tmp_path, monkeypatch):
+    told, commit = [], Fleet.commit
+    monkeypatch.setattr(Fleet, "commit", lambda fleet, last: told.append((fleet.round, last)) or commit(fleet, last))
+    lead(tokenizer, Counting(rounds=2), tmp_path)
     assert told == [(0, False), (1, False), (2, True)]
 
 
@@ -165,7 +156,7 @@ def test_a_site_that_lost_its_first_round_begins_again_when_the_run_is_resumed(t
     engine = losing(("site-1", 1))
     world = lead(tokenizer, local(rounds=1), tmp_path, engine=engine)
     assert world.server.store["started"] == ["site-0", "site-2"]
-    assert "these sites have not kept their part of the round: site-1 (worker 1 was killed)" in (
+    assert "these sites have not kept their part of the round: site-1 (gone)" in (
         world.server.rows[1]["events"]
     )  # fmt: skip
     again = resume(tokenizer, local(rounds=2), tmp_path)

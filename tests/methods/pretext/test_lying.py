@@ -13,6 +13,7 @@ from murmura.aggregation.config import AggregationConfig
 from murmura.data.records import Document
 from murmura.errors import RefusedError
 from murmura.federation.engines.local import LocalEngine
+from murmura.federation.membership import Membership
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.site.answer import Host
@@ -54,7 +55,7 @@ def fleet(folder, **options):
         sites.append(Site(name, records, kept=kept, masking=masking, answered=answered))
     resources = SimpleNamespace(encoder=lambda option: Encoder())
     bench = SimpleNamespace(slots=4, device="cpu", resources=resources, training=None)
-    verbs = [method, SecureSumming()]
+    verbs = [method, Membership("document", counts=False), SecureSumming()]
     host = Host(sites, verbs, bench, Stream(0), run="run", rounds=config.all_rounds)
     return Fleet(LocalEngine(host), verbs, Ledger(), Stream(0), run="run", agreement=agreement)
 
@@ -72,7 +73,7 @@ def test_the_noise_of_one_round_cannot_be_averaged_out(tmp_path):
     for round in (1, 2, 3):
         with pytest.raises(RefusedError, match=r"'vote' is asked for once more, .* answered it 3 times"):
             vote(to, round)
-        to.engine.rewind(0)
+        to.rewind(0)
     assert "do not trust this server" in (tmp_path / "site-0" / "notes.txt").read_text(encoding="utf-8")
 
 

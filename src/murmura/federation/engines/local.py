@@ -9,45 +9,14 @@ from murmura.federation.wire.messages import Ask, Failure, Reply
 
 
 class LocalEngine:
-    """Hands asks to the host as they are; what goes wrong there stops the run, since whoever runs it owns the sites."""
+    """Hands asks to the host as they are."""
 
     def __init__(self, host: Host) -> None:
-        self.host = host
-
-    memory = 0
-    """Bytes in other processes than this one."""
-
-    @property
-    def sites(self) -> list[str]:
-        return list(self.host.sites)
+        self.host, self.sites = host, list(host.sites)
 
     def ask(self, ask: Ask, sites: Sequence[str]) -> Iterator[Reply | Failure]:
-        """Replies in the order of ``sites``, as they come.
-
-        Raises:
-            Exception: what went wrong at a site, as it was.
-        """
-        for answer in self.host.answer(ask, sites):
-            if isinstance(answer, Failure) and answer.error is not None:
-                raise answer.error
-            yield answer
-
-    def commit(self, round: int, last: bool = False) -> dict[str, str]:
-        """Let every site keep its store as it is after a round; returns why, of sites that have not: there are none.
-
-        Raises:
-            CheckpointError: a store could not be written.
-        """
-        self.host.commit(round)
-        return {}
-
-    def unkept(self) -> dict[str, dict[int, str]]:
-        """None: nobody is late."""
-        return {}
-
-    def rewind(self, round: int) -> None:
-        """Let every site go back to its store as it was after a round."""
-        self.host.rewind(round)
+        """Answers of the host."""
+        return self.host.answer(ask, sites)
 
     def close(self) -> None:
         """Let other processes work with what the sites keep."""

@@ -11,15 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from murmura.errors import CheckpointError, RunError
+from murmura.errors import RunError
 from murmura.federation.engines.worker import Connection
 from murmura.federation.wire.frames import answer_of, ask_frame, frame, unframe
 from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply
 from murmura.progress import add_phases, bar, forget, say, show
 
 _NAMED = 5  # sites named in a message
-_AFTERWARDS = "lets them keep it afterwards, if the run goes on so long"
-_GIVEN_UP = "nobody waits for it any longer"
 
 
 class Process(Protocol):
@@ -51,14 +49,12 @@ class ProcessesEngine:
 
     Args:
         processes: the workers.
-        patience: seconds that a worker may take to keep what its sites have after a round; None: as long as it likes.
     """
 
-    def __init__(self, processes: Sequence[Process], patience: float | None = None) -> None:
+    def __init__(self, processes: Sequence[Process]) -> None:
         self.sites: list[str] = []
         self._lines = [_Line(process) for process in processes]
         self._line_of: dict[str, _Line] = {}
-        self._patience = patience
         self._number = 0
 
     def set_up(self, shares: Sequence[tuple[Sequence[str], Mapping[str, Any]]], sites: Sequence[str]) -> None:
@@ -76,12 +72,11 @@ class ProcessesEngine:
             line.sites = list(names)
         self._line_of = {site: line for line in self._lines for site in line.sites}
         for line, why in self._tell([{"do": "assemble", **told} for _, told in shares]):
-            raise _broken(line, "could not be set up", why)
-
-    @property
-    def memory(self) -> int:
-        """The workers' peak memory so far, in bytes, added up."""
-        return sum(line.memory for line in self._lines)
+            raise RunError(
+                f"{line.name} could not be set up ({why})",
+                where=f"sites {line.named}",
+                fix="What it said itself stands above.",
+            )
 
     def ask(self, ask: Ask, sites: Sequence[str]) -> Iterator[Reply | Failure]:
         """Replies in the order of ``sites``. A failure names a class of error, a worker that died, or that time is
@@ -100,60 +95,13 @@ class ProcessesEngine:
                 while site not in found:
                     answer = line.take(number, until)
                     if isinstance(answer, str):
-                        answer = Failure(site, answer)
+                        answer = Failure(site, answer, gone=line.end is not None)
                     found[answer.site] = answer
                 progress.advance()
                 yield found.pop(site)
         for line in asked:
             line.rest(number, until)
         self._add_phases(asked)
-
-    def commit(self, round: int, last: bool = False) -> dict[str, str]:
-        """Let every site keep its store as it is after a round. A worker that is still busy with what it was asked
-        before does so afterwards.
-
-        Args:
-            last: whether no round follows, in which a busy worker could catch up: it gets as long again, and what its
-                sites have not kept by then counts as unkept.
-
-        Returns:
-            By site why it has not kept it, in words: its worker died, or is still busy.
-
-        Raises:
-            RunError: one could not.
-        """
-        until = None if self._patience is None else time.monotonic() + self._patience * (2 if last else 1)
-        missing: dict[str, str] = {}
-        for line, why in self._tell([{"do": "commit", "round": round}] * len(self._lines), until):
-            if line.end is None and why != LATE:
-                raise _broken(line, f"could not keep round {round}", why)
-            if line.end is None:
-                why = f"{line.name} is still busy, and {_GIVEN_UP if last else _AFTERWARDS}"
-                if last:
-                    line.give_up(why)
-                else:
-                    line.late[self._number] = round
-            missing |= dict.fromkeys(line.sites, why)
-        return missing
-
-    def unkept(self) -> dict[str, dict[int, str]]:
-        """Sites whose worker was late to let them keep a round, and then could not or died: the rounds and why. Each is
-        told once."""
-        found = {site: dict(line.unkept) for line in self._lines if line.unkept for site in line.sites}
-        for line in self._lines:
-            line.unkept.clear()
-        return found
-
-    def rewind(self, round: int) -> None:
-        """Let every site go back to its store as it was after a round.
-
-        Raises:
-            CheckpointError: one could not, since what a site kept is damaged or gone.
-            RunError: a worker died, or something else went wrong.
-        """
-        for line, why in self._tell([{"do": "rewind", "round": round}] * len(self._lines)):
-            kind = CheckpointError if why == CheckpointError.__name__ else RunError
-            raise _broken(line, f"could not go back to round {round}", why, kind)
 
     def close(self) -> None:
         """Let the workers go."""
@@ -175,15 +123,12 @@ class ProcessesEngine:
     def _add_phases(self, lines: Iterable[_Line]) -> None:
         """Count what the busiest worker has spent in phases: the others worked at the same time."""
         spent = [line.phases() for line in lines]
-        add_phases(max(spent, key=lambda seconds: sum(seconds.values()), default={}))
+        memory = sum(line.memory for line in self._lines)
+        add_phases(max(spent, key=lambda seconds: sum(seconds.values()), default={}), memory)
 
     def _next(self) -> int:
         self._number += 1
         return self._number
-
-
-def _broken(line: _Line, what: str, why: str, kind: type[RunError] = RunError) -> RunError:
-    return kind(f"{line.name} {what} ({why})", where=f"sites {line.named}", fix="What it said itself stands above.")
 
 
 class _Line:
@@ -193,8 +138,6 @@ class _Line:
         sites: that live there.
         end: how the worker ended, once it has.
         memory: its peak memory so far, in bytes.
-        late: by the number of the message, rounds that its sites are to keep when it is done with earlier work.
-        unkept: such rounds that they then could not keep, and why.
     """
 
     def __init__(self, process: Process) -> None:
@@ -202,8 +145,6 @@ class _Line:
         self.sites: list[str] = []
         self.end: str | None = None
         self.memory = 0
-        self.late: dict[int, int] = {}
-        self.unkept: dict[int, str] = {}
         self._received: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._outstanding: deque[int] = deque()
         self._failed: dict[int, str | None] = {}
@@ -240,7 +181,6 @@ class _Line:
                 return LATE
             if message is None:
                 self.end = self.process.end()
-                self.give_up(f"{self.name} {self.end}")
                 forget(self.name)
                 say(f"{self.name} {self.end}; its sites do not answer any more: {self.named}")
                 continue
@@ -260,17 +200,9 @@ class _Line:
                 return answer
         return self._failed[number]
 
-    def give_up(self, why: str) -> None:
-        """Count the late rounds as unkept."""
-        self.unkept |= dict.fromkeys(self.late.values(), why)
-        self.late.clear()
-
     def _finish(self, done: Payload) -> None:
         self._outstanding.popleft()
         self._failed = {done["number"]: done["failed"]}
-        round = self.late.pop(done["number"], None)
-        if round is not None and done["failed"] is not None:
-            self.unkept[round] = done["failed"]
         self.memory = done["memory"]
         for name, seconds in done["seconds"].items():
             self._seconds[name] = self._seconds.get(name, 0.0) + seconds

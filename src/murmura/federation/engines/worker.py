@@ -65,7 +65,7 @@ class Worker:
                     self._host.close()
                 self._host = None  # what was there goes before the new is loaded
                 self._host = self._assemble(head)
-            elif head["do"] == "answer":
+            else:
                 ask, sites = ask_of(head, parts)
                 said = None
                 for answer in self.host.answer(ask, sites, since):
@@ -73,8 +73,6 @@ class Worker:
                         said = answer.error
                         _tell(said)
                     yield answer_frame(answer)
-            else:
-                {"commit": self.host.commit, "rewind": self.host.rewind}[head["do"]](head["round"])
         except Exception as error:
             _tell(error)
             failed = type(error).__name__

@@ -5,50 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from murmura.errors import RunError
+from murmura.errors import CheckpointError, RunError
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.unmasking import Each, Misfits, Unmasking, step_by_step
 from murmura.federation.wire.layout import MASKED, Agreement, Layout
 from murmura.federation.wire.masks import STEPS
-from murmura.federation.wire.messages import Ask, Failure, Payload, Reply, field_sizes, size
+from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply, field_sizes, size
 from murmura.federation.wire.releases import Verbs, disclosed, owner
 from murmura.federation.wire.sums import Sum, misfit
 from murmura.streams import Stream
 
-
-class Engine(Protocol):
-    """Carries asks to sites."""
-
-    @property
-    def sites(self) -> list[str]: ...
-
-    def ask(self, ask: Ask, sites: Sequence[str]) -> Iterator[Reply | Failure]: ...
-
-    @property
-    def memory(self) -> int:
-        """Peak memory in bytes of the processes in which sites are simulated, besides this one."""
-        ...
-
-    def commit(self, round: int, last: bool = False) -> Mapping[str, str]:
-        """Let every site keep its store as it is after a round, in a place of its own; returns why, in words, of sites
-        that have not, or not yet: after the last round of a run, for good."""
-        ...
-
-    def unkept(self) -> Mapping[str, Mapping[int, str]]:
-        """Sites that were to keep earlier rounds afterwards and could not: the rounds and why. Each is told once."""
-        ...
-
-    def rewind(self, round: int) -> None:
-        """Let every site go back to its store as it was after a round."""
-        ...
-
-    def close(self) -> None:
-        """Let go of processes and connections."""
-        ...
+if TYPE_CHECKING:
+    from murmura.federation.engines import Engine
 
 
+_AFTERWARDS = "it is still busy, and keeps it afterwards, if the run goes on so long"
+_GIVEN_UP = "it is still busy, and nobody waits for it any longer"
 _EACH = 64  # replies to an ask after which not each is written down at once: to keep a file would take the longest time
 
 
@@ -109,6 +83,7 @@ class Fleet:
         self.listener: Callable[[Reply], None] | None = None
         self.keeper: Callable[[], None] | None = None
         self.answering: set[str] = set()
+        self._late: dict[str, list[int]] = {}  # rounds that sites are to keep when they are done with earlier work
         self.begin(0)
 
     def begin(self, round: int) -> None:
@@ -205,15 +180,26 @@ class Fleet:
         was late to keep, and then could not, is told too.
 
         Args:
-            last: whether the run ends with it, so that what is still late is lost.
+            last: whether the run ends with it: a late site gets as long again, and what it has not kept by then is
+                lost.
 
         Raises:
-            RunError: too few sites have of those whose replies the round is made of: it would not be the same round
-                when the run is resumed.
+            RunError: a site could not; or too few sites have of those whose replies the round is made of: it would not
+                be the same round when the run is resumed.
         """
-        missing = self.engine.commit(self.round, last)
-        for site, rounds in self.engine.unkept().items():
-            self.events += [f"site {site} has not kept round {one} after all ({why})" for one, why in rounds.items()]
+        missing: dict[str, str] = {}
+        seconds = self.seconds and self.seconds * (2 if last else 1)
+        for answer in self._all("commit", self.round, seconds):
+            site, late = answer.site, self._late.pop(answer.site, [])
+            if isinstance(answer, Reply):
+                self._tell_unkept(site, {one: why for one, why in answer.fields.get("unkept", ()) if one in late})
+            elif answer.why == LATE and not last:
+                missing[site], self._late[site] = _AFTERWARDS, [*late, self.round]
+            elif answer.why == LATE or answer.gone:
+                missing[site] = why = answer.why if answer.gone else _GIVEN_UP
+                self._tell_unkept(site, dict.fromkeys(late, why))
+            else:
+                raise _broken(answer, f"keep round {self.round}")
         concerned: dict[str, list[str]] = {}
         for site in sorted(self._took_part.intersection(missing)):
             concerned.setdefault(missing[site], []).append(site)
@@ -229,6 +215,38 @@ class Fleet:
             )  # fmt: skip
         self.events += told
         return [site for site in self.sites if site in missing]
+
+    def rewind(self, round: int) -> None:
+        """Let every site go back to its store as it was after a round.
+
+        Raises:
+            CheckpointError: one could not, since what it kept is damaged or gone.
+            RunError: one is gone, or something else went wrong.
+        """
+        for answer in self._all("rewind", round):
+            if isinstance(answer, Failure):
+                damaged = answer.why == CheckpointError.__name__
+                raise _broken(answer, f"go back to round {round}", CheckpointError if damaged else RunError)
+
+    def _all(self, verb: str, round: int, seconds: float | None = None) -> Iterator[Reply | Failure]:
+        """What each site says to what keeps the run: no part of a round, and counted only where something leaves."""
+        answers = {one.site: one for one in self._carried(Ask(verb, round, run=self.run, seconds=seconds), self.sites)}
+        for site in self.sites:
+            answer = answers.get(site) or Failure(site, "it did not answer", gone=True)
+            if isinstance(answer, Reply) and answer.fields:
+                self.ledger.declare(verb, disclosed(owner(self.verbs, verb), verb), measures=True)
+                self.ledger.released(verb, field_sizes(answer.fields))
+            yield answer
+
+    def _tell_unkept(self, site: str, rounds: Mapping[int, str]) -> None:
+        self.events += [f"site {site} has not kept round {one} after all ({why})" for one, why in rounds.items()]
+
+    def _carried(self, ask: Ask, sites: Sequence[str]) -> Iterator[Reply | Failure]:
+        """What the engine brings. What went wrong in this process stops the run as it is: its owner owns the sites."""
+        for answer in self.engine.ask(ask, sites):
+            if isinstance(answer, Failure) and answer.error is not None:
+                raise answer.error
+            yield answer
 
     def _replies(
         self,
@@ -290,7 +308,7 @@ class Fleet:
 
     def _answers(self, ask: Ask, sites: Sequence[str]) -> Iterator[Reply | Failure]:
         """What the engine brings. The time that it takes is counted; what is done with an answer is not."""
-        answers = iter(self.engine.ask(ask, sites))
+        answers = self._carried(ask, sites)
         while True:
             start = time.perf_counter()
             answer = next(answers, None)
@@ -362,6 +380,11 @@ class Fleet:
             )  # fmt: skip
         self.told.expect(verb, round(self.secret_cohort), asked, field_sizes(like))
         return (self.ledger,)
+
+
+def _broken(failure: Failure, what: str, kind: type[RunError] = RunError) -> RunError:
+    fix = "What it said itself stands above."
+    return kind(f"the site could not {what} ({failure.why})", where=f"site {failure.site}", fix=fix)
 
 
 def draw(sites: Sequence[str], count: int | None, stream: Stream, round: int) -> list[str]:

@@ -299,7 +299,7 @@ class Server:
         Raises:
             CheckpointError: a site cannot go back there; here nothing is changed.
         """
-        self._fleet.engine.rewind(checkpoint.round)
+        self._fleet.rewind(checkpoint.round)
         self._adapter = checkpoint.server.get("adapter")
         self.store = {
             name.removeprefix(_STORE): value for name, value in checkpoint.server.items() if name.startswith(_STORE)
@@ -339,7 +339,7 @@ class Server:
         self._hold_against(figures.get("audit_epsilon"))
         if self.curious is not None and round:
             self.curious.close(self.adapter)
-        memory = peak_memory(self.runtime.device) + self._fleet.engine.memory
+        memory = peak_memory(self.runtime.device)
         self.rows.append(self._tally.row(figures, self._privacy, memory))
         if self.keeps_secrets:
             self._published.append(self._tally.publication(figures, self._privacy))

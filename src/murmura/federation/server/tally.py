@@ -43,7 +43,7 @@ class Tally:
         Args:
             figures: that were measured.
             privacy: what is guaranteed after the round.
-            memory: bytes at the peak.
+            memory: bytes at this process's peak.
         """
         return {
             "round": self._fleet.round,
@@ -54,7 +54,7 @@ class Tally:
             "seconds": self._phases.seconds,
             "at_sites": self._fleet.at_sites,
             "wall": time.perf_counter() - self._start,
-            "peak_memory": memory,
+            "peak_memory": memory + self._phases.memory,
             "counts": self.counts,
             "epsilon": privacy.get("epsilon"),
             "privacy": privacy,

@@ -20,7 +20,7 @@ from murmura.federation.site.cohort import Cohort, Site
 from murmura.federation.wire.layout import MASKED, Layout, as_tensor
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply, digest
-from murmura.federation.wire.releases import Verbs, owner
+from murmura.federation.wire.releases import Declaration, Verbs, owner
 from murmura.privacy.ledger import PrivacyLedger
 
 if TYPE_CHECKING:
@@ -70,27 +70,8 @@ class Host:
     @property
     def tells_progress(self) -> bool:
         """Whether whoever asks may learn how far the sites are with an answer, and how long each phase of it took: from
-        that follows roughly how many records they have, so only where these are told (``Joining``)."""
+        that follows roughly how many records they have, so only where these are told (``Membership``)."""
         return any("records" in one.releases("join") for one in self.verbs if "join" in one.verbs())
-
-    def commit(self, round: int) -> None:
-        """Keep every site's store as it is after a round.
-
-        Raises:
-            CheckpointError: one could not be written; the generations before are intact.
-        """
-        for site in self.sites.values():
-            if site.kept is not None:
-                site.kept.commit(round, site.store)
-
-    def rewind(self, round: int) -> None:
-        """Take every site's store back to how it was after a round; what was spent of its privacy stays spent.
-
-        Raises:
-            CheckpointError: one is damaged or gone.
-        """
-        for site in self.sites.values():
-            site.store = site.kept.rewind(round) if site.kept is not None else {}
 
     def close(self) -> None:
         """Let other processes work with what the sites keep."""
@@ -99,21 +80,23 @@ class Host:
                 site.kept.release()
 
     def answer(self, ask: Ask, sites: Sequence[str], since: float | None = None) -> Iterator[Reply | Failure]:
-        """Replies as they come. What this run does not ask is refused, and sites' owners are told. Sites work in
-        cohorts that the bank has slots for. Sites that have answered as often as they may, or whose budget does not
-        allow the answer, fail alone, and before it. When ``ask.seconds`` are over, no cohort begins to work, and what
-        one has done too late does not leave.
+        """Replies in the order of ``sites``, as they come. What this run does not ask is refused, and sites' owners are
+        told. Sites work in cohorts that the bank has slots for. Sites that have answered as often as they may, or whose
+        budget does not allow the answer, fail alone, and before their cohort. When ``ask.seconds`` are over, no cohort
+        begins to work, and what one has done too late does not leave, but for verbs that are done however late.
 
         Args:
             since: when the ask arrived, as ``time.monotonic`` says; now, if not given.
         """
-        until = None if ask.seconds is None else ask.seconds + (time.monotonic() if since is None else since)
         sites = list(dict.fromkeys(sites))
         try:
-            self._require_asked(ask)
+            declared = self._asked(ask)
         except RefusedError as outside:
             yield from (self._failed(ask, self.sites[name], outside) for name in sites)
             return
+        until = None
+        if ask.seconds is not None and not declared.late:
+            until = ask.seconds + (time.monotonic() if since is None else since)
         for cohort in self._cohorts(ask.verb, sites):
             if _is_over(until):
                 yield from (Failure(name, LATE) for name in cohort)
@@ -155,8 +138,9 @@ class Host:
             size = 1
         return (sites[start : start + size] for start in range(0, len(sites), size))
 
-    def _require_asked(self, ask: Ask) -> None:
-        """
+    def _asked(self, ask: Ask) -> Declaration:
+        """What the verb that is asked for says of itself.
+
         Raises:
             RefusedError: another run asks; or for a verb, or in a round, in which this one does not, or that is none.
         """
@@ -168,6 +152,7 @@ class Host:
         of_method = verbs is self.verbs[0]
         if self.rounds is not None and not (int(of_method) <= ask.round <= self.rounds and verbs.asks(ask.round)):
             raise RefusedError(f"'{ask.verb}' is asked for in round {ask.round}, in which this run does not")
+        return verbs.declaration(ask.verb)
 
     def _failed(self, ask: Ask, site: Site, error: MurmuraError) -> Failure:
         """A refusal as it leaves; the site's owner is told all of it."""

@@ -42,6 +42,7 @@ class Site:
         masking: its part in secure sums; None in a run without.
         answered: how often it has answered what a promise is for, which does not go back either.
         measured: how often it has answered what measures the run, since its process began.
+        unkept: rounds that it could not keep since then, and the class of what went wrong.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Site:
     masking: Masking | None = None
     answered: Answered = field(default_factory=Answered)
     measured: Answered = field(default_factory=Answered)
+    unkept: dict[int, str] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -104,6 +106,27 @@ class Site:
         """
         if self.kept is not None:
             self.kept.tell(what)
+
+    def commit(self, round: int) -> None:
+        """Keep the store as it is after a round.
+
+        Raises:
+            CheckpointError: it could not be written; the generations before are intact.
+        """
+        try:
+            if self.kept is not None:
+                self.kept.commit(round, self.store)
+        except Exception as error:
+            self.unkept[round] = type(error).__name__
+            raise
+
+    def rewind(self, round: int) -> None:
+        """Take the store back to how it was after a round.
+
+        Raises:
+            CheckpointError: it is damaged or gone.
+        """
+        self.store = self.kept.rewind(round) if self.kept is not None else {}
 
     @contextmanager
     def in_secure_sum(self, round: int) -> Iterator[Masking]:

@@ -93,14 +93,16 @@ class Failure:
 
     Args:
         site: its name.
-        why: in words of the server's side, or the class of what went wrong at the site. What it says stays there: it
-            may quote records.
-        error: that itself, where the site is in this process; it never travels.
+        why: ``LATE``; the class of what went wrong at the site, where what it says stays, since that may quote records;
+            or of a site that is ``gone``, how it went, in the engine's words.
+        error: what went wrong itself, where the site is in this process; it never travels.
+        gone: whether nothing at all will come of the site any more.
     """
 
     site: str
     why: str
-    error: Exception | None = None
+    error: Exception | None = field(default=None, compare=False)
+    gone: bool = False
 
 
 def encode(payload: Payload) -> bytes:

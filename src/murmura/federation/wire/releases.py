@@ -153,6 +153,7 @@ class Declaration:
         measures: whether it only measures a run, and is no part of the method.
         everyone: whether all sites are asked, whatever the round's cohort, so that it tells nothing of a secret one.
         singly: whether replies are read one by one even in a run whose sums are secure.
+        late: whether it is done even when nobody waits for the answer any more.
     """
 
     releases: Mapping[str, Release]
@@ -160,6 +161,7 @@ class Declaration:
     measures: bool = False
     everyone: bool = False
     singly: bool = False
+    late: bool = False
 
 
 def verb(
@@ -169,11 +171,12 @@ def verb(
     measures: bool = False,
     everyone: bool = False,
     singly: bool = False,
+    late: bool = False,
 ) -> Callable[[Function], Function]:
     """Mark a function ``(self, cohort, ask) -> list[Reply]`` as one that runs at sites; see ``Declaration``."""
 
     def mark(function: Function) -> Function:
-        declared = Declaration(dict(releases), slots, measures, everyone, singly)
+        declared = Declaration(dict(releases), slots, measures, everyone, singly, late)
         function.declaration = declared  # type: ignore[attr-defined]
         return function
 

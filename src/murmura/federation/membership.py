@@ -1,4 +1,4 @@
-"""What a site says of itself before the first round, and when a run is resumed."""
+"""What every site of a run does besides the method: it joins, keeps its store after each round, and goes back."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
 
 
-class Joining(Verbs):
-    """Introduces sites to the server.
+class Membership(Verbs):
+    """Introduces sites to the server, and has them keep what they have from a round.
 
     Args:
         kind: of the records that the run is about.
@@ -66,3 +66,30 @@ class Joining(Verbs):
         count = len(cohort.sites)
         sizes = {"records": cohort.sizes} if self.counts else {}
         return cohort.reply(versions=[told] * count, kind=[self.kind] * count, **sizes)
+
+    @verb(
+        releases={"unkept": Metric("earlier rounds that the site could not keep, and the class of what went wrong")},
+        slots=False,
+        measures=True,
+        late=True,
+    )
+    def commit(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Keep the store as it is after the round of the ask; nothing leaves, unless earlier rounds could not be kept.
+
+        Raises:
+            CheckpointError: a store could not be written; the generations before are intact.
+        """
+        for site in cohort.sites:
+            site.commit(ask.round)
+        return [Reply(site.name, {"unkept": list(site.unkept.items())} if site.unkept else {}) for site in cohort.sites]
+
+    @verb(releases={}, slots=False, measures=True, late=True)
+    def rewind(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Go back to the store as it was after the round of the ask; what was spent of privacy stays spent.
+
+        Raises:
+            CheckpointError: it is damaged or gone.
+        """
+        for site in cohort.sites:
+            site.rewind(ask.round)
+        return cohort.reply()

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from murmura.errors import CheckpointError, DataError
-from murmura.federation.joining import Joining
+from murmura.federation.membership import Membership
 from murmura.federation.site.cohort import Cohort, Site
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.messages import VERSION, Ask
@@ -23,7 +23,7 @@ def join(tokenizer, tmp_path):
     def joined(seed=1, *, resumed=False, counts=True):
         site = Site("a", instructions(3, seed), kept=SiteStore.among(tmp_path, "a"))
         ask = Ask("join", 0, {"resumed": resumed})
-        [reply] = Joining("instruction", counts=counts).join(Cohort([site], bench, ask, Stream(0)), ask)
+        [reply] = Membership("instruction", counts=counts).join(Cohort([site], bench, ask, Stream(0)), ask)
         site.kept.commit(0, site.store)  # as every site does before the first round
         return reply.fields
 
@@ -33,7 +33,7 @@ def join(tokenizer, tmp_path):
 def test_it_tells_version_and_kind_and_its_size_only_where_that_is_told_anyway(join):
     told = join()
     assert (told["versions"]["messages"], told["kind"], told["records"]) == (VERSION, "instruction", 3)
-    assert join(counts=False).keys() == {"versions", "kind"} == Joining("x", counts=False).releases("join").keys()
+    assert join(counts=False).keys() == {"versions", "kind"} == Membership("x", counts=False).releases("join").keys()
 
 
 def test_it_does_not_go_on_with_other_records(join):
@@ -53,7 +53,7 @@ def test_it_does_not_go_on_without_what_it_kept(join, tmp_path):
 def test_a_site_that_never_kept_a_round_starts_though_the_run_is_resumed(tokenizer, tmp_path):
     sites = [Site(name, instructions(3, 1), kept=SiteStore.among(tmp_path, name)) for name in ("a", "b")]
     first = Ask("join", 0, {}, {"a": {"resumed": False}, "b": {"resumed": False}})
-    verbs, bench = Joining("instruction", counts=True), make_workbench(tokenizer)
+    verbs, bench = Membership("instruction", counts=True), make_workbench(tokenizer)
     verbs.join(Cohort(sites, bench, first, Stream(0)), first)
     sites[0].kept.commit(0, {})  # the other one's worker dies
     again = [Site(name, instructions(3, 1), kept=SiteStore.among(tmp_path, name)) for name in ("a", "b")]
