@@ -35,7 +35,7 @@ import murmura.experiment.run as running
 from murmura.augment import lead
 from murmura.errors import RunError
 from murmura.experiment import Experiment, simulation, workers
-from murmura.federation import keeping
+from murmura.federation import exporting
 from murmura.federation.engines import processes
 from murmura.federation.server import checkpoint
 from murmura.federation.site import cohort
@@ -174,7 +174,7 @@ def arm(moment):
         case "describe":
             running._describe = dying(running._describe, at)
         case "finish":
-            running.leave_adapter = keeping.leave_adapter = dying(running.leave_adapter, at)
+            running.leave_adapter = exporting.leave_adapter = dying(running.leave_adapter, at)
         case _:
             raise ValueError(moment)
 
