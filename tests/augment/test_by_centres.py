@@ -14,10 +14,11 @@ from murmura.augment.config import AugmentConfig
 from murmura.augment.strategies import choosing, weigh
 from murmura.errors import RunError
 from murmura.federation.wire.messages import Reply
-from murmura.privacy.said import Said
+from murmura.privacy.reported import ReportedEpsilons
 from murmura.retrieval.approximate import Index
 from murmura.retrieval.projector import Projector
 from murmura.streams import Stream
+from tests.federation.world import journals
 from tests.retrieval.pools import devices_asked, make_pool, unit
 
 # By the golden example of Algorithm 1: sites 0 to 2 give their centres 0, 1 and 2.
@@ -231,12 +232,12 @@ def test_what_a_site_says_of_its_epsilon_is_kept_though_another_one_stops_the_ro
                 yield Reply(reply.site, {**reply.fields, "privacy": privacy})
 
     server, pool = Server(), make_pool(tmp_path / "pool", towards(0.9, 0.8, 0.6))
-    server.said = Said()
+    server.journal = journals()
     config = AugmentConfig(pool="pool", records=1, noise_multiplier=2.0, clusters=1)
     fleet = Noisy({"a": ([(1.0, 0.0)], [2]), "b": ([(math.nan, 0.0)], [1]), "c": ([(1.0, 0.0)], [2])})
     with pytest.raises(RunError, match="site b"):  # c has answered before, a has not
         choosing(config).choose(server, fleet, ["a", "b", "c"], pool, 1)
-    assert set(server.said.last) == {"b", "c"}
+    assert set(server.journal("reported", ReportedEpsilons).last) == {"b", "c"}
 
 
 @pytest.mark.parametrize(

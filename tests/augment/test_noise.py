@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -16,8 +18,8 @@ from murmura.federation.site.cohort import Site
 from murmura.federation.wire.releases import DifferentialPrivacy
 from murmura.privacy.guarantee import Cost
 from murmura.privacy.ledger import PrivacyLedger
-from murmura.privacy.said import Said
 from murmura.streams import Stream
+from tests.federation.world import journals
 from tests.retrieval.pools import make_pool, unit
 
 NOISY = AugmentConfig(pool="pool", clusters=4, noise_multiplier=2.0, every=2)
@@ -95,11 +97,11 @@ def test_k_means_starts_from_public_records_of_the_domain_the_same_everywhere(tm
 
 
 def test_the_epsilon_that_is_told_is_that_of_the_least_protected_site():
-    said, spent = Said(), {"plan": "the plan", "epsilon": 2.0, "refused": None}
-    found = noise.guaranteed(said, {"a": spent, "b": spent | {"epsilon": 3.0}}, NOISY)
+    server, spent = SimpleNamespace(journal=journals()), {"plan": "the plan", "epsilon": 2.0, "refused": None}
+    found = noise.guaranteed(server, {"a": spent, "b": spent | {"epsilon": 3.0}}, NOISY)
     assert (found.epsilon, found.delta, found.adjacency, found.plan) == (3.0, 1e-5, "zero-out", "the plan")
-    assert noise.guaranteed(said, {"a": spent | {"epsilon": 2.5}}, NOISY).epsilon == 3.0  # b no longer answers
-    refused = noise.guaranteed(said, {"a": spent | {"epsilon": None, "refused": "no ε: why"}}, NOISY)
+    assert noise.guaranteed(server, {"a": spent | {"epsilon": 2.5}}, NOISY).epsilon == 3.0  # b no longer answers
+    refused = noise.guaranteed(server, {"a": spent | {"epsilon": None, "refused": "no ε: why"}}, NOISY)
     assert refused.epsilon is None and refused.refused == "no ε: why"
 
 

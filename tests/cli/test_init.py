@@ -137,7 +137,7 @@ def test_every_option_stands_there_under_what_it_means(method):
     lines = every(method).splitlines()
     written = {m[1] for line in lines if (m := OPTION.match(line))}
     sections = [Experiment, methods.section(method)]
-    kinds_of = getattr(methods.section(method), "kinds", ("instruction",))
+    kinds_of = methods.section(method).kinds
     others = "instruction" not in kinds_of
     if others:
         tables = {match[2] for line in lines if (match := TABLE.match(line))}

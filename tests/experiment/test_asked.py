@@ -101,7 +101,7 @@ def host(chosen, folder):
     site.answered = Answered(site.kept.folder / ANSWERS_JOURNAL)
     return Host(
         [site], verbs_of(chosen, method), SimpleNamespace(slots=1, training=None, device="cpu"), Stream(0),
-        method.rule, "run", methods.rounds(chosen.method),
+        method.rule, "run", chosen.method.total_rounds,
     )  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def test_a_report_of_a_run_that_stopped_with_its_round_saved_says_nothing_of_it(
 def test_a_finished_private_run_keeps_its_ledger_and_no_checkpoint(make, method):
     folder = run(make(method=method)).folder
     left = [path.name for path in (folder / "checkpoint").iterdir()]
-    assert left == ["said.journal" if method["name"] == "dplora" else "privacy.journal"]
+    assert left == ["reported.journal" if method["name"] == "dplora" else "privacy.journal"]
     assert stat.S_IMODE(os.stat(folder / "checkpoint").st_mode) == 0o700
     assert spent(folder) >= read(folder).last.values["epsilon"] - 1e-9
     with pytest.raises(CheckpointError, match="finished"):

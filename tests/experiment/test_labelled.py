@@ -239,7 +239,7 @@ def test_options_of_instructions_do_nothing_here_and_say_so(make, sections, opti
 
 def test_rounds_may_not_change_where_they_make_the_schedule(make):
     run(make(method={"rounds": 2}))
-    with pytest.raises(ConfigError, match="was started with 2 rounds"):
+    with pytest.raises(ConfigError, match="started with 2; rounds decide"):
         run(make(method={"rounds": 3}), resume=True)
     alone = {"annotate": False, "rounds": 1}
     run(make(method=alone), overwrite=True)

@@ -159,3 +159,15 @@ class Scripted:
 
 
 ENGINES = {"local": LocalEngine, "processes": Wired}
+
+
+def journals(folder=None):
+    """``Server.journal`` for what stands in for a server; in memory without a folder."""
+    made = {}
+
+    def journal(name, kind):
+        if name not in made:
+            made[name] = kind(folder and folder / f"{name}.journal")
+        return made[name]
+
+    return journal

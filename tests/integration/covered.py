@@ -8,12 +8,12 @@ from pathlib import Path
 from murmura import methods
 from murmura.experiment import workers
 
-LINE = {"covering": ("Covering", "CoveringConfig")}
+LINE = {"covering": "covering.config:CoveringConfig"}
 
 
 def register():
-    """Have a folder here found as if it were in the package, and add the line that every method has."""
-    methods.__path__.append(str(Path(__file__).parent))
+    """Have the folder beside this file found as a package of its own, and add the line that every method has."""
+    sys.path.insert(0, str(Path(__file__).parent))
     methods.METHODS.update(LINE)
 
 

@@ -30,12 +30,12 @@ SMALL, LARGE = 32, 64
 @pytest.fixture(autouse=True)
 def covering(monkeypatch):
     """The method's module, registered here and in worker processes."""
-    monkeypatch.setattr(methods, "__path__", list(methods.__path__))
+    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(methods, "METHODS", dict(methods.METHODS))
     covered.register()
     monkeypatch.setattr(workers, "PROGRAM", (covered.__file__,))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    return import_module("murmura.methods.covering.method")
+    return import_module("covering.method")
 
 
 @pytest.fixture(scope="module")

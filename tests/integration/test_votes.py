@@ -7,33 +7,31 @@ from __future__ import annotations
 
 import io
 import json
-import sys
-from types import ModuleType
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pytest
 import torch
 from rich.console import Console
 
 from murmura import methods, models
-from murmura.config import Section
 from murmura.experiment.config import Experiment
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.forecast.view import show
 from murmura.experiment.run import run
 from murmura.federation.method import Method
+from murmura.federation.method_config import SampledMethodConfig
 from murmura.federation.wire.releases import Votes, verb
 from tests.experiment.small import SIZES, experiment, write_data
 
 CANDIDATES = ["kidney stones and tablets", "a rash on the skin", "the heart beats fast"]
 
 
-class VotingConfig(Section):
+class VotingConfig(SampledMethodConfig):
     """Options of the method."""
 
+    implementation: ClassVar[str] = f"{__name__}:Voting"
     name: Literal["voting"] = "voting"
     rounds: int = 2
-    sites_per_round: int | None = None
 
 
 class Voting(Method):
@@ -69,12 +67,7 @@ class Voting(Method):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    for name, value in {"config": VotingConfig, "method": Voting}.items():
-        module = ModuleType(f"murmura.methods.voting.{name}")
-        setattr(module, value.__name__, value)
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(sys.modules, "murmura.methods.voting", ModuleType("murmura.methods.voting"))
-    monkeypatch.setitem(methods.METHODS, "voting", ("Voting", "VotingConfig"))
+    monkeypatch.setitem(methods.METHODS, "voting", f"{__name__}:VotingConfig")
 
 
 @pytest.fixture

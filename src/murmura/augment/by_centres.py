@@ -155,7 +155,7 @@ class ByCentres(FromPool):
         told = {}
         for reply in fleet.ask("centres", sites, each, **asked):
             if "privacy" in reply.fields:  # first of all: the centres have left, whatever becomes of the others
-                self.guarantee = noise.guaranteed(server.said, {reply.site: reply["privacy"]}, self.config)
+                self.guarantee = noise.guaranteed(server, {reply.site: reply["privacy"]}, self.config)
             told[reply.site] = _centres(reply.site, reply["centres"].numpy(), reply["sizes"].numpy(), width, round)
         few = {site: len(own) for site, own in told.items() if len(own) < self.config.clusters}
         if few:

@@ -15,17 +15,19 @@ import torch
 from murmura.errors import PrivacyError
 from murmura.privacy.entropy import OSEntropy
 from murmura.privacy.ledger import PrivacyLedger
+from murmura.privacy.reported import ReportedEpsilons
 from murmura.retrieval.cache import Cached
 from murmura.retrieval.centres import cluster
 from murmura.retrieval.noisy import noisy_centres, plan_of
 from murmura.runs.augment import Guarantee
+from murmura.runs.schema import REPORTED
 
 if TYPE_CHECKING:
     from murmura.augment.config import AugmentConfig
     from murmura.data.records import Instruction
+    from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Site
     from murmura.privacy.plan import PrivacyPlan
-    from murmura.privacy.said import Said
     from murmura.retrieval.encoder import Encoder
     from murmura.retrieval.pool import Pool
     from murmura.streams import Stream
@@ -99,10 +101,11 @@ def _spent(ledger: PrivacyLedger) -> dict[str, Any]:
         return known | {"refused": str(error)}
 
 
-def guaranteed(said: Said, told: Mapping[str, Mapping[str, Any]], config: AugmentConfig) -> Guarantee:
+def guaranteed(server: Server, told: Mapping[str, Mapping[str, Any]], config: AugmentConfig) -> Guarantee:
     """What holds for every site, after what these have told; one that no longer answers counts with what it said
     last."""
+    reported = server.journal(REPORTED, ReportedEpsilons)
     for site, figures in told.items():
-        said.hear(site, figures)
-    worst = said.worst
+        reported.record(site, figures)
+    worst = reported.worst
     return Guarantee(worst["epsilon"], config.noise_delta, "zero-out", worst["plan"], worst["refused"])

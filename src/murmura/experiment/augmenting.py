@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
 
 from murmura.augment.config import AugmentConfig
 from murmura.augment.lead import asking
@@ -64,11 +63,11 @@ def require_augmentable(experiment: Experiment, method: Method, pool: Pool | Non
     """
     if experiment.augment is None:
         return
-    chosen, settings = strategy(experiment.augment), cast(Any, experiment.method)
+    chosen, rounds = strategy(experiment.augment), experiment.method.rounds
     every = experiment.augment.every
-    if every is not None and experiment.augment.selections(settings.rounds) == 1:
+    if every is not None and experiment.augment.selections(rounds) == 1:
         raise ConfigError(
-            f"every = {every} does nothing in a run of {settings.rounds} rounds: records are chosen once, in the first",
+            f"every = {every} does nothing in a run of {rounds} rounds: records are chosen once, in the first",
             where="augment.every", fix="Remove it, or make it smaller than method.rounds.",
         )  # fmt: skip
     if objection := method.augmented(chosen):

@@ -16,6 +16,7 @@ from murmura.augment.config import AugmentConfig
 from murmura.config import ModelSource, Section, Source
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
+from murmura.federation.method_config import MethodConfig
 from murmura.measure.config import AuditConfig, EvaluationConfig
 from murmura.precision import DecodeDtype
 from murmura.privacy.budget import BudgetConfig
@@ -106,7 +107,7 @@ class Experiment(Section):
     training: LocalTraining = LocalTraining()
     aggregation: AggregationConfig = AggregationConfig()
     augment: AugmentConfig | None = None
-    method: SerializeAsAny[Section]
+    method: SerializeAsAny[MethodConfig]
     evaluation: EvaluationConfig = EvaluationConfig()
     audit: AuditConfig = AuditConfig()
     budget: BudgetConfig = BudgetConfig()
@@ -121,7 +122,7 @@ class Experiment(Section):
 
     @model_validator(mode="after")
     def _kind_fits(self) -> Self:
-        known = methods.kinds(self.method)
+        known = self.method.kinds
         if self.data.kind is not None and self.data.kind not in known:
             raise ValueError(
                 f"data.kind is '{self.data.kind}', and the method works with {' or '.join(known)} records alone"
@@ -209,9 +210,9 @@ class Experiment(Section):
         method = methods.parse_config(table["method"], f"{where} [method]", base, lambda: _quoted(cls.keys()))
         data, given = table.get("data"), table.get("training", {})
         if isinstance(data, Mapping):  # what is no table is told by its own section
-            table = {**table, "data": methods.data(method, data)}
+            table = {**table, "data": method.filled_data(data)}
         if isinstance(given, Mapping):  # else its own section says what is wrong
-            table = {**table, "training": methods.training(method, given)}
+            table = {**table, "training": method.filled_training(given)}
         return cls.parse(
             {**table, "method": method}, where, base, lambda: _quoted(cls.keys() | type(method).keys("method."))
         )

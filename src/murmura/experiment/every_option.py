@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from murmura.config import Section
 from murmura.data.records import Kind
 from murmura.experiment.config import Experiment
+from murmura.federation.method_config import MethodConfig
 
 WIDTH = 100
 _PROCESSES = {"run.engine": "processes"}
@@ -53,7 +54,7 @@ OF_DOCUMENTS = ("data.opening",)
 _Suited = Mapping[str, tuple[Any, str]]
 
 
-def tables(options: type[Section], given: Mapping[str, Any], suited: _Suited) -> Iterator[str]:
+def tables(options: type[MethodConfig], given: Mapping[str, Any], suited: _Suited) -> Iterator[str]:
     """The lines of all tables.
 
     Args:
@@ -69,9 +70,9 @@ def tables(options: type[Section], given: Mapping[str, Any], suited: _Suited) ->
 
 
 class _Every:
-    def __init__(self, options: type[Section], given: Mapping[str, Any], suited: _Suited) -> None:
+    def __init__(self, options: type[MethodConfig], given: Mapping[str, Any], suited: _Suited) -> None:
         self._options, self._given, self._suited = options, given, suited
-        self._kinds: tuple[Kind, ...] = getattr(options, "kinds", ("instruction",))
+        self._kinds: tuple[Kind, ...] = options.kinds
         self._examples = {"data.kind": self._kinds[0], "method.threshold": 0.9, "augment.less_sample": 20_000}
 
     def table(self, path: str, section: type[Section], *, live: bool) -> Iterator[str]:

@@ -6,9 +6,9 @@ See docs/decisions/0002-what-a-resumed-run-may-change.md.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from murmura import methods
 from murmura.errors import CheckpointError, ConfigError, DataError, PrivacyError
@@ -20,10 +20,6 @@ from murmura.federation.server.rounds import Server
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 
-_IN_ROUNDS = (  # may change where a round is left that uses it
-    "training.", "evaluation.",
-    "method.curve", "method.endpoint", "method.samples",  # whether texts can be added, their file says (Answers)
-)  # fmt: skip
 _MAY_CHANGE = {
     "aggregation.allow_cohort_change_on_retry",
     "augment.pool",  # where it is: what is in it may not (Augmentation.require_same_pool)
@@ -83,7 +79,6 @@ class Past:
         """
         sizes = [site.size for site in people.sites]
         old, new = (methods.build(one.method, one.aggregation) for one in (self.begun, experiment))
-        new.resumes(old.config)
         before, now = old.guarantee(sizes, self.begun.training), new.guarantee(sizes, experiment.training)
         if self.checkpoint and before and now and before != now:
             raise PrivacyError(
@@ -108,7 +103,7 @@ def _noisy_selections(experiment: Experiment) -> int:
     config = experiment.augment
     if config is None or config.noise_multiplier is None:
         return 0
-    return config.selections(cast(Any, experiment.method).rounds)
+    return config.selections(experiment.method.rounds)
 
 
 def past(folder: RunFolder, experiment: Experiment, refused: Mapping[int, str] | None = None) -> Past:
@@ -192,23 +187,29 @@ def _changed(folder: RunFolder, begun: Experiment, experiment: Experiment) -> di
     for key in {**before, **now}:
         if before.get(key) == now.get(key) or key in _CALLED:
             continue
-        if not key.startswith(_IN_ROUNDS) and key not in _MAY_CHANGE:
-            raise ConfigError(
-                f"{key} is {_value(now.get(key))}, but the run was started with {_value(before.get(key))}",
-                where=str(folder.path), fix="Resume with the same experiment, or start another run.",
-            )  # fmt: skip
+        fixed = begun.method.fixed_on_resume if key == "method.rounds" else ""
+        if fixed or not (key.startswith(_in_rounds(begun)) or key in _MAY_CHANGE):
+            what = f"{key} is {_value(now.get(key))}, but the run was started with {_value(before.get(key))}"
+            what += f"; {fixed}" if fixed else ""
+            fix = "Resume with the same experiment, or start another run."
+            raise ConfigError(what, where=str(folder.path), fix=fix)
         changed[key] = [before.get(key), now.get(key)]
     return changed
 
 
+def _in_rounds(experiment: Experiment) -> tuple[str, ...]:
+    """How options begin that may change where a round is left that uses them."""
+    return ("training.", "evaluation.", *(f"method.{name}" for name in experiment.method.changeable))
+
+
 def _require_rounds(folder: RunFolder, done: int, experiment: Experiment, changed: Mapping[str, Any]) -> None:
-    rounds = methods.rounds(experiment.method)
+    rounds = experiment.method.total_rounds
     if rounds < done:
         raise ConfigError(
             f"method.rounds is {rounds}, but the run has {done} rounds behind it", where=str(folder.path),
             fix=f"Set method.rounds to {done} or more, or start another run.",
         )  # fmt: skip
-    idle = next((key for key in changed if key.startswith(_IN_ROUNDS)), None)
+    idle = next((key for key in changed if key.startswith(_in_rounds(experiment))), None)
     if rounds == done and idle:
         raise ConfigError(
             f"all rounds are done ({done}), so {idle} = {_value(changed[idle][1])} would change none of them",
@@ -217,7 +218,15 @@ def _require_rounds(folder: RunFolder, done: int, experiment: Experiment, change
 
 
 def _options(experiment: Experiment) -> dict[str, Any]:
-    return {f"{section}.{key}": value for section, table in tables(experiment).items() for key, value in table.items()}
+    return dict(_leaves(tables(experiment)))
+
+
+def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _value(value: Any) -> str:

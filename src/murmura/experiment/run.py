@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-from murmura import methods
 from murmura.errors import Interrupted, MurmuraError, RunError
 from murmura.experiment.augmenting import require_whole
 from murmura.experiment.canaries import NOT_FOR_RELEASE
@@ -33,13 +32,14 @@ from murmura.federation.server.checkpoint import last_saved
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.rounds import Server
 from murmura.federation.wire.messages import size
+from murmura.privacy.journal import Journal
 from murmura.privacy.standing import standing
 from murmura.progress import discreet, say
 from murmura.report import write as build_report
 from murmura.runs.folder import RunFolder
 from murmura.runs.machine import environment
 from murmura.runs.record import read
-from murmura.runs.schema import LOG, Resumption, Summary
+from murmura.runs.schema import LOG, PRIVACY, Resumption, Summary
 from murmura.streams import Stream
 from murmura.training.adapter import nbytes
 
@@ -151,7 +151,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started) -> Result:
             before = restored(before, side.server, folder, experiment)
             if side.augmentation:
                 side.augmentation.require_same_pool(side.server)
-            _tell(before, methods.rounds(experiment.method))
+            _tell(before, experiment.method.total_rounds)
         resumed = before.resumed if before else []
         side.server.about = {
             "run": run,
@@ -173,8 +173,9 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started) -> Result:
             side.method.lead(side.server, side.fleet)
             _finish(folder, experiment, side, context)
     if plan.privacy:
-        if side.server.journal.lines:
-            folder.write_anchor(side.server.journal.anchor)
+        journal = side.server.journal(PRIVACY, Journal)
+        if journal.lines:
+            folder.write_anchor(journal.anchor)
         folder.drop_checkpoints()
     return Result(folder.path, side.server.published)
 

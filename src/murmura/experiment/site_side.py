@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from murmura import methods
 from murmura.data.records import KINDS, Kind, digest
 from murmura.experiment.context import ProcessContext
 from murmura.experiment.summing import agreement
@@ -82,7 +81,7 @@ def assemble(
         opened.pop_all()
     return Host(
         sites, verbs_of(experiment, method), runtime, Stream(experiment.run.seed), method.rule, run,
-        methods.rounds(experiment.method),
+        experiment.method.total_rounds,
     )  # fmt: skip
 
 

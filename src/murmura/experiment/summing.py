@@ -22,7 +22,7 @@ def agreement(experiment: Experiment, method: Method, sites: int) -> Agreement |
         sites: of the federation.
     """
     options = method.rule.config
-    asked = getattr(experiment.method, "sites_per_round", None) or sites
+    asked = experiment.method.cohort_size or sites
     return Agreement(options, min(asked, sites)) if options.secure else None
 
 

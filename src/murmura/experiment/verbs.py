@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from murmura import methods
 from murmura.augment.verbs import Augmenting
 from murmura.experiment.config import Experiment
 from murmura.federation.exporting import Exporting
@@ -15,7 +14,7 @@ from murmura.measure.verbs import Measured, Measuring
 
 def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
     """All that sites can be asked for in a run: each site decides it by its own copy of the experiment."""
-    task, rounds = experiment.task, methods.rounds(experiment.method)
+    task, rounds = experiment.task, experiment.method.total_rounds
     membership = Membership(task.kind, counts=method.tells_sizes and not method.protects)
     planted = bool(experiment.audit.canaries)
     evaluation = experiment.evaluation.settled(promises=method.protects is not None)

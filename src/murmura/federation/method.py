@@ -14,6 +14,7 @@ from murmura.resources import Resource
 if TYPE_CHECKING:
     from murmura.aggregation.config import AggregationConfig
     from murmura.augment.strategies import Strategy
+    from murmura.federation.method_config import MethodConfig
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Site
@@ -43,7 +44,7 @@ class Method(Verbs, ABC):
     pools = False
     needs_replies: str = "its server reads what each site sends"
 
-    def __init__(self, config: Any, rule: Rule | None = None) -> None:
+    def __init__(self, config: MethodConfig, rule: Rule | None = None) -> None:
         self.config, self.rule = config, rule or Mean()
 
     @property
@@ -140,13 +141,6 @@ class Method(Verbs, ABC):
             stream: the run's randomness.
         """
         return site.records
-
-    def resumes(self, begun: Any) -> None:
-        """Find out, before anything is written, whether a run that was begun with options ``begun`` can go on.
-
-        Raises:
-            ConfigError: it cannot.
-        """
 
     def forecast(self, part: Part) -> Forecast:
         """What one site's part in one round will take, in bytes, steps and tokens, before anything is done."""

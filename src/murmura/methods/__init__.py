@@ -7,30 +7,30 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from murmura.config import Elsewhere, Section
-from murmura.data.records import Kind
+from murmura.config import Elsewhere
 from murmura.errors import ConfigError, nearest
+from murmura.federation.method_config import MethodConfig
 
 if TYPE_CHECKING:
     from murmura.aggregation.config import AggregationConfig
     from murmura.federation.method import Method
 
-# name in [method] -> class in the folder's method.py, class in its config.py
+# name in [method] -> import path of its options, which name the method's class
 METHODS = {
-    "lpfl": ("LPFL", "LPFLConfig"),
-    "dpfedavg": ("DPFedAvg", "DPFedAvgConfig"),
-    "dpftrl": ("DPFTRL", "DPFTRLConfig"),
-    "dplora": ("DPLoRA", "DPLoRAConfig"),
-    "fedit": ("FedIT", "FedITConfig"),
-    "fewfedpit": ("FewFedPIT", "FewFedPITConfig"),
-    "fewfedweight": ("FewFedWeight", "FewFedWeightConfig"),
-    "pretext": ("Pretext", "PretextConfig"),
+    "lpfl": "murmura.methods.lpfl.config:LPFLConfig",
+    "dpfedavg": "murmura.methods.dpfedavg.config:DPFedAvgConfig",
+    "dpftrl": "murmura.methods.dpftrl.config:DPFTRLConfig",
+    "dplora": "murmura.methods.dplora.config:DPLoRAConfig",
+    "fedit": "murmura.methods.fedit.config:FedITConfig",
+    "fewfedpit": "murmura.methods.fewfedpit.config:FewFedPITConfig",
+    "fewfedweight": "murmura.methods.fewfedweight.config:FewFedWeightConfig",
+    "pretext": "murmura.methods.pretext.config:PretextConfig",
 }
 
 
 def parse_config(
     table: Mapping[str, Any], where: str, base: Path | None = None, elsewhere: Elsewhere | None = None
-) -> Section:
+) -> MethodConfig:
     """The method's options from the ``[method]`` table, whose ``name`` says which method.
 
     Args:
@@ -47,7 +47,7 @@ def parse_config(
     )
 
 
-def section(name: Any, where: str | None = None) -> type[Section]:
+def section(name: Any, where: str | None = None) -> type[MethodConfig]:
     """The options of method ``name``.
 
     Raises:
@@ -58,9 +58,20 @@ def section(name: Any, where: str | None = None) -> type[Section]:
     return _section(name)
 
 
-def _section(name: str) -> type[Section]:
-    config: type[Section] = getattr(import_module(f"murmura.methods.{name}.config"), METHODS[name][1])
-    return config
+def _section(name: str) -> type[MethodConfig]:
+    found: type[MethodConfig] = _imported(METHODS[name])
+    return found
+
+
+def method_class(config: MethodConfig) -> type[Method]:
+    """The class of the method that a config belongs to, which needs torch."""
+    found: type[Method] = _imported(config.implementation)
+    return found
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
 
 
 _CHOICES = ("algorithm", "variant")
@@ -89,59 +100,18 @@ def _keys_of_others(name: str) -> dict[str, str]:
     return {f"method.{key} of '{one}'": key for one in METHODS if one != name for key in _section(one).model_fields}
 
 
-def kinds(config: Any) -> tuple[Kind, ...]:
-    """The kinds of record that a method works with, by its options, the usual one first; instructions unless they say
-    otherwise."""
-    found: tuple[Kind, ...] = getattr(type(config), "kinds", ("instruction",))
-    return found
-
-
-def rounds(config: Any) -> int:
-    """How many rounds a run of the method has, by its options."""
-    found: int = getattr(config, "all_rounds", None) or config.rounds
-    return found
-
-
-def training(config: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``[training]`` table with what a preset of the method fills in; what is given stays.
-
-    Args:
-        config: the method's options.
-        given: the table as it stands in the file.
-    """
-    implied = dict(getattr(config, "training", {}))
-    if "epochs" in given:  # the other way to say how long a round is
-        implied.pop("max_steps", None)
-    return implied | dict(given)
-
-
-def data(config: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``[data]`` table with what the method fills in, which is how an experiment is written down.
-
-    Args:
-        config: the method's options.
-        given: the table as it stands in the file.
-    """
-    found = dict(given)
-    if found.get("kind") is None:
-        found["kind"] = kinds(config)[0]
-    if found["kind"] == "document" and found.get("opening") is None:
-        found["opening"] = getattr(config, "opening", "tokenizer")
-    return found
-
-
-def build(config: Any, aggregation: AggregationConfig | None = None) -> Method:
+def build(config: MethodConfig, aggregation: AggregationConfig | None = None) -> Method:
     """The method that a config belongs to, with its aggregation.
 
     Raises:
         ConfigError: the method cannot work with that.
     """
-    module = import_module(f"murmura.methods.{config.name}.method")
+    made = method_class(config)
     if aggregation is None:
-        return getattr(module, METHODS[config.name][0])(config)
+        return made(config)
     from murmura.aggregation.rules import rule
 
-    method: Method = getattr(module, METHODS[config.name][0])(config, rule(aggregation))
+    method = made(config, rule(aggregation))
     if objection := method.objection(method.rule.config):
         raise ConfigError(objection[0], where=_where(method.rule.config), fix=objection[1])
     if method.rule.config.secure and method.needs_replies:

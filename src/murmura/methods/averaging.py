@@ -23,6 +23,7 @@ from murmura.training.adapter import State
 from murmura.training.loop import Trained
 
 if TYPE_CHECKING:
+    from murmura.federation.method_config import MethodConfig
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
@@ -48,7 +49,7 @@ class Averaging(Method):
     needs_replies = ""
     counted: Sequence[str] = ()
 
-    def __init__(self, config: Any, rule: Rule | None = None) -> None:
+    def __init__(self, config: MethodConfig, rule: Rule | None = None) -> None:
         super().__init__(config, rule)
         self.local = local_rule(self.rule.config)
 
@@ -104,7 +105,7 @@ class Averaging(Method):
 
     def lead(self, server: Server, fleet: Fleet) -> None:
         for round in server.rounds(self.config.rounds):
-            self.average(server, fleet, fleet.sample(getattr(self.config, "sites_per_round", None), round))
+            self.average(server, fleet, fleet.sample(self.config.cohort_size, round))
 
     def average(
         self,

@@ -35,10 +35,7 @@ class RunFolder:
         checkpoint: a folder for each saved round, and the server's privacy ledger.
         private: a folder for what each site keeps to itself.
         ledger: the server's privacy ledger (``privacy.journal.Journal``).
-        expanded: texts that the server has had written (``synthesis.expansion``).
         transcript: what a curious server would have kept, where the run was told to keep it.
-        said: what sites have said of what they have spent (``privacy.said.Said``).
-        drawn: the secret cohort of a round that has released nothing yet (``privacy.drawn.Drawn``).
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,9 +46,12 @@ class RunFolder:
         self.site_adapters = path / schema.SITE_ADAPTERS
         self.checkpoint, self.private = path / schema.CHECKPOINTS, path / schema.PRIVATE
         self.ledger = self.checkpoint / schema.PRIVACY_LEDGER
-        self.said, self.drawn = self.checkpoint / schema.SAID, self.checkpoint / schema.DRAWN
         self._sent = self.checkpoint / schema.SENT
-        self.transcript, self.expanded = path / schema.TRANSCRIPT, path / schema.EXPANDED
+        self.transcript = path / schema.TRANSCRIPT
+
+    def journal(self, name: str) -> Path:
+        """A journal of the server, which is not part of a checkpoint."""
+        return self.checkpoint / f"{name}.journal"
 
     def adapter_of(self, site: str) -> Path:
         """The adapter that a site has of its own."""
@@ -208,7 +208,7 @@ class RunFolder:
         """Remove what the server of a finished run knew, but not its privacy ledger."""
         for path in sorted(self.checkpoint.glob("round-*")):  # the newest last, and each at once, should this be killed
             shutil.rmtree(path.rename(path.with_name(f".{path.name}")))
-        for path in (self.drawn, self._sent):
+        for path in (self.journal(schema.PENDING), self._sent):
             path.unlink(missing_ok=True)
         atomic.sync(self.checkpoint)
 

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from murmura.config import ModelSource, Section
+from murmura.config import ModelSource
+from murmura.federation.method_config import SampledMethodConfig
 
 
-class CoveringConfig(Section):
+class CoveringConfig(SampledMethodConfig):
     """Options of the method."""
 
+    implementation: ClassVar[str] = "covering.method:Covering"
     name: Literal["covering"] = "covering"
     rounds: int = 2
-    sites_per_round: int | None = None
     site_encoder: ModelSource = "minilm"
     """Places texts at the sites."""
     server_encoder: ModelSource = "minilm"

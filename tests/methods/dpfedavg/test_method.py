@@ -20,6 +20,7 @@ from murmura.measure.config import EvaluationConfig
 from murmura.methods.dpfedavg.config import DPFedAvgConfig
 from murmura.methods.dpfedavg.method import DPFedAvg, plan
 from murmura.privacy.entropy import OSEntropy
+from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger, Spent
 from murmura.streams import Stream
 from murmura.training.config import LocalTraining
@@ -225,7 +226,7 @@ def test_each_round_s_noise_is_made_with_its_own_norm(tokenizer, tmp_path):
     world = run(tokenizer, tmp_path, method)
     told = [row["privacy"]["clip_norm"] for row in world.server.rows[1:]]
     assert told[0] == 1e-6 and told[1] != told[0]
-    entries = PrivacyLedger(plan(method.config, 3), world.server.journal).entries
+    entries = PrivacyLedger(plan(method.config, 3), world.server.journal("privacy", Journal)).entries
     assert [entry.clip_norm for entry in entries] == told
     assert {entry.count_noise for entry in entries} == {3.0}
 
@@ -408,7 +409,7 @@ def test_a_run_that_did_not_follow_its_plan_has_no_epsilon(tokenizer, tmp_path):
     """A ledger that says that a round had less noise than it should."""
     world = make_world(tokenizer, method := dpfedavg(rounds=2), tmp_path, training=TRAINING)
     followed = plan(method.config, 3)
-    PrivacyLedger(followed, world.server.journal).record(1, [Spent(1, followed.sampler, 0.05, 0.9)])
+    PrivacyLedger(followed, world.server.journal("privacy", Journal)).record(1, [Spent(1, followed.sampler, 0.05, 0.9)])
     method.lead(world.server, world.fleet)
     told = world.server.rows[2]["privacy"]
     assert told["epsilon"] is None and "its noise was 0.9 norms where 1 was planned" in told["refused"]

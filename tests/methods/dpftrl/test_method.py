@@ -12,6 +12,7 @@ from murmura.federation.server.checkpoint import latest
 from murmura.methods.dpftrl.config import DPFTRLConfig
 from murmura.methods.dpftrl.method import DPFTRL, plan
 from murmura.privacy.entropy import OSEntropy
+from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
 from tests.federation.engines.wired import Wired
 from tests.federation.world import failing, make_world
@@ -186,7 +187,7 @@ def test_with_banded_noise_turns_come_round_in_one_order(tokenizer, tmp_path):
     assert sorted(site for sites in asked[:3] for site in sites) == ["a", "b", "c"]
     assert asked == [*asked[:3], *asked[:3], asked[0]]
     assert world.server.rows[-1]["privacy"]["refused"] is None
-    seen = PrivacyLedger.of(world.server.journal).entries
+    seen = PrivacyLedger.of(world.server.journal("privacy", Journal)).entries
     assert [entry.observed.apart for entry in seen] == [3]
 
 
@@ -285,7 +286,7 @@ def test_a_round_of_a_tree_that_is_done_again_is_counted_again_and_is_no_second_
     again.server.restore(latest(tmp_path / "cut" / "checkpoint"))
     method.lead(again.server, again.fleet)
     told = again.server.rows[-1]["privacy"]
-    assert PrivacyLedger.of(again.server.journal).rounds == [1, 2, 2, 3]
+    assert PrivacyLedger.of(again.server.journal("privacy", Journal)).rounds == [1, 2, 2, 3]
     assert told["refused"] is None and told["epsilon"] > whole["epsilon"]
 
 

@@ -15,9 +15,8 @@ from murmura.methods.dplora.guarantee import Guard, claimed_per_step, note, plan
 from murmura.privacy import accounting
 from murmura.privacy.events import unsampled
 from murmura.privacy.parts import BatchClipping, ExampleClipping, FixedSizeSampling, PoissonSampling
-from murmura.privacy.said import Said
 from murmura.training.config import LocalTraining
-from tests.federation.world import instructions
+from tests.federation.world import instructions, journals
 from tests.privacy.plans import followed
 
 ONE_STEP = LocalTraining(batch_size=8, max_steps=1, clip=10.0, lr=5e-4, optimizer="sgd")
@@ -207,7 +206,7 @@ def test_gradients_that_were_not_finite_are_told_at_the_site_alone(tmp_path):
 
 class Noted:
     def __init__(self, path=None):
-        self.said, self.noted = Said(path), []
+        self.journal, self.noted = journals(path), []
 
     def note_privacy(self, figures):
         self.noted.append(dict(figures))
@@ -248,8 +247,8 @@ def test_a_site_that_tells_less_than_before_has_lost_its_ledger():
 
 def test_what_a_site_said_in_a_round_that_was_lost_still_counts(tmp_path):
     options = config(noise_multiplier=2.0)
-    before = Noted(tmp_path / "said.journal")
+    before = Noted(tmp_path)
     note(before, options, "a", figures(5.0))  # its round is lost: the server is killed
-    resumed = Noted(tmp_path / "said.journal")
+    resumed = Noted(tmp_path)
     note(resumed, options, "b", figures(4.0))  # and it does not answer again
     assert resumed.noted[-1]["epsilon"] == 5

@@ -19,8 +19,8 @@ from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.evolution import CANDIDATES, DRAWN, VOTES, Evolution, starting, union
 from murmura.methods.pretext.guarantee import plan
 from murmura.methods.pretext.selection import select
-from murmura.privacy.journal import Journal
 from murmura.streams import Stream
+from tests.federation.world import journals
 
 
 class Vectors:
@@ -87,7 +87,7 @@ def evolution(tmp_path, fleet, *, distributed_noise=False, **options):
     config = PretextConfig.parse(options, "test")
     noted, events, told = {}, [], []
     server = SimpleNamespace(
-        store={}, stream=Stream(0), journal=Journal(), note=noted.__setitem__, event=events.append,
+        store={}, stream=Stream(0), journal=journals(), note=noted.__setitem__, event=events.append,
         note_privacy=told.append, evaluation_set=SimpleNamespace(heldout=[Document("one two three 7")]),
         runtime=SimpleNamespace(tokenizer=Words(), resources=SimpleNamespace(encoder=lambda option: Vectors())),
     )  # fmt: skip

@@ -56,7 +56,7 @@ def fleet(folder, **options):
     resources = SimpleNamespace(encoder=lambda option: Encoder())
     bench = SimpleNamespace(slots=4, device="cpu", resources=resources, training=None)
     verbs = [method, Membership("document", counts=False), SecureSumming()]
-    host = Host(sites, verbs, bench, Stream(0), run="run", rounds=config.all_rounds)
+    host = Host(sites, verbs, bench, Stream(0), run="run", rounds=config.total_rounds)
     return Fleet(LocalEngine(host), verbs, Ledger(), Stream(0), run="run", agreement=agreement)
 
 

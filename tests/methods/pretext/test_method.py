@@ -112,7 +112,6 @@ def test_public_texts_do_not_stand_in_for_what_no_site_has_sent(seeds, monkeypat
         rows=[{"round": 0}, {"round": 1}],
         store={"given": [], "rules": 2},
         rounds=lambda count: [count],
-        drop_adapter=lambda: None,
     )
     with pytest.raises(RunError, match="no seed is left"):
         method.lead(server, None)
@@ -142,7 +141,7 @@ def test_a_round_that_is_done_again_drops_what_was_written_after_its_seeds(tmp_p
     method, expanded = methods.build(PretextConfig(seeds="private")), tmp_path / "expanded.jsonl"
     expanded.write_text("{}\n")
     server = SimpleNamespace(
-        rows=[], store={}, rounds=lambda count: [1], initial=dict, drop_adapter=lambda: None, expanded=expanded
+        rows=[], store={}, rounds=lambda count: [1], initial=dict, file=lambda name: tmp_path / name
     )
     replies = [Reply("b", {"texts": ["one", "two"]}), Reply("a", {"texts": ["three"]})]
     method.lead(server, SimpleNamespace(sites=["a", "b", "c"], ask=lambda verb, sites: replies))

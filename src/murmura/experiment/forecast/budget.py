@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from murmura import methods
 from murmura.augment.strategies import strategy
 from murmura.augment.verbs import Augmenting
 from murmura.data.records import digest
@@ -66,7 +65,7 @@ def require_answers(
         return
     asked, stops = list(records), 0  # where cohorts are secret: who is asked is not known, and so all must refuse
     if promised is None or not promised.has_secret_cohort:
-        number = getattr(experiment.method, "sites_per_round", None)
+        number = experiment.method.cohort_size
         asked = draw(asked, number, Stream(experiment.run.seed), 1)
         alone = experiment.run.engine == "local"  # where one site's refusal stops the run
         stops = len(asked) - 1 if alone else min(experiment.run.min_replies, len(asked)) - 1
@@ -131,7 +130,7 @@ def _measuring_uncovered(experiment: Experiment) -> list[str]:
 def _words(experiment: Experiment, method: Method, about: str, records: int) -> str:
     """How one site's account would fare."""
     chosen = experiment.budget
-    rounds = sum(method.asks(round) for round in range(1, methods.rounds(experiment.method) + 1))
+    rounds = sum(method.asks(round) for round in range(1, experiment.method.total_rounds + 1))
     costs = [method.cost(verb, records, experiment.training) for verb in method.verbs()]
     try:
         found = [foresee(chosen, about, one, rounds) for one in costs if one is not None]

@@ -178,7 +178,6 @@ def disk_space(
     kept = method.forecast(Part((), 1, True, experiment.training, adapter=adapter))
     final = sites if method.keeps_adapters else 1
     checkpoint = adapter + kept.server_keeps + sites * kept.site_keeps
-    settings: Any = experiment.method
-    cohort = min(sites, getattr(settings, "sites_per_round", None) or sites)
-    rounds = int(settings.rounds) * (1 + cohort) * (adapter + residual) if experiment.audit.keep else 0
+    cohort = min(sites, experiment.method.cohort_size or sites)
+    rounds = experiment.method.rounds * (1 + cohort) * (adapter + residual) if experiment.audit.keep else 0
     return 3 * checkpoint + final * (adapter + tokenizer) + residual * (3 + 1) + rounds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
 
 from murmura.augment.noise import planned
 from murmura.augment.strategies import strategy
@@ -116,7 +115,7 @@ def _of_run(experiment: Experiment, method: Method, gathered: Gathered | None, p
             "that this takes, and sites tell of one another who takes part in a round."
         )
     if experiment.augment and experiment.augment.noise_multiplier is not None:
-        plan = planned(experiment.augment, cast(Any, experiment.method).rounds)
+        plan = planned(experiment.augment, experiment.method.rounds)
         found.append(
             f"Centres of each site's instructions would be sent behind noise: they alone are covered by ε = "
             f"{bound(plan.epsilon().value)} ({plan.describe()}). Whatever else sites send has no ε, and so the run has "

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from murmura import methods
 from murmura.aggregation.rules import Rule
 from murmura.experiment.config import Experiment
 from murmura.experiment.forecast.memory import residual as largest_residual
@@ -39,8 +38,8 @@ def drawn_cohorts(
     """Each round's sites, drawn as the run draws them."""
     if names is None:
         return None
-    asked = getattr(experiment.method, "sites_per_round", None)
-    rounds = range(1, methods.rounds(experiment.method) + 1)
+    asked = experiment.method.cohort_size
+    rounds = range(1, experiment.method.total_rounds + 1)
     return [draw(names, asked, stream, round) if method.asks(round) else [] for round in rounds]
 
 
@@ -78,7 +77,7 @@ def foreseen_rounds(
         public: most public records that a site is given.
     """
     if cohorts is None or names is None:
-        return [ForeseenRound(None, None, None, None)] * methods.rounds(experiment.method)
+        return [ForeseenRound(None, None, None, None)] * experiment.method.total_rounds
     rounds, asked, residual = [], set[str](), 0
     ranks = {name: method.rule.rank(place) for place, name in enumerate(names)}
     for round, cohort in enumerate(cohorts, start=1):

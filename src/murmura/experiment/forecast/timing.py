@@ -90,7 +90,7 @@ def timing(dry_run: DryRun) -> Timing:
     method, (context, records) = plan.method, plan.complete
     runtime, augmentation, heldout = context.runtime("server"), dry_run.augmentation, records.public.heldout
     names = [site.name for site in records.planted.sites]
-    asked = getattr(experiment.method, "sites_per_round", None)
+    asked = experiment.method.cohort_size
     cohort = draw(names, asked, Stream(experiment.run.seed), 1)[: runtime.slots]
     shards = [site.records for site in records.planted.sites if site.name in cohort]
     drafted = augmentation.tokens if augmentation else 0

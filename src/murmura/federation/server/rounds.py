@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from murmura.aggregation.rules import Mean, Rule
 from murmura.federation.server.checkpoint import Checkpoint, save
@@ -14,9 +15,6 @@ from murmura.federation.server.transcript import TranscriptWriter
 from murmura.federation.wire.messages import Payload, Reply
 from murmura.federation.wire.sums import Sum
 from murmura.model_runtime import ModelRuntime
-from murmura.privacy.drawn import Drawn
-from murmura.privacy.journal import Journal
-from murmura.privacy.said import Said
 from murmura.progress import bar, say
 from murmura.runs.folder import RunFolder
 from murmura.runs.machine import peak_memory
@@ -25,6 +23,7 @@ from murmura.training.adapter import State
 from murmura.training.schedule import learning_rate
 from murmura.units import at_least, bound
 
+T = TypeVar("T")
 _STORE = "store."
 _TIMES = ("seconds", "at_sites", "wall", "peak_memory")  # of a row: they grow with what a round works on
 _STARTED = "started"  # in the store: the sites that have adapters of their own
@@ -34,21 +33,17 @@ class Server:
     """What a method's ``lead`` works with.
 
     Attributes:
-        adapter: the global adapter; a method assigns it. A run may have none.
+        adapter: the global adapter; a method assigns it. What is None is neither measured nor saved.
         store: the method's other memory on the server, a payload; saved in every checkpoint.
         runtime: the server's own resident model.
         stream: the run's randomness.
         rows: metrics of each finished round, round 0 being before training.
-        journal: the server's privacy ledger, which does not go back with a checkpoint.
-        said: what sites with ledgers of their own have said of them, which does not go back either.
-        drawn: the secret cohort of a round that has released nothing yet.
         about: JSON that tells what run this is; saved in every checkpoint.
         caveat: what to say beside the guarantee of every round, if anything.
         hides_times: how long a round took, and how much memory, is for the run's owner alone, as in every run that
             guarantees something: it grows with how many records sites have, and with samples that ε counts on being
             secret.
         curious: keeps what a curious server would; None: nothing is kept.
-        expanded: the file of the texts that a method has had written, which does not go back with a checkpoint.
         opening: is called with each round's number before the method works on it, as a part of that round; None:
             nothing comes before the method.
     """
@@ -68,8 +63,7 @@ class Server:
         self.runtime, self.stream, self._adapter = runtime, stream, adapter
         self.store: Payload = {}
         self.rows: list[dict[str, Any]] = []
-        self.journal, self.said, self.drawn = Journal(folder.ledger), Said(folder.said), Drawn(folder.drawn)
-        self.expanded = folder.expanded
+        self._journals: dict[str, Any] = {}
         self.about: dict[str, Any] = {}
         self.hides_times, self.curious = hides_times, curious
         self.caveat: str | None = None
@@ -89,16 +83,30 @@ class Server:
         return self._adapter
 
     @adapter.setter
-    def adapter(self, state: State) -> None:
+    def adapter(self, state: State | None) -> None:
         self._adapter = state
 
     def initial(self) -> State:
         """What training begins with (``ModelRuntime.initial``), the same whenever it is asked for."""
         return self.runtime.initial(self.stream / "adapter")
 
-    def drop_adapter(self) -> None:
-        """Have no global adapter until one is assigned again: what is not there is neither measured nor saved."""
-        self._adapter = None
+    def journal(self, name: str, kind: Callable[[Path], T]) -> T:
+        """What is kept in ``checkpoint/NAME.journal``, and does not go back with a checkpoint; always the same object.
+
+        Args:
+            kind: makes it of the file's path: ``Journal``, or what stands on one.
+
+        Raises:
+            PrivacyError: a line is not what was written.
+        """
+        if name not in self._journals:
+            self._journals[name] = kind(self._folder.journal(name))
+        found: T = self._journals[name]
+        return found
+
+    def file(self, name: str) -> Path:
+        """A file of the method's own in the run's folder, which does not go back with a checkpoint."""
+        return self._folder.path / name
 
     @property
     def has_adapter(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -13,6 +13,7 @@ class DPFedAvgConfig(SiteLevelConfig):
     """DP-FedAvg (McMahan et al. 2018; adaptive clipping: Andrew et al. 2021): each site clips its update, the server
     adds noise to their sum and divides it by a fixed number, so that the model hides whether a whole site took part."""
 
+    implementation: ClassVar[str] = "murmura.methods.dpfedavg.method:DPFedAvg"
     name: Literal["dpfedavg"] = "dpfedavg"
     sampler: Literal["full", "poisson", "fixed"] = "full"
     """Who takes part in a round: full, every site; poisson, each with probability sites_per_round/sites; fixed,
@@ -43,6 +44,10 @@ class DPFedAvgConfig(SiteLevelConfig):
         if not self.adaptive:
             self.refuse_idle(["quantile", "clip_lr", "count_noise"], "without 'adaptive = true'")
         return self
+
+    @property
+    def cohort_size(self) -> int | None:
+        return self.sites_per_round
 
     @property
     def unclipped_is_sent(self) -> bool:

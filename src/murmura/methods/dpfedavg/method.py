@@ -25,8 +25,10 @@ from murmura.privacy.parts import (
     Sampler,
     SiteClipping,
 )
+from murmura.privacy.pending import PendingCohort
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.sampling import fixed_size_batches, poisson_batches
+from murmura.runs.schema import PENDING
 from murmura.training.adapter import State
 from murmura.training.config import LocalTraining
 
@@ -90,7 +92,8 @@ def _cohort(server: Server, account: Account, sites: list[str], entropy: Entropy
     """A round's cohort; where it is secret, the one that a stopped round had drawn and released nothing with."""
     if not account.plan.has_secret_cohort:
         return draw(account.plan.sampler, sites, entropy)
-    return server.drawn.sample(len(account.ledger.rounds), lambda: draw(account.plan.sampler, sites, entropy))
+    pending = server.journal(PENDING, PendingCohort)
+    return pending.sample(len(account.ledger.rounds), lambda: draw(account.plan.sampler, sites, entropy))
 
 
 class DPFedAvg(SiteLevel):
@@ -129,6 +132,7 @@ class DPFedAvg(SiteLevel):
     def lead(self, server: Server, fleet: Fleet) -> None:
         followed = plan(self.config, len(fleet.sites))
         account = Account(server, followed, self.config.accountant)
+        server.journal(PENDING, PendingCohort)  # refused now, if at all
         sampler, clipping, std = followed.sampler, followed.clipping, followed.noise.std
         expected = sampler.expected(len(fleet.sites))  # m
         for round in server.rounds(self.config.rounds):

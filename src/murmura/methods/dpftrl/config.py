@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -13,6 +13,7 @@ class DPFTRLConfig(SiteLevelConfig):
     """DP-FTRL (Kairouz et al. 2021): as DP-FedAvg, but the sum of all updates so far is released, through a tree of
     noisy nodes or with banded noise (Choquette-Choo et al. 2023), which needs no secret sampling of sites."""
 
+    implementation: ClassVar[str] = "murmura.methods.dpftrl.method:DPFTRL"
     name: Literal["dpftrl"] = "dpftrl"
     sites_per_round: int | None = Field(None, ge=1)
     """Sites of a round, each at most once between two restarts, and with banded noise each again after
@@ -45,3 +46,7 @@ class DPFTRLConfig(SiteLevelConfig):
         if not self.private:
             self.refuse_idle(["honaker", "noise", "bands"], "without noise")
         return self
+
+    @property
+    def cohort_size(self) -> int | None:
+        return self.sites_per_round

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from murmura.config import Section
 from murmura.data.records import Kind
+from murmura.federation.method_config import MethodConfig
 
 # What a preset fills in where an option is not given.
 _PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -27,12 +27,13 @@ _OF_DPLORA = (
 )  # fmt: skip
 
 
-class DPLoRAConfig(Section):
+class DPLoRAConfig(MethodConfig):
     """DP-LoRA (Liu et al. 2023): every site clips and noises its adapter's gradients, so that what it sends is
     differentially private; and the baselines of its paper on the same trainable weights. The clipping norm C is
     training.clip, the (expected) batch training.batch_size, the local steps of a round training.max_steps."""
 
     kinds: ClassVar[tuple[Kind, ...]] = ("instruction", "document")
+    implementation: ClassVar[str] = "murmura.methods.dplora.method:DPLoRA"
     name: Literal["dplora"] = "dplora"
     algorithm: Literal["dplora", "fedavg", "tfedavg", "cmfl"] = "dplora"
     """dplora, or without any privacy fedavg (Vanilla FL), tfedavg (ternary weights, Xu et al. 2020), cmfl (relevant
@@ -103,7 +104,7 @@ class DPLoRAConfig(Section):
         return self
 
     @property
-    def training(self) -> Mapping[str, Any]:
+    def training_defaults(self) -> Mapping[str, Any]:
         """What of ``[training]`` the preset fills in where it is not given."""
         return _TRAINING if self.algorithm == "dplora" and self.preset == "paper" else {}
 

@@ -14,7 +14,9 @@ from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.privacy.ledger import PrivacyLedger, Spent
 from murmura.privacy.parts import BatchClipping, ExampleClipping, FixedSizeSampling, GaussianNoise, PoissonSampling
 from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.reported import ReportedEpsilons
 from murmura.privacy.standing import told
+from murmura.runs.schema import REPORTED
 from murmura.training.config import LocalTraining
 from murmura.training.loop import steps_of
 
@@ -191,8 +193,9 @@ class Guard:
 
 def note(server: Server, config: DPLoRAConfig, site: str, figures: Mapping[str, Any]) -> None:
     """Note what the least protected site has said; a site that no longer answers counts with what it said last."""
-    server.said.hear(site, figures)
-    worst = server.said.worst
+    reported = server.journal(REPORTED, ReportedEpsilons)
+    reported.record(site, figures)
+    worst = reported.worst
     server.note_privacy(
         {
             "unit": "record", "adjacency": config.adjacency, "delta": config.delta, "epsilon": worst["epsilon"],

@@ -19,6 +19,8 @@ from murmura.methods.dplora import communication, guarantee, tfedavg
 from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.privacy.entropy import Entropy, OSEntropy, SeededEntropy
 from murmura.privacy.guarantee import Cost, Guarantee, Unit
+from murmura.privacy.reported import ReportedEpsilons
+from murmura.runs.schema import REPORTED
 from murmura.training.adapter import State, subtract
 from murmura.training.config import LocalTraining
 from murmura.training.loop import steps_of
@@ -141,6 +143,8 @@ class DPLoRA(Averaging):
         algorithm = self.config.algorithm
         if algorithm == "tfedavg" and not tfedavg.settled(server):
             tfedavg.settle(server, server.adapter, self.config.tolerance)
+        if self.config.private:
+            server.journal(REPORTED, ReportedEpsilons)  # refused now, if at all
         for round in server.rounds(self.config.rounds):
             if algorithm == "tfedavg":
                 self._ternary_round(server, fleet, server.lr(round))

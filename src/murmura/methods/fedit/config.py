@@ -7,28 +7,25 @@ from typing import Any, ClassVar, Literal, get_args
 from pydantic import Field, model_validator
 
 from murmura.aggregation.config import SERVER_OPTIONS, AggregationConfig, Local, ServerStep
-from murmura.config import Section
 from murmura.data.records import Kind
 from murmura.errors import ConfigError
+from murmura.federation.method_config import SampledMethodConfig
 
 Algorithm = Literal[
     "fedavg", "fedprox", "scaffold", "fedavgm", "fedadam", "fedyogi", "fedadagrad", "centralised", "local"
 ]
 
 
-class FedITConfig(Section):
+class FedITConfig(SampledMethodConfig):
     """Local training, then a server step. An algorithm says how sites train, or what step the server takes; the other
     part, and how uploads are put together, can be said in [aggregation]."""
 
     kinds: ClassVar[tuple[Kind, ...]] = ("instruction", "document")
+    implementation: ClassVar[str] = "murmura.methods.fedit.method:FedIT"
     name: Literal["fedit"] = "fedit"
     algorithm: Algorithm = "fedavg"
     """fedavg (McMahan 2017), fedprox (Li 2020), scaffold (Karimireddy 2020), fedavgm (Hsu 2019), fedadam, fedyogi and
     fedadagrad (Reddi 2021), centralised (all records pooled), local (no exchange)."""
-    rounds: int = Field(10, ge=1)
-    """Rounds of asking and averaging."""
-    sites_per_round: int | None = Field(None, ge=1)
-    """Sites asked each round, drawn without replacement; all if not given."""
     mu: float = Field(0.01, ge=0)
     """FedProx: μ of the proximal term μ/2·‖w − w_t‖²."""
     server_lr: float = Field(1e-3, gt=0)

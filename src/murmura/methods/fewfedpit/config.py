@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from murmura.config import Section, Source
+from murmura.config import Source
 from murmura.drafting.plan import Drafting
+from murmura.federation.method_config import SampledMethodConfig
 
 Scorer = Literal["ifs", "ifd", "ppl", "random"]
 
@@ -18,17 +19,14 @@ _OF_GENERATION = (
 )  # fmt: skip
 
 
-class FewFedPITConfig(Section):
+class FewFedPITConfig(SampledMethodConfig):
     """Each site lets the model write examples modelled on its own few, and trains on both separately."""
 
+    implementation: ClassVar[str] = "murmura.methods.fewfedpit.method:FewFedPIT"
     name: Literal["fewfedpit"] = "fewfedpit"
     variant: Literal["fewfedpit", "fedmit", "locit-sg"] = "fewfedpit"
     """fewfedpit: two branches and a β-mix; fedmit: one adapter trained on private and synthetic records together and
     uploaded; locit-sg: the same without any exchange, each site's own adapter writing its synthetic records."""
-    rounds: int = Field(10, ge=1)
-    """Rounds of asking and averaging."""
-    sites_per_round: int | None = Field(None, ge=1)
-    """Sites asked each round, drawn without replacement; all if not given."""
     beta: float = Field(0.5, ge=0, le=1)
     """β, the share of the private branch in what a site uploads. 1 is FedAvg, and nothing is generated; 0 uploads the
     synthetic branch alone. No value of it is differential privacy."""

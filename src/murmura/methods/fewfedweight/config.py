@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from murmura.config import Section
+from murmura.federation.method_config import SampledMethodConfig
 
 
-class FewFedWeightConfig(Section):
+class FewFedWeightConfig(SampledMethodConfig):
     """Sites also learn from the global model's answers to their own prompts; the more familiar ones weigh more."""
 
+    implementation: ClassVar[str] = "murmura.methods.fewfedweight.method:FewFedWeight"
     name: Literal["fewfedweight"] = "fewfedweight"
-    rounds: int = Field(10, ge=1)
-    """Rounds of asking and averaging."""
-    sites_per_round: int | None = Field(None, ge=1)
-    """Sites asked each round, drawn without replacement; all if not given."""
     pseudo_weight: float = Field(1.0, gt=0)
     """λ, the weight of all pseudo records together, relative to all private ones."""
     temperature: float = Field(1.0, gt=0)

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from murmura.config import Section
 from murmura.data.records import Kind
+from murmura.federation.method_config import MethodConfig
 
 Select = Literal["random", "confidence", "balanced"]
 
@@ -22,13 +22,14 @@ _SENTIMENT: dict[str, tuple[str, ...]] = {
 }
 
 
-class LPFLConfig(Section):
+class LPFLConfig(MethodConfig):
     """LP-FL (Jiang et al. 2023): cloze patterns turn a language model into a classifier, which sites train on few
     labels; between rounds the global model labels a part of each site's unlabelled texts, softly. One site is the
     paper's LP-CT; model.trainable = "all" gives FP-FL, and with one site FP-CT."""
 
     kinds: ClassVar[tuple[Kind, ...]] = ("labelled",)
 
+    implementation: ClassVar[str] = "murmura.methods.lpfl.method:LPFL"
     name: Literal["lpfl"] = "lpfl"
     patterns: tuple[str, ...] = ("{text} All in all, it was {blank}", "{text} In summary, it is {blank}")
     """Texts with {text} and {blank} once each. A causal model needs the blank at the very end; a masked model takes it
@@ -119,6 +120,10 @@ class LPFLConfig(Section):
     def events(self) -> int:
         """How often texts are annotated in a run."""
         return self.rounds - 1 if self.annotate else 0
+
+    @property
+    def fixed_on_resume(self) -> str:
+        return "rounds decide how much is annotated after each" if self.annotate else ""
 
     @property
     def share(self) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from murmura.aggregation.config import AggregationConfig
 from murmura.data.selection import label_order
-from murmura.errors import ConfigError, DataError
+from murmura.errors import DataError
 from murmura.federation.forecast import Forecast, Part
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
@@ -89,13 +89,6 @@ class LPFL(Averaging):
     def members(self, site: Site, stream: Stream) -> list[Any]:
         """Those whose label the site trains on; the label of the others is hidden from it, or not there."""
         return [site.records[index] for index in self._known(site.records, stream)]
-
-    def resumes(self, begun: LPFLConfig) -> None:
-        if self.config.annotate and begun.rounds != self.config.rounds:
-            raise ConfigError(
-                f"the run was started with {begun.rounds} rounds, which decide how much is annotated after each",
-                where=f"method.rounds = {self.config.rounds}", fix="Resume with as many, or start another run.",
-            )  # fmt: skip
 
     def leaves(self, server: Server) -> dict[str, Any]:
         """What ``murmura predict`` must know about the patterns: what each is worth to the final model."""

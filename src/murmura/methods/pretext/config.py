@@ -26,6 +26,9 @@ class PretextConfig(SiteNoiseConfig):
     the seeds come from."""
 
     kinds: ClassVar[tuple[Kind, ...]] = ("document",)
+    opening: ClassVar[Literal["tokenizer", "always"]] = "always"  # as in the authors' script
+    changeable: ClassVar[tuple[str, ...]] = ("curve", "endpoint", "samples")  # what can be added, ``Answers`` says
+    implementation: ClassVar[str] = "murmura.methods.pretext.method:Pretext"
     name: Literal["pretext"] = "pretext"
     seeds: Seeds = "voted"
     """Where the texts come from that are expanded: voted, the survivors of all rounds (PrE-Text); public, drawn from
@@ -187,19 +190,18 @@ class PretextConfig(SiteNoiseConfig):
         return {"voted": self.rounds, "public": 0, "private": 1, "paraphrased": 1}[self.seeds]
 
     @property
-    def all_rounds(self) -> int:
+    def total_rounds(self) -> int:
         """Rounds of a run: one more, in which the model is trained."""
         return self.asking + 1
 
     @property
-    def training(self) -> Mapping[str, Any]:
+    def training_defaults(self) -> Mapping[str, Any]:
         """What of ``[training]`` suits the method, where it is not given: the paper's."""
         return {"lr": 2e-4, "schedule": "constant"}
 
     @property
-    def opening(self) -> Literal["always"]:
-        """``data.opening``, where it is not given: the authors' script's."""
-        return "always"
+    def fixed_on_resume(self) -> str:
+        return "the model is trained after the last round of voting" if self.seeds == "voted" else ""
 
     @property
     def limit(self) -> int:

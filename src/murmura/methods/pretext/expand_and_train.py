@@ -15,6 +15,7 @@ from murmura.generation.sampling import Sampling
 from murmura.methods.pretext.config import PretextConfig, in_proportion
 from murmura.progress import phase, say
 from murmura.reading import SequenceReading
+from murmura.runs.schema import EXPANDED
 from murmura.synthesis.answers import Texts
 from murmura.synthesis.endpoint import Endpoint
 from murmura.synthesis.expansion import expand
@@ -95,7 +96,7 @@ def expanded(config: PretextConfig, server: Server) -> Texts:
     found = expand(
         server.store[SEEDS],
         config.samples,
-        server.expanded,
+        server.file(EXPANDED),
         generator,
         server.stream / "expansion",
         whole=config.unfinished == "sentences",

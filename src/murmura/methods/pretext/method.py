@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from murmura.errors import CheckpointError, ConfigError, DataError
+from murmura.errors import CheckpointError, DataError
 from murmura.federation.forecast import Forecast, Part, Work
 from murmura.federation.method import Method
 from murmura.federation.wire.messages import Ask, Reply
@@ -16,6 +16,7 @@ from murmura.federation.wire.releases import Count, DifferentialPrivacy, Metric,
 from murmura.methods.pretext.config import PretextConfig
 from murmura.privacy.guarantee import Cost, Guarantee, Unit
 from murmura.resources import Resource
+from murmura.runs.schema import EXPANDED
 
 if TYPE_CHECKING:
     from murmura.aggregation.config import AggregationConfig
@@ -152,13 +153,6 @@ class Pretext(Method):
             return ["vote", *(["report_distance"] if self.config.tells_distance else [])]
         return {"public": [], "private": ["share_texts"], "paraphrased": ["paraphrase"]}[self.config.seeds]
 
-    def resumes(self, begun: PretextConfig) -> None:
-        if begun.all_rounds != self.config.all_rounds:
-            raise ConfigError(
-                f"the run was started with {begun.rounds} rounds of voting, and trains its model after the last",
-                where=f"method.rounds = {self.config.rounds}", fix="Resume with as many, or start another run.",
-            )  # fmt: skip
-
     @cached_property
     def _dimension(self) -> float:
         """Of the encoder's vectors, for forecasts of many sites; NaN where its configuration is not on this machine."""
@@ -227,16 +221,16 @@ class Pretext(Method):
         evolution = (
             Evolution(c, server, fleet, distributed_noise=self.distributed_noise) if c.seeds == "voted" else None
         )
-        for round in server.rounds(c.all_rounds):
-            server.drop_adapter()
-            if round == c.all_rounds:
+        for round in server.rounds(c.total_rounds):
+            server.adapter = None
+            if round == c.total_rounds:
                 if evolution:
                     evolution.note_privacy()
                 elif c.seeds == "paraphrased":
                     note_privacy(c, server, fleet)
                 close(c, server, self._seeds(server))
                 continue
-            server.expanded.unlink(missing_ok=True)  # of an earlier attempt: other seeds will come of this one
+            server.file(EXPANDED).unlink(missing_ok=True)  # of an earlier attempt: other seeds will come of this one
             if evolution:
                 evolution.round(round)
             elif c.seeds == "paraphrased":

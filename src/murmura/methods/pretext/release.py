@@ -12,6 +12,7 @@ from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.evolution import CANDIDATES, DRAWN, VOTES
 from murmura.methods.pretext.expand_and_train import CURVE, SEEDS
 from murmura.runs import schema
+from murmura.runs.schema import EXPANDED
 from murmura.synthesis.answers import Texts
 from murmura.units import bound
 
@@ -34,7 +35,7 @@ def outcomes(config: PretextConfig, label: str, server: Server, against: str) ->
 
     def dataset(folder: Path) -> None:
         if config.samples:
-            texts = Texts(server.expanded, config.samples)
+            texts = Texts(server.file(EXPANDED), config.samples)
             ends = zip(texts, texts.finished.tolist(), strict=True)
             _write(folder / "train.jsonl", ({"text": text, "finished": finished} for text, finished in ends))
             times: Counter[str] = Counter(store[SEEDS])

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from murmura.errors import PrivacyError
 from murmura.methods.site_level.config import SiteNoiseConfig
+from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger, Spent
 from murmura.privacy.plan import PrivacyPlan
+from murmura.runs.schema import PRIVACY
 
 if TYPE_CHECKING:
     from murmura.federation.server.rounds import Server
@@ -44,7 +46,7 @@ class Account:
 
     def __init__(self, server: Server, plan: PrivacyPlan, accountant: str) -> None:
         self.server, self.plan, self.accountant = server, plan, accountant
-        self.ledger = PrivacyLedger(plan, server.journal, server.store.get(_KEPT))
+        self.ledger = PrivacyLedger(plan, server.journal(PRIVACY, Journal), server.store.get(_KEPT))
 
     def record(self, round: int, spent: Spent) -> None:
         """Enter a round as it was done, and note what is guaranteed after it.

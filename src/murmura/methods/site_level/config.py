@@ -7,14 +7,13 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from murmura.config import Section
 from murmura.data.records import Kind
+from murmura.federation.method_config import MethodConfig
 
 
-class SiteNoiseConfig(Section):
+class SiteNoiseConfig(MethodConfig):
     """How much noise hides a whole site in the sums of so many rounds."""
 
-    name: str
     rounds: int = Field(100, ge=1)
     """Rounds; ε is for all of them."""
     epsilon: float | None = Field(8.0, gt=0, allow_inf_nan=False)

@@ -1,4 +1,4 @@
-"""Who was drawn for a round that has released nothing yet."""
+"""The cohort of a round that has released nothing yet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from murmura.privacy.journal import Journal
 
 
-class Drawn:
+class PendingCohort:
     """Secret samples, each kept from when it is drawn until something is released with it.
 
     ε counts on samples that nothing has chosen among. Where a round stops since a site that was drawn does not answer,
@@ -24,7 +24,7 @@ class Drawn:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self._journal = Journal(path, "journal of drawn cohorts")
+        self._journal = Journal(path, "journal of secret cohorts")
 
     def sample(self, released: int, draw: Callable[[], Sequence[str]]) -> list[str]:
         """The sample of the next release.

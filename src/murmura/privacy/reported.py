@@ -1,0 +1,64 @@
+"""What sites with ledgers of their own have reported of them to the server."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from murmura.privacy.journal import Journal
+
+
+class ReportedEpsilons:
+    """What each site reported last of what it has spent.
+
+    It is a journal, which is not rewound with a checkpoint: a site that uploads in a round that is then lost, and does
+    not answer any more when that round is repeated, has spent it all the same.
+
+    Args:
+        path: of the journal.
+
+    Raises:
+        PrivacyError: a line is not what was written.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._journal = Journal(path, "journal of the ε that sites have reported")
+        self._last: dict[str, dict[str, Any]] = {line["site"]: line["figures"] for line in self._journal.lines}
+
+    @property
+    def last(self) -> Mapping[str, Mapping[str, Any]]:
+        """What each site reported last."""
+        return self._last
+
+    @property
+    def worst(self) -> Mapping[str, Any]:
+        """What the least protected site reported last, whether it still answers or not. A refused ε is worse than any
+        other."""
+        return max(self._last.values(), key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"])
+
+    def record(self, site: str, figures: Mapping[str, Any]) -> None:
+        """Keep what a site reports of its ε: ``epsilon`` or, where there is none, ``refused``, with whatever else.
+        It is on disk when this returns.
+
+        What a site has spent never decreases: an ε smaller than before is refused, since the site's ledger must have
+        been lost.
+
+        Raises:
+            CheckpointError: it could not be written.
+        """
+        before = self._last.get(site)
+        if before is not None and _has_lost(figures, before):
+            lost = before["refused"] or f"no ε: the privacy ledger of site {site} has lost what it had spent before"
+            figures = {**figures, "epsilon": None, "refused": lost}
+        if before != figures:
+            self._journal.append({"site": site, "figures": dict(figures)})
+            self._last[site] = dict(figures)
+
+
+def _has_lost(figures: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Whether a site reports less than it did before."""
+    if before["epsilon"] is None or figures["epsilon"] is None:
+        return before["refused"] is not None and figures["epsilon"] is not None
+    return bool(figures["epsilon"] < before["epsilon"])
