@@ -6,7 +6,7 @@ import pytest
 
 from murmura import methods
 from murmura.experiment.verbs import verbs_of
-from murmura.federation.joining import Joining
+from murmura.federation.membership import Membership
 from murmura.federation.wire.releases import DifferentialPrivacy
 from tests.experiment.test_asked import RUNS, experiment
 
@@ -26,8 +26,8 @@ def test_what_protects_is_guaranteed_declared_and_not_undone(method, aggregation
     units = {one.protection.unit for one in releases if isinstance(one.protection, DifferentialPrivacy)}
     assert units == ({made.protects} if made.protects else set())
     assert asked.evaluation.settled(promises=made.protects is not None).attacks == (made.protects is None)
-    [joining] = [one for one in verbs_of(asked, made) if isinstance(one, Joining)]
-    assert not (made.protects and "records" in joining.releases("join"))
+    [membership] = [one for one in verbs_of(asked, made) if isinstance(one, Membership)]
+    assert not (made.protects and "records" in membership.releases("join"))
     for verb in made.verbs():  # an owner's budget counts only what is protected at the site
         assert made.cost(verb, SIZES[0], training) is None or made.protects
     if found:
