@@ -19,7 +19,7 @@ ORDER = (
     ("cli",), ("audit",), ("experiment",), ("methods",), ("augment",), ("report",), ("tasks",), ("drafting",),
     ("measure",), ("federation",), ("synthesis",), ("model_runtime",), ("generation",), ("reading",), ("aggregation",),
     ("training",), ("resources",), ("retrieval",), ("privacy",), ("data",), ("models",), ("runs",),
-    ("config", "progress", "streams", "atomic", "library_settings", "precision", "units", "errors"),
+    ("config", "progress", "streams", "atomic", "library_settings", "precision", "registry", "units", "errors"),
 )  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # What some runs need, for clusters, hub data, Parquet files, guarantees, or at their end, and most steps do not.

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from murmura import __version__
-from murmura.cli import audit, data, init, models, path, pool, predict, privacy, report, run, schema
+from murmura.cli import audit, data, init, methods, models, path, pool, predict, privacy, report, run, schema
 from murmura.errors import Interrupted, MurmuraError
 from murmura.library_settings import settle
 
@@ -55,6 +55,7 @@ app.command("report")(report.report)
 app.command("audit")(audit.audit)
 app.command("predict")(predict.predict)
 app.command("init")(init.init)
+app.command("methods")(methods.methods)
 app.command("schema")(schema.schema)
 app.add_typer(data.app, name="data")
 app.add_typer(pool.app, name="pool")

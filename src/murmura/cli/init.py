@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from murmura.cli.methods import methods as list_methods
+
 
 def init(
     name: Annotated[
@@ -25,9 +27,7 @@ def init(
 
         typer.echo(starter(name, every=every).encode(), nl=False)  # bytes: TOML is UTF-8 wherever it is made
         return
-    width = max(map(len, methods.METHODS))
-    for method in methods.METHODS:
-        typer.echo(f"{method:<{width}}  {' '.join((methods.section(method).__doc__ or '').split())}")
+    list_methods()
     others = ", ".join(one for one in names() if one not in methods.METHODS)
     typer.echo(f"\nThese names will do too: {others}.")
     typer.echo("\nFor example: murmura init fewfedpit > my.toml")

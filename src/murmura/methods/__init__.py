@@ -1,31 +1,34 @@
-"""The methods. A new one is a folder here and one line below; nothing else is edited."""
+"""The methods. A new one is a folder here and one line below, or an entry point of another package."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from murmura.config import Elsewhere
 from murmura.errors import ConfigError, nearest
 from murmura.federation.method_config import MethodConfig
+from murmura.registry import Registry, imported
 
 if TYPE_CHECKING:
     from murmura.aggregation.config import AggregationConfig
     from murmura.federation.method import Method
 
-# name in [method] -> import path of its options, which name the method's class
-METHODS = {
-    "lpfl": "murmura.methods.lpfl.config:LPFLConfig",
-    "dpfedavg": "murmura.methods.dpfedavg.config:DPFedAvgConfig",
-    "dpftrl": "murmura.methods.dpftrl.config:DPFTRLConfig",
-    "dplora": "murmura.methods.dplora.config:DPLoRAConfig",
-    "fedit": "murmura.methods.fedit.config:FedITConfig",
-    "fewfedpit": "murmura.methods.fewfedpit.config:FewFedPITConfig",
-    "fewfedweight": "murmura.methods.fewfedweight.config:FewFedWeightConfig",
-    "pretext": "murmura.methods.pretext.config:PretextConfig",
-}
+METHODS = Registry(
+    "murmura.methods",
+    {
+        "lpfl": "murmura.methods.lpfl.config:LPFLConfig",
+        "dpfedavg": "murmura.methods.dpfedavg.config:DPFedAvgConfig",
+        "dpftrl": "murmura.methods.dpftrl.config:DPFTRLConfig",
+        "dplora": "murmura.methods.dplora.config:DPLoRAConfig",
+        "fedit": "murmura.methods.fedit.config:FedITConfig",
+        "fewfedpit": "murmura.methods.fewfedpit.config:FewFedPITConfig",
+        "fewfedweight": "murmura.methods.fewfedweight.config:FewFedWeightConfig",
+        "pretext": "murmura.methods.pretext.config:PretextConfig",
+    },
+)
+"""By name in ``[method]``: the options, which name the method's class."""
 
 
 def parse_config(
@@ -55,23 +58,14 @@ def section(name: Any, where: str | None = None) -> type[MethodConfig]:
     """
     if name not in METHODS:
         raise ConfigError(f"there is no method '{name}'", where=where, fix=nearest(str(name), METHODS, _algorithms()))
-    return _section(name)
-
-
-def _section(name: str) -> type[MethodConfig]:
-    found: type[MethodConfig] = _imported(METHODS[name])
+    found: type[MethodConfig] = METHODS.load(name)
     return found
 
 
 def method_class(config: MethodConfig) -> type[Method]:
     """The class of the method that a config belongs to, which needs torch."""
-    found: type[Method] = _imported(config.implementation)
+    found: type[Method] = imported(config.implementation)
     return found
-
-
-def _imported(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
 
 
 _CHOICES = ("algorithm", "variant")
@@ -84,7 +78,7 @@ def choices() -> list[tuple[str, str, str]]:
         (name, option, value, value == field.default)
         for name in METHODS
         for option in _CHOICES
-        if (field := _section(name).model_fields.get(option))
+        if (field := section(name).model_fields.get(option))
         for value in get_args(field.annotation)
     ]
     return [(name, option, value) for name, option, value, _ in sorted(found, key=lambda one: not one[3])]
@@ -97,7 +91,7 @@ def _algorithms() -> dict[str, str]:
 
 def _keys_of_others(name: str) -> dict[str, str]:
     """Options of the methods that are not called ``name``, by whose they are."""
-    return {f"method.{key} of '{one}'": key for one in METHODS if one != name for key in _section(one).model_fields}
+    return {f"method.{key} of '{one}'": key for one in METHODS if one != name for key in section(one).model_fields}
 
 
 def build(config: MethodConfig, aggregation: AggregationConfig | None = None) -> Method:

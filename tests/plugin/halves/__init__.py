@@ -1,0 +1,1 @@
+"""A method outside of Murmura: FedAvg on every other record of each site."""

@@ -1,0 +1,82 @@
+"""Another package brings a method: it is found, listed, checked and run like those that are built in."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from murmura import methods
+from murmura.errors import ConfigError
+from murmura.experiment.config import Experiment
+from murmura.experiment.run import run
+from murmura.experiment.schema import schema
+from tests.experiment.small import experiment, record, write_data, write_lines
+
+PLUGIN = Path(__file__).parent / "plugin"
+
+
+@pytest.fixture
+def plugin(monkeypatch):
+    monkeypatch.syspath_prepend(str(PLUGIN))
+    yield
+    for name in [name for name in sys.modules if name.split(".")[0] == "halves"]:
+        del sys.modules[name]
+
+
+def brought(folder, name, entries):
+    """A distribution that has entry points and nothing else."""
+    info = folder / f"{name}-2.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.0\n")
+    (info / "entry_points.txt").write_text("[murmura.methods]\n" + "".join(f"{line}\n" for line in entries))
+    return str(folder)
+
+
+def test_without_the_package_there_is_no_such_method():
+    with pytest.raises(ConfigError) as caught:
+        methods.section("halves")
+    assert "halves" in str(caught.value)
+
+
+def test_it_is_listed_with_its_package_and_its_options_are_checked(plugin, tmp_path):
+    assert (methods.METHODS["halves"].package, methods.METHODS["fedit"].package) == ("halves 1.0", "")
+    assert list(methods.METHODS)[-1] == "halves" and len(methods.METHODS) == len(methods.METHODS.builtin) + 1
+    assert "HalvesConfig" in schema()["$defs"]
+    with pytest.raises(ConfigError) as caught:
+        Experiment.of({"data": {"train": "x"}, "method": {"name": "halves", "frist": 1}})
+    assert "'first'" in caught.value.fix
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_it_runs_as_fedavg_does_on_those_records(plugin, llama_folder, tmp_path, first):
+    write_data(tmp_path)
+    table = {"training": {"lr_min": 0}, "evaluation": {"attacks": False}}
+    ours = run(experiment(tmp_path, llama_folder, {"name": "halves", "rounds": 2, "first": first}, **table))
+    for site, count in (("heart", 6), ("skin", 3)):
+        write_lines(tmp_path / "sites" / f"{site}.jsonl", [record(site, k) for k in range(first, count, 2)])
+    fedavg = experiment(tmp_path, llama_folder, {"rounds": 2}, run={"folder": str(tmp_path / "fedavg")}, **table)
+    theirs = run(fedavg)
+    mine, other = (load_file(one.folder / "adapter" / "adapter_model.safetensors") for one in (ours, theirs))
+    assert mine.keys() == other.keys() and all(mine[name].equal(other[name]) for name in mine)
+    told = {row["field"] for row in json.loads((ours.folder / "disclosure.json").read_text()) if row["verb"] == "train"}
+    assert told == {"adapter", "examples", "loss"}
+
+
+@pytest.mark.parametrize("entry", ["fedit = elsewhere.config:Other", "halves = elsewhere.config:Other"])
+def test_two_of_one_name_are_refused_with_both_packages(plugin, monkeypatch, tmp_path, entry):
+    monkeypatch.syspath_prepend(brought(tmp_path, "elsewhere", [entry]))
+    with pytest.raises(ConfigError) as caught:
+        list(methods.METHODS)
+    assert "elsewhere 2.0" in str(caught.value) and caught.value.where == "murmura.methods"
+
+
+def test_one_that_cannot_be_imported_is_told_with_its_package(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(brought(tmp_path, "broken", ["torn = broken.nowhere:Config"]))
+    with pytest.raises(ConfigError) as caught:
+        methods.section("torn")
+    assert caught.value.where == "package broken 2.0"
+    assert methods.section("fedit").__name__ == "FedITConfig"  # others are not in its way
