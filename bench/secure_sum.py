@@ -64,14 +64,14 @@ def masked(vectors: Sequence[torch.Tensor]) -> tuple[Cost, np.ndarray]:
     """Murmura's secure sum."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from murmura.aggregation.config import AggregationConfig
+    from murmura.aggregation.config import SecureSumConfig
     from murmura.federation.server.unmasking import Unmasking
     from murmura.federation.site.identity import public
     from murmura.federation.site.masking import Masking, is_signed
     from murmura.federation.wire.layout import Agreement, Layout
     from murmura.federation.wire.masks import protocol_bytes
 
-    names, options = [str(k) for k in range(len(vectors))], AggregationConfig(secure=True)
+    names, options = [str(k) for k in range(len(vectors))], SecureSumConfig()
     keys = {name: Ed25519PrivateKey.generate() for name in names}
     roster = {name: public(key) for name, key in keys.items()}
     sites = {name: Masking(name, "run", keys[name], roster, Agreement(options, len(names))) for name in names}

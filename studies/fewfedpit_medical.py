@@ -19,7 +19,7 @@ import runs
 from runs import read_rows, shorten, show, work, write_rows
 
 ARMS: dict[str, dict[str, object]] = {
-    "fedavg": {"name": "fedit", "algorithm": "fedavg"},
+    "fedavg": {"name": "fedit"},
     "beta-0.5": {"name": "fewfedpit", "beta": 0.5},
     "beta-0": {"name": "fewfedpit", "beta": 0.0},
     "beta-1": {"name": "fewfedpit", "beta": 1.0},

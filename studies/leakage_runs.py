@@ -23,13 +23,13 @@ PILOT_SEED = 100
 SETS = ("clinic", "medical", "texts")
 CONTROL = "control"
 ARMS: dict[str, dict[str, Any]] = {
-    "fedavg": {"name": "fedit", "algorithm": "fedavg"},
+    "fedavg": {"name": "fedit"},
     "beta-0.5": {"name": "fewfedpit", "beta": 0.5},
     "beta-0": {"name": "fewfedpit", "beta": 0.0},
     "dplora-inf": {"name": "dplora", "noise_multiplier": 0.0},
     "dplora-8": {"name": "dplora", "epsilon": 8.0, "delta": 1e-5},
     "beta-1": {"name": "fewfedpit", "beta": 1.0},
-    CONTROL: {"name": "fedit", "algorithm": "fedavg"},
+    CONTROL: {"name": "fedit"},
 }
 TEXT_ARMS: dict[str, dict[str, Any]] = {"labelled": {"annotate": False}, "lpfl": {}}
 SHARED = {"beta-1": "fedavg", "beta-0.5": "fedavg", "beta-0": "fedavg", "lpfl": "labelled"}

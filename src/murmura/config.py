@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo
 
 from murmura.errors import ConfigError, nearest
 
@@ -34,6 +34,30 @@ Elsewhere = Callable[[], Mapping[str, str]]
 """Gives keys by how to write them; only asked where a key is unknown, since it may import every method's options."""
 
 
+def by_kind(default: str | None = None) -> BeforeValidator:
+    """For an option that is one of several tables, told apart by ``kind``: a name alone stands for its table with
+    defaults, ``rule = "ffa"`` for ``rule = {kind = "ffa"}``.
+
+    Args:
+        default: the kind of a table that does not say its own.
+    """
+
+    def table(value: Any) -> Any:
+        if isinstance(value, str):
+            return {"kind": value}
+        return {"kind": default, **value} if default is not None and isinstance(value, Mapping) else value
+
+    return BeforeValidator(table, json_schema_input_type=dict[str, Any] | str)
+
+
+def _table_of_switch(value: Any) -> Any:
+    return {True: {}, False: None}[value] if isinstance(value, bool) else value
+
+
+SWITCH = BeforeValidator(_table_of_switch, json_schema_input_type=dict[str, Any] | bool)
+"""For a table that may be left out: ``true`` stands for it with defaults, ``false`` for none."""
+
+
 class Section(BaseModel):
     """A frozen set of options. Unknown keys are errors; the line under an option says what it means."""
 
@@ -41,12 +65,18 @@ class Section(BaseModel):
 
     @classmethod
     def parse(
-        cls, data: Mapping[str, Any], where: str, base: Path | None = None, elsewhere: Elsewhere | None = None
+        cls,
+        data: Mapping[str, Any],
+        where: str,
+        base: Path | None = None,
+        elsewhere: Elsewhere | None = None,
+        former: Mapping[str, str] | None = None,
     ) -> Self:
         """Validate a table of an experiment file that lies in folder ``base``.
 
         Args:
             elsewhere: gives keys of other tables, for a key that is in the wrong one.
+            former: what to write instead of keys, or of ``key = value``, of earlier versions.
 
         Raises:
             ConfigError: naming the key, what was wrong, and for an unknown key the nearest valid one.
@@ -54,15 +84,15 @@ class Section(BaseModel):
         try:
             return cls.model_validate(data, context={"base": base})
         except ValidationError as error:
-            raise _readable(cls, error, where, elsewhere) from None
+            raise _readable(cls, error, where, elsewhere, former or {}) from None
 
     @classmethod
     def keys(cls, prefix: str = "") -> dict[str, str]:
         """Every key of the section and of those inside it, by its full name in dots."""
         found = {f"{prefix}{name}": name for name in cls.model_fields}
         for name, field in cls.model_fields.items():
-            inner = _inner(field.annotation)
-            found |= inner.keys(f"{prefix}{name}.") if inner else {}
+            for inner in sections_in(field.annotation):
+                found |= inner.keys(f"{prefix}{name}.")
         return found
 
     def refuse_idle(self, options: Iterable[str], reason: str) -> None:
@@ -89,37 +119,66 @@ class Section(BaseModel):
 _IN_TOML = dict.fromkeys(("tuple_type", "list_type"), 'Input should be a list: ["query", "value"]')
 
 
-def _readable(section: type[Section], error: ValidationError, where: str, elsewhere: Elsewhere | None) -> ConfigError:
+def _readable(
+    section: type[Section],
+    error: ValidationError,
+    where: str,
+    elsewhere: Elsewhere | None,
+    former: Mapping[str, str],
+) -> ConfigError:
     errors = error.errors()
     # A misspelt key comes before the one that is missing because of it.
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
-    path = [str(part) for part in first["loc"]]
-    name = ".".join(path)
+    path, sections = _walk(section, [str(part) for part in first["loc"]])
+    name, value = ".".join(path), first.get("input")
+    known = (f"{name} = {value!r}", name) if first["type"] == "extra_forbidden" else (f"{name} = {value!r}",)
+    for key in known:
+        if key in former:
+            return ConfigError(f"'{name}' is an option of earlier versions", where=where, fix=f"Write {former[key]}.")
     if first["type"] == "extra_forbidden":
-        fix = nearest(path[-1], _valid_keys(section, path[:-1]), elsewhere() if elsewhere else None)
+        here, *others = sections
+        there = {f"'{key}' of kind = {_kind(other)}": key for other in others for key in other.model_fields}
+        beyond = {full: key for full, key in (elsewhere() if elsewhere else {}).items() if full != f"'{name}'"}
+        fix = nearest(path[-1], here.model_fields, {**beyond, **there})
         return ConfigError(f"unknown key '{name}'", where=where, fix=fix)
-    if first["type"] == "missing":
-        return ConfigError(f"'{name}' is missing", where=where, fix="Add it.")
+    if first["type"] in ("missing", "union_tag_not_found"):
+        missing = name if first["type"] == "missing" else f"{name}.kind"
+        return ConfigError(f"'{missing}' is missing", where=where, fix="Add it.")
+    if first["type"] == "union_tag_invalid":
+        kinds = [kind for one in sections for kind in get_args(one.model_fields["kind"].annotation)]
+        tag = first["ctx"]["tag"]
+        return ConfigError(f"'{name}' = '{tag}': there is no such kind", where=where, fix=nearest(tag, kinds))
     message = _IN_TOML.get(first["type"], str(first["msg"]).removeprefix("Value error, "))
     if not path:
         return ConfigError(message, where=where)  # about several options, which it names
-    value = first.get("input")
     shown = "" if isinstance(value, Mapping) else f" = {value!r}"  # a whole table would hide what the message says
     return ConfigError(f"'{name}'{shown}: {message}", where=where)
 
 
-def _valid_keys(section: type[Section], path: list[str]) -> list[str]:
-    """Keys of the (nested) section that ``path`` leads to."""
-    for part in path:
-        field = section.model_fields.get(part)
-        inner = _inner(field.annotation) if field else None
-        if inner is None:
+def _walk(section: type[Section], loc: list[str]) -> tuple[list[str], list[type[Section]]]:
+    """The dotted path to an option, without the kinds that pydantic puts between; and the section that it is in, before
+    the others that could stand there."""
+    path, sections = list[str](), [section]
+    while loc:
+        name, *loc = loc
+        path.append(name)
+        field = sections[0].model_fields.get(name)
+        if field is None or not (found := sections_in(field.annotation)):
             break
-        section = inner
-    return list(section.model_fields)
+        if len(found) > 1 and loc:
+            kind, *loc = loc
+            found.sort(key=lambda one: kind not in get_args(one.model_fields["kind"].annotation))
+        if loc or len(found) > 1:
+            sections = found
+    return [*path, *loc], sections
 
 
-def _inner(annotation: Any) -> type[Section] | None:
-    """The section that an option holds, if it holds one."""
-    kinds = (annotation, *getattr(annotation, "__args__", ()))
-    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)
+def _kind(section: type[Section]) -> str:
+    return " or ".join(repr(kind) for kind in get_args(section.model_fields["kind"].annotation))
+
+
+def sections_in(annotation: Any) -> list[type[Section]]:
+    """The sections that an option may hold: one, several that differ by ``kind``, or none."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in sections_in(part)]

@@ -139,14 +139,14 @@ def test_an_audit_that_is_stopped_leaves_the_one_before(copied, monkeypatch):
 
 
 def test_adapters_that_stay_at_the_sites_are_attacked_each_by_its_own_records(make):
-    folder = make({"algorithm": "local"}, training={"lr": 5e-2, "epochs": 4})
+    folder = make({"name": "local"}, training={"lr": 5e-2, "epochs": 4})
     [model] = audit(folder, QUICK).models
     assert model.target == "adapters"
     assert sum(model.histogram.others) == 2 * model.others  # each of them by both adapters
 
 
 def test_a_site_that_has_left_no_adapter_is_told(make):
-    folder = make({"algorithm": "local"})
+    folder = make({"name": "local"})
     shutil.rmtree(folder / "sites" / "skin")
     found = audit(folder, QUICK)
     assert found.missing[0] == "Of these sites there is no adapter: skin."
@@ -276,7 +276,7 @@ def test_of_a_private_run_the_file_itself_says_that_no_epsilon_covers_it_and_not
 
 
 def test_records_that_were_pooled_are_members_of_the_pool(make):
-    folder = make({"algorithm": "centralised"})
+    folder = make({"name": "centralised"})
     audit(folder, QUICK)
     lines = [json.loads(line) for line in (folder / AUDIT_SCORES).read_text().splitlines()]
     assert sum(line.get("site") == "pooled" for line in lines) == sum(small.SIZES.values())

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 from murmura import methods
 from murmura.augment.config import AugmentConfig
 from murmura.cli import MISTAKE, app
+from murmura.config import sections_in
 from murmura.errors import ConfigError
 from murmura.experiment import Experiment
-from murmura.experiment.every_option import NEEDS
+from murmura.experiment.every_option import needs
 from murmura.experiment.names import named, names
 from murmura.experiment.starter import starter
 from murmura.measure.benchmarks.config import BenchmarksConfig
@@ -79,7 +80,8 @@ def test_every_name_gives_an_experiment_of_what_it_stands_for(name, whole):
     assert Experiment.of(table).method.name == what.method
     for key, value in what.options.items():
         section, _, option = key.partition(".")
-        assert table[section][option] == value
+        found = table[section][option]
+        assert (found["kind"] if isinstance(found, dict) else found) == value
     methods.build(Experiment.of(table).method, Experiment.of(table).aggregation)
     assert whole or len(text.splitlines()) < 45
 
@@ -90,8 +92,8 @@ def test_every_name_gives_an_experiment_of_what_it_stands_for(name, whole):
         ("DP-FedAvg", "dpfedavg", None, None),
         ("dp-lora", "dplora", None, None),
         ("FedDCA", "fedit", ("augment", "strategy"), "feddca"),
-        ("scaffold", "fedit", ("method", "algorithm"), "scaffold"),
-        ("fedavg", "fedit", ("method", "algorithm"), "fedavg"),
+        ("scaffold", "fedit", ("aggregation", "local"), "scaffold"),
+        ("fedavg", "fedit", None, None),
         ("fedmit", "fewfedpit", ("method", "variant"), "fedmit"),
         ("FFA-LoRA", "fedit", ("aggregation", "rule"), "ffa"),
         ("Expand-only", "pretext", ("method", "seeds"), "public"),
@@ -147,8 +149,7 @@ def test_every_option_stands_there_under_what_it_means(method):
         if others and section in OF_INSTRUCTIONS:
             continue
         for name, field in section.model_fields.items():
-            kinds = (field.annotation, *getattr(field.annotation, "__args__", ()))
-            below = [kind for kind in kinds if isinstance(kind, type) and hasattr(kind, "model_fields")]
+            below = sections_in(field.annotation)
             sections += below
             assert below or name in written or (name == "opening" and "document" not in kinds_of)
             assert below or name == "name" or field.description, f"{section.__name__}.{name} is not described"
@@ -180,34 +181,33 @@ def uncommented(method, place, head):
     return tomllib.loads("\n".join(lines)), lines
 
 
-def settled(table, line, key, below):
-    """A table with what a line about ``key``, in the table ``below``, says that must be set besides."""
-    for other, value in NEEDS.get(key, {}).items():
+def settled(table, line, needed, below):
+    """A table with what a line in the table ``below`` says that must be set besides."""
+    for other, value in needed.items():
         *path, name = other.split(".")
-        shown = other.removeprefix(f"{below}.")
-        if value is None and f"in place of {name}" in line:
-            table[path[0]].pop(name)
+        shown, inner = other.removeprefix(f"{below}."), table
+        for part in path:
+            inner = inner.setdefault(part, {})
+        if value is None and name in line.partition("in place of ")[2].split(" and "):
+            inner.pop(name)
         elif f"{shown} = " in line:
-            inner = table
-            for part in path:
-                inner = inner.setdefault(part, {})
             inner[name] = value
 
 
 @pytest.mark.parametrize("method", methods.METHODS)
 def test_no_placeholder_fails_when_it_is_uncommented(method):
     """With what its own line says that it needs; and a line says so only where it would fail without."""
-    text = every(method).splitlines()
+    text, needed = every(method).splitlines(), needs(methods.section(method))
     tried = 0
     for place, key, head in options(method):
         if not text[place].startswith("# "):
             continue
         table, _ = uncommented(method, place, head)
         for line, what in ((text[head], key.rpartition(".")[0]), (text[place], key)):
-            if re.search("  # (with|in place of) ", line) and key not in NEEDS[what]:
+            if re.search("  # (with|in place of) ", line) and key not in needed[what]:
                 with pytest.raises(ConfigError):
                     Experiment.of(table)
-                settled(table, line, what, key.rpartition(".")[0])
+                settled(table, line, needed[what], key.rpartition(".")[0])
         Experiment.of(table)
         tried += 1
     assert tried > 20

@@ -22,6 +22,15 @@ def record(site, number):
     }
 
 
+ALGORITHMS = {
+    "fedavg": {},
+    **{name: {"aggregation": {"local": name}} for name in ("fedprox", "scaffold")},
+    **{name: {"aggregation": {"server": name}} for name in ("fedavgm", "fedadam", "fedyogi", "fedadagrad")},
+    **{name: {"method": {"name": name}} for name in ("centralised", "local")},
+}
+"""Sections of an experiment, by what papers call it."""
+
+
 def write_lines(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -35,9 +35,10 @@ NOISE = {"noise_multiplier": 1.0}
 SUMS = {"secure": True}
 # By [method], [aggregation]: the method's verbs, and what measuring asks by default.
 RUNS = [
-    *(({"name": "fedit", "algorithm": one}, {}, {"train"}, OPEN) for one in ("fedavg", "fedprox", "scaffold")),
-    *(({"name": "fedit", "algorithm": one}, {}, {"train"}, OPEN) for one in ("fedavgm", "fedadam", "centralised")),
-    ({"name": "fedit", "algorithm": "local"}, {}, {"train_alone"}, {*OPEN, "assess", "keep"}),
+    *(({"name": "fedit"}, {"local": one}, {"train"}, OPEN) for one in ("plain", "fedprox", "scaffold")),
+    *(({"name": "fedit"}, {"server": one}, {"train"}, OPEN) for one in ("fedavgm", "fedadam")),
+    ({"name": "centralised"}, {}, {"train"}, OPEN),
+    ({"name": "local"}, {}, {"train_alone"}, {*OPEN, "assess", "keep"}),
     ({"name": "fedit"}, {"rule": "fedsa"}, {"train"}, {*OPEN, "assess", "keep"}),
     ({"name": "fedit"}, {"rule": "ffa"}, {"train"}, OPEN),
     ({"name": "fedit"}, SUMS, {"train"}, OPEN),
@@ -232,7 +233,7 @@ def test_no_more_is_completed_than_the_experiment_says(tmp_path):
     [{"sample": 4}, {"sample": 1, "choices": [{"question": "x"}]}, {"sample": 1, "benchmarks": [{"name": "gsm8k"}]}],
 )
 def test_own_adapters_are_asked_what_the_experiment_asks(tmp_path, fields):
-    site = host(experiment({"name": "fedit", "algorithm": "local"}, evaluation={"sample": 3}), tmp_path)
+    site = host(experiment({"name": "local"}, evaluation={"sample": 3}), tmp_path)
     assert outcome(site, "assess", **fields) == "RefusedError" and "in another way than in this run" in told(site)
 
 

@@ -133,15 +133,21 @@ def trained(monkeypatch):
 @pytest.mark.parametrize(
     "method",
     [
-        {"algorithm": "scaffold"}, {"algorithm": "local"}, {"name": "dplora", "algorithm": "cmfl"},
+        {"name": "local"}, {"name": "dplora", "algorithm": "cmfl"},
         {"name": "dplora", "algorithm": "tfedavg"}, {"name": "dpftrl", "noise_multiplier": 0.0},
-        pytest.param({"algorithm": "fedprox"}, marks=pytest.mark.slow),
-        pytest.param({"algorithm": "fedavgm"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )  # fmt: skip
 def test_other_methods_train_on_public_records_with_the_own_ones_too(make, trained, method):
     run(make(method | {"rounds": 1}, {"strategy": "random", "records": 7}, evaluation=QUICK))
+    assert trained == [("private", [6 + 7, 3 + 7], True)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aggregation", [{"local": "fedprox"}, {"local": "scaffold"}, {"server": "fedavgm"}], ids=str)
+def test_other_ways_to_aggregate_do_too(make, trained, aggregation):
+    public = {"strategy": "random", "records": 7}
+    run(make({"rounds": 1}, public, aggregation=aggregation, evaluation=QUICK))
     assert trained == [("private", [6 + 7, 3 + 7], True)]
 
 
@@ -313,7 +319,7 @@ def test_a_dry_run_foresees_steps_and_bytes_and_tells_what_would_be_sent(make, m
 @pytest.mark.parametrize(
     ("method", "augment", "said"),
     [
-        ({"algorithm": "centralised"}, {}, "augment: all records are in one place"),
+        ({"name": "centralised"}, {}, "augment: all records are in one place"),
         ({"name": "fewfedweight"}, {}, "augment: FewFedWeight writes and weighs answers"),
         ({"name": "fewfedpit", "beta": 1.0}, {}, r"augment: with method\.beta = 1 there is no branch"),
         (

@@ -90,7 +90,7 @@ def test_labelled_texts_have_no_room_for_a_secret():
 
 def test_what_stays_at_a_site_is_not_looked_for(make):
     with pytest.raises(ConfigError, match="they keep adapters of their own"):
-        start(make(audit={"canaries": 4}, method={"name": "fedit", "algorithm": "local"}))
+        start(make(audit={"canaries": 4}, method={"name": "local"}))
 
 
 def test_a_canary_that_does_not_fit_is_told(make, tmp_path):

@@ -87,7 +87,7 @@ def test_a_model_that_was_trained_whole_stands_alone_too(make, cached, monkeypat
 
 
 def test_a_site_finds_all_of_it_beside_its_own_adapter(make, cached):
-    folder = run(make({"algorithm": "local", "rounds": 1}, model=cached, **QUIET)).folder / "sites" / "heart"
+    folder = run(make({"name": "local", "rounds": 1}, model=cached, **QUIET)).folder / "sites" / "heart"
     assert AutoTokenizer.from_pretrained(folder).chat_template
     assert "Nothing. This adapter is one site's own" in card(folder)
     base = AutoModelForCausalLM.from_pretrained(models.resolve("smollm2-135m"))

@@ -48,7 +48,7 @@ def test_a_run_asks_them_in_every_measured_round_and_tells_everywhere(folder, ll
 
 def test_sites_adapters_are_examined_each_and_their_mean_is_told(folder, llama_folder):
     alone = experiment(
-        folder, llama_folder, method={"algorithm": "local", "rounds": 1},
+        folder, llama_folder, method={"name": "local", "rounds": 1},
         evaluation={"choices": COMMON, "attacks": False},
     )  # fmt: skip
     last = run(alone).rows[-1]

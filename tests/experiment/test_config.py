@@ -92,7 +92,7 @@ def test_what_is_wrong_is_named(load, text, message):
 
 def test_options_that_do_nothing_are_refused(load):
     fedit = FILE.replace('"fewfedpit"\nbeta = 0.3', '"fedit"\nmu = 0.5')
-    assert "'mu' does nothing with algorithm 'fedavg'" in refused(load, fedit)
+    assert "Write mu in [aggregation.local]" in refused(load, fedit)
     assert "'count' does nothing with by = \"file\"" in refused(load, set={"data.sites.count": 3})
     assert "'column' does nothing" in refused(load, set={"data.sites.column": "owner"})
     partition = {"data.sites.by": "partition", "data.sites.count": 3}
@@ -139,7 +139,6 @@ def test_an_override_without_a_key_or_a_value_is_refused(text):
 
 METHODS = (
     {"name": "fedit"},
-    {"name": "fedit", "algorithm": "fedadam", "server_lr": 0.1},
     {"name": "fewfedpit", "variant": "fedmit"},
     {"name": "fewfedpit", "substitute": "public.jsonl", "substitute_label": "OOD"},
     {"name": "fewfedpit", "scorer": "random"},

@@ -37,7 +37,7 @@ def test_uploads_that_sites_have_made_noisy_themselves_may_be_kept(make):
 @pytest.mark.parametrize(
     ("method", "reason"),
     [
-        ({"algorithm": "local"}, "no server sees what could be kept"),
+        ({"name": "local"}, "no server sees what could be kept"),
         ({"name": "dpfedavg", "noise_multiplier": 1.0, "delta": 1e-3}, "single uploads have no noise"),
     ],
 )

@@ -77,7 +77,7 @@ def test_a_run_without_them_shows_nothing_of_them(folder, llama_folder):
 
 
 def test_sites_measure_their_own_adapters_but_run_no_programs(folder, llama_folder):
-    alone = {"algorithm": "local"}
+    alone = {"name": "local"}
     last = run(asking(folder, llama_folder, alone, gsm8k=GSM8K)).rows[-1]
     assert last["gsm8k_n"] == 5 and sum(last["answers"]["gsm8k"].values()) == 5
     with pytest.raises(ConfigError, match="no site runs programs that a server sends"):
@@ -91,7 +91,7 @@ def test_the_dry_run_counts_questions_and_tokens(folder, llama_folder):
     show(planned, console)
     text = console.export_text()
     assert "3 questions of gsm8k, 4 questions of fpb" in text and "24 for benchmarks, after the last round" in text
-    alone = dry_run(asking(folder, llama_folder, {"algorithm": "local"}, fpb=FPB))
+    alone = dry_run(asking(folder, llama_folder, {"name": "local"}, fpb=FPB))
     assert alone.tokens_benchmarks == 2 * 4 * 3  # two sites write
     show(alone, console)
     assert "24 for benchmarks, whenever a round is measured" in console.export_text()

@@ -23,12 +23,8 @@ from murmura.federation.server.checkpoint import latest
 from murmura.federation.server.rounds import Server
 from murmura.runs import RunFolder, read
 from murmura.runs.schema import site_folder
-from tests.experiment.small import SIZES, record, write_data, write_lines
+from tests.experiment.small import ALGORITHMS, SIZES, record, write_data, write_lines
 from tests.forking import forks
-
-ALGORITHMS = (
-    "fedavg", "fedprox", "scaffold", "fedavgm", "fedadam", "fedyogi", "fedadagrad", "centralised", "local"
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -113,7 +109,7 @@ def test_a_seed_gives_the_same_adapter_again_and_another_seed_another(quick, tmp
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_algorithm_runs_and_changes_the_adapter(quick, algorithm):
-    result = run(quick(method={"algorithm": algorithm}, evaluation={"attacks": False, "every": 2}))
+    result = run(quick(**ALGORITHMS[algorithm], evaluation={"attacks": False, "every": 2}))
     assert len(result.rows) == 3
     folders = [f"sites/{site}" for site in SIZES] if algorithm == "local" else ["adapter"]
     for folder in folders:
@@ -357,7 +353,7 @@ def test_site_names_become_folders_that_stay_inside_the_run(tmp_path, quick):
     rows = [record("heart", number) | {"owner": name} for name in NAMES for number in range(NAMES.index(name), 12, 6)]
     write_lines(tmp_path / "all.jsonl", rows)
     by_owner = {"train": "all.jsonl", "sites": {"by": "column", "column": "owner"}}
-    result = run(quick(data=by_owner, method={"algorithm": "local", "rounds": 1}, evaluation={"attacks": False}))
+    result = run(quick(data=by_owner, method={"name": "local", "rounds": 1}, evaluation={"attacks": False}))
     folders = sorted(path for path in (result.folder / "sites").iterdir())
     assert sorted(unquote(folder.name) for folder in folders) == sorted(NAMES)
     assert all((folder / "adapter_model.safetensors").exists() for folder in folders)

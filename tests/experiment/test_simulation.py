@@ -18,8 +18,8 @@ from tests.training.helpers import EPS
 
 WRITING = {"keep": 1, "instruction_attempts": 1, "example_attempts": 1, "instruction_tokens": 8, "example_tokens": 8}
 METHODS = {
-    **{one: {"algorithm": one} for one in ("fedavg", "fedprox", "scaffold", "fedavgm", "fedadam", "fedyogi", "local")},
-    "fedadagrad": {"algorithm": "fedadagrad"},
+    "fedavg": {},
+    "local": {"name": "local"},
     "fewfedpit": {"name": "fewfedpit", **WRITING},
     "fewfedweight": {"name": "fewfedweight", "answer_tokens": 8, "error_records": 2},
     **{f"dplora {one}": {"name": "dplora", "algorithm": one} for one in ("fedavg", "tfedavg", "cmfl")},
@@ -31,7 +31,11 @@ METHODS = {
         "verbaliser": {label: list(words) for label, words in VERBALISER.items()},
     },
 }  # fmt: skip
-RULES = ["ffa", "rolora", "fedsa", "fedex", "flora", "flexlora", "fair"]
+AGGREGATIONS = [
+    *({"rule": one} for one in ("ffa", "rolora", "fedsa", "fedex", "flora", "flexlora", "fair")),
+    *({"local": one} for one in ("fedprox", "scaffold")),
+    *({"server": one} for one in ("fedavgm", "fedadam", "fedyogi", "fedadagrad")),
+]
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +89,9 @@ def test_every_method_trains_the_same_adapters_in_workers(both, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES)
-def test_every_aggregation_rule_gives_the_same_adapters_in_workers(both, rule):
-    assert_same(*both({}, aggregation={"rule": rule}))
+@pytest.mark.parametrize("aggregation", AGGREGATIONS, ids=lambda one: "".join(one.values()))
+def test_every_aggregation_gives_the_same_adapters_in_workers(both, aggregation):
+    assert_same(*both({}, aggregation=aggregation))
 
 
 def test_no_more_workers_start_than_there_are_sites(make, monkeypatch, capsys):

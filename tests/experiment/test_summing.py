@@ -136,8 +136,8 @@ def test_that_sites_tell_their_epsilon_apart_costs_no_budget(make):
         ({"evaluation": {"attacks": True, "uploads": 1}}, "single uploads are to be attacked.*evaluation.uploads = 0"),
         ({"audit": {"keep": True}}, "audit.keep keeps what each site sends"),
         ({"method": {"sites_per_round": 2}}, "a sum over 2 sites hides nothing"),
-        ({"method": {"algorithm": "local"}}, "Local only does not work with sums alone: sites keep their adapters"),
-        ({"method": {"algorithm": "centralised"}}, "all records are in one place"),
+        ({"method": {"name": "local"}}, "Local only does not work with sums alone: sites keep their adapters"),
+        ({"method": {"name": "centralised"}}, "all records are in one place"),
         ({"method": METHODS["dplora cmfl"]}, "CMFL does not work with sums alone: a site that has nothing relevant"),
         ({"method": METHODS["dplora tfedavg"]}, "T-FedAvg does not work with sums alone: sites send codes"),
         ({"method": METHODS["fewfedweight"]}, "FewFedWeight does not work with sums alone: which of two weights"),
@@ -172,8 +172,3 @@ def test_the_dry_run_foresees_what_a_secure_sum_takes(make, tmp_path):
         flags = len(SITES) * (1 + other)  # words: a flag for the adapter, and two for each other field
         assert really["bytes_up"] == found.rounds[-1].bytes_up + flags * (8 if other else 4)
         assert 0 < really["bytes_down"] - found.rounds[-1].bytes_down < 20_000  # names, and where what stands
-
-
-def test_options_of_secure_sums_do_nothing_without_them(make):
-    with pytest.raises(ConfigError, match="'secure_range' does nothing without 'secure'"):
-        make(aggregation={"secure_range": 8.0})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.config import SecureSumConfig
 from murmura.federation.server.unmasking import Unmasking
 from murmura.federation.site.identity import public
 from murmura.federation.site.masking import Masking
 from murmura.federation.wire.layout import Agreement, Layout
 
-SECURE = AggregationConfig(secure=True)
+SECURE = SecureSumConfig()
 
 
 class Parties:

@@ -61,11 +61,11 @@ def make_fleet(runtime, folder, engine="local", gone=None, min_replies=1):
     roster = read_roster(folder)
     for site in sites:
         key = identity(folder / site_folder(site.name))
-        site.masking = Masking(site.name, "run", key, roster, Agreement(OPTIONS, len(sites)))
+        site.masking = Masking(site.name, "run", key, roster, Agreement(OPTIONS.secure, len(sites)))
     verbs = [Voting(None, rule(OPTIONS)), Membership("instruction", counts=False), SecureSumming()]
     host = Host(sites, verbs, runtime, Stream(0), run="run")
     made = failing(ENGINES[engine], lambda site, ask: site in (gone or {}).get(ask.verb, ()))(host)
-    agreement = Agreement(OPTIONS, len(sites))
+    agreement = Agreement(OPTIONS.secure, len(sites))
     return Fleet(made, verbs, Ledger(), Stream(0), min_replies, run="run", agreement=agreement)
 
 

@@ -14,7 +14,7 @@ from tests.methods.lpfl.test_method import texts
 from tests.training.helpers import EPS, assert_close, assert_same
 
 LAST = {"layers": "last 1", "rank": 2}
-CHOSEN = ("fedavg", "scaffold", "fewfedpit", "fewfedweight", "dplora", "dplora tfedavg", "dpfedavg", "dpftrl", "lpfl")
+CHOSEN = ("fedavg", "fewfedpit", "fewfedweight", "dplora", "dplora tfedavg", "dpfedavg", "dpftrl", "lpfl")
 TOO_SMALL = 3000  # bytes: for half of a record
 
 

@@ -43,8 +43,8 @@ max_length = 96
 lr = 0.02
 batch_size = 2
 [method]
-{method}
 rounds = 3
+{method}
 [evaluation]
 every = 2
 sample = 2
@@ -93,10 +93,15 @@ STORIES["local"] += SYNCS[2:]
 STORIES["scaffold in workers"] = FRAMES[:3]
 STORIES["local in workers"] = FRAMES[3:]
 IN_WORKERS = 'engine = "processes"\nworkers = 2\nmin_replies = 2'  # of two: a round without one is another round
-ALGORITHMS = {name: "fedavg" if name == "augmented" else name.split()[0] for name in STORIES}
-METHODS = {
-    name: f'name = "fedit"\nalgorithm = "{algorithm}"\nsites_per_round = 2' for name, algorithm in ALGORITHMS.items()
-} | dict.fromkeys(("dplora", "dplora in workers"), 'name = "dplora"\nnoise_multiplier = 2.0\naccountant = "rdp"')
+ALGORITHMS = {
+    "fedavgm": 'name = "fedit"\nsites_per_round = 2\n[aggregation]\nserver = "fedavgm"',
+    "scaffold": 'name = "fedit"\nsites_per_round = 2\n[aggregation]\nlocal = "scaffold"',
+    "augmented": 'name = "fedit"\nsites_per_round = 2',
+    "local": 'name = "local"\nsites_per_round = 2',
+}
+METHODS = {name: ALGORITHMS[name.split()[0]] for name in STORIES}
+PROTECTED = 'name = "dplora"\nnoise_multiplier = 2.0\naccountant = "rdp"'
+METHODS |= dict.fromkeys(("dplora", "dplora in workers"), PROTECTED)
 # In the third round two uploads have reached the server, then one, then two again; then the round is done.
 PRIVATE = {"dplora": ["upload:8 upload:1 upload:2"], "dplora in workers": ["server@0.6 worker@0.3"]}
 PRIVATE["dplora in workers"] += [f"{who}@{DRAWN.uniform(0.3, 1):.3f}" for who in ("server", "worker", "both")]

@@ -3,129 +3,191 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from murmura.config import Section
-
-Local = Literal["plain", "fedprox", "scaffold"]
-ServerStep = Literal["plain", "fedavgm", "fedadam", "fedyogi", "fedadagrad"]
+from murmura.config import SWITCH, Section, by_kind
 
 LINEAR = ("mean", "ffa", "rolora", "fedsa")
 """Rules that average what travels."""
-SERVER_OPTIONS: dict[str, set[str]] = {
-    "server_lr": {"fedadam", "fedyogi", "fedadagrad"},
-    "tau": {"fedadam", "fedyogi", "fedadagrad"},
-    "beta1": {"fedavgm", "fedadam", "fedyogi"},
-    "beta2": {"fedadam", "fedyogi"},
-    "second_moment": {"fedadam", "fedyogi"},
-    "damping": {"fedavgm"},
-}
-"""Options of the server's step, and which steps read them."""
+
+
+class PlainRule(Section):
+    """A rule without options."""
+
+    kind: Literal["mean", "ffa", "rolora", "fedsa", "flexlora"] = "mean"
+    """Which rule."""
+
+
+class ResidualRule(Section):
+    """A rule that keeps a residual beside the adapter."""
+
+    kind: Literal["fedex", "flora"]
+    """Which rule."""
+    residual_rank: int | None = Field(None, ge=1)
+    """Keep at most this rank of the residual (truncated SVD); if not given, keep all of it."""
+
+
+class FairRule(Section):
+    """LoRA-FAIR."""
+
+    kind: Literal["fair"]
+    """Which rule."""
+    ridge: float = Field(0.01, gt=0)
+    """λ of the penalty on the correction of B."""
+
+
+class PlainLocal(Section):
+    """Local training without options."""
+
+    kind: Literal["plain", "scaffold"] = "plain"
+    """How sites train."""
+
+
+class Proximal(Section):
+    """FedProx (Li 2020)."""
+
+    kind: Literal["fedprox"]
+    """How sites train."""
+    mu: float = Field(0.01, ge=0)
+    """μ of the proximal term μ/2·‖w − w_t‖²."""
+
+
+class PlainStep(Section):
+    """The server takes what sites' uploads come to."""
+
+    kind: Literal["plain"] = "plain"
+    """Which step."""
+
+
+class Momentum(Section):
+    """FedAvgM (Hsu 2019)."""
+
+    kind: Literal["fedavgm"]
+    """Which step."""
+    beta1: float = Field(0.9, ge=0, lt=1)
+    """Momentum."""
+    damping: bool = True
+    """Momentum as a damped mean (OpenFedLLM) or as Hsu et al.'s running sum."""
+
+
+class Adagrad(Section):
+    """FedAdagrad (Reddi 2021)."""
+
+    kind: Literal["fedadagrad"]
+    """Which step."""
+    lr: float = Field(1e-3, gt=0)
+    """η of the step."""
+    tau: float = Field(1e-3, gt=0)
+    """τ; the second moment starts at τ²."""
+
+
+class Adaptive(Section):
+    """FedAdam or FedYogi (Reddi 2021)."""
+
+    kind: Literal["fedadam", "fedyogi"]
+    """Which step."""
+    lr: float = Field(1e-3, gt=0)
+    """η of the step."""
+    tau: float = Field(1e-3, gt=0)
+    """τ; the second moment starts at τ²."""
+    beta1: float = Field(0.9, ge=0, lt=1)
+    """Momentum."""
+    beta2: float = Field(0.99, ge=0, lt=1)
+    """Second-moment decay."""
+    second_moment: Literal["delta", "momentum"] = "delta"
+    """What is squared: the mean update (Reddi et al.) or its momentum (OpenFedLLM)."""
+
+
+class SecureSumConfig(Section):
+    """Add up what sites send under masks, so that the server learns the sum alone (Bonawitz et al. 2017; see
+    docs/privacy.md). For methods and rules whose server needs nothing else."""
+
+    threshold: float = Field(2 / 3, ge=0.5, le=1)
+    """A sum is made if more than this share of the sites that were asked answer to its end; with fewer, nothing is
+    revealed. Masks hold against a server that lies and sites that help it, which are fewer than 2·threshold − 1 of all:
+    with 2/3 a third, with 1/2 none."""
+    range: float = Field(16.0, gt=0, allow_inf_nan=False)
+    """Sites clip every number that is not whole to ± this before it is weighed."""
+    weight: int = Field(100_000, ge=1)
+    """A site weighs at most so much: with more examples it counts as if it had so many."""
+    allow_cohort_change_on_retry: bool = False
+    """Let a round that is done again, when a run is resumed, be summed over other sites than before. Whoever has both
+    sums knows what those sites have sent that are in one of them alone."""
+
+    def least(self, sites: int) -> int:
+        """The fewest of so many sites that were asked with which a sum is made."""
+        return min(sites, math.floor(self.threshold * sites + 1e-9) + 1)  # 2/3 of 9 is 6, whatever floats say
+
+
+Rule = Annotated[PlainRule | ResidualRule | FairRule, Field(discriminator="kind"), by_kind("mean")]
+Local = Annotated[PlainLocal | Proximal, Field(discriminator="kind"), by_kind()]
+ServerStep = Annotated[PlainStep | Momentum | Adagrad | Adaptive, Field(discriminator="kind"), by_kind()]
 
 
 class AggregationConfig(Section):
     """How sites train, and how their adapters become the next global one; for any method that averages adapters."""
 
-    rule: Literal["mean", "ffa", "rolora", "fedsa", "fedex", "flora", "flexlora", "fair"] = "mean"
+    rule: Rule = PlainRule()
     """mean of A and mean of B (FedAvg); ffa: A frozen, B averaged; rolora: A and B in turn; fedsa: A averaged, B stays
     at the site; fedex: mean plus what it misses, as a residual; flora: stacked, into the residual; flexlora: best
     adapter for the mean product; fair: mean with LoRA-FAIR's correction of B (see docs/methods.md)."""
     ranks: tuple[int, ...] = ()
     """Ranks of the sites in order, repeated cyclically; none above lora.rank. If not given, all have lora.rank."""
-    residual_rank: int | None = Field(None, ge=1)
-    """fedex, flora: keep at most this rank of the residual (truncated SVD); if not given, keep all of it."""
-    ridge: float = Field(0.01, gt=0)
-    """fair: λ of the penalty on the correction of B."""
-    local: Local = "plain"
+    local: Local = PlainLocal()
     """How sites train: plain; fedprox (Li 2020): held near the adapter that they were sent; scaffold (Karimireddy
     2020): control variates take the sites' drift apart out of their steps, and travel along."""
-    mu: float = Field(0.01, ge=0)
-    """fedprox: μ of the proximal term μ/2·‖w − w_t‖²."""
-    server: ServerStep = "plain"
+    server: ServerStep = PlainStep()
     """The server's step towards the mean of what travels: plain takes it; fedavgm (Hsu 2019), fedadam, fedyogi and
     fedadagrad (Reddi 2021) take it for a gradient. For rules mean, ffa, rolora and fedsa, with equal ranks."""
-    server_lr: float = Field(1e-3, gt=0)
-    """η of fedadam, fedyogi and fedadagrad."""
-    tau: float = Field(1e-3, gt=0)
-    """τ of fedadam, fedyogi and fedadagrad; their second moment starts at τ²."""
-    beta1: float = Field(0.9, ge=0, lt=1)
-    """Momentum of fedavgm, fedadam and fedyogi."""
-    beta2: float = Field(0.99, ge=0, lt=1)
-    """Second-moment decay of fedadam and fedyogi."""
-    second_moment: Literal["delta", "momentum"] = "delta"
-    """What fedadam and fedyogi square: the mean update (Reddi et al.) or its momentum (OpenFedLLM)."""
-    damping: bool = True
-    """fedavgm: momentum as a damped mean (OpenFedLLM) or as Hsu et al.'s running sum."""
-    secure: bool = False
-    """Add up what sites send under masks, so that the server learns the sum alone (Bonawitz et al. 2017; see
-    docs/privacy.md). For methods and rules whose server needs nothing else."""
-    secure_threshold: float = Field(2 / 3, ge=0.5, le=1)
-    """A secure sum is made if more than this share of the sites that were asked answer to its end; with fewer, nothing
-    is revealed. Masks hold against a server that lies and sites that help it, which are fewer than
-    2·secure_threshold − 1 of all: with 2/3 a third, with 1/2 none."""
-    secure_range: float = Field(16.0, gt=0, allow_inf_nan=False)
-    """Under masks, sites clip every number that is not whole to ± this before it is weighed."""
-    secure_weight: int = Field(100_000, ge=1)
-    """Under masks, a site weighs at most so much: with more examples it counts as if it had so many."""
-    allow_cohort_change_on_retry: bool = False
-    """Let a round that is done again, when a run is resumed, be summed over other sites than before. Whoever has both
-    sums knows what those sites have sent that are in one of them alone."""
+    secure: Annotated[SecureSumConfig | None, SWITCH] = None
+    """Sums under masks."""
 
     @property
     def is_mean(self) -> bool:
         """Whether uploads are averaged as they are: every tensor by itself, all of equal ranks."""
-        return self.rule == "mean" and not self.ranks
+        return self.rule.kind == "mean" and not self.ranks
 
     @property
     def is_plain(self) -> bool:
         """Whether this is FedAvg, which every method that averages does unless told otherwise."""
-        return self.is_mean and self.local == "plain" and self.server == "plain"
+        return self.is_mean and self.local.kind == "plain" and self.server.kind == "plain"
 
     @property
     def is_linear(self) -> bool:
         """Whether the next global adapter follows from the sum of what travels, so that no single upload is needed."""
-        return self.rule in LINEAR and not self.ranks
+        return self.rule.kind in LINEAR and not self.ranks
 
     def least(self, sites: int) -> int:
         """The fewest of so many sites that were asked with which a sum is made; all of them where it is not secure, and
         nothing depends on how many answer."""
-        if not self.secure:
-            return sites
-        return min(sites, math.floor(self.secure_threshold * sites + 1e-9) + 1)  # 2/3 of 9 is 6, whatever floats say
+        return self.secure.least(sites) if self.secure else sites
 
-    @model_validator(mode="after")
-    def _options_that_do_nothing(self) -> AggregationConfig:
-        used = {"residual_rank": {"fedex", "flora"}, "ridge": {"fair"}}
-        idle = [option for option, rules in used.items() if self.rule not in rules]
-        self.refuse_idle(idle, f"with rule '{self.rule}'")
-        self.refuse_idle([] if self.local == "fedprox" else ["mu"], f"with local '{self.local}'")
-        idle = [option for option, steps in SERVER_OPTIONS.items() if self.server not in steps]
-        self.refuse_idle(idle, f"with server '{self.server}'")
-        idle = ["secure_threshold", "secure_range", "secure_weight", "allow_cohort_change_on_retry"]
-        self.refuse_idle([] if self.secure else idle, "without 'secure'")
-        if self.secure and not self.is_linear:
-            what = f"rule '{self.rule}'" + (" with 'ranks'" if self.ranks else "")
-            raise ValueError(
-                f"{what} needs what each site sends, and with 'secure' the server learns the sum alone; leave it out, "
-                f"or take one of the rules {', '.join(LINEAR)}, with equal ranks"
-            )
-        if self.rule == "fedsa" and self.ranks:
-            raise ValueError("'ranks' does not go with rule 'fedsa', whose sites share A; remove it")
-        if any(rank < 1 for rank in self.ranks):
-            raise ValueError("'ranks' must be at least 1")
-        return self
+    @property
+    def residual_rank(self) -> int | None:
+        """Most rank of the residual that a rule keeps; None: all of it."""
+        return self.rule.residual_rank if isinstance(self.rule, ResidualRule) else None
 
     @model_validator(mode="after")
     def _parts_that_go_together(self) -> AggregationConfig:
-        what = f"rule '{self.rule}'" + (" with 'ranks'" if self.ranks else "")
-        if self.server != "plain" and not self.is_linear:
+        what = f"rule '{self.rule.kind}'" + (" with 'ranks'" if self.ranks else "")
+        linear = f"take one of the rules {', '.join(LINEAR)}, with equal ranks"
+        if self.secure and not self.is_linear:
             raise ValueError(
-                f"server '{self.server}' steps by the mean of what travels, which is not what {what} makes of it; "
-                f"leave 'server' out, or take one of the rules {', '.join(LINEAR)}, with equal ranks"
+                f"{what} needs what each site sends, and with 'secure' the server learns the sum alone; leave it out, "
+                f"or {linear}"
             )
-        if self.local == "scaffold" and not self.is_mean:
+        if self.rule.kind == "fedsa" and self.ranks:
+            raise ValueError("'ranks' does not go with rule 'fedsa', whose sites share A; remove it")
+        if any(rank < 1 for rank in self.ranks):
+            raise ValueError("'ranks' must be at least 1")
+        if self.server.kind != "plain" and not self.is_linear:
+            raise ValueError(
+                f"server '{self.server.kind}' steps by the mean of what travels, which is not what {what} makes of it; "
+                f"leave 'server' out, or {linear}"
+            )
+        if self.local.kind == "scaffold" and not self.is_mean:
             raise ValueError(
                 "local 'scaffold' has control variates of all that is trained, and all of it has to travel in every "
                 f"round, alike at all sites; that is not so with {what}: leave 'local' out, or the rule"

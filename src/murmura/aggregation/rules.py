@@ -34,7 +34,7 @@ from typing import ClassVar
 
 import torch
 
-from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.config import AggregationConfig, FairRule
 from murmura.aggregation.low_rank import Factors, WeightedProducts, compressed, fitting, modules, stack
 from murmura.aggregation.mean import WeightedMean
 from murmura.errors import RunError
@@ -265,12 +265,13 @@ class LoRAFair(FromProducts):
     def put_together(
         self, current: State, mean: State, products: dict[str, Factors], scale: float, stream: Stream
     ) -> State:
-        after = {}
+        options, after = self.config.rule, {}
+        assert isinstance(options, FairRule)
         for a, b in modules(mean):
             A, (left, right) = mean[a], products[a]
             gram = A @ A.T
             missed = left @ (right @ A.T) - mean[b] @ gram
-            change = torch.linalg.solve(gram + self.config.ridge * torch.eye(len(A), dtype=A.dtype), missed.T).T
+            change = torch.linalg.solve(gram + options.ridge * torch.eye(len(A), dtype=A.dtype), missed.T).T
             after[a], after[b] = A.float(), (mean[b] + change).float()
         return {**current, **after}
 
@@ -289,7 +290,7 @@ RULES: dict[str, type[Rule]] = {
 
 def rule(config: AggregationConfig) -> Rule:
     """The rule that a config names."""
-    return RULES[config.rule](config)
+    return RULES[config.rule.kind](config)
 
 
 def _factors(state: State, factors: frozenset[Factor]) -> State:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
-from murmura.aggregation.config import SERVER_OPTIONS, AggregationConfig
+from murmura.aggregation.config import AggregationConfig, PlainStep
 from murmura.aggregation.mean import WeightedMean
 from murmura.errors import CheckpointError, ConfigError, nearest
 
@@ -230,10 +230,12 @@ def server_optimizer(name: str, **options: Any) -> ServerOptimizer:
 
 def optimizer_of(config: AggregationConfig) -> ServerOptimizer | None:
     """The step that a config names, as before the first round; None for the plain one."""
-    names = {"server_lr": "learning_rate"}
-    own = [option for option, steps in SERVER_OPTIONS.items() if config.server in steps]
-    options = {names.get(option, option): getattr(config, option) for option in own}
-    return None if config.server == "plain" else server_optimizer(config.server, **options)
+    if isinstance(config.server, PlainStep):
+        return None
+    options = config.server.model_dump()
+    if "lr" in options:
+        options["learning_rate"] = options.pop("lr")
+    return server_optimizer(options.pop("kind"), **options)
 
 
 def _check_option(name: str, value: Any, where: str) -> None:

@@ -16,6 +16,7 @@ from murmura.augment.config import AugmentConfig
 from murmura.config import ModelSource, Section, Source
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
+from murmura.experiment.former import FORMER, former_of
 from murmura.federation.method_config import MethodConfig
 from murmura.measure.config import AuditConfig, EvaluationConfig
 from murmura.precision import DecodeDtype
@@ -207,15 +208,16 @@ class Experiment(Section):
         if not isinstance(table.get("method"), Mapping):
             raise ConfigError("there is no [method] table", where=where, fix=f"name = {' | '.join(methods.METHODS)}.")
         # The method's own options are validated by its own section; for the others it is taken as it is.
-        method = methods.parse_config(table["method"], f"{where} [method]", base, lambda: _quoted(cls.keys()))
+        method = methods.parse_config(
+            table["method"], f"{where} [method]", base, lambda: _quoted(cls.keys()), former_of("method")
+        )
         data, given = table.get("data"), table.get("training", {})
         if isinstance(data, Mapping):  # what is no table is told by its own section
             table = {**table, "data": method.filled_data(data)}
         if isinstance(given, Mapping):  # else its own section says what is wrong
             table = {**table, "training": method.filled_training(given)}
-        return cls.parse(
-            {**table, "method": method}, where, base, lambda: _quoted(cls.keys() | type(method).keys("method."))
-        )
+        elsewhere = lambda: _quoted(cls.keys() | type(method).keys("method."))  # noqa: E731
+        return cls.parse({**table, "method": method}, where, base, elsewhere, FORMER)
 
     def dump(self) -> str:
         """The experiment as TOML with every option written out (options that are not set have no line)."""
@@ -249,6 +251,8 @@ def _override(table: dict[str, Any], key: str, value: Any) -> None:
             raise ConfigError(
                 f"unknown section '{part}'", where=f"--set {key}", fix=nearest(part, Experiment.model_fields)
             )
+        if isinstance(inner := table.get(part), str | bool):  # short for a table
+            table[part] = {"kind": inner} if isinstance(inner, str) else {}
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
             raise ConfigError(f"'{part}' is not a section", where=f"--set {key}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 import tomli_w
 from pydantic.fields import FieldInfo
 
-from murmura.config import Section
+from murmura.config import Section, sections_in
 from murmura.data.records import Kind
 from murmura.experiment.config import Experiment
 from murmura.federation.method_config import MethodConfig
@@ -29,7 +30,6 @@ NEEDS: Mapping[str, Mapping[str, Any]] = {
     "data.sites.column": {"data.sites.by": "column"},
     "data.sites.count": _SHARED,
     "data.sites.label": {**_SHARED, "data.sites.count": 10, "data.sites.scheme": "dirichlet"},
-    "aggregation.residual_rank": {"aggregation.rule": "fedex"},
     "augment": {"augment.pool": "FOLDER"},
     "augment.less_sample": {"augment.strategy": "less"},
     "augment.writer": {"augment.strategy": "self-instruct", "augment.pool": None},
@@ -72,6 +72,7 @@ def tables(options: type[MethodConfig], given: Mapping[str, Any], suited: _Suite
 class _Every:
     def __init__(self, options: type[MethodConfig], given: Mapping[str, Any], suited: _Suited) -> None:
         self._options, self._given, self._suited = options, given, suited
+        self._all_needs = needs(options)
         self._kinds: tuple[Kind, ...] = options.kinds
         self._examples = {"data.kind": self._kinds[0], "method.threshold": 0.9, "augment.less_sample": 20_000}
 
@@ -82,17 +83,37 @@ class _Every:
         mark = "" if live else "# "
         yield from comment(section.__doc__)
         yield f"{mark}[{path}]{'' if live else self._needs(path, path)}"
-        inner: list[tuple[str, type[Section], bool]] = []
+        inner = {name: field for name, field in section.model_fields.items() if sections_in(field.annotation)}
         for name, field in section.model_fields.items():
-            if below := _inside(field):
-                inner.append((f"{path}.{name}", below, live and field.default is not None))
-            else:
+            if name not in inner:
                 yield from self._option(path, name, field, mark)
         yield ""
-        for below_path, below, below_live in inner:
-            yield from self.table(below_path, below, live=below_live)
+        for name, field in inner.items():
+            below, below_live = sections_in(field.annotation), live and field.default is not None
+            if len(below) == 1:
+                yield from self.table(f"{path}.{name}", below[0], live=below_live)
+            else:
+                yield from self._choice(f"{path}.{name}", field, below, live=below_live)
 
-    def _option(self, path: str, name: str, field: FieldInfo, mark: str) -> Iterator[str]:
+    def _choice(self, path: str, field: FieldInfo, sections: list[type[Section]], *, live: bool) -> Iterator[str]:
+        """The lines of a table whose options depend on its ``kind``: those of one kind, and the others as comments."""
+        kind = self._given.get(path, default_kind(field))
+        mark = "" if live else "# "
+        yield from comment(field.description)
+        yield f"{mark}[{path}]{'' if live else self._needs(path, path)}"
+        told = [one for section in sections for one in kinds_of(section)]
+        yield from comment(f"One of {', '.join(toml(one) for one in told)}.")
+        yield f"{mark}kind = {toml(kind)}{'' if live else REQUIRED}"
+        chosen = next(section for section in sections if kind in kinds_of(section))
+        for name, option in chosen.model_fields.items():
+            if name != "kind":
+                yield from self._option(path, name, option, mark)
+        others = {name: option for section in sections for name, option in section.model_fields.items()}
+        for name in [name for name in others if name not in chosen.model_fields]:
+            yield from self._option(path, name, others[name], "# ", with_needs=True)
+        yield ""
+
+    def _option(self, path: str, name: str, field: FieldInfo, mark: str, *, with_needs: bool = False) -> Iterator[str]:
         key = f"{path}.{name}"
         if key in OF_DOCUMENTS and "document" not in self._kinds:
             return
@@ -103,10 +124,11 @@ class _Every:
             remark = f" This value suits the {whom}; the default is {'none' if default is None else toml(default)}."
         yield from comment(_description(field) + remark)
         if value is not None:
-            yield f"{mark}{name} = {toml(value)}"
+            yield f"{mark}{name} = {toml(value)}{self._needs(key, path) if with_needs else ''}"
         else:
             example = toml(self._examples[key]) if key in self._examples else _placeholder(field)
-            yield f"# {name} = {example}{REQUIRED if field.is_required() else self._needs(key, path)}"
+            needed = REQUIRED if field.is_required() and not with_needs else self._needs(key, path)
+            yield f"# {name} = {example}{needed}"
 
     def _needs(self, key: str, path: str) -> str:
         """A comment on what else must be set, as far as that is not so already."""
@@ -118,7 +140,7 @@ class _Every:
 
     def needed(self, key: str) -> dict[str, Any]:
         """What of ``NEEDS`` the method has, and is not so by default."""
-        return {other: value for other, value in NEEDS.get(key, {}).items() if self._is_open(other, value)}
+        return {other: value for other, value in self._all_needs.get(key, {}).items() if self._is_open(other, value)}
 
     def _is_open(self, other: str, value: Any) -> bool:
         table, _, name = other.rpartition(".")
@@ -128,6 +150,45 @@ class _Every:
             return other not in self._given or self._given[other] != value
         field = self._options.model_fields.get(name)
         return field is not None and (value is not None or default_of(field) is not None)
+
+
+def needs(options: type[MethodConfig]) -> dict[str, Mapping[str, Any]]:
+    """``NEEDS``, and for each option of a table that depends on its ``kind``, a kind that has it; None where an option
+    of the usual kind must go."""
+    found = dict(NEEDS)
+    for name, field in Experiment.model_fields.items():
+        found |= _of_kinds(options if name == "method" else section_of(field), name)
+    return found
+
+
+def _of_kinds(section: type[Section], path: str) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, field in section.model_fields.items():
+        below, here = sections_in(field.annotation), f"{path}.{name}"
+        usual = next((one for one in below if len(below) > 1 and default_kind(field) in kinds_of(one)), None)
+        for one in below:
+            found |= _of_kinds(one, here)
+            if usual is None or one is usual:
+                continue
+            live = [key for key, f in usual.model_fields.items() if default_of(f) is not None]
+            gone = {f"{here}.{key}": None for key in live if key not in one.model_fields}
+            required = {key: f for key, f in one.model_fields.items() if f.is_required() and key != "kind"}
+            kept = {f"{here}.{key}": tomllib.loads(f"x = {_placeholder(f)}")["x"] for key, f in required.items()}
+            for key in one.model_fields.keys() - usual.model_fields.keys():
+                other = {k: value for k, value in kept.items() if k != f"{here}.{key}"}
+                found.setdefault(f"{here}.{key}", other | {f"{here}.kind": kinds_of(one)[0]} | gone)
+    return found
+
+
+def kinds_of(section: type[Section]) -> tuple[str, ...]:
+    """What ``kind`` may be for a section that depends on it."""
+    return get_args(section.model_fields["kind"].annotation)
+
+
+def default_kind(field: FieldInfo) -> str:
+    """Which kind an option is if it is not given; of one that is left out usually, the first."""
+    default = default_of(field)
+    return default.kind if default is not None else kinds_of(sections_in(field.annotation)[0])[0]
 
 
 def comment(text: str | None) -> list[str]:
@@ -159,20 +220,13 @@ def _description(field: FieldInfo) -> str:
 
 def section_of(field: FieldInfo) -> type[Section]:
     """The section that a part of an experiment is."""
-    found = _inside(field)
-    assert found is not None, "every part of an experiment is a section"
+    [found] = sections_in(field.annotation)
     return found
 
 
 def default_of(field: FieldInfo) -> Any:
     """What an option is if it is not given; None where it must be, or is not set."""
     return None if field.is_required() else field.get_default(call_default_factory=True)
-
-
-def _inside(field: FieldInfo) -> type[Section] | None:
-    """The section that a field holds, or may hold."""
-    kinds = (field.annotation, *get_args(field.annotation))
-    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)
 
 
 def _choices(annotation: Any) -> list[Any]:

@@ -31,6 +31,14 @@ def _rule(rule: str, title: str) -> Named:
     return Named("fedit", {"aggregation.rule": rule}, title)
 
 
+def _local(kind: str, title: str) -> Named:
+    return Named("fedit", {"aggregation.local": kind}, title)
+
+
+def _step(kind: str, title: str) -> Named:
+    return Named("fedit", {"aggregation.server": kind}, title)
+
+
 def _augmented(strategy: str, title: str, **more: Any) -> Named:
     pool = {} if strategy == "self-instruct" else {"augment.pool": "FOLDER"}
     options = {"augment.strategy": strategy} | pool | {f"augment.{key}": value for key, value in more.items()}
@@ -38,6 +46,13 @@ def _augmented(strategy: str, title: str, **more: Any) -> Named:
 
 
 _PARTS: Mapping[str, Named] = {
+    "fedavg": Named("fedit", {}, "FedAvg (McMahan et al. 2017): sites train, and the server averages."),
+    "fedprox": _local("fedprox", "FedProx (Li et al. 2020): sites are held near the adapter that they were sent."),
+    "scaffold": _local("scaffold", "SCAFFOLD (Karimireddy et al. 2020): control variates take sites' drift out."),
+    "fedavgm": _step("fedavgm", "FedAvgM (Hsu et al. 2019): the server steps with momentum."),
+    "fedadam": _step("fedadam", "FedAdam (Reddi et al. 2021): the server steps as Adam does."),
+    "fedyogi": _step("fedyogi", "FedYogi (Reddi et al. 2021): the server steps as Yogi does."),
+    "fedadagrad": _step("fedadagrad", "FedAdagrad (Reddi et al. 2021): the server steps as Adagrad does."),
     "feddca": _augmented(
         "feddca", "FedDCA (Wang et al. 2024): sites send cluster centres, and the server gives each public records to "
         "train on besides, which together cover the domain.",

@@ -21,7 +21,7 @@ from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 
 _MAY_CHANGE = {
-    "aggregation.allow_cohort_change_on_retry",
+    "aggregation.secure.allow_cohort_change_on_retry",
     "augment.pool",  # where it is: what is in it may not (Augmentation.require_same_pool)
     "budget.delta",
     "budget.epsilon",

@@ -21,9 +21,9 @@ def agreement(experiment: Experiment, method: Method, sites: int) -> Agreement |
     Args:
         sites: of the federation.
     """
-    options = method.rule.config
+    options = method.rule.config.secure
     asked = experiment.method.cohort_size or sites
-    return Agreement(options, min(asked, sites)) if options.secure else None
+    return Agreement(options, min(asked, sites)) if options else None
 
 
 def require_summable(
@@ -78,8 +78,8 @@ def foreseen(method: Method, sites: int) -> tuple[float, int, int]:
         How many times as large uploads are, which are foreseen as float32; and bytes that each site sends, and is sent,
         besides.
     """
-    options = method.rule.config
-    if not options.secure:
+    options = method.rule.config.secure
+    if not options:
         return 1.0, 0, 0
     up, down = protocol_bytes(sites)
     if not method.trains:

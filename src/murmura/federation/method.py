@@ -101,7 +101,7 @@ class Method(Verbs, ABC):
             return None
         return SecureSum(
             "masks between the sites (Bonawitz et al. 2017), which come off the sum of more than "
-            f"{options.secure_threshold:.3g} of those asked"
+            f"{options.secure.threshold:.3g} of those asked"
         )
 
     @abstractmethod

@@ -23,6 +23,8 @@ METHODS = Registry(
         "dpftrl": "murmura.methods.dpftrl.config:DPFTRLConfig",
         "dplora": "murmura.methods.dplora.config:DPLoRAConfig",
         "fedit": "murmura.methods.fedit.config:FedITConfig",
+        "centralised": "murmura.methods.fedit.config:CentralisedConfig",
+        "local": "murmura.methods.fedit.config:LocalConfig",
         "fewfedpit": "murmura.methods.fewfedpit.config:FewFedPITConfig",
         "fewfedweight": "murmura.methods.fewfedweight.config:FewFedWeightConfig",
         "pretext": "murmura.methods.pretext.config:PretextConfig",
@@ -32,12 +34,16 @@ METHODS = Registry(
 
 
 def parse_config(
-    table: Mapping[str, Any], where: str, base: Path | None = None, elsewhere: Elsewhere | None = None
+    table: Mapping[str, Any],
+    where: str,
+    base: Path | None = None,
+    elsewhere: Elsewhere | None = None,
+    former: Mapping[str, str] | None = None,
 ) -> MethodConfig:
     """The method's options from the ``[method]`` table, whose ``name`` says which method.
 
     Args:
-        elsewhere: keys of other tables; see ``Section.parse``.
+        elsewhere, former: see ``Section.parse``.
 
     Raises:
         ConfigError: no such method, or an option that it does not have.
@@ -45,9 +51,8 @@ def parse_config(
     name = table.get("name")
     if name is None:
         raise ConfigError("method.name is missing", where=where, fix=nearest("", METHODS))
-    return section(name, where).parse(
-        table, where, base, lambda: {**(elsewhere() if elsewhere else {}), **_keys_of_others(name)}
-    )
+    others = lambda: {**(elsewhere() if elsewhere else {}), **_keys_of_others(name)}  # noqa: E731
+    return section(name, where).parse(table, where, base, others, former)
 
 
 def section(name: Any, where: str | None = None) -> type[MethodConfig]:
@@ -119,7 +124,6 @@ def build(config: MethodConfig, aggregation: AggregationConfig | None = None) ->
 def _where(aggregation: AggregationConfig) -> str:
     """The options of an aggregation that are not plain averaging's."""
     plain = {"rule": "mean", "local": "plain", "server": "plain"}
-    named = {
-        f"aggregation.{key}": getattr(aggregation, key) for key in plain if getattr(aggregation, key) != plain[key]
-    }
-    return ", ".join(f"{key} = '{value}'" for key, value in named.items()) or "aggregation.ranks"
+    chosen = {key: getattr(aggregation, key).kind for key in plain}
+    named = [f"aggregation.{key} = '{kind}'" for key, kind in chosen.items() if kind != plain[key]]
+    return ", ".join(named) or "aggregation.ranks"

@@ -73,7 +73,7 @@ class Averaging(Method):
         if aggregation.is_plain or not self.combines:
             return super().objection(aggregation)
         for option in ("local", "server"):
-            name = getattr(aggregation, option)
+            name = getattr(aggregation, option).kind
             if name in self.refused():
                 return f"{self.label} does not go with {option} '{name}': {self.refused()[name]}", "Take another one."
         return None

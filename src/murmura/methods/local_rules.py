@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.config import AggregationConfig, Proximal
 from murmura.aggregation.scaffold import control_update
 from murmura.federation.wire.messages import Ask, Payload
 from murmura.federation.wire.releases import Release, Weights
@@ -69,7 +69,8 @@ class FedProx(LocalRule):
     title = "FedProx"
 
     def options(self, cohort: Cohort, ask: Ask, starts: Sequence[State]) -> dict[str, Any]:
-        return {"prox": self.config.mu, "anchors": starts}
+        assert isinstance(self.config.local, Proximal)
+        return {"prox": self.config.local.mu, "anchors": starts}
 
 
 class Scaffold(LocalRule):
@@ -121,4 +122,4 @@ LOCAL_RULES: dict[str, type[LocalRule]] = {"plain": LocalRule, "fedprox": FedPro
 
 def local_rule(config: AggregationConfig) -> LocalRule:
     """The local rule that a config names."""
-    return LOCAL_RULES[config.local](config)
+    return LOCAL_RULES[config.local.kind](config)

@@ -16,17 +16,10 @@ from murmura.errors import ConfigError, DataError, ModelError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.federation.wire.messages import size
-from tests.experiment.small import HELDOUT, SIZES, record, write_data, write_lines
+from tests.experiment.small import ALGORITHMS, HELDOUT, SIZES, record, write_data, write_lines
 
-METHODS = {
-    "fedavg": {},
-    "scaffold": {"algorithm": "scaffold"},
-    "fedadam": {"algorithm": "fedadam"},
-    "fedavgm": {"algorithm": "fedavgm"},
-    "centralised": {"algorithm": "centralised"},
-    "local": {"algorithm": "local"},
-    "beta 1": {"name": "fewfedpit", "beta": 1.0},
-}
+METHODS = {name: ALGORITHMS[name] for name in ("fedavg", "scaffold", "fedadam", "fedavgm", "centralised", "local")}
+METHODS["beta 1"] = {"method": {"name": "fewfedpit", "beta": 1.0}}
 WRITERS = {
     "fewfedpit": {"name": "fewfedpit", "keep": 2, "instruction_tokens": 8, "example_tokens": 8},
     "fedmit": {"name": "fewfedpit", "variant": "fedmit", "keep": 2, "instruction_tokens": 8, "example_tokens": 8},
@@ -72,14 +65,14 @@ def watched(monkeypatch):
     return steps, tokens
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-def test_steps_bytes_and_sites_are_those_of_the_run(make, watched, method):
-    experiment = make(method=method)
+@pytest.mark.parametrize("sections", METHODS.values(), ids=METHODS)
+def test_steps_bytes_and_sites_are_those_of_the_run(make, watched, sections):
+    experiment = make(**sections)
     expected = dry_run(experiment)
     result = run(experiment)
     steps, _ = watched
     assert [planned.steps for planned in expected.rounds] == [steps[round] for round in (1, 2)]
-    assert [site.steps for site in expected.sites] == ([5] if method.get("algorithm") == "centralised" else [3, 2])
+    assert [site.steps for site in expected.sites] == ([5] if experiment.method.name == "centralised" else [3, 2])
     reported = json.loads((result.folder / "sites.json").read_text())
     planned = [{k: v for k, v in asdict(site).items() if k not in ("labelled", "steps")} for site in expected.sites]
     assert planned == reported
@@ -93,9 +86,12 @@ def test_steps_bytes_and_sites_are_those_of_the_run(make, watched, method):
     assert {(row.verb, row.field) for row in expected.disclosure} == {(row["verb"], row["field"]) for row in released}
 
 
-@pytest.mark.parametrize("method", [*METHODS.values(), *WRITERS.values()], ids=[*METHODS, *WRITERS])
-def test_the_disk_holds_three_checkpoints_and_the_adapters(make, watched, method):
-    experiment = make(method=method)
+EVERY = METHODS | {name: {"method": method} for name, method in WRITERS.items()}
+
+
+@pytest.mark.parametrize("sections", EVERY.values(), ids=EVERY)
+def test_the_disk_holds_three_checkpoints_and_the_adapters(make, watched, sections):
+    experiment = make(**sections)
     expected = dry_run(experiment)
     folder = run(experiment).folder
     final = "sites" if expected.label in ("Local only", "LocIT+SG") else "adapter"
@@ -321,7 +317,7 @@ def test_records_of_the_sites_own_to_measure_with_are_disclosed(make):
 
 
 def test_pooling_is_disclosed(make):
-    first = dry_run(make(method={"algorithm": "centralised"})).disclosure[0]
+    first = dry_run(make(method={"name": "centralised"})).disclosure[0]
     assert (first.verb, first.kind, first.messages) == ("(set-up)", "records", sum(SIZES.values()))
 
 

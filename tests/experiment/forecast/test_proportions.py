@@ -33,8 +33,8 @@ def test_an_ordinary_run_is_in_proportion(make):
         ({"training": {"lr": 500.0, "optimizer": "sgd"}}, ["training.lr = 500: with SGD"]),
         ({"training": {"lr": 1e-9, "lr_min": 0.0}}, ["training.lr = 1e-09: so small"]),
         ({"training": {"lr": 0.01, "weight_decay": 200.0}}, ["training.weight_decay = 2"]),
-        ({"aggregation": {"server": "fedadam", "server_lr": 5.0}}, ["aggregation.server_lr = 5: 5,000 times"]),
-        ({"method": {"algorithm": "fedyogi", "server_lr": 5.0}}, ["method.server_lr = 5: 5,000 times"]),
+        ({"aggregation": {"server": {"kind": "fedadam", "lr": 5.0}}}, ["aggregation.server.lr = 5: 5,000 times"]),
+        ({"method": {"name": "dpfedavg", "server_lr": 50.0}}, ["method.server_lr = 50: 50 times"]),
         ({"lora": {"rank": 512}}, ["more than the base", "lora.rank = 512 is more than the rank of a layer"]),
     ],
 )

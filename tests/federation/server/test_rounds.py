@@ -16,8 +16,8 @@ from murmura.federation.server.fleet import Fleet
 from murmura.federation.wire.releases import Count, Metric, verb
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.monitor import Monitor
-from murmura.methods.fedit.config import FedITConfig
-from murmura.methods.fedit.method import FedIT
+from murmura.methods.fedit.config import LocalConfig
+from murmura.methods.fedit.method import LocalOnly
 from murmura.training.config import LocalTraining
 from tests.federation.world import QUIET, failing, make_world
 from tests.training.helpers import assert_same
@@ -149,7 +149,7 @@ def test_sites_are_told_which_round_is_the_last(tokenizer, tmp_path, monkeypatch
 
 
 def local(rounds=3):
-    return FedIT(FedITConfig(algorithm="local", rounds=rounds))
+    return LocalOnly(LocalConfig(rounds=rounds))
 
 
 def test_a_site_that_lost_its_first_round_begins_again_when_the_run_is_resumed(tokenizer, tmp_path):

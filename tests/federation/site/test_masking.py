@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.config import SecureSumConfig
 from murmura.errors import SecureSumError
 from murmura.federation.site.masking import Masking
 from murmura.federation.wire.layout import Agreement
@@ -197,7 +197,7 @@ def test_what_a_site_has_signed_it_knows_after_it_was_started_again(tmp_path):
 
 
 def test_an_owner_may_let_a_round_be_summed_over_others():
-    parties = Parties(4, options=AggregationConfig(secure=True, allow_cohort_change_on_retry=True))
+    parties = Parties(4, options=SecureSumConfig(allow_cohort_change_on_retry=True))
     for present in ("abc", "abd"):
         parties.begin(round=1)
         collected(parties, present)
@@ -279,7 +279,7 @@ def test_a_message_that_was_changed_on_its_way_is_noticed(parties):
 def test_a_roster_with_another_key_for_the_site_is_refused(parties):
     site = parties.sites["a"]
     with refused("the roster of sites does not have this site's identity key"):
-        Masking("b", "run", site._key, parties.roster, Agreement(AggregationConfig(secure=True), 4))
+        Masking("b", "run", site._key, parties.roster, Agreement(SecureSumConfig(), 4))
 
 
 def test_the_owner_is_told_what_was_clipped():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.config import SecureSumConfig
 from murmura.errors import CheckpointError, SecureSumError
 from murmura.federation.site.signed import SignedInAllRuns
 from tests.federation.masked import Parties, votes
@@ -14,7 +14,7 @@ SAME, OTHER = b"the same question", b"another question"
 
 def summed(tmp_path, run, present, asked, *, records=("one", "two"), **options):
     """What site a is told of a sum over these sites in a run; others keep no account."""
-    parties = Parties(4, options=AggregationConfig(secure=True, **options))
+    parties = Parties(4, options=SecureSumConfig(**options))
     parties.sites["a"]._all_runs = SignedInAllRuns(tmp_path / "accounts", records, run)
     parties.advertise(parties.names)
     parties.share(parties.names)

@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.config import SecureSumConfig
 from murmura.errors import RunError
 from murmura.federation.wire.layout import MASKED, Layout, as_tensor
 from murmura.federation.wire.sums import Sum
 
-SECURE = AggregationConfig(secure=True, secure_range=2.0, secure_weight=10)
+SECURE = SecureSumConfig(range=2.0, weight=10)
 
 
 def summed(layout, replies):
@@ -91,7 +91,7 @@ def test_what_is_clipped_is_told():
     layout = Layout.of({"update": torch.zeros(2), "examples": 0}, {"update": "examples"}, 3, SECURE)
     vector, told = layout.vector({"update": torch.tensor([5.0, 1.0]), "examples": 12})
     assert told == [
-        "'examples' is 12 and counts as 10 (aggregation.secure_weight)", "1 numbers of 'update' were clipped to ±2",
+        "'examples' is 12 and counts as 10 (aggregation.secure.weight)", "1 numbers of 'update' were clipped to ±2",
     ]  # fmt: skip
     found = layout.sum(vector, ["a"])
     assert found["update"].tolist() == pytest.approx([20, 10]) and found["examples"] == 10

@@ -286,7 +286,7 @@ def test_updates_of_another_shape_are_refused(tokenizer, tmp_path):
 
 
 def test_a_proximal_term_comes_before_the_clip(tokenizer, tmp_path):
-    aggregation = AggregationConfig(local="fedprox", mu=5.0)
+    aggregation = AggregationConfig(local={"kind": "fedprox", "mu": 5.0})
     loose = dpfedavg(noise_multiplier=0.0, clip_norm=HUGE, momentum=0.0, rounds=1, aggregation=aggregation)
     world = make_world(tokenizer, loose, tmp_path / "loose", training=TRAINING)
     start = world.server.adapter

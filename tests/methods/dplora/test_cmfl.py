@@ -92,7 +92,7 @@ def test_no_byte_more_goes_down_than_with_plain_averaging(tokenizer, tmp_path):
 
 def test_the_server_s_step_and_the_local_rule_are_those_of_averaging(tokenizer, tmp_path):
     """Where every update is relevant it is plain averaging, by whatever step and rule."""
-    parts = rule(AggregationConfig(server="fedavgm", local="fedprox", mu=2.0))
+    parts = rule(AggregationConfig(server="fedavgm", local={"kind": "fedprox", "mu": 2.0}))
     ours = lead(tokenizer, DPLoRA(cmfl(2, 1e-6).config, parts), tmp_path / "cmfl")
     plain = lead(tokenizer, DPLoRA(DPLoRAConfig(algorithm="fedavg", rounds=2), parts), tmp_path / "fedavg")
     without = lead(tokenizer, cmfl(2, 1e-6), tmp_path / "without")

@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 
 from murmura.errors import ConfigError
-from murmura.methods import build, parse_config
-from murmura.methods.fedit.config import Algorithm, FedITConfig
+from murmura.experiment.config import Experiment
+from tests.experiment.small import ALGORITHMS
 
-ALGORITHMS = get_args(Algorithm)
+DATA = {"data": {"train": "sites", "heldout_records": 1}}
+
+
+def made(algorithm):
+    return Experiment.of({**DATA, "method": {"name": "fedit"}, **ALGORITHMS[algorithm]})
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_algorithm_loads_and_loads_again_from_what_a_run_folder_keeps(algorithm):
-    config = parse_config({"name": "fedit", "algorithm": algorithm}, "my.toml")
-    assert parse_config(config.model_dump(mode="json", exclude_none=True), "config.toml") == config
-    assert build(config).label
+    experiment = made(algorithm)
+    assert Experiment.of(experiment.model_dump(mode="json", exclude_none=True)) == experiment
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "algorithm"),
+    ("option", "value", "hint"),
     [
-        ("mu", 0.5, "fedavg"), ("server_lr", 0.1, "fedavgm"), ("tau", 0.1, "scaffold"), ("beta1", 0.5, "fedadagrad"),
-        ("beta2", 0.5, "fedavgm"), ("second_moment", "momentum", "fedadagrad"), ("damping", False, "fedadam"),
-        ("sites_per_round", 2, "centralised"),
+        ("algorithm", "fedprox", 'Write local = "fedprox" in [aggregation].'),
+        ("algorithm", "local", 'Write name = "local".'),
+        ("mu", 0.5, "Write mu in [aggregation.local]"),
+        ("server_lr", 0.1, "'aggregation.server.lr'"),
+        ("beta1", 0.5, "Write beta1 in [aggregation.server]"),
     ],
-)  # fmt: skip
-def test_an_option_that_does_nothing_is_refused(option, value, algorithm):
-    with pytest.raises(ConfigError, match=f"'{option}' does nothing with algorithm '{algorithm}'; remove it"):
-        FedITConfig.parse({"algorithm": algorithm, option: value}, "my.toml")
+)
+def test_options_of_earlier_versions_are_told_their_place(option, value, hint):
+    with pytest.raises(ConfigError) as error:
+        Experiment.of({**DATA, "method": {"name": "fedit", option: value}})
+    assert hint in error.value.fix
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "algorithms"),
-    [
-        ("mu", 0.5, ["fedprox"]), ("server_lr", 0.1, ["fedadam", "fedyogi", "fedadagrad"]),
-        ("beta1", 0.5, ["fedavgm", "fedadam", "fedyogi"]), ("damping", False, ["fedavgm"]),
-    ],
-)  # fmt: skip
-def test_and_is_taken_where_it_does(option, value, algorithms):
-    for algorithm in algorithms:
-        assert getattr(FedITConfig.parse({"algorithm": algorithm, option: value}, "x"), option) == value
-
-
-def test_an_unknown_algorithm():
-    with pytest.raises(ConfigError, match="'algorithm' = 'fedsgd'"):
-        FedITConfig.parse({"algorithm": "fedsgd"}, "my.toml")
+def test_centralised_asks_all_sites():
+    with pytest.raises(ConfigError, match="unknown key 'sites_per_round'"):
+        Experiment.of({**DATA, "method": {"name": "centralised", "sites_per_round": 2}})

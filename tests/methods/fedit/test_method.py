@@ -5,27 +5,34 @@ from __future__ import annotations
 import pytest
 import torch
 
+from murmura.aggregation.config import AggregationConfig
 from murmura.errors import RunError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.measure.config import EvaluationConfig
+from murmura.methods import build, parse_config
 from murmura.methods.fedit.config import FedITConfig
 from murmura.methods.fedit.method import FedIT
 from murmura.training.adapter import subtract, zeros_like
 from murmura.training.config import LocalTraining
 from tests.aggregation.means import weighted_mean
+from tests.experiment.small import ALGORITHMS
 from tests.federation.engines.wired import Wired
 from tests.federation.world import TRAINING, Scripted, failing, lead, make_world
-from tests.methods.fedit.test_config import ALGORITHMS
 from tests.training.helpers import assert_close, assert_same
 
 SGD = LocalTraining(lr=0.05, batch_size=2, optimizer="sgd", clip=0, schedule="constant")
 
 
-def fedit(algorithm, rounds=2, **options):
-    return FedIT(FedITConfig(algorithm=algorithm, rounds=rounds, **options))
+def fedit(algorithm, rounds=2, *, sites_per_round=None, **options):
+    """A method by what papers call it; options are those of its local rule or server's step."""
+    sections = ALGORITHMS[algorithm]
+    chosen = {"rounds": rounds} | ({"sites_per_round": sites_per_round} if sites_per_round else {})
+    config = parse_config({"name": "fedit", **sections.get("method", {}), **chosen}, "my.toml")
+    parts = {part: {"kind": kind, **options} for part, kind in sections.get("aggregation", {}).items()}
+    return build(config, AggregationConfig(**parts))
 
 
 def outcome(world):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from murmura.aggregation.config import ResidualRule
 from murmura.aggregation.low_rank import modules
 from murmura.experiment.config import Experiment
 from murmura.experiment.forecast.memory import Memory
@@ -78,11 +79,12 @@ def _rates(experiment: Experiment, method: Method) -> Iterator[str]:
             yield f"training.lr = {lr:g}: so small that the model stays as it is."
         if training.optimizer == "adamw" and decay >= 1:
             yield f"training.lr · training.weight_decay = {decay:g}: each step takes away all of every weight, or more."
-    for section, options in (("aggregation", experiment.aggregation), ("method", experiment.method)):
-        field = type(options).model_fields.get("server_lr")
-        rate = getattr(options, "server_lr", None)
-        if field is not None and rate is not None and rate > _SERVERS * field.default:
-            yield f"{section}.server_lr = {rate:g}: {rate / field.default:,.0f} times the usual {field.default:g}."
+    for options, name in ((experiment.aggregation.server, "lr"), (experiment.method, "server_lr")):
+        if (field := type(options).model_fields.get(name)) is not None:
+            full = "aggregation.server.lr" if name == "lr" else "method.server_lr"
+            rate, usual = getattr(options, name), field.default
+            if rate > _SERVERS * usual:
+                yield f"{full} = {rate:g}: {rate / usual:,.0f} times the usual {usual:g}."
 
 
 def _adapter(experiment: Experiment, model: ModelSpec) -> Iterator[str]:
@@ -123,8 +125,8 @@ def _smaller(experiment: Experiment, sites: int) -> Iterator[str]:
     else:
         yield f"a lower lora.rank (now {experiment.lora.rank})"
         yield "fewer lora.targets"
-    if experiment.aggregation.rule in ("fedex", "flora"):
-        yield "a lower aggregation.residual_rank"
+    if isinstance(experiment.aggregation.rule, ResidualRule):
+        yield "a lower aggregation.rule.residual_rank"
     if sites > 1 and "sites_per_round" in type(settings).model_fields:
         yield f"a lower method.sites_per_round (now {settings.sites_per_round or 'all'})"
 

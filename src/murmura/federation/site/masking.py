@@ -214,7 +214,7 @@ class Masking:
                 f"round {now.what[1]} is summed again over other sites than before, and of the two sums the difference "
                 "could be read",
                 "Have the same sites in it; or if that difference may be known, set "
-                "aggregation.allow_cohort_change_on_retry = true.",
+                "aggregation.secure.allow_cohort_change_on_retry = true.",
             )
         told = [_AGAIN] if before else []
         if self._all_runs is not None:

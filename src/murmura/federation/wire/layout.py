@@ -21,7 +21,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 
-from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.config import SecureSumConfig
 from murmura.errors import RunError
 from murmura.federation.wire.messages import Payload
 from murmura.federation.wire.sums import Sum
@@ -41,11 +41,11 @@ class Agreement:
     """What server and sites know of a run's secure sums without telling one another: from the experiment.
 
     Args:
-        options: those of ``[aggregation]``.
+        options: those of ``[aggregation.secure]``.
         cohort: how many sites a sum is asked of, at least.
     """
 
-    options: AggregationConfig
+    options: SecureSumConfig
     cohort: int
 
 
@@ -86,16 +86,16 @@ class Layout:
         entries: in the order of the vector.
         weights: by the name of a field, the one that its numbers are multiplied by.
         sites: how many were asked.
-        options: those of ``[aggregation]``.
+        options: those of ``[aggregation.secure]``.
     """
 
     entries: tuple[Entry, ...]
     weights: Mapping[str, str]
     sites: int
-    options: AggregationConfig
+    options: SecureSumConfig
 
     @classmethod
-    def of(cls, like: Payload, weights: Mapping[str, str], sites: int, options: AggregationConfig) -> Self:
+    def of(cls, like: Payload, weights: Mapping[str, str], sites: int, options: SecureSumConfig) -> Self:
         """For replies that are like this one.
 
         Raises:
@@ -109,7 +109,7 @@ class Layout:
         return {"entries": entries, "weights": dict(self.weights)}
 
     @classmethod
-    def from_payload(cls, payload: Mapping[str, Any], sites: int, options: AggregationConfig) -> Self:
+    def from_payload(cls, payload: Mapping[str, Any], sites: int, options: SecureSumConfig) -> Self:
         """The inverse of ``to_payload``."""
         entries = tuple(Entry(field, key, kind, tuple(shape)) for field, key, kind, shape in payload["entries"])
         return cls(entries, payload["weights"], sites, options)
@@ -128,7 +128,7 @@ class Layout:
     def bits(self) -> Literal[32, 64]:
         """Of a word."""
         long = any(entry.kind in ("whole tensor", "whole number") for entry in self.entries)
-        least = self.options.secure_range * 2.0**-_FINE
+        least = self.options.range * 2.0**-_FINE
         reals = {entry.field for entry in self.entries if not entry.is_whole}
         return 64 if long or any(self.resolution(field, 32) > least for field in reals) else 32
 
@@ -165,10 +165,10 @@ class Layout:
         """
         self._require_fitting(reply)
         told: list[str] = []
-        most = self.options.secure_weight
+        most = self.options.weight
         for name in {*self.weights.values()}:
             if reply.get(name) is not None and reply[name] > most:
-                told.append(f"'{name}' is {reply[name]} and counts as {most} (aggregation.secure_weight)")
+                told.append(f"'{name}' is {reply[name]} and counts as {most} (aggregation.secure.weight)")
                 reply = {**reply, name: most}
         parts: list[np.ndarray] = []
         for field in self.fields:
@@ -179,7 +179,7 @@ class Layout:
                 parts.append(words)
                 clipped += beyond
             if clipped:
-                told.append(f"{clipped} numbers of '{field}' were clipped to ±{self.options.secure_range:g}")
+                told.append(f"{clipped} numbers of '{field}' were clipped to ±{self.options.range:g}")
         return np.concatenate(parts), told
 
     def _words(self, entry: Entry, value: Any, reply: Payload) -> tuple[np.ndarray, int]:
@@ -198,7 +198,7 @@ class Layout:
         real = _array(value, np.float64)
         if not np.isfinite(real).all():
             raise RunError(f"'{entry.field}' holds a number that is not finite, which under masks would spoil the sum")
-        bound = self.options.secure_range
+        bound = self.options.range
         clipped = int((np.abs(real) > bound).sum())
         weight = float(reply[self.weights[entry.field]]) if entry.field in self.weights else 1.0
         fixed = np.ldexp(np.clip(real, -bound, bound) * weight, self._shift(entry.field, self.bits))
@@ -272,7 +272,7 @@ class Layout:
     def _shift(self, field: str, bits: int) -> int:
         """log2 of what the numbers of a field are multiplied by: the largest with which all sites' bounds together stay
         below 2^(bits − 1)."""
-        bound = self.options.secure_range * (self.options.secure_weight if field in self.weights else 1)
+        bound = self.options.range * (self.options.weight if field in self.weights else 1)
         return bits - 1 - math.frexp(self.sites * bound)[1]
 
 

@@ -106,10 +106,10 @@ class DPFedAvg(SiteLevel):
         return f"DP-FedAvg {self.config.strength}" + (", adaptive" if self.config.adaptive else "")
 
     def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
-        if self.config.product_space and aggregation.rule not in ("ffa", "rolora"):
+        if self.config.product_space and aggregation.rule.kind not in ("ffa", "rolora"):
             fix = "Set aggregation.rule = 'rolora' or 'ffa', or remove 'product_space'."
             return "'product_space' needs one factor fixed in each round", fix
-        if aggregation.rule in ("ffa", "rolora") and not aggregation.ranks:
+        if aggregation.rule.kind in ("ffa", "rolora") and not aggregation.ranks:
             aggregation = aggregation.model_copy(update={"rule": "mean"})
         return super().objection(aggregation)
 

@@ -90,7 +90,7 @@ class DPLoRA(Averaging):
     @property
     def _tells_apart(self) -> bool:
         """Whether sites tell their ε apart from what they send, since that leaves in a secure sum."""
-        return self.config.private and self.rule.config.secure
+        return self.config.private and self.rule.config.secure is not None
 
     @property
     def uploads_are_heard(self) -> bool:

@@ -85,7 +85,7 @@ class Pretext(Method):
     def distributed_noise(self) -> bool:
         """Whether each site adds a share of the noise, so that nobody sees a sum without it."""
         c = self.config
-        return c.private and c.noise != "gaussian" and self.rule.config.secure
+        return c.private and c.noise != "gaussian" and self.rule.config.secure is not None
 
     def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
         c = self.config

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.config import AggregationConfig, PlainLocal
 from murmura.aggregation.mean import StateSum
 from murmura.aggregation.rules import Rule
 from murmura.errors import PrivacyError, RefusedError
@@ -73,14 +73,12 @@ class SiteLevel(Method):
     def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
         refusal = f"{self.label} does not go with "
         if self.local.releases:
-            what = (
-                f"local '{aggregation.local}': what it sends besides the update is not clipped, and the guarantee is "
-            )
-            return f"{refusal}{what}for the clipped update alone", "Take 'plain' or 'fedprox'."
-        if aggregation.server != "plain":
-            what = f"server '{aggregation.server}': its step by the noisy mean is its own"
+            what = f"local '{aggregation.local.kind}': what it sends besides the update is not clipped, and the "
+            return f"{refusal}{what}guarantee is for the clipped update alone", "Take 'plain' or 'fedprox'."
+        if aggregation.server.kind != "plain":
+            what = f"server '{aggregation.server.kind}': its step by the noisy mean is its own"
             return refusal + what, "Set method.server_lr and method.momentum instead."
-        return super().objection(aggregation.model_copy(update={"local": "plain"}))
+        return super().objection(aggregation.model_copy(update={"local": PlainLocal()}))
 
     def entropy(self, server: Server, round: int) -> Entropy:
         """Where a round's sample and noise come from: the operating system, or the run's seed if the sum has no noise
