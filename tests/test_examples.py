@@ -141,7 +141,7 @@ def test_an_example_is_planned(file, request):
     if file == CLASSIFY:
         places |= {"method.several_tokens": "average"}  # the tiny model's tokenizer has few words
     found = dry_run(Experiment.load(file, set={key: value for key, value in places.items() if key not in kept}))
-    assert found.unknown == []
+    assert found.plan.unknown == []
     asking = found.rounds[:-1] if evolves else found.rounds  # the last one trains the model, at the server
     assert asking and all(planned.bytes_up and (planned.steps or evolves) for planned in asking)
     assert found.model.trainable > 0 and found.memory.total > 0
@@ -214,7 +214,7 @@ def test_lpfl_s_own_figures(file, labelled_places):
     assert len(method.patterns) == 4 and all(len(words) == 10 for words in method.verbaliser.values())
     found = dry_run(Experiment.load(file, set=labelled_places))
     assert (found.label, [planned.sites for planned in found.rounds]) == ("LP-FL", [2] * 5)
-    assert found.heldout == 60 - 20
+    assert len(found.heldout) == 60 - 20
     assert "[MASK]" not in found.example and "{blank}" in found.example
 
 
@@ -318,4 +318,4 @@ def test_the_classifier_s_table_is_labelled_in_part_and_predicted_on_other_texts
 
 @pytest.mark.real
 def test_the_classifier_s_words_are_single_tokens_of_the_model_that_it_names():
-    assert dry_run(Experiment.load(CLASSIFY)).unknown == []
+    assert dry_run(Experiment.load(CLASSIFY)).plan.unknown == []

@@ -298,15 +298,15 @@ def test_a_dry_run_foresees_steps_and_bytes_and_tells_what_would_be_sent(make, m
     result = run(planned)
     assert [one.steps for one in found.rounds] == steps
     assert [site.steps for site in found.sites] == [(6 + 5 + 1) // 2, (3 + 5) // 2]
-    public = found.augmentation
-    assert (public.title, public.rows, public.records, public.times) == ("coverage", ROWS, 5, 2)
+    public = found.public
+    assert public.records == 5
     told = json.loads((result.folder / "disclosure.json").read_text())
-    assert public.bytes_up == sum(row["bytes"] for row in told if row["verb"] == "centres")
+    assert public.up == sum(row["bytes"] for row in told if row["verb"] == "centres")
     sent = [one.bytes for choice in read(result.folder).augment for one in choice.sites.values()]
-    assert public.bytes_down == pytest.approx(sum(sent), rel=0.1)
+    assert public.down == pytest.approx(sum(sent), rel=0.1)
     assert {(row.verb, row.field) for row in found.disclosure} >= {("centres", "centres"), ("centres", "sizes")}
     assert any("no ε covers it" in note for note in found.notes)
-    assert public.embedded == 2 * sum(SIZES.values()) and timing(found).choosing > 0
+    assert found.count("texts to embed") == 2 * sum(SIZES.values()) and timing(found).of("choosing") > 0
     out = Console(file=StringIO(), width=200)
     show(found, out)
     assert "at most 5 a site of 30 in the pool, chosen 2 times (coverage)" in out.file.getvalue()

@@ -64,7 +64,7 @@ def test_a_run_without_them_has_no_column_for_them(folder, llama_folder):
 
 def test_the_dry_run_counts_them(folder, llama_folder):
     planned = dry_run(experiment(folder, llama_folder, evaluation={"choices": COMMON | {"records": 4}}))
-    assert len(planned.asked.choices) == 4
+    assert len(planned.plan.asked.choices) == 4
     console = Console(record=True, width=200)
     show(planned, console)
     assert "4 questions with options" in console.export_text()
@@ -74,7 +74,7 @@ def test_questions_that_do_not_fit_with_every_option_are_not_asked_and_told(fold
     long = {"instruction": "which", "options": ["no", "call the clinic before visit " * 40], "answer": 0}
     write_lines(folder / "asked.jsonl", [long, *map(json.loads, EXAMPLE.read_text().splitlines())])
     planned = dry_run(experiment(folder, llama_folder, evaluation={"choices": {"file": "asked.jsonl"}}))
-    assert len(planned.asked.choices) == 8
+    assert len(planned.plan.asked.choices) == 8
     told = " ".join(capsys.readouterr().err.split())
     assert "1 question does not fit 128 tokens and is left out" in told and "asked.jsonl:1" in told
     write_lines(folder / "asked.jsonl", [long])
@@ -146,7 +146,7 @@ def subjects(folder):
 
 def planned(folder, llama_folder, choices, max_length=128):
     asking = experiment(folder, llama_folder, data={"max_length": max_length}, evaluation={"choices": choices})
-    return dry_run(asking).asked.choices
+    return dry_run(asking).plan.asked.choices
 
 
 def test_questions_of_several_files_are_asked_by_letters_behind_their_own_examples(folder, llama_folder):

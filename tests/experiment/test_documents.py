@@ -76,7 +76,7 @@ def test_the_loss_is_that_of_every_next_token(make):
 def test_a_plan_of_it(make):
     made = dry_run(make())
     assert [(site.records, site.used, site.truncated) for site in made.sites] == [(6, 6, 0), (3, 3, 0)]
-    assert made.example in TEXTS and made.tokens_measuring == 0
+    assert made.example in TEXTS and made.count("tokens to measure") == 0
     assert {row.verb for row in made.disclosure} == {"join", "train", "attack"}
 
 

@@ -85,7 +85,7 @@ def test_a_table_with_a_few_labels_becomes_a_classifier(make, folder):
 @pytest.mark.parametrize("trainable", ["adapter", "all"])
 def test_the_time_of_a_run_counts_steps_annotation_and_measuring(make, trainable):
     found = timing(dry_run(make(model={"trainable": trainable})))
-    assert min(found.training, found.writing, found.measuring) > 0
+    assert min(map(found.of, ("training", "writing", "measuring"))) > 0
 
 
 def test_predict_writes_a_table(make, folder):
@@ -167,7 +167,8 @@ def test_all_parameters(make, monkeypatch, automatic):
 
 def test_a_plan_of_it(make):
     found = dry_run(make())
-    assert found.label == "LP-FL" and found.tokens == found.tokens_measuring == 0
+    assert found.plan.method.title == "LP-FL"
+    assert found.count("tokens to write") == found.count("tokens to measure") == 0
     assert found.example.endswith("it is {blank}")
     assert {row.verb for row in found.disclosure} == {"join", "train", "annotate", "attack"}
     sites = found.rounds[0].sites
@@ -182,7 +183,7 @@ def test_a_plan_counts_what_is_trained_on(make):
     found = dry_run(make(method=method, training={"epochs": 1, "batch_size": 1}))
     assert [(site.used, site.labelled, site.steps) for site in found.sites] == [(20, 10, 10)] * 2
     assert [round.steps for round in found.rounds] == [2 * n for n in (10, 14, 18, 20)]
-    assert (found.heldout, found.validation) == (12, 12)
+    assert (len(found.heldout), len(found.plan.records.public.validation)) == (12, 12)
     alone = dry_run(make(method={"rounds": 2, "annotate": False}, training={"epochs": 1, "batch_size": 1}))
     assert [round.steps for round in alone.rounds] == [20] * 2
     few = dry_run(make(method=method | {"labelled_records": 4, "chunk": 0.1}, training={"epochs": 1, "batch_size": 1}))
@@ -249,7 +250,7 @@ def test_rounds_may_not_change_where_they_make_the_schedule(make):
 def test_a_baseline_is_measured_on_the_same_texts(make):
     shared = {"pattern_weights": "uniform", "validation_records": 8, "rounds": 3}
     arms = [dry_run(make(method=shared | options)) for options in ({}, {"annotate": False})]
-    assert [arm.heldout for arm in arms] == [24 - 8] * 2
+    assert [len(arm.heldout) for arm in arms] == [24 - 8] * 2
 
 
 def test_a_text_without_a_label_may_not_be_held_out_too(make, folder):
@@ -259,13 +260,13 @@ def test_a_text_without_a_label_may_not_be_held_out_too(make, folder):
     with pytest.raises(DataError, match=r"public\.csv: 3 public records are also private"):
         dry_run(make())
     found = dry_run(make(data={"skip_bad": True}))
-    assert (found.heldout, found.bad, found.overlap) == ((24 - 3 + 1) // 2, 0, 3)
+    assert (len(found.heldout), found.unused("bad"), found.unused("overlap")) == ((24 - 3 + 1) // 2, 0, 3)
 
 
 def test_records_are_held_out_among_those_with_a_label(make):
     """Twenty of forty texts have one."""
     found = dry_run(make(data={"heldout": None, "heldout_records": 12}))
-    assert found.heldout == 6  # and as many to validate
+    assert len(found.heldout) == 6  # and as many to validate
 
 
 def test_an_unknown_label_is_told_with_its_file(make, folder):
@@ -309,7 +310,7 @@ def test_a_text_in_place_of_a_label_is_not_quoted(make, folder):
 
 def test_labels_may_have_space_around_them(make, folder):
     write(folder / "public.csv", [(r.text, f" {r.label} ", "") for r in texts(24, 2)])
-    assert dry_run(make()).heldout == 12
+    assert len(dry_run(make()).heldout) == 12
 
 
 def test_predict_leaves_out_empty_texts_if_told_to(make, folder):

@@ -69,9 +69,9 @@ def test_a_dry_run_says_what_would_be_sent_and_what_that_betrays(make):
     [note] = [note for note in found.notes if "projected gradients of every single record" in note]
     assert "turned back" in note and "each record of the pool the server would take a forward" in note
     assert "a forward and a backward pass in each of 2 epochs" in note
-    assert timing(found).choosing > 0
-    assert found.augmentation.bytes_up == EPOCHS * DIMENSION * 4 * sum(SIZES.values())
-    assert found.augmentation.bytes_down > EPOCHS * 2 * found.rounds[0].bytes_down / 2
+    assert timing(found).of("choosing") > 0
+    assert found.public.up == EPOCHS * DIMENSION * 4 * sum(SIZES.values())
+    assert found.public.down > EPOCHS * 2 * found.rounds[0].bytes_down / 2
 
 
 @pytest.mark.parametrize(

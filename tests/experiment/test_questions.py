@@ -86,22 +86,22 @@ def test_sites_measure_their_own_adapters_but_run_no_programs(folder, llama_fold
 
 def test_the_dry_run_counts_questions_and_tokens(folder, llama_folder):
     planned = dry_run(asking(folder, llama_folder, gsm8k=GSM8K | {"records": 3}, fpb=FPB, only_last=True))
-    assert planned.tokens_benchmarks == 3 * 4 + 4 * 3
+    assert planned.count("tokens for benchmarks") == 3 * 4 + 4 * 3
     console = Console(record=True, width=250)
     show(planned, console)
     text = console.export_text()
-    assert "3 questions of gsm8k, 4 questions of fpb" in text and "24 for benchmarks, after the last round" in text
+    assert "3 questions of gsm8k, 4 questions of fpb" in text and "at most 24 " in text
     alone = dry_run(asking(folder, llama_folder, {"name": "local"}, fpb=FPB))
-    assert alone.tokens_benchmarks == 2 * 4 * 3  # two sites write
+    assert alone.count("tokens for benchmarks") == 2 * 4 * 3  # two sites write
     show(alone, console)
-    assert "24 for benchmarks, whenever a round is measured" in console.export_text()
+    assert "at most 24, 2 times" in console.export_text()
 
 
 def test_a_question_without_room_for_its_answer_is_not_asked_and_told(folder, llama_folder, capsys):
     long = {"question": "how many tablets " * 2000, "answer": "#### 2"}
     write_lines(folder / "sums.jsonl", [*SUMS, long])
     planned = dry_run(asking(folder, llama_folder, gsm8k=GSM8K))
-    assert len(planned.asked.benchmarks[0].questions) == 5
+    assert len(planned.plan.asked.benchmarks[0].questions) == 5
     told = " ".join(capsys.readouterr().err.split())
     assert "1 question does not fit" in told and "sums.jsonl:6" in told
     with pytest.raises(DataError, match="no question leaves room for an answer of 100000 tokens") as caught:
@@ -118,7 +118,7 @@ def test_rows_of_a_pool_that_ask_the_same_are_found(folder, llama_folder):
     planned = experiment(
         folder, llama_folder, evaluation={"choices": choices, "benchmarks": {"gsm8k": GSM8K, "fpb": FPB}},
     )  # fmt: skip
-    asked = dry_run(planned).asked
+    asked = dry_run(planned).plan.asked
     assert len(asked.choices) == 2
     sentiment = "What is the sentiment of this news? Please choose an answer from {negative/neutral/positive}."
     texts = ["other", "which dose daily", SUMS[2]["question"], f"{sentiment} {NEWS[1]['text']}", "which dose"]

@@ -131,7 +131,7 @@ def test_what_cannot_be_found_is_told_before_the_run_begins(make, option, tmp_pa
     assert not missing.run.path.exists()
     with pytest.raises(ModelError, match=rf"^method\.{option}: model 'nobody/nothing' is unavailable"):
         run(make({option: "nobody/nothing"}))
-    [unknown] = dry_run(make({option: "nobody/nothing"})).unknown
+    [unknown] = dry_run(make({option: "nobody/nothing"})).plan.unknown
     assert unknown.startswith(f"method.{option}: ") and "nobody/nothing" in unknown
 
 
@@ -149,7 +149,7 @@ def test_the_dry_run_tells_which_models_are_used_where(make, loaded, folders):
     for option, words in {"site_encoder": "at the sites", "varying": "masked language model"}.items():
         [line] = [line for line in lines if f"method.{option} " in line]
         assert words in line and folders[option] in line
-    sizes = {one.option: one.parameters for one in found.resources}
+    sizes = {one.option: one.parameters for one in found.plan.supplies}
     assert found.memory.resources == 4 * sum(sizes.values()) and not loaded
     apart = dry_run(make(run={"engine": "processes", "workers": 3})).memory
     assert apart.resources == 4 * (sizes["server_encoder"] + sizes["varying"] + 3 * sizes["site_encoder"])

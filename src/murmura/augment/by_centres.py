@@ -6,8 +6,10 @@ holds the pool, does the rest.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from murmura.augment import noise
-from murmura.augment.config import SITE_ENCODER
-from murmura.augment.strategies import Chosen, FromPool, Rows
+from murmura.augment.config import ENCODER, SITE_ENCODER
+from murmura.augment.strategies import Chosen, FromPool, Rows, Selections
 from murmura.errors import RunError
+from murmura.federation.forecast import Forecast, Trial, Work, seconds
 from murmura.retrieval.approximate import Index
 from murmura.retrieval.cache import Cached
 from murmura.retrieval.centres import Centres
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
     from murmura.retrieval.pool import Pool
 
 Vectors = npt.NDArray[np.float32]
+
+_FLOAT32, _INT64 = 4, 8  # bytes
+_TRIED = 16  # texts
 
 
 class ByCentres(FromPool):
@@ -56,6 +62,29 @@ class ByCentres(FromPool):
     @property
     def scored_by(self) -> str:  # type: ignore[override]
         return "cosine" if self.config.similarity == "cosine" else "dot product"
+
+    def forecast(self, run: Selections, pool: Pool | None) -> Forecast:
+        assert pool is not None
+        found, c = super().forecast(run, pool), self.config
+        adapters = (run.times - 1) * run.sites * run.adapter if c.focus == "hardest" else 0
+        each = c.clusters * (_FLOAT32 * pool.dimension + _INT64)  # how wide another encoder is, is not known yet
+        up = math.nan if c.site_encoder else run.times * run.sites * each
+        return replace(found, down=found.down + adapters, up=up)
+
+    def work(self, run: Selections, pool: Pool | None) -> Iterator[Work]:
+        """The sites' texts, and with FedDCA* what the server trains its projector on."""
+        assert pool is not None
+        own, server = run.times * (run.own or 0), self.config.site_encoder is not None
+        yield Work(
+            "texts to embed", "choosing", own + server * min(self.config.projector_records, len(pool)), self._text
+        )
+
+    def _text(self, trial: Trial) -> float:
+        """To embed one. The encoder is loaded before."""
+        encoder = trial.site.resources.encoder(SITE_ENCODER if self.config.site_encoder else ENCODER)
+        some = [record.question for record in trial.heldout[:_TRIED]]
+        encoder.embed(some[:1])
+        return seconds(lambda: encoder.embed(some)) / len(some)
 
     def choose(self, server: Server, fleet: Fleet, sites: Sequence[str], pool: Pool, round: int) -> dict[str, Chosen]:
         told = self._told(server, fleet, sites, pool, round)

@@ -6,7 +6,9 @@ that training's epochs, and the server compares them with the step that Adam wou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,12 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from murmura.augment.influence import field, influences, projection
-from murmura.augment.strategies import Chosen, FromPool, Rows
+from murmura.augment.influence import features, field, influences, projection
+from murmura.augment.strategies import Chosen, FromPool, Rows, Selections
 from murmura.data.tokenising import Tokenised, tokenise_all
 from murmura.errors import RunError
+from murmura.federation.forecast import Forecast, Trial, Work, seconds
 from murmura.progress import bar, phase
 from murmura.retrieval.search import Found
+from murmura.streams import Stream
+from murmura.training.by_example import at_once
 from murmura.training.config import LocalTraining
 from murmura.training.loop import NonFiniteLoss
 from murmura.training.warm_up import Milestone, warm_up
@@ -29,9 +34,10 @@ if TYPE_CHECKING:
     from murmura.federation.server.rounds import Server
     from murmura.model_runtime import ModelRuntime
     from murmura.retrieval.pool import Pool
-    from murmura.streams import Stream
 
 _AT_ONCE = 1024  # records of the pool whose texts are held at once
+_FLOAT32 = 4  # bytes
+_TRIED = 16  # records
 
 Scores = npt.NDArray[np.float32]
 
@@ -57,6 +63,29 @@ class LESS(FromPool):
             f"{super().warning} For {rows} the server would take a forward and a backward pass in each of "
             f"{c.less_epochs} epochs."
         )
+
+    def forecast(self, run: Selections, pool: Pool | None) -> Forecast:
+        found, each = super().forecast(run, pool), run.times * self.config.less_epochs
+        up = math.nan if run.own is None else each * run.own * self.config.less_dimension * _FLOAT32
+        return replace(found, down=found.down + run.sites * each * run.adapter, up=up)
+
+    def work(self, run: Selections, pool: Pool | None) -> Iterator[Work]:
+        """In each epoch the records of its warm-up, those of the pool that are compared, and the sites' own."""
+        assert pool is not None
+        c = self.config
+        compared = len(pool) if c.less_sample is None else min(c.less_sample, len(pool))
+        records = max(1, round(c.less_warm_up * len(pool))) + compared + (run.own or 0)
+        yield Work("gradients of records", "choosing", c.less_epochs * records, self._gradient, run.times)
+
+    def _gradient(self, trial: Trial) -> float:
+        """Of a record, with its share of a projection, the matrix of which is made for many records at once."""
+        bank, stream = trial.server.bank, Stream(0)
+        project = projection(stream, self.config.less_dimension)
+        items = trial.server.tokenise_fitting(trial.heldout[:_TRIED])
+        bank.load([bank.initial(stream)])
+        matrix = seconds(lambda: project(torch.zeros(1, bank.size, device=bank.device)))
+        every = seconds(lambda: features(bank, items, trial.server.training, project))
+        return max(every - matrix, 0.0) / len(items) + matrix / at_once(bank)
 
     def choose(self, server: Server, fleet: Fleet, sites: Sequence[str], pool: Pool, round: int) -> dict[str, Chosen]:
         stream = self.stream(server, round) / "less"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from murmura.augment.config import AugmentConfig
+from murmura.federation.forecast import Forecast, Work
 from murmura.retrieval.search import Found
 
 if TYPE_CHECKING:
@@ -72,7 +73,24 @@ def typical_weight(pool: Pool) -> float:
     return float(np.mean(weigh(pool.records(rows))))
 
 
-class Strategy:
+@dataclass(frozen=True)
+class Selections:
+    """All times that a run has records chosen, or written at the sites, before it begins.
+
+    Args:
+        times: how often.
+        sites: of the run.
+        own: records of all of them; None where that is not known.
+        adapter: bytes of one; 0 where the model is not known.
+    """
+
+    times: int
+    sites: int
+    own: int | None
+    adapter: int
+
+
+class Strategy(ABC):
     """One way to have sites train on other records besides their own.
 
     Args:
@@ -103,8 +121,16 @@ class Strategy:
             f"{self.betrays}."
         )
 
+    @abstractmethod
+    def forecast(self, run: Selections, pool: Pool | None) -> Forecast:
+        """What a whole run has: records for each site, and bytes and tokens for all of them."""
 
-class FromPool(Strategy, ABC):
+    def work(self, run: Selections, pool: Pool | None) -> Iterable[Work]:
+        """What is done for it in a whole run."""
+        return ()
+
+
+class FromPool(Strategy):
     """One way to choose public records.
 
     Args:
@@ -124,6 +150,13 @@ class FromPool(Strategy, ABC):
         super().__init__(config)
         self.device = device
         self.withheld = np.zeros(0, np.int64) if withheld is None else withheld
+
+    def forecast(self, run: Selections, pool: Pool | None) -> Forecast:
+        assert pool is not None
+        each = typical_weight(pool)
+        most = self.config.records if self.config.bytes is None else int(self.config.bytes / each)
+        records = min(len(pool), most)
+        return Forecast(records=records, down=run.sites * run.times * records * each)
 
     def without(self, rows: Rows) -> Self:
         """The same, which gives these rows to nobody either."""

@@ -5,14 +5,16 @@ Nothing of it leaves. FedDCA's authors show two instructions for a new one, and 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from murmura.augment.config import WRITER, AugmentConfig
-from murmura.augment.strategies import Strategy
+from murmura.augment.strategies import Selections, Strategy
 from murmura.drafting.draft import Drafts, Order, draft
 from murmura.drafting.plan import Drafting
 from murmura.drafting.rejections import REASONS, counted
 from murmura.errors import RunError
+from murmura.federation.forecast import Forecast, Work, token
 from murmura.generation.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
     from murmura.federation.wire.messages import Ask
+    from murmura.retrieval.pool import Pool
 
 _INSTRUCTIONS, _EXAMPLES = 2, 1  # shown, as FedDCA's authors do
 _TOKENS = 64  # most of a new instruction
@@ -79,6 +82,14 @@ class SelfInstruct(Strategy):
             "Sites would train on records that a model writes after their own (Self-Instruct). These are not public: "
             "they are as private as what they follow, and stay at the site."
         )
+
+    def forecast(self, run: Selections, pool: Pool | None) -> Forecast:
+        down = 0 if self.config.writer else run.times * run.sites * run.adapter
+        return Forecast(records=self.config.records, tokens=drafting(self.config).most_tokens, down=down)
+
+    def work(self, run: Selections, pool: Pool | None) -> Iterator[Work]:
+        each = run.sites * drafting(self.config).most_tokens
+        yield Work("tokens to write at the sites", "writing", each, token, run.times, at_most=True)
 
     def before(self, server: Server, fleet: Fleet, round: int) -> None:
         """What comes before the method in a round (``Server.opening``). A round that is repeated repeats it.

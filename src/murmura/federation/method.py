@@ -146,11 +146,11 @@ class Method(Verbs, ABC):
         """What one site's part in one round will take, in bytes, steps and tokens, before anything is done."""
         return Forecast()
 
-    def work(self, records: Sequence[int], training: LocalTraining) -> Iterable[Work]:
-        """What else is done in a whole run, at the server or with other models than the resident one.
+    def work(self, sites: Sequence[Sequence[Any]], training: LocalTraining) -> Iterable[Work]:
+        """What a whole run does besides the sites' parts: at the server, with other models, or to be tried otherwise.
 
         Args:
-            records: of each site.
+            sites: records of each.
         """
         return ()
 

@@ -94,7 +94,7 @@ def test_the_disk_holds_three_checkpoints_and_the_adapters(make, watched, sectio
     experiment = make(**sections)
     expected = dry_run(experiment)
     folder = run(experiment).folder
-    final = "sites" if expected.label in ("Local only", "LocIT+SG") else "adapter"
+    final = "sites" if expected.plan.method.title in ("Local only", "LocIT+SG") else "adapter"
     assert expected.disk == 3 * numbers(folder, "round-0002*") + numbers(folder / final) + tokenizers(folder / final)
 
 
@@ -130,10 +130,10 @@ def test_what_is_not_known_before_is_planned_at_its_most(make, watched, method):
     steps, tokens = watched
     for round, planned in enumerate(expected.rounds, start=1):
         assert steps[round] <= planned.steps
-        assert 0 < tokens[round] <= expected.tokens + expected.tokens_measuring
+        assert 0 < tokens[round] <= expected.count("tokens to write") + expected.count("tokens to measure")
         # Beside adapters, an ask holds a learning rate and little else.
         assert 0 <= result.rows[round]["bytes_down"] - planned.bytes_down < 40 * planned.sites
-    assert 0 < tokens[0] <= expected.tokens_measuring
+    assert 0 < tokens[0] <= expected.count("tokens to measure")
     released = json.loads((result.folder / "disclosure.json").read_text())
     uploaded = sum(row["bytes"] for row in released if row["kind"] == "weights")
     assert sum(planned.bytes_up for planned in expected.rounds) == uploaded
@@ -147,14 +147,14 @@ def test_attacks_on_uploads_are_announced_in_whatever_form_those_travel(make, wa
     released = json.loads((run(experiment).folder / "disclosure.json").read_text())
     assert {(row.verb, row.field) for row in expected.disclosure} == {(row["verb"], row["field"]) for row in released}
     assert ("attack", "upload_tally") in {(row.verb, row.field) for row in expected.disclosure}
-    assert 0 < watched[1][1] <= expected.tokens_measuring
+    assert 0 < watched[1][1] <= expected.count("tokens to measure")
 
 
 def test_fewfedpit_counts_both_branches_and_every_attempt(make):
     pit = {"name": "fewfedpit", "keep": 4, "rounds": 3}
     expected = dry_run(make(method=pit))
     assert [site.steps for site in expected.sites] == [3 + 2, 2 + 2]
-    assert expected.tokens == 2 * (6 * 8 * 64 + 3 * 8 * 192)
+    assert expected.count("tokens to write") == 2 * (6 * 8 * 64 + 3 * 8 * 192)
     assert [planned.steps for planned in dry_run(make(method=pit | {"accumulate": True})).rounds] == [9, 13, 17]
     joint = dry_run(make(method=pit | {"variant": "fedmit"}))
     assert [site.steps for site in joint.sites] == [3 + 5, 2 + 4]  # the judge, then both kinds together
@@ -177,7 +177,7 @@ def test_nothing_is_written_and_no_weights_are_read(make, llama_folder, tmp_path
     before = sorted(tmp_path.rglob("*"))
     expected = dry_run(make(model={"name": str(bare)}))
     assert sorted(tmp_path.rglob("*")) == before
-    assert expected.unknown == []
+    assert expected.plan.unknown == []
     # Two layers, q [32, 32] and v [16, 32], rank 2.
     assert expected.model.trainable == 2 * 2 * ((32 + 32) + (32 + 16))
     assert expected.model.trainable == dry_run(make()).model.trainable
@@ -234,15 +234,16 @@ def test_records_that_do_not_fit_are_counted(make, tmp_path):
 
 def test_bad_records_are_counted_or_named(make, tmp_path):
     write_lines(tmp_path / "sites" / "skin.jsonl", [record("skin", 0), {"instruction": "explain"}])
-    assert dry_run(make(data={"skip_bad": True})).bad == 1
+    assert dry_run(make(data={"skip_bad": True})).unused("bad") == 1
     with pytest.raises(DataError, match=r"skin\.jsonl:2"):
         dry_run(make())
 
 
 def test_a_model_that_is_out_of_reach_leaves_the_rest(make):
     found = dry_run(make(model={"name": "nobody/nothing"}))
-    assert found.model is None and found.memory is None and found.disk is None and found.tokens_measuring is None
-    assert len(found.unknown) == 1 and "nobody/nothing" in found.unknown[0]
+    assert found.model is None and found.memory is None and found.disk is None
+    assert found.count("tokens to measure") is None
+    assert len(found.plan.unknown) == 1 and "nobody/nothing" in found.plan.unknown[0]
     assert [(site.records, site.used) for site in found.sites] == [(size, None) for size in SIZES.values()]
     assert [(r.sites, r.steps, r.bytes_up) for r in found.rounds] == [(2, 5, None)] * 2
     assert found.example.startswith("Below is an instruction")
@@ -252,8 +253,8 @@ def test_a_model_that_is_out_of_reach_leaves_the_rest(make):
 def test_records_that_are_out_of_reach_leave_the_rest(make):
     hub = {"train": "nobody/nothing", "heldout": None, "heldout_records": 5}
     found = dry_run(make(data=hub | {"sites": {"by": "partition", "count": 3}}, method={"sites_per_round": 2}))
-    assert found.sites is None and found.heldout is None and found.bad is None and found.example is None
-    assert len(found.unknown) == 1 and found.unknown[0].startswith("The records: nobody/nothing")
+    assert found.sites is None and found.heldout is None and found.unused("bad") is None and found.example is None
+    assert len(found.plan.unknown) == 1 and found.plan.unknown[0].startswith("The records: nobody/nothing")
     adapter = found.model.trainable * 4
     assert [(r.sites, r.steps, r.bytes_up) for r in found.rounds] == [(2, None, 2 * adapter)] * 2
     assert found.memory.slots == 2
@@ -372,8 +373,8 @@ def test_the_records_that_attacks_score_are_those_of_the_run(make, monkeypatch):
     expected = dry_run(asked)
     run(asked)
     sites = sum(site.records for site in expected.sites)
-    assert 0 < sum(scored) <= expected.scored + sites + expected.heldout
-    assert dry_run(make(evaluation={"attacks": False})).scored == 0
+    assert 0 < sum(scored) <= expected.count("records to attack") + sites + len(expected.heldout)
+    assert dry_run(make(evaluation={"attacks": False})).count("records to attack") == 0
 
 
 def test_an_attack_that_will_say_little_is_noted_with_what_to_do(make):

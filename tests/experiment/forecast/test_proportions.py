@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from murmura.experiment.forecast import proportions
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.forecast.proportions import of_time
 from murmura.experiment.forecast.rounds import ForeseenRound
-from murmura.experiment.forecast.timing import Rates, Timing, estimate
+from murmura.experiment.forecast.timing import Timing
+from murmura.federation.forecast import Work
 
 WORDS = ("training.lr", "server_lr", "travel in a round", "lora.rank =", "more than the base", "of memory are needed")
 
@@ -79,26 +78,14 @@ def test_more_memory_than_there_is(make, monkeypatch):
 
 def test_measuring_that_takes_longer_than_all_else(make):
     experiment = make(evaluation={"every": 2})
-    some = {"evaluation.sample": 400.0, "data.heldout_records": 100.0, "evaluation.choices": 0.0}
-    [note] = of_time(experiment, Timing(50.0, 30.0, 500.0, choosing=15.0, work={"to embed": 5.0}, measured=some), 9)
-    assert note.startswith(
-        "Measuring takes 5.0 times as long as all else: 6 min 40 s by evaluation.sample and 1 min 40 s"
-    )
+
+    def told(rest, rounds, **measured):
+        parts = [(Work("", "measuring", 1, None, option=f"evaluation.{one}"), took) for one, took in measured.items()]
+        return of_time(experiment, Timing([(Work("", "training", 1, None), rest), *parts]), rounds)
+
+    [note] = told(100.0, 9, sample=400.0, every=100.0, choices=0.0)
+    assert note.startswith("Measuring takes 5.0 times as long as all else: 6 min 40 s by evaluation.sample and 1 min")
     assert "raise evaluation.every (now 2, of 9 rounds)" in note and "choices" not in note
-    assert "evaluation.every" not in of_time(experiment, Timing(5.0, 0.0, 500.0, measured=some), 2)[0]
-    assert of_time(experiment, Timing(501.0, 0.0, 500.0, measured=some), 9) == []
-    assert of_time(experiment, Timing(5.0, 0.0, 59.0, measured=some), 9) == []
-    assert "longer than all else: " in of_time(experiment, Timing(0.0, 0.0, 500.0, measured=some), 9)[0]
-
-
-def test_the_parts_of_measuring_are_all_of_it(make):
-    made = replace(dry_run(make(method={"rounds": 3})), tokens_measuring=50, tokens_benchmarks=7, scored=10)
-    found = estimate(made, Rates(step=2.0, token=0.5, record=0.25), 2, keeps_adapters=False)
-    assert found.measured == {
-        "evaluation.sample": 4 * 50 * 0.5,
-        "evaluation.benchmarks": 4 * 7 * 0.5,
-        "evaluation.choices": 0.0,
-        "data.heldout_records": 4 * 4 * 0.25,
-        "evaluation.attack_records": 4 * 10 * 0.25,
-    }
-    assert found.measuring == sum(found.measured.values())
+    assert "evaluation.every" not in told(5.0, 2, sample=500.0)[0]
+    assert told(501.0, 9, sample=500.0) == told(5.0, 9, sample=59.0) == []
+    assert "longer than all else: " in told(0.0, 9, sample=500.0)[0]

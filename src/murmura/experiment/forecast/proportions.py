@@ -50,11 +50,14 @@ def of_time(experiment: Experiment, timing: Timing, rounds: int) -> list[str]:
     Args:
         rounds: of the run.
     """
-    rest = timing.total - timing.measuring
-    if timing.measuring < max(rest, _LONG):
+    measuring = timing.of("measuring")
+    rest = timing.total - measuring
+    if measuring < max(rest, _LONG):
         return []
-    often = "longer than all else" if not rest else f"{timing.measuring / rest:.1f} times as long as all else"
-    parts = sorted(((seconds, option) for option, seconds in timing.measured.items() if seconds), reverse=True)
+    often = "longer than all else" if not rest else f"{measuring / rest:.1f} times as long as all else"
+    options = {work.option for work, _ in timing.parts if work.option}
+    found = ((timing.of(option=option), option) for option in options)
+    parts = sorted(((seconds, option) for seconds, option in found if seconds), reverse=True)
     shown = listing([f"{duration(seconds)} by {option}" for seconds, option in parts])
     every = experiment.evaluation.every
     seldom = f", or raise evaluation.every (now {every}, of {rounds} rounds)" if every < rounds else ""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import isnan
 from typing import TYPE_CHECKING
 
+from murmura.augment.strategies import strategy
 from murmura.experiment.forecast.dry_run import DryRun
 from murmura.experiment.forecast.proportions import of_time
+from murmura.experiment.forecast.training import STEPS
 from murmura.experiment.precision import told
 from murmura.federation.wire.releases import protection_from_json
 from murmura.resources import KINDS, PLACES, full_name
@@ -18,11 +21,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from murmura.experiment.config import Experiment
-    from murmura.experiment.forecast.augmentation import ForeseenAugmentation
     from murmura.experiment.forecast.rounds import ForeseenRound
     from murmura.experiment.forecast.timing import Timing
-    from murmura.federation.forecast import Work
+    from murmura.federation.forecast import Forecast
 
+_PARTS = {"choosing": "choosing public records"}
 _SITES_SHOWN = 20
 _LINES_SHOWN, _LINE_WIDTH = 14, 100
 _NARROW, _WIDE = 80, 120
@@ -58,7 +61,7 @@ def show(dry_run: DryRun, console: Console | None = None, timing: Timing | None 
         console.print(Padding(Text("\n".join(_first_lines(dry_run.example)), style="dim"), (0, 0, 0, 2)))
     noted = dry_run.notes + (of_time(experiment, timing, len(dry_run.rounds)) if timing else [])
     remarks = {
-        "Not known here": dry_run.unknown,
+        "Not known here": dry_run.plan.unknown,
         "To be noted": noted,
         "The run would not start": dry_run.refusals,
     }
@@ -90,13 +93,13 @@ def figures(dry_run: DryRun, timing: Timing | None = None) -> Table:
         table.add_row(name, Text(value))
     if timing is not None:
         untried = [f"; {one.what}: not tried" for one in dry_run.work if one.attempt is None]
-        table.add_row("time", Text(_time(timing, dry_run.work) + "".join(untried)))
+        table.add_row("time", Text(_time(timing) + "".join(untried)))
     return table
 
 
 def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
     e = dry_run.experiment
-    yield "method", dry_run.label
+    yield "method", dry_run.plan.method.title
     yield "model", e.model.name + (f", {count(dry_run.model.parameters)} parameters" if dry_run.model else "")
     training, writing = told(e)
     yield "precision", f"{training} in training, {writing} in writing"
@@ -104,26 +107,24 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
     yield "seed", str(e.run.seed)
     names, form = _form(e)
     yield names, f"{form}, at most {count(e.data.max_length)} tokens a record"
-    held_out = f"{_known(dry_run.heldout)} held out"
-    if dry_run.validation:
-        held_out += f" to measure and {count(dry_run.validation)} to validate"
+    held_out = f"{_known(None if dry_run.heldout is None else len(dry_run.heldout))} held out"
+    if dry_run.plan.records and (validation := dry_run.plan.records.public.validation):
+        held_out += f" to measure and {count(len(validation))} to validate"
     held_out += "".join(f", {questions}" for questions in _questions(dry_run))
-    skipped = f"{_known(dry_run.bad)} bad ones skipped"
-    if dry_run.overlap:
-        skipped += f", and {count(dry_run.overlap)} held-out ones that a site has too"
+    skipped = f"{_known(dry_run.unused('bad'))} bad ones skipped"
+    if overlap := dry_run.unused("overlap"):
+        skipped += f", and {count(overlap)} held-out ones that a site has too"
     yield "records", f"{held_out}, {skipped}"
     yield "rounds", f"{len(dry_run.rounds)}; sites in each: {_range([r.sites for r in dry_run.rounds])}"
-    if dry_run.augmentation:
-        kind = "public records" if dry_run.augmentation.rows is not None else "written records"
-        yield kind, _augmentation(dry_run.augmentation)
-    if dry_run.work:
-        yield "texts", ", ".join(f"{'at most ' * one.at_most}{count(one.count)} {one.what}" for one in dry_run.work)
-    else:
-        yield "optimiser steps", f"at most {_each_and_all([r.steps for r in dry_run.rounds])}"
-        yield "tokens to write", _tokens(dry_run)
-    if dry_run.scored:
-        yield "attacks", f"at most {count(dry_run.scored)} records scored for each round that is measured"
-    if dry_run.trains:
+    if dry_run.public:
+        yield "public records" if dry_run.plan.pool else "written records", _public(dry_run, dry_run.public)
+    if dry_run.plan.sizes is None or dry_run.count(STEPS):
+        yield STEPS, f"at most {_each_and_all([r.steps for r in dry_run.rounds])}"
+    for one in dry_run.work:
+        if one.total and one.what != STEPS:
+            often = f", {count(one.times)} times" if one.times > 1 else ""
+            yield one.what, f"{'at most ' * one.at_most}{count(one.count)}{often}"
+    if dry_run.plan.method.trains:
         yield "trainable", _trainable(dry_run)
     yield "sent down", _bytes(dry_run.rounds, "bytes_down")
     yield "sent up", _bytes(dry_run.rounds, "bytes_up")
@@ -140,49 +141,37 @@ def _disk(needed: int | None) -> str:
 
 def _questions(dry_run: DryRun) -> list[str]:
     """How many questions of which kind are asked."""
-    wanted, asked = dry_run.experiment.evaluation, dry_run.asked
+    wanted, asked = dry_run.experiment.evaluation, dry_run.plan.asked
     told = [f"{_known(len(asked.choices) if asked else None)} questions with options"] if wanted.choices else []
     numbers = {one.benchmark.name: len(one.questions) for one in asked.benchmarks} if asked else {}
     names = wanted.benchmarks.named if wanted.benchmarks else ()
     return told + [f"{_known(numbers.get(name))} questions of {name}" for name in names]
 
 
-def _tokens(dry_run: DryRun) -> str:
-    told = (
-        f"at most {_known(dry_run.tokens)} a round by the method, {_known(dry_run.tokens_measuring)} to measure a round"
-    )
-    benchmarks = dry_run.experiment.evaluation.benchmarks
-    if benchmarks is None:
-        return told
-    when = "after the last round" if benchmarks.only_last else "whenever a round is measured"
-    return f"{told}, and {_known(dry_run.tokens_benchmarks)} for benchmarks, {when}"
-
-
-def _augmentation(found: ForeseenAugmentation) -> str:
-    often = "once" if found.times == 1 else f"{count(found.times)} times"
-    if found.rows is None:
+def _public(dry_run: DryRun, found: Forecast) -> str:
+    options, settings = dry_run.experiment.augment, dry_run.experiment.method
+    assert options is not None
+    times, title = options.selections(settings.rounds), strategy(options).title
+    often = "once" if times == 1 else f"{count(times)} times"
+    if dry_run.plan.pool is None:
         return (
-            f"at most {count(found.records)} a site, written there {often} ({found.title}) with at most "
-            f"{count(found.tokens)} tokens each time; {size(found.bytes_down)} down for all sites"
+            f"at most {count(found.records)} a site, written there {often} ({title}) with at most "
+            f"{count(found.tokens)} tokens each time; {size(found.down)} down for all sites"
         )
-    up = DASH if found.bytes_up is None else size(found.bytes_up)
+    up = DASH if isnan(found.up) else size(found.up)
     return (
-        f"at most {count(found.records)} a site of {count(found.rows)} in the pool, chosen {often} ({found.title}); "
-        f"about {size(found.bytes_down)} down and {up} up for all sites"
+        f"at most {count(found.records)} a site of {count(len(dry_run.plan.pool))} in the pool, chosen {often} "
+        f"({title}); about {size(found.down)} down and {up} up for all sites"
     )
 
 
-def _time(timing: Timing, work: Sequence[Work]) -> str:
-    most = "at most " if timing.writing else ""
-    parts = {
-        "training": timing.training, "choosing public records": timing.choosing, f"{most}writing": timing.writing,
-        "measuring": timing.measuring, **{f"for texts {what}": seconds for what, seconds in timing.work.items()},
-    }  # fmt: skip
-    bounds = {f"for texts {one.what}" for one in work if one.at_most}
-    shown = " + ".join(
-        f"{'at most ' * (name in bounds)}{duration(seconds)} {name}" for name, seconds in parts.items() if seconds
-    )
-    return f"{most or 'about '}{duration(timing.total)} on this machine, by a few steps that were tried: {shown}"
+def _time(timing: Timing) -> str:
+    bounds = {work.part for work, _ in timing.parts if work.at_most and not work.option}
+    names = {work.part: None for work, _ in timing.parts}
+    parts = {f"{'at most ' * (name in bounds)}{_PARTS.get(name, name)}": timing.of(name) for name in names}
+    shown = " + ".join(f"{duration(seconds)} {name}" for name, seconds in parts.items() if seconds)
+    most = "at most" if bounds else "about"
+    return f"{most} {duration(timing.total)} on this machine, by a few steps that were tried: {shown}"
 
 
 def _trainable(dry_run: DryRun) -> str:
@@ -224,13 +213,13 @@ def resources(dry_run: DryRun) -> Table | None:
     from rich import box
     from rich.table import Table
 
-    if not dry_run.resources:
+    if not dry_run.plan.supplies:
         return None
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim")
     for name in ("option", "model", "kind", "where"):
         table.add_column(name, overflow="fold")
     table.add_column("parameters", justify="right", no_wrap=True)
-    for one in dry_run.resources:
+    for one in dry_run.plan.supplies:
         asked = one.resource
         table.add_row(full_name(one.option), asked.name, KINDS[asked.kind], PLACES[asked.side], _known(one.parameters))
     return table

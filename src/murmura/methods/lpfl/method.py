@@ -3,8 +3,9 @@ model gives to their unlabelled texts between rounds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from murmura.aggregation.config import AggregationConfig
 from murmura.data.selection import label_order
 from murmura.errors import DataError
-from murmura.federation.forecast import Forecast, Part
+from murmura.federation.forecast import Forecast, Part, Work, few
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.measure.ensemble import ensemble, soft_labels
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort, Site
+    from murmura.model_runtime import ModelRuntime
+    from murmura.training.config import LocalTraining
 
 _LABELLED, _POOL, _FIRST, _ANNOTATED = "labelled", "pool", "first_pool", "annotated"  # in a site's store
 
@@ -85,6 +88,12 @@ class LPFL(Averaging):
         # To annotate, the new global adapter goes down too.
         down = found.down + (part.down if part.round <= self.config.events else 0)
         return replace(found, records=trained_on, steps=part.steps(trained_on), down=down)
+
+    def work(self, sites: Sequence[Sequence[Any]], training: LocalTraining) -> Iterator[Work]:
+        unlabelled = sum(len(own) - self._begins_with(own) for own in sites)
+        if self.config.annotate and unlabelled:
+            attempt = few(_annotate, unlabelled)
+            yield Work("texts to annotate", "writing", unlabelled, attempt, self.config.events, at_most=True)
 
     def members(self, site: Site, stream: Stream) -> list[Any]:
         """Those whose label the site trains on; the label of the others is hidden from it, or not there."""
@@ -233,3 +242,8 @@ class LPFL(Averaging):
         if c.labelled_records is not None:
             return min(c.labelled_records, records)
         return records if c.labelled_share is None else round(c.labelled_share * records)
+
+
+def _annotate(runtime: ModelRuntime, records: Sequence[Any], count: int) -> None:
+    texts = [record.text for record in islice(cycle(records), count)]
+    pattern_scores(runtime, [runtime.bank.initial(Stream(0))] * len(texts), texts, "try annotating")

@@ -171,10 +171,10 @@ class Pretext(Method):
         down = self._dimension * c.population * _FLOAT32
         return Forecast(records=min(len(part.records), c.texts_per_site), down=down, up=c.population * _FLOAT32)
 
-    def work(self, records: Sequence[int], training: LocalTraining) -> Iterable[Work]:
+    def work(self, sites: Sequence[Sequence[Any]], training: LocalTraining) -> Iterable[Work]:
         from murmura.methods.pretext.work import work
 
-        return work(self.config, records, training)
+        return work(self.config, list(map(len, sites)), training)
 
     def remarks(self, sites: Mapping[str, Sequence[Any]]) -> list[str]:
         public = self.config.public

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
-from murmura.federation.forecast import Work
+from murmura.federation.forecast import Work, few
 from murmura.methods.pretext.config import PretextConfig, in_proportion
 from murmura.streams import Stream
 from murmura.training.config import LocalTraining
@@ -28,20 +28,23 @@ def work(config: PretextConfig, records: Sequence[int], training: LocalTraining)
     c, own = config, sum(min(count, config.texts_per_site) for count in records)
     if c.seeds == "voted":
         stood = c.population * c.rounds
+        varied, embedded = stood * (c.lookahead + 1) - c.population, stood * max(c.lookahead, 1) + own
         together = _FEW if c.variation == "mask-fill" else None
-        yield Work("to vary", stood * (c.lookahead + 1) - c.population, partial(_vary, c), together)
-        yield Work("to embed", stood * max(c.lookahead, 1) + own, _embed, _FEW)
+        yield Work("texts to vary", "writing", varied, few(partial(_vary, c), varied, together))
+        yield Work("texts to embed", "embedding", embedded, few(_embed, embedded, _FEW))
     if c.seeds == "paraphrased":
-        yield Work("to paraphrase", own, partial(_paraphrase, c), 1)
-    if c.samples:
-        what = "to write" if c.endpoint is None else "to ask the endpoint for"
-        yield Work(what, c.samples, partial(_expand, c) if c.endpoint is None else None)
+        yield Work("texts to paraphrase", "writing", own, few(partial(_paraphrase, c), own, 1))
+    if c.samples and c.endpoint is None:
+        yield Work("texts to write", "writing", c.samples, few(partial(_expand, c), c.samples))
+    elif c.samples:
+        yield Work("texts to ask the endpoint for", "writing", c.samples, None)
     lived = c.rounds * (c.kept if c.selection == "rank" else c.population)  # those drawn twice may be one
     seeds = {"voted": lived, "public": c.population, "private": sum(records), "paraphrased": own}
     last = c.samples or seeds[c.seeds]
     counts = [*{count for count in c.curve if count < last}, *[last] * (1 + c.legacy_double_tokenisation)]
     read = sum(_read(count, in_proportion(training, count, last)) for count in counts)
-    yield Work("to train on", read, _train, _FEW, at_most=True)  # texts that are empty are none
+    # Texts that are empty are not trained on.
+    yield Work("texts to train on", "training", read, few(_train, read, _FEW), at_most=True)
 
 
 def _read(count: int, training: LocalTraining) -> int:
