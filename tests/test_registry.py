@@ -80,3 +80,9 @@ def test_one_that_cannot_be_imported_is_told_with_its_package(monkeypatch, tmp_p
         methods.section("torn")
     assert caught.value.where == "package broken 2.0"
     assert methods.section("fedit").__name__ == "FedITConfig"  # others are not in its way
+
+
+def test_the_page_about_methods_of_ones_own_shows_this_package():
+    page = (PLUGIN.parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
+    for name in ("config.py", "method.py"):
+        assert f"```python\n{(PLUGIN / 'halves' / name).read_text(encoding='utf-8')}```" in page
