@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import torch
 
+from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.rules import Rule, rule
+from murmura.streams import Stream
+from murmura.training.adapter import fresh, split_residual
+from tests.training import helpers
+
 State = dict[str, torch.Tensor]
+Contributions = list[tuple[State, float]]
 
 NAMES = ("layers.0.q", "layers.1.up")
+R = 3  # the rank of all adapters
 SIZES = ((7, 5), (6, 9))  # in and out of each module
 
 
@@ -49,15 +57,37 @@ def mean_effect(contributions: list[tuple[State, float]], scale: float) -> State
 
 
 def assert_close(ours: State, theirs: State, tolerance: float = 1e-5) -> None:
-    assert ours.keys() == theirs.keys()
-    for name, tensor in theirs.items():
-        torch.testing.assert_close(
-            ours[name], tensor, atol=tolerance, rtol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
-        )
+    helpers.assert_close(ours, theirs, atol=tolerance, rtol=tolerance)
 
 
-def assert_same(ours: State, theirs: State) -> None:
-    """Bit for bit."""
-    assert ours.keys() == theirs.keys()
-    for name, tensor in theirs.items():
-        assert torch.equal(ours[name], tensor), name
+def made(name: str, **options: object) -> Rule:
+    return rule(AggregationConfig.model_validate({"rule": {"kind": name, **options}}))
+
+
+def start(seed: int = 99) -> State:
+    """A global adapter before round 1."""
+    return fresh({name: tensor.shape for name, tensor in adapter(0, R).items()}, Stream(seed))
+
+
+def step(ours: Rule, current: State, contributions: Contributions, scale: float = 2.0, round: int = 1) -> State:
+    after = ours.step(current, iter(contributions), scale=scale, round=round, stream=Stream(round))
+    assert all(tensor.dtype == torch.float32 for tensor in after.values())
+    return after
+
+
+def sites(seed: int, ranks_and_weights: list[tuple[int, float]]) -> Contributions:
+    return [(adapter(seed + k, rank), weight) for k, (rank, weight) in enumerate(ranks_and_weights)]
+
+
+def trained(ours: Rule, current: State, seed: int, count: int, round: int, ranks: tuple[int, ...] = ()) -> list[State]:
+    """What sites make of the global adapter: random steps of what the rule has them train."""
+    found = []
+    for k in range(count):
+        begun = ours.complete(ours.download(current, ranks[k] if ranks else None, round), start())
+        moved, _ = split_residual(begun)
+        generator = torch.Generator().manual_seed(seed + k)
+        for name, tensor in moved.items():
+            if f".lora_{ours.frozen(round)}." not in name:
+                moved[name] = tensor + torch.randn(tensor.shape, generator=generator)
+        found.append(moved)
+    return found

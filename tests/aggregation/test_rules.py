@@ -10,60 +10,37 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from murmura.aggregation.config import AggregationConfig, SecureSumConfig
-from murmura.aggregation.rules import RULES, Rule, rule
+from murmura.aggregation.rules import RULES
 from murmura.errors import RunError
 from murmura.streams import Stream
 from murmura.training.adapter import crop, fresh, split_residual
 from murmura.training.config import LoraSpec
-from tests.aggregation.adapters import NAMES, State, adapter, assert_close, assert_same, effect, factor, mean_effect
-
-Contributions = list[tuple[State, float]]
+from tests.aggregation.adapters import (
+    NAMES,
+    R,
+    State,
+    adapter,
+    assert_close,
+    effect,
+    factor,
+    made,
+    mean_effect,
+    sites,
+    start,
+    step,
+    trained,
+)
+from tests.training.helpers import assert_same
 
 EXACT = ("fedex", "flora")
 BOTH_TRAVEL = ("mean", "fedex", "flora", "flexlora", "fair")
-R = 3
 
 seeds = st.integers(0, 10**6)
 scales = st.sampled_from([1.0, 2.0, LoraSpec(rank=R, alpha=5, rslora=True).scale])
 weights = st.floats(0.1, 100)
 equal = st.lists(st.tuples(st.just(R), weights), min_size=1, max_size=5)
 unequal = st.lists(st.tuples(st.integers(1, R), weights), min_size=1, max_size=5)
-
-
-def made(name: str, **options: object) -> Rule:
-    return rule(AggregationConfig.model_validate({"rule": {"kind": name, **options}}))
-
-
-def start(seed: int = 99) -> State:
-    """A global adapter before round 1."""
-    return fresh({name: tensor.shape for name, tensor in adapter(0, R).items()}, Stream(seed))
-
-
-def step(ours: Rule, current: State, contributions: Contributions, scale: float = 2.0, round: int = 1) -> State:
-    after = ours.step(current, iter(contributions), scale=scale, round=round, stream=Stream(round))
-    assert all(tensor.dtype == torch.float32 for tensor in after.values())
-    return after
-
-
-def sites(seed: int, ranks_and_weights: list[tuple[int, float]]) -> Contributions:
-    return [(adapter(seed + k, rank), weight) for k, (rank, weight) in enumerate(ranks_and_weights)]
-
-
-def trained(ours: Rule, current: State, seed: int, count: int, round: int, ranks: tuple[int, ...] = ()) -> list[State]:
-    """What sites make of the global adapter: random steps of what the rule has them train."""
-    found = []
-    for k in range(count):
-        begun = ours.complete(ours.download(current, ranks[k] if ranks else None, round), start())
-        moved, _ = split_residual(begun)
-        generator = torch.Generator().manual_seed(seed + k)
-        for name, tensor in moved.items():
-            if f".lora_{ours.frozen(round)}." not in name:
-                moved[name] = tensor + torch.randn(tensor.shape, generator=generator)
-        found.append(moved)
-    return found
 
 
 # ---- what the next adapter means -------------------------------------------------------------------------------------
@@ -412,42 +389,3 @@ def test_nobody_replied(name: str) -> None:
 def test_a_factor_that_was_not_to_travel(name: str) -> None:
     with pytest.raises(RunError, match="is not expected"):
         step(made(name), start(), [(adapter(0), 1.0)])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rule": "fedexx"}, "fedex"),
-        ({"rule": {"kind": "mean", "residual_rank": 4}}, "residual_rank"),
-        ({"rule": {"kind": "fair", "ridge": 0.0}}, "greater than 0"),
-        ({"rule": {"kind": "flora", "residual_rank": 0}}, "greater than or equal to 1"),
-        ({"rule": "fedsa", "ranks": [2, 4]}, "'ranks' does not go with rule 'fedsa'"),
-        ({"rule": "mean", "ranks": [2, 0]}, "'ranks' must be at least 1"),
-        ({"rule": "mean", "lambda": 1}, "lambda"),
-    ],
-)
-def test_options_that_make_no_sense(options: dict[str, object], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        AggregationConfig.model_validate(options)
-
-
-def test_a_secure_sum_stands_drop_outs_and_others_none():
-    assert AggregationConfig().least(9) == 9
-    least = AggregationConfig(secure=True).least
-    assert [least(sites) for sites in (1, 3, 4, 9, 100)] == [1, 3, 3, 7, 67]  # ⌊2n/3⌋ + 1
-    half = SecureSumConfig(threshold=0.5).least
-    assert [half(sites) for sites in (3, 4, 100)] == [2, 3, 51]  # always more than half: no two sums of others
-    assert SecureSumConfig(threshold=1).least(5) == 5
-    assert all(3 * least(n) > 2 * n >= 3 * (least(n) - 1) for n in range(1, 3000))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rule": "fedex"}, "rule 'fedex' needs what each site sends"),
-        ({"ranks": [2, 1]}, "rule 'mean' with 'ranks' needs what each site sends"),
-    ],
-)
-def test_what_cannot_be_secure_is_refused(options, message):
-    with pytest.raises(ValidationError, match=message):
-        AggregationConfig(secure=True, **options)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 
 from murmura.data.cloze import Cloze
 from murmura.generation.cloze import scores
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
 from tests.conftest import make_bert, make_gpt2, make_llama
-from tests.training.helpers import random_state
+from tests.training.helpers import peft_of, random_state
 
 FAMILIES = {
     "llama": (make_llama, ("q_proj", "v_proj", "down_proj")),
@@ -33,11 +32,8 @@ def family(request, tokenizer):
     bank = Bank(make(tokenizer), spec)
     states = [random_state(bank, seed, scale=0.3) for seed in range(3)]
     bank.load(states)
-    config = LoraConfig(r=4, lora_alpha=8, target_modules=list(targets), fan_in_fan_out=request.param == "gpt2")
-    models = [get_peft_model(make(tokenizer), config).eval() for _ in states]
-    for model, state in zip(models, states, strict=True):
-        set_peft_model_state_dict(model, state)
-    return bank, models
+    transposed = request.param == "gpt2"
+    return bank, [peft_of(make(tokenizer), spec, state, transposed=transposed).eval() for state in states]
 
 
 def cloze_of(bank, tokenizer, reduction="mean"):

@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 
 from murmura.generation import decoder
 from murmura.generation.ending import end_tokens
@@ -17,7 +16,7 @@ from murmura.streams import Stream
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
 from tests.conftest import make_gpt2, make_llama, restless, sizes
-from tests.training.helpers import random_state
+from tests.training.helpers import peft_of, random_state
 
 LIMIT = 12
 SLOTS = [0, 1, 2, 1, 0, 2]
@@ -60,12 +59,8 @@ def family(request, tokenizer):
     bank = Bank(restless(make(tokenizer)), spec)
     states = [random_state(bank, seed, scale=0.2) for seed in range(3)]
     bank.load(states)
-    options = {"target_modules": list(spec.targets), "fan_in_fan_out": request.param == "gpt2"}
-    config = LoraConfig(r=4, lora_alpha=8, task_type="CAUSAL_LM", **options)
-    models = [get_peft_model(restless(make(tokenizer)), config) for _ in states]
-    for model, state in zip(models, states, strict=True):
-        set_peft_model_state_dict(model, state)
-    return bank, models
+    transposed = request.param == "gpt2"
+    return bank, [peft_of(restless(make(tokenizer)), spec, state, transposed=transposed) for state in states]
 
 
 @pytest.fixture

@@ -10,23 +10,14 @@ from murmura.measure import choices as module
 from murmura.measure.choices import likelihoods, measure
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.tasks import INSTRUCTION
-from tests.federation.world import instructions, make_workbench
-from tests.training.helpers import random_state
+from tests.federation.world import instructions
+from tests.measure.conftest import adapters
 
 QUESTIONS = [
     Choice("explain the rash", "it is red", ("call the clinic", "come back for a blood test on monday", "no"), 1),
     Choice("is this a heart letter", "", ("yes", "no"), 0),
     Choice("is this a kidney letter", "the result of the test", ("no", "yes"), 1),
 ]
-
-
-@pytest.fixture
-def bench(tokenizer):
-    return make_workbench(tokenizer, slots=2)
-
-
-def adapters(bench, count):
-    return [random_state(bench.bank, seed, scale=0.3) for seed in range(count)]
 
 
 def by_hand(bench, state, question):

@@ -15,22 +15,14 @@ from murmura.measure.text import rouge_l
 from murmura.progress import collect_phases
 from murmura.tasks import INSTRUCTION
 from tests.conftest import WORDS
-from tests.federation.world import evaluation_set, instructions, make_workbench
-from tests.training.helpers import hf_batch, random_state
-
-
-@pytest.fixture
-def bench(tokenizer):
-    return make_workbench(tokenizer, slots=2)
+from tests.federation.world import evaluation_set, instructions
+from tests.measure.conftest import adapters
+from tests.training.helpers import hf_batch
 
 
 @pytest.fixture
 def public():
     return evaluation_set(sample=2, heldout=5)
-
-
-def adapters(bench, count):
-    return [random_state(bench.bank, seed, scale=0.3) for seed in range(count)]
 
 
 def figures(found):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 
 import pytest
@@ -11,7 +10,6 @@ from opacus import GradSampleModule
 from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
-from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 
 from murmura.privacy.parts import ExampleClipping, FullParticipation, GaussianNoise
 from murmura.privacy.plan import PrivacyPlan
@@ -22,7 +20,7 @@ from murmura.training.config import LocalTraining, LoraSpec
 from murmura.training.loop import train
 from murmura.training.private import Private, PrivateStep
 from tests.conftest import make_gpt2, make_llama
-from tests.training.helpers import CPU, EPS, Told, assert_close, hf_batch, items, random_state
+from tests.training.helpers import CPU, EPS, Told, assert_close, hf_batch, items, peft_of, random_state
 
 RECORDS = items(8)
 LR = 0.5
@@ -42,13 +40,7 @@ def world(request, tokenizer):
     make, spec = MODELS[request.param]
     bank = Bank(make(tokenizer), spec)
     bank.load([random_state(bank, seed) for seed in (1, 2)])
-    lora = {"r": spec.rank, "lora_alpha": int(spec.alpha), "target_modules": list(spec.targets)}
-    config = LoraConfig(**lora, task_type="CAUSAL_LM", fan_in_fan_out=bank.fan_in_fan_out)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of c_proj being of two kinds
-        peft = get_peft_model(make(tokenizer), config)
-    set_peft_model_state_dict(peft, bank.read(1))
-    return bank, peft.train()
+    return bank, peft_of(make(tokenizer), spec, bank.read(1), transposed=bank.fan_in_fan_out).train()
 
 
 # ---- examples apart -------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 
 from murmura.streams import Stream
 from murmura.training.adapter import load_peft, save_peft
@@ -15,7 +15,7 @@ from murmura.training.batch import collate
 from murmura.training.config import LocalTraining, LoraSpec
 from murmura.training.loop import batches, train
 from tests.conftest import make_gpt2, make_llama
-from tests.training.helpers import EPS, assert_close, hf_batch, items, random_state
+from tests.training.helpers import EPS, assert_close, hf_batch, items, peft_of, random_state
 
 TRAINING = LocalTraining(epochs=5, batch_size=4, tokens_per_pass=200, eps=EPS)
 LR = 5e-3
@@ -26,16 +26,10 @@ CASES = {
 }
 
 
-def peft_model(make, spec, tokenizer):
-    lora = {"r": spec.rank, "lora_alpha": spec.alpha, "target_modules": list(spec.targets), "use_rslora": spec.rslora}
-    config = LoraConfig(**lora, fan_in_fan_out=make is make_gpt2, task_type="CAUSAL_LM")
-    return get_peft_model(make(tokenizer), config)
-
-
 @pytest.fixture(params=CASES, ids=list(CASES))
 def case(request, tokenizer):
     make, spec = CASES[request.param]
-    return Bank(make(tokenizer), spec), peft_model(make, spec, tokenizer), spec
+    return Bank(make(tokenizer), spec), peft_of(make(tokenizer), spec, transposed=make is make_gpt2), spec
 
 
 def test_names_are_those_of_peft(case):

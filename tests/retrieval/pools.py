@@ -13,8 +13,13 @@ from murmura.retrieval.texts import text_hash
 
 def unit(rows, width, seed=0):
     """Random unit vectors, float32 [rows, width]."""
-    vectors = np.random.default_rng(seed).normal(size=(rows, width)).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return normed(np.random.default_rng(seed).normal(size=(rows, width)).astype(np.float32))
+
+
+def normed(rows):
+    """These at unit length, float32."""
+    rows = np.asarray(rows, dtype=np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def record(domain, number):

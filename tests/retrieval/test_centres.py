@@ -6,11 +6,7 @@ import pytest
 from murmura.errors import ConfigError
 from murmura.retrieval.centres import cluster
 from murmura.streams import Stream
-
-
-def unit(rows):
-    rows = np.asarray(rows, dtype=np.float32)
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+from tests.retrieval.pools import normed
 
 
 @pytest.fixture
@@ -18,7 +14,7 @@ def groups():
     """Unit vectors around 4 corners: 20, 9, 3 and 1 of them; and the corner of each."""
     owners = np.repeat(np.arange(4), [20, 9, 3, 1])
     noise = Stream(3).numpy().normal(scale=0.05, size=(33, 8))
-    return unit(np.eye(4, 8)[owners] + noise), owners
+    return normed(np.eye(4, 8)[owners] + noise), owners
 
 
 def test_centres_are_means_as_they_are(groups):
@@ -34,7 +30,7 @@ def test_centres_are_means_as_they_are(groups):
 
 
 def test_the_same_seed_gives_the_same_clusters():
-    vectors = unit(Stream(0).numpy().normal(size=(80, 6)))
+    vectors = normed(Stream(0).numpy().normal(size=(80, 6)))
     one, same, other = (cluster(vectors, 9, seed=seed) for seed in (4, 4, 5))
     assert np.array_equal(one.points, same.points) and np.array_equal(one.sizes, same.sizes)
     assert not np.array_equal(one.points, other.points)
@@ -53,8 +49,8 @@ def test_fewer_different_texts_than_clusters_are_as_many_clusters(n, recwarn):
 def test_small_clusters_join_the_nearest(groups, smallest, sizes):
     vectors, owners = groups
     vectors = vectors.copy()
-    vectors[owners == 3] = unit([[0, 0.1, 1, 0.5, 0, 0, 0, 0]])  # its nearest corner is the third
-    vectors[owners == 2] = unit(vectors[owners == 2] + np.eye(1, 8, 1))  # whose nearest is the second
+    vectors[owners == 3] = normed([[0, 0.1, 1, 0.5, 0, 0, 0, 0]])  # its nearest corner is the third
+    vectors[owners == 2] = normed(vectors[owners == 2] + np.eye(1, 8, 1))  # whose nearest is the second
     found = cluster(vectors, 4, seed=0, smallest=smallest)
     assert sorted(found.sizes) == sizes
     # Whatever joins what, the centres' weighted mean stays that of all texts.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import warnings
 from dataclasses import dataclass
 from functools import partial
 
 import torch
+from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 
 from murmura.privacy.entropy import Entropy
 from murmura.training.batch import collate
@@ -77,6 +79,21 @@ def random_residual(bank, seed, rank=3, scale=0.1):
         shape = (rank, entry.shape[1]) if ".lora_A." in entry.name else (entry.shape[0], rank)
         made[entry.name.replace(".lora_", ".residual_")] = torch.randn(shape, generator=generator) * scale
     return made
+
+
+def peft_of(model, spec, state=None, *, transposed=False):
+    """A model with PEFT's adapter of a spec, which holds a state.
+
+    Args:
+        transposed: the model's layers store [in, out], as GPT-2's do.
+    """
+    lora = {"r": spec.rank, "lora_alpha": spec.alpha, "target_modules": list(spec.targets), "use_rslora": spec.rslora}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of c_proj being of two kinds
+        peft = get_peft_model(model, LoraConfig(**lora, fan_in_fan_out=transposed))
+    if state is not None:
+        assert not set_peft_model_state_dict(peft, state).unexpected_keys
+    return peft
 
 
 def hf_batch(chosen):

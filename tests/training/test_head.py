@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 from torch import nn
 from torch.nn import functional as F
 from transformers import CohereConfig, CohereForCausalLM, Gemma2Config, Gemma2ForCausalLM, PhiConfig, PhiForCausalLM
@@ -15,7 +14,7 @@ from murmura.training.batch import collate
 from murmura.training.config import LoraSpec
 from murmura.training.head import Head, _FrozenHeadLoss
 from tests.conftest import make_gpt2, make_llama
-from tests.training.helpers import CPU, cloze_items, hf_batch, items, random_state
+from tests.training.helpers import CPU, cloze_items, hf_batch, items, peft_of, random_state
 
 SMALL = dict(vocab_size=300, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
 SMALL |= dict(num_key_value_heads=2, max_position_embeddings=128, pad_token_id=0)
@@ -164,9 +163,8 @@ def test_adapters_on_the_head_count(request, tokenizer, fixture, targets):
     model = request.getfixturevalue(fixture)
     chosen = cloze_items(3, tokenizer) if fixture == "bert" else items(3)
     spec = LoraSpec(rank=4, alpha=8, targets=targets)
-    peft = get_peft_model(request.getfixturevalue(fixture), LoraConfig(r=4, lora_alpha=8, target_modules=list(targets)))
     state = random_state(Bank(type(model)(model.config).eval(), spec), 0)
-    set_peft_model_state_dict(peft, state)
+    peft = peft_of(model, spec, state)
     expected = peft(**hf_batch(chosen)).loss.item()
     bank = Bank(peft.unload().eval(), spec)
     bank.load([random_state(bank, 9), state])

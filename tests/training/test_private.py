@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 import torch
 
 from murmura.errors import ModelError, PrivacyError
-from murmura.privacy.entropy import OSEntropy, SeededEntropy
+from murmura.privacy.entropy import OSEntropy
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.observation import Observation
 from murmura.privacy.parts import (
@@ -26,51 +24,18 @@ from murmura.streams import Stream
 from murmura.training import by_example, private
 from murmura.training.adapter import crop
 from murmura.training.bank import Bank
-from murmura.training.config import LocalTraining, LoraSpec
+from murmura.training.config import LocalTraining
 from murmura.training.loop import train
 from murmura.training.private import Private, PrivateStep
 from tests.privacy.attack import given_away, of_sites
 from tests.privacy.plans import Rehearsed
 from tests.training.helpers import EPS, Item, Told, assert_close, assert_same, items, random_state
-
-SPEC = LoraSpec(rank=4, alpha=8)
-HUGE = 1e9  # a clipping norm that nothing reaches
-SGD = LocalTraining(optimizer="sgd", lr=1.0, clip=0.01)  # the clip must not count: the plan has a norm
-LR = 0.5
+from tests.training.private_runs import LR, SGD, SPEC, alike, moved, plan, run, secret
 
 
 @pytest.fixture
 def bank(llama):
     return Bank(llama, SPEC)
-
-
-def plan(sampler=None, *, norm=HUGE, groups=1, std=0.0, clip=ExampleClipping, steps=1000):
-    sampler, clipping, noise = sampler or FullParticipation(), clip(norm, groups), GaussianNoise(std)
-    return PrivacyPlan("record", "zero-out", sampler, clipping, noise, steps, delta=1e-5)
-
-
-def secret(*path):
-    return SeededEntropy(Stream(7, path))
-
-
-def run(bank, shards, plans, training=SGD, *, starts=None, entropy=None, lr=LR, **options):
-    count = len(shards)
-    starts = starts or [random_state(bank, k) for k in range(count)]
-    entropy = entropy or [secret(k) for k in range(count)]
-    streams = [Stream(0, (k,)) for k in range(count)]
-    return train(bank, shards, starts, training, lr, streams, privacy=Private(plans, entropy), **options)
-
-
-def moved(bank, result, start, lr=LR):
-    """The gradient that one step of SGD followed, as a vector [P]."""
-    return (bank.pack(start) - bank.pack(result.state)) / lr
-
-
-def alike(count, *, seed=0, length=12):
-    """Records with equally many labelled tokens, so that a mean over records is the mean over their tokens."""
-    rng = random.Random(seed)
-    made = [[rng.randrange(10, 250) for _ in range(length)] for _ in range(count)]
-    return [Item(ids, [-100] * 4 + ids[4:]) for ids in made]
 
 
 # ---- without clipping and noise, plain training ---------------------------------------------------------------------

@@ -37,6 +37,9 @@ READS: Mapping[str, str] = {
 
 _attack = partial(Figure, better="lower", of_members=True)
 _answer = partial(Figure, kind="instruction")
+_label = partial(Figure, kind="labelled")
+_document = partial(Figure, kind="document")
+_total = partial(Figure, column="always", total=True)
 
 CATALOGUE: tuple[Figure, ...] = (
     Figure(key="train_loss", title="Training loss", short="training\nloss", unit=NATS, better="lower", line=True),
@@ -65,7 +68,7 @@ CATALOGUE: tuple[Figure, ...] = (
         line=True,
         drawn=Drawn("loss (nats {per})"),
     ),
-    Figure(
+    _answer(
         key="heldout_rouge",
         title="Held-out ROUGE-L",
         short="held-out\nROUGE-L",
@@ -73,12 +76,11 @@ CATALOGUE: tuple[Figure, ...] = (
         meaning="How much of the wording of the model's own answers agrees, in order, with the reference answers to "
         "those same questions: 0 is nothing, 1 is word for word.",
         better="higher",
-        kind="instruction",
         column="always",
         line=True,
         drawn=Drawn("ROUGE-L (0 to 1)"),
     ),
-    Figure(
+    _document(
         key="heldout_accuracy",
         title="Next-token accuracy",
         short="next-token\naccuracy",
@@ -86,12 +88,11 @@ CATALOGUE: tuple[Figure, ...] = (
         meaning="Of the tokens of texts that no site trained on, the share that the model finds the likeliest of all "
         "after those before them: 0 is none, 1 is all.",
         better="higher",
-        kind="document",
         column="always",
         line=True,
         drawn=Drawn("accuracy (0 to 1)", shows="next tokens"),
     ),
-    Figure(
+    _label(
         key="accuracy",
         title="Accuracy",
         short="accuracy",
@@ -100,12 +101,11 @@ CATALOGUE: tuple[Figure, ...] = (
         "The small print gives the number of texts (n) and a 95 % interval (Wilson's); accuracies whose intervals "
         "overlap widely cannot be told apart by so few texts. Guessing is always to give the label that most have.",
         better="higher",
-        kind="labelled",
         column="always",
         line=True,
         drawn=Drawn("accuracy (0 to 1)", shows="held-out texts"),
     ),
-    Figure(
+    _label(
         key="calibration_error",
         title="Calibration error",
         short="calibration\nerror",
@@ -113,15 +113,13 @@ CATALOGUE: tuple[Figure, ...] = (
         meaning="How far the model's confidence is from how often it is right, on average (ECE): 0 is a model that is "
         "right as often as it says.",
         better="lower",
-        kind="labelled",
         column="always",
     ),
-    Figure(
+    _label(
         key="validation_accuracy",
         title="Accuracy on the server's validation set",
         unit=SHARE,
         better="higher",
-        kind="labelled",
     ),
     Figure(
         key="population_distance",
@@ -139,13 +137,12 @@ CATALOGUE: tuple[Figure, ...] = (
     Figure(key="seeds", title="Different seeds so far", unit=TEXTS),
     Figure(key="most_votes", title="Most votes of a candidate", line=True),
     Figure(key="vote_noise", title="Noise in votes (σ)"),
-    Figure(key="legacy_loss", title="Held-out loss, tokenised twice", unit=NATS, better="lower", kind="document"),
-    Figure(
+    _document(key="legacy_loss", title="Held-out loss, tokenised twice", unit=NATS, better="lower"),
+    _document(
         key="legacy_accuracy",
         title="Next-token accuracy, tokenised twice",
         unit=SHARE,
         better="higher",
-        kind="document",
     ),
     Figure(key="trained_texts", title="Texts that the model was trained on", unit=TEXTS),
     Figure(key="cut_texts", title="Of these cut off before their end", unit=TEXTS),
@@ -157,13 +154,12 @@ CATALOGUE: tuple[Figure, ...] = (
         unit=TEXTS,
         line=True,
     ),
-    Figure(
+    _label(
         key="pseudo_accuracy",
         title="Accuracy of the labels given to unlabelled texts",
         short="accuracy of labels given",
         unit=SHARE,
         better="higher",
-        kind="labelled",
         line=True,
         drawn=Drawn(
             beside="accuracy",
@@ -197,7 +193,7 @@ CATALOGUE: tuple[Figure, ...] = (
         drawn=Drawn(beside="choice_accuracy", shows="by log-likelihood per byte of the option"),
     ),
     *(figure for benchmark in BENCHMARKS.values() for figure in benchmark.figures()),
-    Figure(
+    _answer(
         key="coverage",
         title="Domain coverage",
         short="domain\ncoverage",
@@ -206,7 +202,6 @@ CATALOGUE: tuple[Figure, ...] = (
         "domain that any site was given (mean cosine; FedDCA, equation 5, with the mean over the domain). 1 would be a "
         "domain of which every record was given to somebody. Private records are not in it.",
         better="higher",
-        kind="instruction",
         column="measured",
     ),
     Figure(
@@ -260,7 +255,7 @@ CATALOGUE: tuple[Figure, ...] = (
         target="upload",
         drawn=Drawn(beside="attack_auc", shows="single uploads, before they are mixed"),
     ),
-    Figure(
+    _answer(
         key="memorisation",
         title="Memorisation",
         short="memorisation",
@@ -270,7 +265,6 @@ CATALOGUE: tuple[Figure, ...] = (
         "records than its skill alone explains.",
         better="lower",
         of_members=True,
-        kind="instruction",
         column="measured",
         line=True,
     ),
@@ -327,43 +321,35 @@ CATALOGUE: tuple[Figure, ...] = (
         column="measured",
         drawn=Drawn(beside="exposure", shows="single uploads, before they are mixed"),
     ),
-    Figure(
+    _total(
         key="bytes_up",
         title="Sent up",
         short="up",
         unit=BYTES,
         meaning="Everything the sites sent to the server for the method itself, in all rounds together; what it took "
         "to measure the other figures is not counted. 1 MB is a million bytes.",
-        column="always",
-        total=True,
     ),
-    Figure(
+    _total(
         key="bytes_down",
         title="Sent down",
         short="down",
         unit=BYTES,
         meaning="Everything the server sent to the sites for the method itself, in all rounds together.",
-        column="always",
-        total=True,
     ),
-    Figure(
+    _total(
         key="wall",
         title="Wall time",
         short="wall\ntime",
         unit=SECONDS,
         meaning="Time from start to end on the machine named above, with everything that was measured.",
-        column="always",
-        total=True,
     ),
-    Figure(
+    _total(
         key="peak_memory",
         title="Peak memory",
         short="peak\nmemory",
         unit=BYTES,
         meaning="The most memory the run took at any moment: of the graphics card where the model was on one, else of "
         "the process.",
-        column="always",
-        total=True,
     ),
     Figure(key="at_sites", title="Time at sites", unit=SECONDS),
     Figure(key="audit_right", title="Audit: coins guessed right", unit=COINS),

@@ -14,7 +14,7 @@ from murmura.measure.benchmarks.config import GSM8KConfig, HumanEvalConfig, Sent
 from murmura.measure.catalogue import CATALOGUE, figure
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.tasks import INSTRUCTION
-from tests.federation.world import instructions, make_workbench
+from tests.federation.world import instructions
 from tests.training.helpers import random_state
 
 SUMS = BenchmarkSet(
@@ -22,11 +22,6 @@ SUMS = BenchmarkSet(
     [Instruction("how many tablets", "", "#### 2"), Instruction("how many visits", "on monday", "#### 3")],
 )
 TEXTS = BenchmarkSet(FPB(SentimentConfig(file="news.jsonl", tokens=4)), [Labelled("the dose rose", "positive")])
-
-
-@pytest.fixture
-def bench(tokenizer):
-    return make_workbench(tokenizer, slots=2)
 
 
 def scripted(bench, monkeypatch, *texts):
