@@ -180,7 +180,7 @@ def test_dplora_s_own_figures(name, model, places):
     assert (method.noise_multiplier, method.epsilon, method.clipping, method.groups) == (2, None, "batch", "factors")
     found = dry_run(Experiment.load(file, set={k: v for k, v in places.items() if k != "data.heldout"}))
     assert [(planned.sites, planned.steps) for planned in found.rounds] == [(5, 5)] * 50
-    assert found.label == "DP-LoRA σ=2 (paper)"
+    assert found.plan.method.title == "DP-LoRA σ=2 (paper)"
 
 
 def commands(file):
@@ -213,7 +213,7 @@ def test_lpfl_s_own_figures(file, labelled_places):
     assert (method.rounds, method.gate, method.share, method.validation_records) == (5, 0.7, 0.25, 1000)
     assert len(method.patterns) == 4 and all(len(words) == 10 for words in method.verbaliser.values())
     found = dry_run(Experiment.load(file, set=labelled_places))
-    assert (found.label, [planned.sites for planned in found.rounds]) == ("LP-FL", [2] * 5)
+    assert (found.plan.method.title, [planned.sites for planned in found.rounds]) == ("LP-FL", [2] * 5)
     assert len(found.heldout) == 60 - 20
     assert "[MASK]" not in found.example and "{blank}" in found.example
 
@@ -263,7 +263,7 @@ def test_pretext_s_sites_are_planned_as_many_as_they_are(text_places):
     found = dry_run(Experiment.load(PRETEXT[0], set=text_places))
     assert [planned.sites for planned in found.rounds] == [1250] * 11 + [0]
     assert {site.records for site in found.sites} == {8}
-    assert found.label == "PrE-Text ε=7.58"
+    assert found.plan.method.title == "PrE-Text ε=7.58"
 
 
 def test_the_beekeepers_notes_are_neither_public_nor_held_out():

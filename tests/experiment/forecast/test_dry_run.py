@@ -303,7 +303,7 @@ def test_a_folder_with_a_run_is_noted(make, monkeypatch):
 def test_the_example_is_public(make, tmp_path):
     write_data(tmp_path)
     found = dry_run(make())
-    assert "kidney" in found.example and found.heldout == HELDOUT
+    assert "kidney" in found.example and len(found.heldout) == HELDOUT
 
 
 def test_records_of_the_sites_own_to_measure_with_are_disclosed(make):

@@ -75,7 +75,7 @@ def test_single_uploads_of_secret_cohorts_are_not_to_be_attacked(make, sampler):
 @pytest.mark.parametrize("label", METHODS)
 def test_a_plan_knows_the_method(make, label):
     found = dry_run(make(METHODS[label]))
-    assert found.label == label and len(found.rounds) == 2
+    assert found.plan.method.title == label and len(found.rounds) == 2
     trained = [row for row in found.disclosure if row.verb == "train_clipped"]
     assert [row.field for row in trained] == ["update", "unclipped"][: 1 + ("adaptive" in label)]
     assert found.rounds[0].bytes_up == found.rounds[0].bytes_down == 2 * 4 * found.model.trainable
