@@ -154,7 +154,7 @@ def by_round(rows: Sequence[report.Row], key: str) -> str:
     left out."""
     known = figure(key)
     found = [
-        (row.label, {point.round: point.cell.words(known) for point in row.series(key)})
+        (row.label, {point.round: point.cell.entry(known).words for point in row.series(key)})
         for row in rows
         if row.series(key)
     ]

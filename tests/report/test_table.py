@@ -8,14 +8,14 @@ import pytest
 from murmura import report
 from murmura.measure.catalogue import CATALOGUE, figure
 from murmura.measure.figure import interval
-from murmura.report.page import render
-from murmura.report.table import Cell, columns, promises
+from murmura.report.guarantee import scope
+from murmura.report.table import Cell, columns
 from murmura.runs import read_all
 from murmura.runs.schema import SiteReport
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
 from tests.privacy.plans import RECORDS
-from tests.report.runs import metrics, write_run
+from tests.report.runs import classifier, metrics, write_run
 
 
 def rows_of(*folders):
@@ -106,8 +106,8 @@ def test_beside_the_epsilon_of_one_seed_stands_that_of_all(tmp_path, records, ca
     all_three = bound(replace(RECORDS, steps=150).epsilon().value)
     cell, epsilon = row.cells["epsilon"], figure("epsilon")
     assert cell.value(epsilon) == bound(RECORDS.epsilon().value) and cell.together == f"all 3 runs: {all_three}"
-    assert cell.words(epsilon).endswith(f"(all 3 runs: {all_three})")
-    assert "that of all on which the row rests" in promises(rows)[-1]
+    assert cell.entry(epsilon).words.endswith(f"(all 3 runs: {all_three})")
+    assert "that of all on which the row rests" in scope(rows)[-1]
     report.show(rows)
     assert f"all 3 runs: {all_three}" in capsys.readouterr().out
 
@@ -130,20 +130,19 @@ def test_without_ledgers_the_epsilon_of_seeds_add_up(tmp_path):
 def test_whom_an_epsilon_is_about_stands_below_the_table(tmp_path, capsys):
     rows = rows_of(write_run(tmp_path / "a", rows=[guaranteed(4.0)]), write_run(tmp_path / "b", method="FedProx"))
     sentence = "ε bounds what one record changes (zero-out), but for δ = 1e-05."
-    assert promises(rows[:1]) == [sentence]
+    assert scope(rows[:1]) == [sentence]
     report.show(rows)
     assert sentence in capsys.readouterr().out
     assert report.markdown(rows[:1]).endswith(f"\n\n{sentence}\n")
-    assert promises(rows[1:]) == []
-    assert promises(rows_of(write_run(tmp_path / "c", rows=[guaranteed(None)]))) == []
+    assert scope(rows[1:]) == []
+    assert scope(rows_of(write_run(tmp_path / "c", rows=[guaranteed(None)]))) == []
 
 
 def test_no_epsilon_of_a_table_is_for_all_of_its_rows(tmp_path):
     private, plain = write_run(tmp_path / "a", rows=[guaranteed(4.0)]), write_run(tmp_path / "b", method="FedProx")
     rows = rows_of(private, plain)
-    assert "Each ε is of its own row alone" in promises(rows)[-1]
-    assert "Each ε is of its own row alone" in render(read_all([private, plain]))
-    assert not any("own row" in sentence for sentence in [*promises(rows[:1]), *promises(rows[1:])])
+    assert "Each ε is of its own row alone" in scope(rows)[-1]
+    assert not any("own row" in sentence for sentence in [*scope(rows[:1]), *scope(rows[1:])])
 
 
 def test_methods_keep_their_own_rows_in_the_order_given(tmp_path):
@@ -155,9 +154,15 @@ def test_methods_keep_their_own_rows_in_the_order_given(tmp_path):
 
 @pytest.mark.parametrize(
     "other",
-    [{"seed": 0}, {"seed": 1, "model": "large"}, {"seed": 1, "rows": [metrics(1)]}, {"seed": 1, "finished": False},
-     {"seed": None}, {"seed": 1, "sites": [SiteReport("only", 1, 1, 0, 0)]}],
-)  # fmt: skip
+    [
+        {"seed": 0},
+        {"seed": None},
+        {"seed": 1, "model": "large"},
+        {"seed": 1, "rows": [metrics(1)]},
+        {"seed": 1, "finished": False},
+        {"seed": 1, "sites": [SiteReport("only", 1, 1, 0, 0)]},
+    ],
+)
 def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(tmp_path, other):
     rows = rows_of(write_run(tmp_path / "a"), write_run(tmp_path / "b", **other))
     assert [len(row.runs) for row in rows] == [1, 1]
@@ -217,17 +222,10 @@ def test_runs_of_different_options_have_rows_of_their_own_which_tell_the_options
 
 
 def test_columns_are_those_of_the_kind_of_record(tmp_path):
-    labelled = [metrics(n, accuracy=0.5, calibration_error=0.1) for n in (0, 1)]
-    for row in labelled:
-        for key in ("heldout_rouge",):
-            row[key] = None
-    plain, classifier = (
-        write_run(tmp_path / "a"),
-        write_run(tmp_path / "b", method="LP-FL", rows=labelled, kind="labelled"),
-    )
-    keys = [column.key for column in columns(rows_of(classifier))]
+    labelled = classifier(tmp_path / "b")
+    keys = [column.key for column in columns(rows_of(labelled))]
     assert "accuracy" in keys and "heldout_rouge" not in keys
-    both = [column.key for column in columns(rows_of(plain, classifier))]
+    both = [column.key for column in columns(rows_of(write_run(tmp_path / "a"), labelled))]
     assert {"accuracy", "attack_auc", "calibration_error", "heldout_rouge"} <= set(both)
 
 
@@ -242,8 +240,8 @@ def test_an_accuracy_has_its_number_of_texts_and_an_interval(tmp_path):
 def test_what_guessing_comes_to_stands_beside_a_figure(tmp_path, capsys):
     told = {"accuracy": 0.64, "accuracy_n": 50, "accuracy_guess": 0.62, "heldout_loss_guess": 0.463}
     row, *_ = rows = rows_of(write_run(tmp_path / "a", rows=[metrics(1, **told)], kind="labelled"))
-    assert row.cells["accuracy"].words(figure("accuracy")) == "0.640 (0.501–0.759, n = 50) (guessing 0.620)"
-    assert "guessing 0.463" in report.markdown(rows) and "guessing 0.620" in render(rows[0].runs)
+    assert row.cells["accuracy"].entry(figure("accuracy")).words == "0.640 (0.501–0.759, n = 50, guessing 0.620)"
+    assert "guessing 0.463" in report.markdown(rows)
     report.show(rows)
     assert "guessing 0.620" in capsys.readouterr().out
     assert row.cells["attack_auc"].guessing(figure("attack_auc")) == ""
@@ -284,5 +282,5 @@ def test_of_several_seeds_the_ends_of_intervals_are_means_and_all_attacks_are_na
 def test_members_found_at_one_percent_have_a_column_where_they_were_measured(tmp_path):
     rows = rows_of(write_run(tmp_path / "a", rows=[metrics(2, attack_tpr=0.25, attack_tpr_n=80)]))
     [figure] = [one for one in columns(rows) if one.key == "attack_tpr"]
-    assert rows[0].cells["attack_tpr"].words(figure) == "0.250 (0.168–0.355, n = 80)"
+    assert rows[0].cells["attack_tpr"].entry(figure).words == "0.250 (0.168–0.355, n = 80)"
     assert "attack_tpr" not in [one.key for one in columns(rows_of(write_run(tmp_path / "b")))]

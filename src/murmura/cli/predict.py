@@ -37,7 +37,7 @@ def predict(
     from murmura.data.records import Document
     from murmura.errors import ConfigError
     from murmura.experiment.predict import Classifier, described
-    from murmura.report.writing import replacing
+    from murmura.report.output_file import replacing
 
     _, experiment = described(run)
     target = out or Path(f"{stem(file)}.labels.csv")

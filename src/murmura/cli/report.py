@@ -25,7 +25,7 @@ def report(
 ) -> None:
     """Print the table of one or several runs and write their report as one HTML page."""
     from murmura import report as reports
-    from murmura.report.writing import replacing
+    from murmura.report.output_file import replacing
     from murmura.runs import read_all
     from murmura.runs.schema import REPORT
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from murmura.measure.catalogue import CATALOGUE, figure
-from murmura.report.audited import show_audit
 from murmura.report.markdown import markdown
 from murmura.report.page import write
 from murmura.report.table import Row, table
-from murmura.report.terminal import show
+from murmura.report.terminal import show, show_audit
 
 __all__ = ["CATALOGUE", "Row", "figure", "markdown", "show", "show_audit", "table", "write"]

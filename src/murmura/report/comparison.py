@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from murmura.measure.figure import Figure
-from murmura.report import about
+from murmura.report import run_facts
 from murmura.report.table import Row, columns
 from murmura.runs.record import RunRecord
 from murmura.units import DASH, listing
@@ -149,16 +149,16 @@ def _model(run: RunRecord, _: Mapping[str, Any]) -> str:
 
 _ASPECTS: tuple[_Aspect, ...] = (
     _Aspect("kind of record", _of_records, lambda run, _: run.kind),
-    _Aspect("sites’ records", _of_records, about.records, _option("data.train")),
-    _Aspect("held-out records", _heldout, about.heldout, _digest("heldout")),
-    _Aspect("non-members", _leakage, about.nonmembers, _digest("nonmembers")),
-    _Aspect("questions asked besides", _asked, about.questions, _digest("questions")),
+    _Aspect("sites’ records", _of_records, run_facts.records, _option("data.train")),
+    _Aspect("held-out records", _heldout, run_facts.heldout, _digest("heldout")),
+    _Aspect("non-members", _leakage, run_facts.nonmembers, _digest("nonmembers")),
+    _Aspect("questions asked besides", _asked, run_facts.questions, _digest("questions")),
     _Aspect("model, and with it what a token is", _per_token, _model),
     _Aspect("template", _of_records, _option("data.template")),
     _Aspect("tokens of a record at most", _of_records, _option("data.max_length")),
     _Aspect("questions answered in full", _written, _option("evaluation.sample")),
     _Aspect("pool", lambda one: one.key == "coverage", _option("augment.pool")),
     _Aspect("domain", lambda one: one.key == "coverage", _option("augment.domain")),
-    _Aspect("machine", _cost, lambda run, _: about.machine(run) or DASH),
+    _Aspect("machine", _cost, lambda run, _: run_facts.machine(run) or DASH),
     _Aspect("engine", _cost, _option("run.engine")),
 )

@@ -8,38 +8,44 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
-from murmura.report.style import COLOURS
+from murmura.report.style import COLOURS, Style, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Colours that stand for CSS variables until the SVG is written.
-_STAND_INS = {"#010101": "--ink", "#020202": "--muted", "#030303": "--rule", "#040404": "--paper"} | {
-    f"#0500{number:02x}": f"--series-{number}" for number in range(1, COLOURS + 1)
-}
+_STAND_INS = {"#010101": "--ink", "#020202": "--muted", "#030303": "--rule", "#040404": "--paper"}
+_STAND_INS |= {look.colour: f"--series-{look.number}" for look in map(style, range(COLOURS))}
 INK, MUTED, RULE, PAPER = list(_STAND_INS)[:4]
 
 # Units of the SVG's view box; at 400 wide, type of 11 units is readable on a telephone and not coarse on a desk.
 _WIDTH, _HEIGHT, _TYPE = 400, 262, 11.0
+FEW = 12  # up to so many rounds every one has its mark
 _FINEST = 0.005  # no axis is shorter, so that ticks are no finer than the three decimals of tables
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """One picture: a title, the SVG and a sentence on how to read it."""
-
-    title: str
-    svg: str
-    caption: str
+def dots(axes: Axes, points: Sequence[tuple[float, float]], colour: str, size: float, **more: Any) -> None:
+    """Marks without a line between them."""
+    x, y = [one[0] for one in points], [one[1] for one in points]
+    axes.plot(x, y, linestyle="none", color=colour, markersize=size, **({"marker": "o"} | more))
 
 
-def series(colour: int) -> str:
-    """The colour of a row, from its number (``Style.colour``), for matplotlib."""
-    return f"#0500{colour:02x}"
+def hollow(axes: Axes, points: Sequence[tuple[float, float]], look: Style, size: float, zorder: int) -> None:
+    """Small marks of single runs, beside that of their mean."""
+    edge = {"markerfacecolor": PAPER, "markeredgewidth": 0.9}
+    dots(axes, points, look.colour, size, marker=look.marker, zorder=zorder, **edge)
+
+
+def means(axes: Axes, points: Mapping[float, Sequence[float]], look: Style) -> None:
+    """A line through the mean at each place, and small hollow marks for single values where there are several."""
+    places = sorted(points)
+    averages = [fmean(points[place]) for place in places]
+    axes.plot(places, averages, color=look.colour, marker=look.marker, linewidth=1.7, markersize=5.5, zorder=4)
+    hollow(axes, [(at, one) for at in places if len(points[at]) > 1 for one in points[at]], look, 3.2, zorder=5)
 
 
 def svg(

@@ -25,15 +25,21 @@ MARKERS: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """The look of one row."""
+    """The look of one row: the number of its colour, matplotlib's marker and the same shape as an SVG path."""
 
-    colour: int
+    number: int
     marker: str
     shape: str
 
     @property
     def css(self) -> str:
-        return f"var(--series-{self.colour})"
+        """Its colour on the page."""
+        return f"var(--series-{self.number})"
+
+    @property
+    def colour(self) -> str:
+        """Its colour for matplotlib, until the SVG is written (``drawing``)."""
+        return f"#0500{self.number:02x}"
 
 
 def style(position: int) -> Style:

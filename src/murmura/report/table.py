@@ -5,36 +5,26 @@ from __future__ import annotations
 import math
 import statistics
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from murmura.data.records import Kind
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.catalogue import CATALOGUE, figure
 from murmura.measure.figure import Figure, between
 from murmura.privacy import odometer
-from murmura.report.unsaved import unsaved
+from murmura.report.content import Block, Entry, Heading, entry
+from murmura.report.style import Style, style
 from murmura.runs.record import RunRecord
 from murmura.tasks import TASKS
-from murmura.units import DASH, bound, decimal, listing
+from murmura.units import DASH, bound, decimal
 
 OUTSIDE = "outside ε"
 """Marks figures that sites computed from their own records in a run that promises an ε."""
 _TOLD = 3  # most options that tell rows apart
-_OF_ALL = (
-    "Runs over the same records are seen together: below the ε of one run (the largest) stands that of all on which "
-    "the row rests."
-)
-_ALONE = (
-    "Each ε is of its own row alone: whoever also sees what the other rows made of the same records, with an ε or "
-    "without, has seen more than it bounds. `murmura privacy spent RUN...` adds up what runs have spent."
-)
-_SECRET = (
-    "ε counts on nobody knowing which sites a round asked, nor how many. So bytes and messages are expected "
-    "values (the expected number of sites times what one sends), and time, memory and events are "
-    "for the run's owner alone."
-)
+ATTACKED = ("attack_auc", "upload_auc", "memorisation")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +75,10 @@ class Cell:
             return ""
         return f"± {figure.unit.write_sd(self.sd)}" if self.sd else "± 0"
 
-    def words(self, figure: Figure) -> str:
-        """Mean, spread and interval on one line."""
-        interval = f"({self.interval()})" if self.interval() else ""
-        told = [f"({text})" for text in (self.together, self.guessing(figure)) if text]
-        return " ".join(part for part in (self.value(figure), self.spread(figure), interval, *told) if part)
+    def entry(self, figure: Figure, more: Sequence[str] = ()) -> Entry:
+        """The figure with what is known of it as small print, and ``more``."""
+        interval = self.interval().split(", ")
+        return entry(self.value(figure), self.spread(figure), *interval, self.together, self.guessing(figure), *more)
 
     def guessing(self, figure: Figure) -> str:
         """``guessing 0.463``, or nothing."""
@@ -111,10 +100,8 @@ def _kind(run: RunRecord) -> Kind:
     for kind in TASKS:
         if kind == run.kind:
             return kind
-    raise CheckpointError(
-        f"the run is about records of the kind '{run.kind}', which this version of Murmura does not know",
-        where=str(run.folder), fix="Report it with the version that it was run with.",
-    )  # fmt: skip
+    what = f"the run is about records of the kind '{run.kind}', which this version of Murmura does not know"
+    raise CheckpointError(what, where=str(run.folder), fix="Report it with the version that it was run with.")
 
 
 def columns(rows: Sequence[Row]) -> list[Figure]:
@@ -142,11 +129,13 @@ class Row:
     """One run, or the runs of one method that differ in their seed.
 
     Attributes:
+        position: Among the rows.
         label: The method; with the run's name where several rows would else look alike.
         runs: At least one.
         cells: A cell for each figure of the catalogue that can have a column, by key.
     """
 
+    position: int
     label: str
     runs: tuple[RunRecord, ...]
     cells: dict[str, Cell]
@@ -174,6 +163,16 @@ class Row:
         run = self.runs[0]
         of = f" of {run.planned}" if run.planned is not None else ""
         return f"unfinished: round {run.last.number}{of}"
+
+    @property
+    def look(self) -> Style:
+        """Its mark and colour, in pictures and beside its name."""
+        return style(self.position)
+
+    @property
+    def name(self) -> Entry:
+        """Its label and mark, for headings and legends."""
+        return Entry(self.label, look=self.look)
 
     def before(self, key: str) -> Cell:
         """The figure before training (round 0)."""
@@ -203,37 +202,42 @@ def table(records: Sequence[RunRecord]) -> list[Row]:
     for group in groups.values():
         distinct = len({run.seed for run in group}) == len(group)
         members.extend([tuple(group)] if distinct else [(run,) for run in group])
-    return [Row(label, group, _cells(group)) for label, group in zip(_labels(members), members, strict=True)]
+    named = zip(_labels(members), members, strict=True)
+    return [Row(position, label, group, _cells(group)) for position, (label, group) in enumerate(named)]
 
 
-def promises(rows: Sequence[Row]) -> list[str]:
-    """A sentence on each kind of ε in the table: for whom it holds, and with which δ; and one on what is not told since
-    it counts on that."""
-    found: dict[str, list[str]] = {}
-    for row in rows:
-        for told in (run.last.privacy for run in row.runs if run.last.privacy.get("epsilon") is not None):
-            sentence = f"bounds what one {told['unit']} changes ({told['adjacency']}), but for δ = {told['delta']:g}"
-            labels = found.setdefault(sentence, [])
-            if row.label not in labels:
-                labels.append(row.label)
-    if len(found) == 1:
-        sentences = [f"ε {sentence}." for sentence in found]
-    else:
-        sentences = [f"ε of {listing(labels)} {sentence}." for sentence, labels in found.items()]
-    several = any(cell.together for row in rows for cell in row.cells.values())
-    more = unsaved(run for row in rows for run in row.runs)
-    return [*sentences, *([_OF_ALL] if several else []), *alone(rows), *secrets(rows), *more]
+def runs_of(rows: Sequence[Row]) -> list[RunRecord]:
+    """All runs, in the order of the rows."""
+    return [run for row in rows for run in row.runs]
 
 
-def alone(rows: Sequence[Row]) -> list[str]:
-    """That no ε of the table is for all of its rows, in a sentence; none where there is one row, or no ε."""
-    return [_ALONE] if len(rows) > 1 and any(row.cells["epsilon"].n for row in rows) else []
+def legend(rows: Sequence[Row]) -> list[Entry]:
+    """The names of the rows; none where there is one alone."""
+    return [row.name for row in rows] if len(rows) > 1 else []
 
 
-def secrets(rows: Sequence[Row]) -> list[str]:
-    """What the table does not tell since an ε counts on that, in a sentence; none where it tells everything."""
-    hiding = [row.label for row in rows if any(run.hides_cohorts for run in row.runs)]
-    return [f"{listing(hiding)}: {_SECRET}"] if hiding else []
+def heading(rows: Sequence[Row], row: Row) -> list[Block]:
+    """The name of a row above what is its own, where there are several."""
+    return [Heading([row.name])] if len(rows) > 1 else []
+
+
+def of_seeds(rows: Sequence[Row], words: str) -> str:
+    """What is to be said where a row stands for several seeds."""
+    return words if any(len(row.runs) > 1 for row in rows) else ""
+
+
+def attacked(rows: Sequence[Row]) -> bool:
+    """Whether any leakage was measured."""
+    return any(row.series(key) for row in rows for key in ATTACKED)
+
+
+def distinct(runs: Iterable[RunRecord], part: Callable[[RunRecord], T]) -> list[tuple[T, list[str]]]:
+    """What runs have in common is shown once: each different value with the names of its runs."""
+    found: dict[str, tuple[T, list[str]]] = {}
+    for run in runs:
+        value = part(run)
+        found.setdefault(repr(value), (value, []))[1].append(run.name)
+    return list(found.values())
 
 
 def _labels(members: Sequence[tuple[RunRecord, ...]]) -> list[str]:
@@ -323,3 +327,17 @@ def _measured(key: str, rows: Sequence[Mapping[str, Any]]) -> Cell:
     attacked = [figure(key).attacked(row) for row in having]
     remarks = dict.fromkeys(remark for told in attacked for remark in told)
     return replace(cell, ends=(low.mean, high.mean), remarks=tuple(remarks))
+
+
+def means(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of each key, over all tables; 0 where one lacks it."""
+    keys = dict.fromkeys(key for one in tables for key in one)
+    return {key: Cell.of(one.get(key, 0.0) for one in tables).mean or 0.0 for key in keys}
+
+
+def moved(rows: Sequence[Row], key: str) -> bool:
+    """Whether a figure was measured, and differs between rounds as it is written. One round alone is worth a picture,
+    which says how it lies to others'."""
+    write = figure(key).unit.write
+    series = [[write(point.cell.mean or 0.0) for point in row.series(key)] for row in rows]
+    return any(len(values) == 1 or len(set(values)) > 1 for values in series)

@@ -1,18 +1,19 @@
-"""The table for a terminal."""
+"""Tables and notes for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from murmura.measure.figure import Figure
-from murmura.report.comparison import sentences
-from murmura.report.noted import noted
-from murmura.report.table import Row, columns, promises
+from murmura.report.content import Entry, Paragraph, Table
+from murmura.report.sections.audit import figures_of
+from murmura.report.sections.results import remarks, summary
+from murmura.report.table import Row
+from murmura.runs.record import RunRecord
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Drawn
     from rich.text import Text
 
 _UNBOUNDED = 10_000
@@ -27,57 +28,64 @@ def show(rows: Sequence[Row], console: Console | None = None) -> None:
     from rich.measure import Measurement
 
     console = console or Console(highlight=False)
-    drawn = rich_table(rows)
-    needed = Measurement.get(console, console.options.update(max_width=_UNBOUNDED), drawn).maximum
+    table = summary(rows, brief=True)
+    needed = Measurement.get(console, console.options.update(max_width=_UNBOUNDED), draw(table)).maximum
     if not console.is_terminal:
         console.width = max(needed, console.width)
-    console.print(rich_table(rows, upright=True) if needed > console.width else drawn)
-    for sentence in [*noted(rows), *sentences(rows), *promises(rows)]:
+    console.print(draw(table, upright=needed > console.width))
+    for sentence in remarks(rows):
         console.print(sentence)
 
 
-def rich_table(rows: Sequence[Row], upright: bool = False) -> Table:
-    """The rows as a rich table, spreads, intervals and remarks on lines of their own.
+def show_audit(run: RunRecord, console: Console | None = None) -> None:
+    """Print what the audit of a run has found."""
+    from rich.console import Console
+
+    console = console or Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(120, console.width)
+    for block in figures_of(run):
+        if isinstance(block, Table):
+            console.print(block.title)
+            console.print(draw(block))
+        elif isinstance(block, Paragraph):
+            console.print(block.text)
+
+
+def draw(table: Table, upright: bool = False) -> Drawn:
+    """A table as rich draws it, small print on lines of its own; that of names beside the row, unless they are short of
+    room.
 
     Args:
-        upright: A line a figure and a column a method.
+        upright: A column for each row of the table.
     """
     from rich import box
-    from rich.table import Table
+    from rich.table import Table as Drawn
     from rich.text import Text
 
-    drawn = Table(box=box.SIMPLE_HEAD, header_style="bold", show_edge=False, collapse_padding=True)
+    drawn = Drawn(box=box.SIMPLE_HEAD, header_style="bold", show_edge=False, collapse_padding=True)
     if upright:
         drawn.add_column("")
-        for row in rows:
-            drawn.add_column(_method(row), justify="right", overflow="fold")
-        for figure in columns(rows):
-            drawn.add_row(Text(figure.title), *(_cell(figure, row) for row in rows))
+        for row in table.entries:
+            drawn.add_column(_text(row[0]), justify="right", overflow="fold")
+        for title, *cells in list(zip(table.columns, *table.entries, strict=True))[1:]:
+            drawn.add_row(title, *map(_text, cells))
         return drawn
-    drawn.add_column("method", overflow="fold")
-    for figure in columns(rows):
-        drawn.add_column(figure.heading, justify="right", no_wrap=True)
-    for row in rows:
-        drawn.add_row(_method(row), *(_cell(figure, row) for figure in columns(rows)))
+    for place, title in enumerate(table.short or table.columns):
+        words = place in table.text
+        drawn.add_column(title, justify="left" if words else "right", overflow="fold", no_wrap=not words)
+    for name, *cells in table.entries:
+        beside = [] if table.short else [", ".join(name.small)]  # what is said of a row stands at its end
+        drawn.add_row(Text(name.text) if beside else _text(name), *map(_text, cells), *beside)
     return drawn
 
 
-def _method(row: Row) -> Text:
+def _text(entry: Entry) -> Text:
     from rich.text import Text
 
-    text = Text(row.label)
-    if row.remark:
-        text.append(f"\n{row.remark}", style="dim not bold")
-    if row.state:
-        text.append(f"\n{row.state}", style="yellow not bold")
-    return text
-
-
-def _cell(figure: Figure, row: Row) -> Text:
-    from rich.text import Text
-
-    cell = row.cells[figure.key]
-    text = Text(cell.value(figure))
-    for small in (cell.spread(figure), *cell.interval().split(", "), cell.together, cell.guessing(figure)):
-        text.append(f"\n{small}" if small else "", style="dim")
+    text = Text(entry.text)
+    for small in entry.small:
+        text.append(f"\n{small}", style="dim not bold")
+    if entry.alert:
+        text.append(f"\n{entry.alert}", style="yellow not bold")
     return text

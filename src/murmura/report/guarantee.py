@@ -12,14 +12,25 @@ from murmura.errors import CheckpointError, PrivacyError
 from murmura.privacy import odometer
 from murmura.privacy.composition import Release, at_most, undominated
 from murmura.privacy.curve import Curve
-from murmura.privacy.standing import told
-from murmura.report.table import Row
+from murmura.privacy.standing import standing, told
+from murmura.report.table import Row, runs_of
 from murmura.runs.record import RunRecord
-from murmura.units import bound
+from murmura.units import bound, listing
 
 _MOST = 32  # sites with other plans, of which each takes a second
-
-
+_OF_ALL = (
+    "Runs over the same records are seen together: below the ε of one run (the largest) stands that of all on which "
+    "the row rests."
+)
+_ALONE = (
+    "Each ε is of its own row alone: whoever also sees what the other rows made of the same records, with an ε or "
+    "without, has seen more than it bounds. `murmura privacy spent RUN...` adds up what runs have spent."
+)
+_SECRET = (
+    "ε counts on nobody knowing which sites a round asked, nor how many. So bytes and messages are expected "
+    "values (the expected number of sites times what one sends), and time, memory and events are "
+    "for the run's owner alone."
+)
 _ADJACENCIES = {
     "zero-out": "in “zero-out” the contribution of one is blanked while its place remains, so that how many there are "
     "is no secret",
@@ -33,19 +44,17 @@ _ACCOUNTANTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """The guarantee of one run of a row.
+class Guarantee:
+    """The guarantee of the first run of a row.
 
     Attributes:
-        position: Of the row.
-        label: Of the row.
+        row: Which.
         curve: That holds for all units.
         delta: δ of the run's ε.
         person: What it is worth for a person, where the run bounds how many records of one a site has.
     """
 
-    position: int
-    label: str
+    row: Row
     curve: Curve
     delta: float
     person: str = ""
@@ -56,30 +65,62 @@ class Promise:
         return [*self.curve.words(), *([self.person] if self.person else [])]
 
 
+def scope(rows: Sequence[Row]) -> list[str]:
+    """A sentence on each kind of ε in the table: for whom it holds, and with which δ; and one on what is not told since
+    it counts on that."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for one in (run.last.privacy for run in row.runs if run.last.privacy.get("epsilon") is not None):
+            sentence = f"bounds what one {one['unit']} changes ({one['adjacency']}), but for δ = {one['delta']:g}"
+            labels = found.setdefault(sentence, [])
+            if row.label not in labels:
+                labels.append(row.label)
+    of = {sentence: f" of {listing(labels)}" if len(found) > 1 else "" for sentence, labels in found.items()}
+    sentences = [f"ε{whose} {sentence}." for sentence, whose in of.items()]
+    several = any(cell.together for row in rows for cell in row.cells.values())
+    return [*sentences, *([_OF_ALL] if several else []), *limits(rows), *interrupted(rows)]
+
+
+def limits(rows: Sequence[Row]) -> list[str]:
+    """That no ε of the table is for all of its rows, and what the table does not tell since an ε counts on that."""
+    sentences = [_ALONE] if len(rows) > 1 and any(row.cells["epsilon"].n for row in rows) else []
+    hiding = [row.label for row in rows if any(run.hides_cohorts for run in row.runs)]
+    return [*sentences, *([f"{listing(hiding)}: {_SECRET}"] if hiding else [])]
+
+
+def interrupted(rows: Sequence[Row]) -> list[str]:
+    """A sentence on each unfinished run whose privacy ledgers, which are only on the machine where it ran, hold more
+    than its last saved round."""
+    sentences = []
+    for run in runs_of(rows):
+        found = None if run.finished else standing(run.folder, run.last.number, tomllib.loads(run.config)["method"])
+        if found is not None and found.unsaved:
+            sentences.append(
+                f"{run.name} stopped after it had sent more than it saved: its figures are those of round "
+                f"{run.last.number}, but {found.words} by its privacy ledgers."
+            )
+    return sentences
+
+
 def terms(runs: Sequence[RunRecord]) -> list[str]:
     """What adjacency and accountant mean, in a sentence each, as far as these runs have them."""
-    told = [run.last.privacy for run in runs]
-    adjacencies = [what for word, what in _ADJACENCIES.items() if any(one.get("adjacency") == word for one in told)]
-    known = [str(one.get("accountant") or "").lower() for one in told]
+    every = [run.last.privacy for run in runs]
+    known = [str(one.get("accountant") or "").lower() for one in every]
+    adjacencies = [what for word, what in _ADJACENCIES.items() if any(one.get("adjacency") == word for one in every)]
     accountants = [what for word, what in _ACCOUNTANTS.items() if any(one.startswith(word) for one in known)]
-    return [
-        *(
-            [f"The adjacency is which two sets of data the bound compares: {'; '.join(adjacencies)}."]
-            if adjacencies
-            else []
-        ),
-        *([f"The accountant is how ε is added up over the steps: {'; '.join(accountants)}."] if accountants else []),
-    ]
+    adjacency = f"The adjacency is which two sets of data the bound compares: {'; '.join(adjacencies)}."
+    accountant = f"The accountant is how ε is added up over the steps: {'; '.join(accountants)}."
+    return [adjacency] * bool(adjacencies) + [accountant] * bool(accountants)
 
 
-def promises_of(rows: Sequence[Row]) -> list[Promise]:
+def guarantees(rows: Sequence[Row]) -> list[Guarantee]:
     """Of each row with an ε whose first run has its ledgers here; a folder that was published has none."""
-    found = (_promise(position, row.label, row.runs[0]) for position, row in enumerate(rows))
-    return [one for one in found if one is not None]
+    return [one for one in map(_guarantee, rows) if one is not None]
 
 
-def _promise(position: int, label: str, run: RunRecord) -> Promise | None:
+def _guarantee(row: Row) -> Guarantee | None:
     """What holds for every unit: at one δ, or for a group, another site may be protected least than at the run's δ."""
+    run = row.runs[0]
     releases = _releases(run)
     if not 0 < len(releases) <= _MOST:
         return None
@@ -88,20 +129,20 @@ def _promise(position: int, label: str, run: RunRecord) -> Promise | None:
     curve = Curve.worst([_curve(release) for release in releases])
     if target:  # exact ones would tell how many records a site has
         curve = replace(curve, table=tuple((delta, told(one, float(target))) for delta, one in curve.table))
-    return Promise(position, label, curve, plan.delta, _of_a_person(run, config.get("data", {}), releases, target))
+    return Guarantee(row, curve, plan.delta, _of_a_person(run, config.get("data", {}), releases, target))
 
 
 def _releases(run: RunRecord) -> list[Release]:
     """What the run's own ledgers say, of all who are protected."""
-    promised = run.last.privacy
-    if promised.get("epsilon") is None:
+    privacy = run.last.privacy
+    if privacy.get("epsilon") is None:
         return []
     try:
         left = odometer.read(run.folder)
         if left.damaged:
             return []  # of whoever is missing, nothing is known
-        ledgers = [left.whole] if promised["unit"] == "site" else list(left.sites.values())
-        return undominated(Release.of(ledger, promised["unit"]) for ledger in ledgers if ledger is not None)
+        ledgers = [left.whole] if privacy["unit"] == "site" else list(left.sites.values())
+        return undominated(Release.of(ledger, privacy["unit"]) for ledger in ledgers if ledger is not None)
     except (CheckpointError, PrivacyError, OSError):
         return []
 

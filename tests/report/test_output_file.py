@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from murmura.errors import CheckpointError
-from murmura.report.writing import replacing
+from murmura.report.output_file import replacing
 
 
 def write(path, text):

@@ -15,7 +15,7 @@ _GUESSED = ("accuracy", "choice_accuracy", "fpb", "fiqa", "tfns")
 """Figures of which a level without skill is known; larger is better. Beside them there is the held-out loss."""
 
 
-def noted(rows: Sequence[Row]) -> list[str]:
+def caveats(rows: Sequence[Row]) -> list[str]:
     """Sentences on records that lost text or were left out, on losses that hardly moved or that ROUGE-L contradicts,
     and on figures that guessing reaches."""
     several = len(rows) > 1
@@ -25,13 +25,11 @@ def noted(rows: Sequence[Row]) -> list[str]:
 
 def _lengths(row: Row) -> Iterator[str]:
     sites = row.runs[0].sites or ()
-    cut, dropped, all_of_them = (
-        sum(number or 0 for number in numbers)
-        for numbers in zip(*((one.truncated, one.dropped, one.records) for one in sites), strict=True)
-    ) if sites else (0, 0, 0)  # fmt: skip
+    cut, dropped = sum(one.truncated or 0 for one in sites), sum(one.dropped or 0 for one in sites)
     told = [f"{count(cut)} cut"] * bool(cut) + [f"{count(dropped)} left out"] * bool(dropped)
     if told:
-        yield f"Of the sites' {count(all_of_them)} records {' and '.join(told)}, as too long for data.max_length."
+        records = count(sum(one.records or 0 for one in sites))
+        yield f"Of the sites' {records} records {' and '.join(told)}, as too long for data.max_length."
 
 
 def _learnt(row: Row) -> Iterator[str]:

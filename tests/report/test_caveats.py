@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from murmura.report import markdown, show, table
-from murmura.report.noted import noted
+from murmura.report.caveats import caveats
 from murmura.report.page import render
 from murmura.runs import read_all
 from murmura.runs.schema import SiteReport
@@ -23,23 +23,23 @@ def loss(value, **more):
     return {"heldout_loss": value, "heldout_rouge": 0.2, **more}
 
 
-def test_a_run_that_learnt_from_whole_records_has_nothing_to_be_noted(tmp_path):
-    assert noted(rows_of(tmp_path / "a", loss(2.0), loss(1.5, heldout_rouge=0.3))) == []
+def test_a_run_that_learnt_from_whole_records_has_nothing_to_be_caveats(tmp_path):
+    assert caveats(rows_of(tmp_path / "a", loss(2.0), loss(1.5, heldout_rouge=0.3))) == []
 
 
 def test_records_that_lost_text_or_were_left_out(tmp_path, capsys):
     sites = [SiteReport("cardiology", 24, 22, 1, 2), SiteReport("skin", 30, 29, 3, 1)]
     rows = rows_of(tmp_path / "a", loss(2.0), loss(1.5), sites=sites)
-    [told] = noted(rows)
+    [told] = caveats(rows)
     assert told == "Of the sites' 54 records 4 cut and 3 left out, as too long for data.max_length."
     show(rows)
     assert told in capsys.readouterr().out.replace("\n", " ")
     assert told in markdown(rows) and told.replace("'", "&#39;") in render(rows[0].runs)
 
 
-def test_numbers_that_are_not_told_are_not_noted(tmp_path):
+def test_numbers_that_are_not_told_are_not_caveats(tmp_path):
     sites = [SiteReport("skin", None, None, None, None)]
-    assert noted(rows_of(tmp_path / "a", loss(2.0), loss(1.5), sites=sites)) == []
+    assert caveats(rows_of(tmp_path / "a", loss(2.0), loss(1.5), sites=sites)) == []
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_numbers_that_are_not_told_are_not_noted(tmp_path):
     ],
 )
 def test_how_a_loss_went(tmp_path, before, after, told):
-    [found] = noted(rows_of(tmp_path / "a", before, after))
+    [found] = caveats(rows_of(tmp_path / "a", before, after))
     assert found.startswith(told)
 
 
 def test_a_loss_that_rose_while_the_answers_became_better(tmp_path):
-    worse, disagree = noted(rows_of(tmp_path / "a", loss(2.0), loss(2.5, heldout_rouge=0.4)))
+    worse, disagree = caveats(rows_of(tmp_path / "a", loss(2.0), loss(2.5, heldout_rouge=0.4)))
     assert worse.startswith("The model has become worse") and disagree.startswith("Loss and ROUGE-L disagree")
 
 
@@ -65,12 +65,12 @@ def test_a_loss_that_rose_while_the_answers_became_better(tmp_path):
 )
 def test_an_accuracy_beside_the_majoritys_share(tmp_path, accuracy, told):
     after = loss(0.5, accuracy=accuracy, accuracy_n=50, accuracy_guess=0.6)
-    found = noted(rows_of(tmp_path / "a", loss(1.0), after, kind="labelled"))
+    found = caveats(rows_of(tmp_path / "a", loss(1.0), after, kind="labelled"))
     assert [one.partition(": ")[2] for one in found] == ([told] if told else [])
 
 
 def test_a_loss_that_guessing_has_too(tmp_path):
-    [found] = noted(rows_of(tmp_path / "a", loss(1.0), loss(0.5, heldout_loss_guess=0.463)))
+    [found] = caveats(rows_of(tmp_path / "a", loss(1.0), loss(0.5, heldout_loss_guess=0.463)))
     assert "0.463" in found and found.endswith("no skill is shown.")
 
 
@@ -79,5 +79,5 @@ def test_of_several_rows_each_is_named(tmp_path):
         write_run(tmp_path / name, name, rows=[metrics(0, **loss(2.0)), metrics(2, **loss(end))], sites=WHOLE)
         for name, end in (("FedAvg", 1.0), ("FewFedPIT", 2.0))
     ]
-    [found] = noted(table(read_all(folders)))
+    [found] = caveats(table(read_all(folders)))
     assert found.startswith("FewFedPIT: Hardly anything")

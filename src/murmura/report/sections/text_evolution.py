@@ -1,19 +1,18 @@
-"""How the texts of a run of PrE-Text evolved: votes against the noise, who lived and who died."""
+"""How texts evolved by sites' votes (PrE-Text): votes against the noise, who lived and who died; and how good the model
+is by how many texts it was trained on."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import log2
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from murmura.measure.catalogue import figure
-from murmura.report.drawing import INK, MUTED, PAPER, Picture, series, svg
-from murmura.report.sheet import shortened
+from murmura.report.content import Block, Details, Entry, Heading, Picture, Pictures, Section, Table, note, shortened
+from murmura.report.drawing import INK, MUTED, PAPER, dots, means, svg
 from murmura.report.style import style
-from murmura.report.table import Row
+from murmura.report.table import Row, legend, runs_of
 from murmura.runs.evolution import Generation
 from murmura.runs.record import RunRecord
 from murmura.units import count, decimal, listing
@@ -21,7 +20,7 @@ from murmura.units import count, decimal, listing
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MEANING = (
+_LEAD = (
     "The server kept texts of its own, the candidates. In each round sites voted for those that are near their private "
     "texts; the candidates of the next round are variations of those that were drawn by their votes (PrE-Text, Hou et "
     "al. 2024). Votes are shown as they were released."
@@ -37,40 +36,24 @@ _SHOWN = 3  # candidates of a round in the table that lived, and as many that di
 _TICKS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A line of the table of candidates, in words."""
-
-    round: str
-    votes: str
-    drawn: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Evolved:
-    """How the population of one run evolved.
-
-    Attributes:
-        run: Its name.
-        sentences: What there is to say.
-        pictures: Votes by round.
-        candidates: Some that lived and some that died.
-    """
-
-    run: str
-    sentences: list[str]
-    pictures: list[Picture]
-    candidates: list[Candidate]
-
-
-def evolved(records: Sequence[RunRecord]) -> list[Evolved]:
+def text_evolution(rows: Sequence[Row]) -> Section | None:
     """Of those runs in which sites voted."""
-    return [
-        Evolved(run.name, _sentences(run), [_votes(run)], list(_candidates(run.evolution)))
-        for run in records
-        if run.evolution
-    ]
+    evolved = [run for run in runs_of(rows) if run.evolution]
+    blocks: list[Block] = []
+    for run in evolved:
+        blocks += [Heading([Entry(run.name)])] if len(rows) > 1 or len(evolved) > 1 else []
+        blocks += [*map(note, _sentences(run)), Pictures([_votes(run)])]
+        blocks.append(Details("Some candidates that lived, and some that died", [_candidates(run.evolution)]))
+    return Section("How the texts evolved", _LEAD, blocks) if blocks else None
+
+
+def by_texts(rows: Sequence[Row]) -> Section | None:
+    """How good the model is by how many texts it was trained on, a line for each row, in means over its runs; None
+    where no run was trained on several numbers of texts."""
+    drawn = (("heldout_loss", "loss (nats per token)"), ("heldout_accuracy", "accuracy (0 to 1)"))
+    pictures = [picture for key, unit in drawn if (picture := _curve(rows, key, unit))]
+    lead = "The model after training on so many of the texts that the run has made, each time from the start."
+    return Section("By how many texts", lead, [Pictures(pictures, legend(rows))]) if pictures else None
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------
@@ -116,9 +99,10 @@ def _each(numbers: Sequence[int]) -> str:
     return listing([count(number) for number in (numbers if len(set(numbers)) > 1 else numbers[:1])])
 
 
-def _candidates(rounds: Sequence[Generation]) -> Iterable[Candidate]:
+def _candidates(rounds: Sequence[Generation]) -> Table:
     """Of the first round, the middle and the last: those that were drawn most often, and those with the fewest votes
     that were not drawn."""
+    lines = []
     for number in sorted({0, (len(rounds) - 1) // 2, len(rounds) - 1}):
         one = rounds[number]
         order = sorted(range(len(one.votes)), key=lambda place: (one.drawn[place], one.votes[place]), reverse=True)
@@ -127,7 +111,8 @@ def _candidates(rounds: Sequence[Generation]) -> Iterable[Candidate]:
         for place in [*lived[:_SHOWN], *died[-_SHOWN:]]:
             votes, times = decimal(one.votes[place], 1), one.drawn[place]
             drawn = f"{count(times)} times" if times > 1 else "once" if times else "died"
-            yield Candidate(str(number + 1), votes, drawn, shortened(one.candidates[place]))
+            lines.append((str(number + 1), votes, drawn, shortened(one.candidates[place])))
+    return Table(("Round", "Votes", "Drawn", "Text"), lines, text=(2, 3), stacked=True, css="candidates")
 
 
 # ---- pictures --------------------------------------------------------------------------------------------------------
@@ -146,13 +131,12 @@ def _votes(run: RunRecord) -> Picture:
                 axes.plot(ends, [height, height], color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=2)
         for number, one in enumerate(run.evolution, start=1):
             for lived in (True, False):
-                own = sorted((v for v, times in zip(one.votes, one.drawn, strict=True) if bool(times) is lived))
+                own = sorted(v for v, times in zip(one.votes, one.drawn, strict=True) if bool(times) is lived)
                 shown = _evenly(own, _MARKS)
-                axes.plot(
-                    [number + (_ASIDE if lived else -_ASIDE)] * len(shown), shown, linestyle="none", marker="o",
-                    markersize=4.4, color=series(1) if lived else MUTED, markeredgewidth=0.9,
-                    markerfacecolor=series(1) if lived else PAPER, zorder=4 if lived else 3,
-                )  # fmt: skip
+                points = [(number + (_ASIDE if lived else -_ASIDE), votes) for votes in shown]
+                colour, fill = (style(0).colour,) * 2 if lived else (MUTED, PAPER)
+                edge = {"markerfacecolor": fill, "markeredgewidth": 0.9}
+                dots(axes, points, colour, 4.4, zorder=4 if lived else 3, **edge)
         axes.set_xlim(0.5, len(run.evolution) + 0.5)
         axes.set_xlabel("round")
 
@@ -174,13 +158,6 @@ def _evenly(values: Sequence[float], most: int) -> list[float]:
     return [values[round(place * (len(values) - 1) / (most - 1))] for place in range(most)]
 
 
-def curves(rows: Sequence[Row]) -> list[Picture]:
-    """How good the model is by how many texts it was trained on, a line for each row, in means over its runs; nothing
-    where no run was trained on several numbers of texts."""
-    drawn = (("heldout_loss", "loss (nats per token)"), ("heldout_accuracy", "accuracy (0 to 1)"))
-    return [picture for key, unit in drawn if (picture := _curve(rows, key, unit))]
-
-
 def _curve(rows: Sequence[Row], key: str, unit: str) -> Picture | None:
     lines = [_points(row, key) for row in rows]
     if not any(len(points) > 1 for points in lines):
@@ -188,18 +165,8 @@ def _curve(rows: Sequence[Row], key: str, unit: str) -> Picture | None:
     places = sorted({texts for points in lines for texts in points})
 
     def draw(axes: Axes) -> None:
-        for position, points in enumerate(lines):
-            look = style(position)
-            axes.plot(
-                [log2(texts) for texts in points], [fmean(values) for values in points.values()],
-                color=series(look.colour), marker=look.marker, linewidth=1.7, markersize=5.5, zorder=4,
-            )  # fmt: skip
-            axes.plot(
-                [log2(texts) for texts, values in points.items() if len(values) > 1 for _ in values],
-                [value for values in points.values() if len(values) > 1 for value in values],
-                color=series(look.colour), marker=look.marker, linestyle="none", markersize=3.2,
-                markerfacecolor=PAPER, markeredgewidth=0.9, zorder=5,
-            )  # fmt: skip
+        for row, points in zip(rows, lines, strict=True):
+            means(axes, {log2(texts): values for texts, values in points.items()}, row.look)
         axes.set_xlabel("texts")
 
     one = figure(key)

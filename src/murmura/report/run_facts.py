@@ -1,30 +1,114 @@
-"""What a run was made with and how far it is, in words: model, machine, versions, times."""
+"""What runs were made with, in words: model, data, machine, versions, times."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from math import log2
 from pathlib import PurePath
 from typing import Any
 
+from murmura.measure.catalogue import exposure_by_chance
+from murmura.report.table import Row, runs_of
 from murmura.resources import full_name
 from murmura.runs.record import RunRecord
 from murmura.runs.schema import OtherModel
-from murmura.units import DASH, count, listing, size
+from murmura.units import DASH, count, decimal, listing, size
+
+_IN_TITLE = 4  # labels at most
 
 
-def overview(run: RunRecord) -> dict[str, str]:
-    """What a run is called, and how far it is."""
-    of = "" if run.planned is None or run.finished else f" of {run.planned}"
-    return {
-        "name": run.name,
-        "label": run.label,
-        "seed": DASH if run.seed is None else str(run.seed),
-        "model": run.model or DASH,
-        "rounds": f"{run.last.number}{of}",
-        "state": "finished" if run.finished else "unfinished",
+def facts(rows: Sequence[Row]) -> dict[str, str]:
+    """The head of the page, by name; what no run tells is left out."""
+    runs = runs_of(rows)
+    labels = list(dict.fromkeys(row.runs[0].label for row in rows))
+    seeds = sorted({run.seed for run in runs if run.seed is not None})
+    experiments = [(run, tomllib.loads(run.config)) for run in runs]
+    engines = dict.fromkeys(str(told.get("run", {}).get("engine", "local")) for _, told in experiments)
+    every = {
+        "Methods": listing(labels) if len(labels) > _IN_TITLE else "",
+        "Model": _unique(run.model for run in runs),
+        "Other models": resources(runs),
+        "Data": _unique(records(run, told) for run, told in experiments),
+        "Sites": _unique(_sites(run, told) for run, told in experiments),
+        "Held-out records": _unique(heldout(run, told) for run, told in experiments),
+        "Read as": _unique(shown_as(run, told) for run, told in experiments),
+        "Records left out": _unique(map(_left_out, runs)),
+        "Canaries": _unique(map(canaries, runs)) if any(map(canaries, runs)) else "",
+        "Rounds": _unique((count(run.last.number) for run in runs), ", "),
+        "Options changed": "; ".join(text for run in runs for text in _changes(run, len(runs) > 1)),
+        "Seed" if len(seeds) < 2 else "Seeds": _unique(seeds, ", "),
+        "Started": started(runs),
+        "Trained": _unique(map(trained, runs)),
+        "Precision": _unique(map(precision, runs)),
+        "Engine": ", ".join(engines) if set(engines) != {"local"} else "",
+        "Machine": _unique(map(machine, runs)),
+        "Software": _unique(map(software, runs)),
     }
+    return {name: value for name, value in every.items() if value}
+
+
+def title(rows: Sequence[Row]) -> str:
+    """The methods, or how many they are."""
+    labels = list(dict.fromkeys(row.runs[0].label for row in rows))
+    return listing(labels) if len(labels) <= _IN_TITLE else f"{len(labels)} methods"
+
+
+def _unique(values: Iterable[object], separator: str = "; ") -> str:
+    """The different values, in order; a dash where there is none."""
+    known = dict.fromkeys(str(value) for value in values if value is not None)
+    return separator.join(known) if known else DASH
+
+
+def _sites(run: RunRecord, experiment: Mapping[str, Any]) -> str | None:
+    """How many sites there are, and how the records became theirs."""
+    number = "" if run.sites is None else count(len(run.sites))
+    return ", ".join(part for part in (number, shared_out(experiment)) if part) or None
+
+
+def canaries(run: RunRecord) -> str | None:
+    """How many random secrets an audit wrote into the sites' records, and what chance gives; None where it wrote
+    none."""
+    found = sum(one.canaries for one in run.sites or ())
+    if not found:
+        return None
+    told = f"{count(found)} random secrets among the sites’ records"
+    candidates = tomllib.loads(run.config).get("audit", {}).get("candidates")
+    if not candidates:
+        return told
+    chance = f"{decimal(exposure_by_chance(candidates), 2)} of {decimal(log2(candidates), 2)} bits"
+    return f"{told}, each one of {count(candidates)} that it could be: by chance, exposure is {chance}"
+
+
+def _left_out(run: RunRecord) -> str | None:
+    """Records used neither for training nor for measuring; None where that was not recorded or is not told."""
+    found = run.exclusions
+    if found is None:
+        return None
+    numbers = {
+        "bad": found.bad,
+        "also at a site": found.overlap,
+        "held-out ones too long": found.heldout,
+        "non-members too long": found.nonmembers,
+    }
+    told = [f"{count(number)} {name}" for name, number in numbers.items() if number]
+    return ", ".join(told) or (None if found.bad is None else "none")
+
+
+def _changes(run: RunRecord, several: bool) -> list[str]:
+    """Options that were not the same in all rounds."""
+    of = f" of {run.name}" if several else ""
+    return [
+        f"{key}{of} after round {one.after}, from {_option(before)} to {_option(now)}"
+        for one in run.resumed
+        for key, (before, now) in one.changed.items()
+    ]
+
+
+def _option(value: Any) -> str:
+    return "none" if value is None else str(value)
 
 
 def environment(run: RunRecord) -> list[tuple[str, str]] | None:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from murmura.report.drawing import MUTED, PAPER, Picture, series, svg
-from murmura.report.sheet import Sheet, shortened
+from murmura.report.content import (
+    Block,
+    Details,
+    Entry,
+    Heading,
+    Picture,
+    Pictures,
+    Section,
+    Table,
+    capital,
+    note,
+    shortened,
+)
+from murmura.report.drawing import MUTED, PAPER, dots, means, svg
 from murmura.report.style import Style, style
+from murmura.report.table import Row, runs_of
 from murmura.runs.augment import Given, Guarantee, Selection
 from murmura.runs.record import RunRecord
 from murmura.units import DASH, bound, count, decimal, listing, size
@@ -17,7 +29,7 @@ from murmura.units import DASH, bound, count, decimal, listing, size
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MEANING = (
+_LEAD = (
     "Beside their own records sites trained on public ones, which the server chose for them from a pool and sent them. "
     "Coverage is the mean, over the pool’s records of the sites’ domain, of the largest cosine to a record of that "
     "domain that some site was given: 1 is all of it."
@@ -40,70 +52,31 @@ _MANY_SITES = 12
 _COLUMNS = 5  # domains with a column of their own
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """One text that was given to a site, and why."""
-
-    site: str
-    domain: str
-    score: str
-    text: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Augmented:
-    """What the sites of one run were given, as it was chosen last.
-
-    Attributes:
-        run: Its name.
-        sentences: What there is to say.
-        sheet: What each site was given, and all together.
-        is_long: Whether there are so many sites that the sheet is folded up.
-        legend: How each domain looks in the pictures.
-        pictures: The domain in the plane, and how scores lie.
-        scored: What a score is; empty where there is none.
-        examples: A few of the texts.
-    """
-
-    run: str
-    sentences: list[str]
-    sheet: Sheet
-    is_long: bool
-    legend: list[tuple[Style, str]]
-    pictures: list[Picture]
-    scored: str
-    examples: list[Chosen]
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """Coverage of several runs, side by side: how each line looks, and the picture."""
-
-    legend: list[tuple[Style, str]]
-    picture: Picture
-
-
-def augmented(records: Sequence[RunRecord]) -> list[Augmented]:
+def augmentation(rows: Sequence[Row]) -> Section | None:
     """Of those runs in which sites were given something."""
-    return [_augmented(run, run.augment[-1]) for run in records if run.augment]
+    augmented = [run for run in runs_of(rows) if run.augment]
+    compared = coverage(augmented)
+    blocks: list[Block] = [Pictures(compared)] if compared else []
+    for run in augmented:
+        blocks += [Heading([Entry(run.name)])] if len(rows) > 1 or len(augmented) > 1 else []
+        blocks += _blocks(run, run.augment[-1])
+    return Section("Public records for the sites", _LEAD, blocks) if blocks else None
 
 
-def _augmented(run: RunRecord, last: Selection) -> Augmented:
+def _blocks(run: RunRecord, last: Selection) -> list[Block]:
+    """What the sites of a run were given, as it was chosen last."""
     looks = {domain: style(place) for place, domain in enumerate(_domains(last))}
-    return Augmented(
-        run.name,
-        _sentences(run, last),
-        _sheet(last),
-        len(last.sites) > _MANY_SITES,
-        [(look, domain) for domain, look in looks.items()] if last.points or last.histogram else [],
-        [one for one in (_map(last, looks), _histogram(last, looks)) if one],
-        last.scored_by,
-        [
-            Chosen(one.site, one.domain, _score(one.similarity), shortened(one.text), one.why)
-            for one in last.examples
-        ],
-    )  # fmt: skip
+    pictures = [one for one in (_map(last, looks), _histogram(last, looks)) if one]
+    blocks: list[Block] = [*map(note, _sentences(run, last))]
+    if pictures:
+        blocks.append(Pictures(pictures, [Entry(domain, look=look) for domain, look in looks.items()], lines=False))
+    blocks.append(Details("What each site was given", [_given(last)], opened=len(last.sites) <= _MANY_SITES))
+    if last.examples:
+        columns = ("Site", "Domain", last.scored_by or "Score", "Public record", "Why")
+        lines = [(one.site, one.domain, _score(one.similarity), shortened(one.text), one.why) for one in last.examples]
+        table = Table(columns, lines, text=(0, 1, 3, 4), stacked=True, css="examples")
+        blocks.append(Details("Some of it, and why", [table]))
+    return blocks
 
 
 def _domains(chosen: Selection) -> list[str]:
@@ -158,33 +131,29 @@ def _guaranteed(told: Guarantee) -> str:
     )
 
 
-def _sheet(last: Selection) -> Sheet:
+def _given(last: Selection) -> Table:
     """What was given, site by site and to all together."""
     shown = list(last.by_domain)[:_COLUMNS]
-    more = len(last.by_domain) > _COLUMNS
+    more = ["other domains"] if len(last.by_domain) > _COLUMNS else []
     scored = any(one.similarity for one in last.sites.values())
-    headings = ("Site", "Records", *shown, *(["other domains"] if more else []), "Fewer than asked", "Size")
-    headings += (last.scored_by or "score", "least to most") if scored else ()
+    scores = [last.scored_by or "score", "least to most"] if scored else []
 
-    def line(name: str, one: Given) -> tuple[tuple[str, ...], str]:
+    def line(name: str, one: Given, mean: float | None, ends: str) -> list[str]:
         parts = [one.by_domain.get(domain, 0) for domain in shown]
         parts += [one.rows - sum(parts)] if more else []
         cells = [name, count(one.rows), *map(count, parts), count(one.missing), size(one.bytes)]
-        if scored:
-            found = one.similarity
-            cells += [_score(found.mean), f"{_score(found.least)} to {_score(found.most)}"] if found else [DASH, DASH]
-        return tuple(cells), ""
+        return cells + ([_score(mean), ends] if scored else [])
 
-    lines = [line(name, one) for name, one in last.sites.items()]
-    everything = Given(
-        last.rows,
-        sum(one.missing for one in last.sites.values()),
-        sum(one.bytes for one in last.sites.values()),
-        last.by_domain,
+    lines = []
+    for name, one in last.sites.items():
+        found = one.similarity
+        ends = f"{_score(found.least)} to {_score(found.most)}" if found else DASH
+        lines.append(line(name, one, found.mean if found else None, ends))
+    missing, sent = (
+        sum(column) for column in zip(*((one.missing, one.bytes) for one in last.sites.values()), strict=True)
     )
-    cells, remark = line("All sites", everything)
-    mean = (_score(last.mean_similarity), DASH) if scored else ()
-    return Sheet("", headings, [*lines, ((*cells[: len(cells) - len(mean)], *mean), remark)])
+    lines.append(line("All sites", Given(last.rows, missing, sent, last.by_domain), last.mean_similarity, DASH))
+    return Table(["Site", "Records", *shown, *more, "Fewer than asked", "Size", *scores], lines)
 
 
 def _score(value: float | None) -> str:
@@ -200,16 +169,20 @@ def _map(last: Selection, looks: dict[str, Style]) -> Picture | None:
 
     def draw(axes: Axes) -> None:
         pool = [point for point in last.points if point.kind == "pool"]
-        axes.plot(
-            [point.x for point in pool], [point.y for point in pool], linestyle="none", marker=".", markersize=3.2,
-            color=MUTED, markeredgewidth=0, alpha=0.45, zorder=2,
-        )  # fmt: skip
+        dots(
+            axes,
+            [(point.x, point.y) for point in pool],
+            MUTED,
+            3.2,
+            marker=".",
+            markeredgewidth=0,
+            alpha=0.45,
+            zorder=2,
+        )
+        edge = {"markeredgecolor": PAPER, "markeredgewidth": 0.4}
         for domain, look in looks.items():
             own = [point for point in last.points if point.kind == "fetched" and point.domain == domain]
-            axes.plot(
-                [point.x for point in own], [point.y for point in own], linestyle="none", marker=look.marker,
-                markersize=4.4, color=series(look.colour), markeredgecolor=PAPER, markeredgewidth=0.4, zorder=3,
-            )  # fmt: skip
+            dots(axes, [(point.x, point.y) for point in own], look.colour, 4.4, marker=look.marker, zorder=3, **edge)
         axes.grid(False)
         axes.spines["bottom"].set_visible(False)
         axes.xaxis.set_visible(False)
@@ -221,7 +194,7 @@ def _map(last: Selection, looks: dict[str, Style]) -> Picture | None:
         "some of those that sites were given. Neighbours are alike; distances between what is far apart mean little "
         "(t-SNE, of each run by itself)."
     )
-    title = f"{_capital(of)}, and what was fetched"
+    title = f"{capital(of)}, and what was fetched"
     return Picture(title, svg(draw, "", f"map {last.strategy}", rounds=False), caption)
 
 
@@ -232,7 +205,7 @@ def _histogram(last: Selection, looks: dict[str, Style]) -> Picture | None:
 
     def draw(axes: Axes) -> None:
         for domain, numbers in found.counts.items():
-            colour = series(looks[domain].colour) if domain in looks else MUTED
+            colour = looks[domain].colour if domain in looks else MUTED
             shares = [100 * number / max(1, sum(numbers)) for number in numbers]
             axes.stairs(shares, found.edges, fill=True, color=colour, alpha=0.16, linewidth=0)
             axes.stairs(shares, found.edges, color=colour, linewidth=1.5)
@@ -244,14 +217,10 @@ def _histogram(last: Selection, looks: dict[str, Style]) -> Picture | None:
     return Picture(title, svg(draw, "% of a domain’s records", title, rounds=False), caption)
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 # ---- several runs ----------------------------------------------------------------------------------------------------
 
 
-def compared(records: Sequence[RunRecord]) -> list[Compared]:
+def coverage(records: Sequence[RunRecord]) -> list[Picture]:
     """Coverage against how many records were fetched, and against ξ, where runs differ in these. Runs that differ in
     any other option of ``[augment]`` have lines of their own: only what a seed tells apart is a repetition."""
     known = [
@@ -276,7 +245,7 @@ def _against(
     axis: str,
     along: Callable[[Selection], int | None],
     other: Callable[[Selection], tuple[str, int | None]],
-) -> Compared | None:
+) -> Picture | None:
     """Coverage along one option, a line for each strategy, domain, value of the other and whatever else is set; None
     where no line has two points."""
     lines: dict[tuple[str, str, str, Options], dict[int, list[float]]] = {}
@@ -288,24 +257,16 @@ def _against(
             lines.setdefault(key, {}).setdefault(place, []).append(one.coverage)
     if not any(len(points) > 1 for points in lines.values()):
         return None
-    looks = [(style(place), label) for place, label in enumerate(_told_apart(list(lines)))]
+    looks = [Entry(label, look=style(place)) for place, label in enumerate(_told_apart(list(lines)))]
 
     def draw(axes: Axes) -> None:
-        for (look, _), points in zip(looks, lines.values(), strict=True):
-            colour, places = series(look.colour), sorted(points)
-            means = [sum(points[place]) / len(points[place]) for place in places]
-            axes.plot(places, means, color=colour, marker=look.marker, linewidth=1.7, markersize=5.5, zorder=4)
-            for place in places:
-                if len(points[place]) > 1:
-                    axes.plot(
-                        [place] * len(points[place]), points[place], linestyle="none", marker=look.marker,
-                        markersize=3.2, markerfacecolor=PAPER, color=colour, markeredgewidth=0.9, zorder=3,
-                    )  # fmt: skip
+        for place, points in enumerate(lines.values()):
+            means(axes, {float(at): values for at, values in points.items()}, style(place))
         axes.set_xlabel(axis)
 
     caption = "What was chosen last in each run. Small hollow marks are single runs, lines go through their means."
     title = f"Coverage against {axis}"
-    return Compared(looks, Picture(title, svg(draw, "coverage", title, rounds=False), caption))
+    return Picture(title, svg(draw, "coverage", title, rounds=False), caption, looks)
 
 
 def _told_apart(keys: Sequence[tuple[str, str, str, Options]]) -> list[str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from murmura.report.sheet import Sheet
-from murmura.report.table import Cell, Row
+from murmura.report.content import Entry, Section, Table, entry
+from murmura.report.table import Cell, Row, runs_of
 from murmura.runs.record import RunRecord
 from murmura.units import DASH, count, duration, size
 
-MEANING = (
+_LEAD = (
     "For the method itself, without what it took to measure it: means over all sites, asked or not, and over the "
     "rounds in which any was asked. Time is how long the server waited for the answers. Sites that are simulated "
     "on one machine share its time, whether they work one after another or together. It is not told where ε counts on "
@@ -17,24 +17,22 @@ MEANING = (
 )
 
 
-def cost(rows: Sequence[Row]) -> Sheet | None:
+def cost(rows: Sequence[Row]) -> Section | None:
     """A line for each row; None where no run has recorded how long sites took."""
-    if not any("at_sites" in run.totals for row in rows for run in row.runs):
+    if not any("at_sites" in run.totals for run in runs_of(rows)):
         return None
-    columns: tuple[tuple[str, Callable[[float], str], Callable[[RunRecord], float | None]], ...] = (
-        ("Rounds", count, _rounds),
-        ("Up, a site and round", size, lambda run: _shared(run, "bytes_up", each_round=True)),
-        ("Down, a site and round", size, lambda run: _shared(run, "bytes_down", each_round=True)),
-        ("Time, a site", duration, lambda run: _shared(run, "at_sites")),
-        ("Time, a record", duration, _by_record),
-    )
-
-    def told(row: Row, write: Callable[[float], str], of: Callable[[RunRecord], float | None]) -> str:
-        mean = Cell.of(of(run) for run in row.runs).mean
-        return DASH if mean is None else write(mean)
-
-    lines = [((row.label, *(told(row, write, of) for _, write, of in columns)), row.state) for row in rows]
-    return Sheet("", ("Method", *(title for title, *_ in columns)), lines)
+    columns: dict[str, tuple[Callable[[float], str], Callable[[RunRecord], float | None]]] = {
+        "Rounds": (count, _rounds),
+        "Up, a site and round": (size, lambda run: _share(run, "bytes_up", each_round=True)),
+        "Down, a site and round": (size, lambda run: _share(run, "bytes_down", each_round=True)),
+        "Time, a site": (duration, lambda run: _share(run, "at_sites")),
+        "Time, a record": (duration, _by_record),
+    }
+    lines: list[list[Entry | str]] = []
+    for row in rows:
+        found = [(write, Cell.of(map(of, row.runs)).mean) for write, of in columns.values()]
+        lines.append([entry(row.label, row.state), *(DASH if mean is None else write(mean) for write, mean in found)])
+    return Section("What it costs a site", _LEAD, [Table(["Method", *columns], lines)])
 
 
 def _rounds(run: RunRecord) -> float:
@@ -42,7 +40,7 @@ def _rounds(run: RunRecord) -> float:
     return sum(1 for one in run.rounds if one.number and one.values.get("bytes_up"))
 
 
-def _shared(run: RunRecord, key: str, *, each_round: bool = False) -> float | None:
+def _share(run: RunRecord, key: str, *, each_round: bool = False) -> float | None:
     """A total of the run, a site's share of it."""
     total, parts = run.totals.get(key), len(run.sites or ()) * (_rounds(run) if each_round else 1)
     return total / parts if total is not None and parts else None

@@ -1,20 +1,20 @@
-"""What an audit has found, in words, for the terminal and the page."""
+"""What an audit has found."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from murmura.measure.catalogue import READS
 from murmura.measure.figure import FEW
-from murmura.report.drawing import MUTED, Picture, series, svg
-from murmura.report.sheet import Sheet
+from murmura.report.content import Block, Entry, Heading, Picture, Pictures, Section, Table, capital, entry, note
+from murmura.report.drawing import MUTED, svg
+from murmura.report.style import style
+from murmura.report.table import Row, runs_of
 from murmura.runs.audit import (
     CENTRES,
     PROMPTS,
     TARGETS,
-    Audit,
     AuditedModel,
     Centred,
     CentreShare,
@@ -27,9 +27,8 @@ from murmura.units import DASH, count, decimal, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from rich.console import Console
 
-MEANING = (
+_LEAD = (
     "AUC is the chance that a record that the model was trained on looks more like it, to an attack, than one that it "
     "never saw: 0.5 is guessing. “Found at 1 %” is the share of such records that are found where 1 % of the others "
     "are taken for them. Intervals are 95 %, for this run’s models: they say nothing of another seed, nor "
@@ -37,74 +36,44 @@ MEANING = (
     "so that the choice flatters nobody; on the rest another one may come out ahead by chance. "
     "Attacks that find nothing are no proof: others may find more."
 )
-_HEADINGS = ("Attack", "AUC", "95 %", "Found at 1 %", "95 %")
+_COLUMNS = ("Attack", "AUC", "95 %", "Found at 1 %", "95 %")
 _STRONGEST = "strongest"
 
 
-@dataclass(frozen=True, slots=True)
-class Audited:
-    """One run's audit.
-
-    Attributes:
-        run: Its name.
-        sheets: All figures.
-        pictures: How scores lie.
-        sentences: What else there is to say.
-    """
-
-    run: str
-    sheets: list[Sheet]
-    pictures: list[Picture]
-    sentences: list[str]
-
-
-def audits(records: Sequence[RunRecord]) -> list[Audited]:
+def audit(rows: Sequence[Row]) -> Section | None:
     """Of those runs that were audited."""
-    return [
-        Audited(run.name, _sheets(run.audit), [_scores(one) for one in run.audit.models], _sentences(run))
-        for run in records
-        if run.audit is not None
-    ]
+    audited = [run for run in runs_of(rows) if run.audit]
+    blocks: list[Block] = []
+    for run in audited:
+        blocks += [Heading([Entry(run.name)])] if len(rows) > 1 or len(audited) > 1 else []
+        blocks += figures_of(run)
+    return Section("Audit", _LEAD, blocks) if blocks else None
 
 
-def show_audit(run: RunRecord, console: Console | None = None) -> None:
-    """Print what the audit of a run has found."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    console = console or Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(120, console.width)
-    for sheet in _sheets(run.audit) if run.audit else []:
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-        for place, heading in enumerate((*sheet.headings, "")):
-            table.add_column(heading, justify="right" if 0 < place < len(sheet.headings) else "left")
-        for cells, remark in sheet.lines:
-            table.add_row(*cells, remark, style="bold" if remark.startswith(_STRONGEST) else None)
-        console.print(sheet.title)
-        console.print(table)
-    for sentence in _sentences(run):
-        console.print(sentence)
+def figures_of(run: RunRecord) -> list[Block]:
+    """All figures of a run's audit, how scores lie, and what else there is to say; empty where there was none."""
+    found = run.audit
+    if found is None:
+        return []
+    tables = [*map(_attacked, found.models), *map(_extracted, found.extraction)]
+    tables += [_written(found.written)] if found.written else []
+    names = dict.fromkeys(one.attack for model in found.models for one in model.attacks)
+    reads = "; ".join(f"“{name}”, {READS[name]}" for name in names if name in READS)
+    sentences = [f"What attacks go by: {reads}."] if reads else []
+    sentences += [*found.missing, *filter(None, [found.caveat])]
+    pictures = Pictures(list(map(_scores, found.models)))
+    return [*tables, *map(_centred, found.centres), pictures, *map(note, sentences)]
 
 
-def _sheets(audit: Audit) -> list[Sheet]:
-    attacked = [_attacked(one) for one in audit.models]
-    extracted = [_extracted(one) for one in audit.extraction]
-    centred = [_centred(one) for one in audit.centres]
-    return [*attacked, *extracted, *([_written(audit.written)] if audit.written else []), *centred]
-
-
-def _attacked(found: AuditedModel) -> Sheet:
+def _attacked(found: AuditedModel) -> Table:
     few = ", too few to say much" if min(found.members or FEW, found.others) < FEW else ""
     numbers = f"{_members(found.members)} against {count(found.others)} others{few}"
-    lines = [(_cells(one), _remark(one, found)) for one in found.attacks]
-    return Sheet(f"{_capital(TARGETS[found.target])}: {numbers}", _HEADINGS, lines)
-
-
-def _cells(one: Separation) -> tuple[str, ...]:
-    found = DASH if one.tpr is None else decimal(one.tpr)
-    return one.attack, decimal(one.auc), _ends(one.low, one.high), found, _ends(one.tpr_low, one.tpr_high)
+    lines: list[list[Entry | str]] = []
+    for one in found.attacks:
+        tpr = DASH if one.tpr is None else decimal(one.tpr)
+        name, auc = entry(one.attack, _remark(one, found)), decimal(one.auc)
+        lines.append([name, auc, _ends(one.low, one.high), tpr, _ends(one.tpr_low, one.tpr_high)])
+    return Table(_COLUMNS, lines, f"{capital(TARGETS[found.target])}: {numbers}")
 
 
 def _remark(one: Separation, found: AuditedModel) -> str:
@@ -120,24 +89,24 @@ def _remark(one: Separation, found: AuditedModel) -> str:
     return f"{_STRONGEST}: {decimal(one.apart)} on the quarter set apart{next_best}"
 
 
-def _extracted(found: Extraction) -> Sheet:
+def _extracted(found: Extraction) -> Table:
     """Tries, and which share of records they give; of numbers of tries that give the same, the largest alone."""
     among = f"top-k {found.top_k}" if found.top_k else "all tokens"
     title = (
-        f"{_capital(TARGETS[found.target])}: records that an attacker gets word for word with a probability of "
+        f"{capital(TARGETS[found.target])}: records that an attacker gets word for word with a probability of "
         f"{found.p:g} or more (temperature {found.temperature:g}, {among}); of "
         f"{_members(found.members)} and {count(found.others)} others"
     )
     columns = list(zip(found.tries, found.found, found.low, found.high, found.others_found, strict=True))
     lines = [
-        ((count(tries), decimal(share), _ends(low, high), decimal(others)), "")
+        (count(tries), decimal(share), _ends(low, high), decimal(others))
         for (tries, share, low, high, others), after in zip(columns, [*columns[1:], None], strict=True)
         if after is None or (share, others) != (after[1], after[4])
     ]
-    return Sheet(title, ("Tries", "The sites’", "95 %", "Others"), lines)
+    return Table(("Tries", "The sites’", "95 %", "Others"), lines, title)
 
 
-def _written(found: Sequence[Written]) -> Sheet:
+def _written(found: Sequence[Written]) -> Table:
     """ROUGE-L of what models write."""
     title = "What models write: ROUGE-L with the sites’ records (of a text: with the nearest one) and with others"
     lines = []
@@ -147,22 +116,22 @@ def _written(found: Sequence[Written]) -> Sheet:
         known = [count(number) for number in (one.members, one.others) if number is not None]
         number = f"{known[0]} texts" if one.prompt != "record" else f"n = {' and '.join(known)}"
         number += " others" if one.members is None else ""
-        lines.append(((given, *figures, f"{signed(one.low)} to {signed(one.high)}"), number))
-    return Sheet(title, ("Given", "The sites’", "Others’", "Difference", "95 %"), lines)
+        lines.append((entry(given, number), *figures, f"{signed(one.low)} to {signed(one.high)}"))
+    return Table(("Given", "The sites’", "Others’", "Difference", "95 %"), lines, title)
 
 
-def _centred(found: Centred) -> Sheet:
+def _centred(found: Centred) -> Table:
     """How often what is nearest to a centre is a record of the site itself, by size of the cluster."""
     among = f"{count(found.pool)} of the pool and {_members(found.records)}"
     title = (
-        f"{_capital(CENTRES[found.kind])}: how often the record that is nearest to one, among {among}, is the site’s "
+        f"{capital(CENTRES[found.kind])}: how often the record that is nearest to one, among {among}, is the site’s "
         f"own (at random: {decimal(found.chance)})"
     )
-    lines = [
-        ((_records_in(one), decimal(one.own), _ends(one.low, one.high), decimal(one.others)), _how_many(one))
-        for one in found.groups
-    ]
-    return Sheet(title, ("Records in its cluster", "The site’s own", "95 %", "Another site’s"), lines)
+    lines: list[list[Entry | str]] = []
+    for one in found.groups:
+        name = entry(_records_in(one), _how_many(one))
+        lines.append([name, decimal(one.own), _ends(one.low, one.high), decimal(one.others)])
+    return Table(("Records in its cluster", "The site’s own", "95 %", "Another site’s"), lines, title)
 
 
 def _records_in(one: CentreShare) -> str:
@@ -187,25 +156,12 @@ def _ends(low: float | None, high: float | None) -> str:
     return DASH if low is None or high is None else f"{decimal(low)} to {decimal(high)}"
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _sentences(run: RunRecord) -> list[str]:
-    found = run.audit
-    if found is None:
-        return []
-    names = dict.fromkeys(one.attack for model in found.models for one in model.attacks)
-    reads = "; ".join(f"“{name}”, {READS[name]}" for name in names if name in READS)
-    return [*([f"What attacks go by: {reads}."] if reads else []), *found.missing, *filter(None, [found.caveat])]
-
-
 def _scores(found: AuditedModel) -> Picture:
     """How members' scores by the strongest attack lie to others'."""
     histogram = found.histogram
 
     def draw(axes: Axes) -> None:
-        lots = ((histogram.others, MUTED, 0.35), (histogram.members, series(1), 0.45))
+        lots = ((histogram.others, MUTED, 0.35), (histogram.members, style(0).colour, 0.45))
         for numbers, colour, shade in lots:
             shares = [100 * number / max(1, sum(numbers)) for number in numbers]
             axes.stairs(shares, histogram.edges, fill=True, color=colour, alpha=shade, linewidth=0)

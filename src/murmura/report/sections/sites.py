@@ -1,0 +1,45 @@
+"""How many records each site had, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from murmura.report.content import Block, Entry, Heading, Paragraph, Section, Table, folded, note
+from murmura.report.table import Row, distinct, kinds, runs_of
+from murmura.runs.schema import SiteReport
+from murmura.tasks import TASKS
+from murmura.units import count, listing
+
+_MANY = 12
+_COUNTED = ("Records", "Used", "Shortened", "Dropped")
+_UNTOLD = (
+    "How many records they have is not told: ε takes these numbers as public, but the run's owner need not make them "
+    "so."
+)
+
+
+def sites(rows: Sequence[Row]) -> Section:
+    """Each different set of sites once."""
+    whole = " or ".join(TASKS[kind].whole for kind in kinds(rows))
+    lead = (
+        "How many records each site had, how many the method could use, how many were shortened to fit the model "
+        f"(never {whole}), and how many did not fit at all."
+    )
+    every, blocks = distinct(runs_of(rows), lambda run: run.sites), list[Block]()
+    for one, names in every:
+        blocks += [Heading([Entry(", ".join(names))])] if len(every) > 1 else []
+        blocks += [Paragraph("Not recorded.")] if one is None else _blocks(one)
+    return Section("Sites", lead, blocks)
+
+
+def _blocks(reports: Sequence[SiteReport]) -> list[Block]:
+    numbers = [(one.records, one.used, one.truncated, one.dropped) for one in reports]
+    number = len(reports) if len(reports) > _MANY else 0
+    if any(None in row for row in numbers):
+        names = Paragraph(f"{listing([one.site for one in reports])}.")
+        return [*folded([names], f"All {number} sites by name" * bool(number)), note(_UNTOLD)]
+    sums = [count(sum(value or 0 for value in column)) for column in zip(*numbers, strict=True)]
+    rows = [[one.site, *(count(value or 0) for value in row)] for one, row in zip(reports, numbers, strict=True)]
+    table = Table(["Site", *_COUNTED], [*rows, ["All sites", *sums]], total=True, css="sites")
+    told = ", ".join(f"{value} {name.lower()}" for value, name in zip(sums, _COUNTED, strict=True))
+    return folded([table], f"All {number} sites, one by one: {told}" * bool(number))

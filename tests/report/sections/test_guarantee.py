@@ -1,0 +1,146 @@
+"""What is guaranteed: ε as it was accounted, for whom it holds and what it is held against."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from math import log
+
+import pytest
+
+from murmura.privacy import GaussianNoise, PoissonSampling, groups
+from murmura.privacy.curve import Curve
+from murmura.report.content import Pictures
+from murmura.report.guarantee import guarantees
+from murmura.report.sections.guarantee import curves, guarantee, held_against
+from murmura.report.table import table
+from murmura.runs import read_all
+from murmura.units import bound
+from tests.privacy.folders import leave_ledgers
+from tests.privacy.plans import RECORDS, of_records
+from tests.report.blocks import blocks, pictures, said, small, tables
+from tests.report.runs import metrics, write_run
+
+PRIVACY = {"unit": "record", "adjacency": "zero-out", "delta": 1e-5, "accountant": "pld", "plan": "Poisson sampling"}
+
+
+def private(epsilon, more=(), **figures):
+    privacy = PRIVACY | {"epsilon": epsilon} | dict(more)
+    return [metrics(0), metrics(1), metrics(2, epsilon=epsilon, privacy=privacy, **figures)]
+
+
+def section(*folders):
+    return guarantee(table(read_all(folders)))
+
+
+def with_ledgers(folder, plans, epsilon=None, **options):
+    """A run of two sites, whose ledgers say that these plans were followed."""
+    epsilon = plans[0].epsilon().value if epsilon is None else epsilon
+    write_run(folder, rows=private(epsilon, {"accountant": "exact"}), **options)
+    sites = dict(zip("ab", plans, strict=False))
+    return leave_ledgers(folder, {site: f"records of {site}" for site in sites}, sites)
+
+
+def test_a_guarantee_is_told_with_its_unit_and_what_the_paper_claims(tmp_path):
+    found = section(write_run(tmp_path / "a", rows=private(17.24, {"accountant": "rdp", "claimed_per_step": 2.0})))
+    assert tables(found) == [[["a", "17.240", "1e-05", "one record, zero-out", "rdp", "Poisson sampling"]]]
+    [claim] = small(found)
+    assert claim.endswith(": 2.000")
+    assert "“zero-out”" in found.lead and "“rdp”" in found.lead
+    assert "replace-one" not in found.lead and "“pld”" not in found.lead
+    assert section(write_run(tmp_path / "b")) is None
+
+
+def test_a_refused_epsilon_is_told_with_its_reason(tmp_path):
+    found = section(write_run(tmp_path / "a", rows=private(None, {"refused": "a step too many"})))
+    assert tables(found)[0][0][1] == "refused" and small(found) == ["a step too many"]
+
+
+def test_what_a_guarantee_allows_an_attack_is_said_and_its_curve_drawn(tmp_path):
+    milder = replace(RECORDS, noise=GaussianNoise(4.0))
+    published = write_run(tmp_path / "published", rows=private(RECORDS.epsilon().value))
+    assert said(section(published)) == "" and pictures(section(published)) == []  # it has no ledgers
+    folder = with_ledgers(tmp_path / "a", [milder, RECORDS], RECORDS.epsilon().value)
+    found = section(folder)
+    assert said(found) == " ".join(Curve.of(RECORDS.event(), RECORDS.adjacency).words())
+    [picture] = pictures(found)
+    assert picture.title == "ε at every δ" and 'aria-label="log₁₀ δ"' in picture.svg
+    [drawn] = blocks(section(folder, write_run(tmp_path / "b", method="Without")), Pictures)
+    assert [entry.text for entry in drawn.legend] == ["FedAvg"]  # the other has no line there
+    ledger = folder / "private" / "a" / "privacy.journal"
+    ledger.write_bytes(ledger.read_bytes().replace(b"4.0", b"2.0"))
+    assert said(section(folder)) == ""  # of a ledger that was edited nothing is known
+
+
+def test_what_a_target_allows_is_said_though_the_run_tells_no_plan(tmp_path):
+    """From the plan would follow how many records a site has; of those that kept ledgers the weakest counts."""
+    weaker, stronger = (of_records(sampler=PoissonSampling(1.0), noise=GaussianNoise(std)) for std in (2.0, 4.0))
+    found = section(with_ledgers(tmp_path / "a", [stronger, weaker], 50.0))
+    assert said(found) == " ".join(Curve.of(weaker.event(), weaker.adjacency).words())
+
+
+def test_what_a_person_with_several_records_has_is_said(tmp_path):
+    everybody = replace(RECORDS, sampler=PoissonSampling(1.0))  # of a sample the bound takes many seconds
+    folder = with_ledgers(tmp_path / "a", [everybody] * 2)
+    assert "person" not in said(section(folder))
+    with (folder / "config.toml").open("a") as config:  # its last table is [data]
+        config.write('user = "patient"\nrecords_per_user = 2\n')
+    told = said(section(folder))
+    assert "at most 2 records at a site" in told and "at several sites" not in told
+    assert f"ε is {bound(groups.epsilon(everybody, 2).value)} at the same δ" in told
+    counts = json.loads((folder / "data.json").read_text())
+    (folder / "data.json").write_text(json.dumps(counts | {"person_at": 2}))
+    four = bound(groups.epsilon(replace(everybody, steps=2 * everybody.steps), 2).value)  # two, at two sites
+    assert said(section(folder)).endswith(f"it is {four}.")
+
+
+def test_what_is_drawn_and_said_holds_for_every_site(tmp_path):
+    """Of two sites one is protected least at the run's δ, the other elsewhere."""
+    often = replace(RECORDS, sampler=PoissonSampling(1.0), noise=GaussianNoise(9.0), steps=1)
+    seldom = replace(RECORDS, noise=GaussianNoise(1.2), steps=1)
+    every = [Curve.of(plan.event(), plan.adjacency) for plan in (often, seldom)]
+    both = Curve.worst(every)
+    assert all(both.table != one.table for one in every)
+    assert [bound for _, bound in both.table] == [
+        max(one, other) for (_, one), (_, other) in zip(*(curve.table for curve in every), strict=True)
+    ]
+    assert said(section(with_ledgers(tmp_path / "a", [often, seldom], 2.0))) == " ".join(both.words())
+
+
+def test_a_curve_of_noise_for_a_target_does_not_tell_how_many_records_a_site_has(tmp_path):
+    drawn = []
+    for name, records in (("few", 100), ("more", 110)):
+        plan = replace(RECORDS, sampler=PoissonSampling(4 / records), steps=20).calibrated(2.0, "rdp")
+        folder = with_ledgers(tmp_path / name, [plan], 2.0)
+        text = (folder / "config.toml").read_text()
+        (folder / "config.toml").write_text(text.replace("[method]", "[method]\nepsilon = 2.0"))
+        [one] = guarantees(table(read_all([folder])))
+        drawn.append(curves([one])[0].svg)
+        powers = [log(epsilon / 2.0, 1.25) for _, epsilon in one.curve.table if epsilon]
+        assert len(powers) > 5 and powers == pytest.approx([round(power) for power in powers])
+    assert drawn[0] == drawn[1]
+
+
+# ---- claimed, guaranteed and shown -----------------------------------------------------------------------------------
+
+
+def held(*rows_of_runs, folder):
+    runs = [write_run(folder / f"run-{k}", f"M{k}", rows=rows) for k, rows in enumerate(rows_of_runs)]
+    return held_against(table(read_all(runs)))
+
+
+def test_bounds_stand_on_one_axis_also_without_an_audit(tmp_path):
+    [picture] = held(private(4.2, audit_epsilon=0.8), private(0.3, audit_epsilon=0.9), folder=tmp_path)
+    for word in ("guaranteed", "shown", "M0", "M1"):
+        assert word in picture.svg
+    assert "claimed" not in picture.svg
+
+
+def test_a_papers_claim_is_held_against_what_is_guaranteed(tmp_path):
+    [picture] = held(private(4.2, {"claimed_per_step": 1.0}), folder=tmp_path)
+    assert "claimed, for a step" in picture.svg and "shown" not in picture.svg
+
+
+def test_a_guarantee_with_nothing_to_hold_against_it_has_no_picture(tmp_path):
+    refused = [metrics(0), metrics(1, privacy={"refused": "because", "delta": 1e-5}, audit_epsilon=0.4)]
+    assert held(private(4.2), [metrics(0)], refused, folder=tmp_path) == []
