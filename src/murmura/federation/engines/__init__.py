@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from murmura.federation.wire.messages import Ask, Failure, Reply
+from murmura.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from murmura.federation.site.answer import Host
+    from murmura.federation.wire.messages import Ask, Failure, Reply
+
+ENGINES: dict[str, str] = {
+    "local": "murmura.federation.engines.local:start",
+    "processes": "murmura.federation.engines.processes:start",
+}
+"""By the name that ``run.engine`` has for it, the function that starts each, as ``module:function``."""
+SIMULATIONS: tuple[str, ...] = ("local", "processes")
+"""Those whose sites are played on this machine."""
 
 
 class Engine(Protocol):
@@ -27,3 +41,39 @@ class Engine(Protocol):
     def close(self) -> None:
         """Let go of processes and connections; once more does nothing."""
         ...
+
+
+class Simulation(Protocol):
+    """The sites of a run that are played on this machine."""
+
+    @property
+    def folders(self) -> Mapping[str, Path]:
+        """Of each site, in the order of the run: all that whoever plays it is told."""
+        ...
+
+    @property
+    def workers(self) -> int:
+        """Most processes to play them in."""
+        ...
+
+    @property
+    def program(self) -> Sequence[str]:
+        """What Python runs in a process that plays sites, with the file descriptor of a pipe as its last argument."""
+        ...
+
+    def open(self, folders: Sequence[Path]) -> Host:
+        """Play the sites of these folders in this process, over the server's own model."""
+        ...
+
+
+def starting(name: str) -> Callable[[Simulation], Engine]:
+    """The function that starts an engine.
+
+    Raises:
+        ConfigError: there is no engine of this name.
+    """
+    if name not in ENGINES:
+        raise ConfigError(f"there is no engine '{name}'", where="run.engine", fix=nearest(name, ENGINES))
+    module, _, function = ENGINES[name].partition(":")
+    found: Callable[[Simulation], Engine] = getattr(import_module(module), function)
+    return found
