@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmura.aggregation.rules import RULES
+from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.rules import RULES, rule
 from murmura.errors import RunError
 from murmura.streams import Stream
 from murmura.training.adapter import crop, fresh, split_residual
@@ -315,7 +316,7 @@ def test_fedsa_shares_a_and_leaves_b() -> None:
 
 
 def test_a_site_of_smaller_rank_gets_and_sends_its_part() -> None:
-    ours, current = made("ffa", ranks=(2, 3)), start()
+    ours, current = rule(AggregationConfig(rule="ffa", ranks=(2, 3))), start()
     assert ours.ranks == (2, 3)
     sent = ours.download(current, 2, 1)
     begun = ours.complete(sent, current)
