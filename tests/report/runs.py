@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from murmura.runs import RunFolder
+from murmura.report.table import Row, table
+from murmura.runs import RunFolder, read_all
 from murmura.runs.schema import Environment, Exclusions, Measured, SiteReport, Summary
 
 NOISE = {"type": "differential privacy", "unit": "record", "added_by": "site", "mechanism": "Gaussian"}
@@ -75,3 +76,13 @@ def classifier(folder: Path, **figures: Any) -> Path:
     known = {"accuracy": 0.5, "calibration_error": 0.1, "calibration": [[0.6, 0.5, 20]]}
     rows = [{"round": n, **{key: metrics(n)[key] for key in asked}, **known, **(figures if n else {})} for n in (0, 1)]
     return write_run(folder, method="LP-FL", rows=rows, kind="labelled")
+
+
+def rows_of(*folders: Path) -> list[Row]:
+    """The table of these runs."""
+    return table(read_all(folders))
+
+
+def seeds(folder: Path, *runs: list[dict[str, Any]], **options: Any) -> list[Row]:
+    """The table of runs that differ in their seed, and in what they measured."""
+    return rows_of(*(write_run(folder / f"s{seed}", seed=seed, rows=rows, **options) for seed, rows in enumerate(runs)))

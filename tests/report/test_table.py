@@ -10,16 +10,11 @@ from murmura.measure.catalogue import CATALOGUE, figure
 from murmura.measure.figure import interval
 from murmura.report.guarantee import scope
 from murmura.report.table import Cell, columns
-from murmura.runs import read_all
 from murmura.runs.schema import SiteReport
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
 from tests.privacy.plans import RECORDS
-from tests.report.runs import classifier, metrics, write_run
-
-
-def rows_of(*folders):
-    return report.table(read_all(folders))
+from tests.report.runs import classifier, metrics, rows_of, seeds, write_run
 
 
 def texts(row):
@@ -46,12 +41,7 @@ def test_zero_is_not_a_dash(tmp_path):
 
 
 def test_seeds_of_one_method_become_mean_and_sample_standard_deviation(tmp_path):
-    losses = (1.0, 2.0, 4.0)
-    folders = [
-        write_run(tmp_path / f"s{seed}", seed=seed, rows=[metrics(0), metrics(2, heldout_loss=loss)])
-        for seed, loss in enumerate(losses)
-    ]
-    (row,) = rows_of(*folders)
+    (row,) = seeds(tmp_path, *([metrics(0), metrics(2, heldout_loss=loss)] for loss in (1.0, 2.0, 4.0)))
     assert (row.seeds, row.remark) == ((0, 1, 2), "mean ± sd of 3 seeds")
     cell = row.cells["heldout_loss"]
     assert cell.n == 3
@@ -64,11 +54,7 @@ def test_seeds_of_one_method_become_mean_and_sample_standard_deviation(tmp_path)
 
 
 def test_seeds_without_a_figure_do_not_count_as_zero(tmp_path):
-    folders = [
-        write_run(tmp_path / f"s{seed}", seed=seed, rows=[metrics(2, upload_auc=leakage)])
-        for seed, leakage in enumerate((0.25, None, 0.75))
-    ]
-    (row,) = rows_of(*folders)
+    (row,) = seeds(tmp_path, *([metrics(2, upload_auc=leakage)] for leakage in (0.25, None, 0.75)))
     assert row.cells["upload_auc"] == Cell(0.5, pytest.approx(math.sqrt(0.125)), 2)
 
 
@@ -81,28 +67,25 @@ def guaranteed(epsilon):
     ("epsilons", "shown"), [((4.0, 12.0001), "12.001"), ((4.0, None), "–"), ((None, 4.0), "–"), ((4.0,), "4.000")]
 )
 def test_an_epsilon_of_several_seeds_is_one_that_holds_for_all(tmp_path, epsilons, shown):
-    folders = [
-        write_run(tmp_path / f"s{seed}", seed=seed, rows=[guaranteed(epsilon)]) for seed, epsilon in enumerate(epsilons)
-    ]
-    (row,) = rows_of(*folders)
+    (row,) = seeds(tmp_path, *([guaranteed(epsilon)] for epsilon in epsilons))
     cell, epsilon = row.cells["epsilon"], figure("epsilon")
     assert (cell.value(epsilon), cell.spread(epsilon)) == (shown, "")
 
 
-def seeds_with_ledgers(tmp_path, records):
+def with_ledgers(tmp_path, records):
     """Three seeds of one experiment; what each site has, by seed."""
-    rows = [guaranteed(RECORDS.epsilon().value)]
-    for seed, own in enumerate(records):
-        path = write_run(tmp_path / f"s{seed}", seed=seed, rows=rows)
-        leave_ledgers(path, own, dict.fromkeys(own, RECORDS))
-    return rows_of(*(tmp_path / f"s{seed}" for seed in range(len(records))))
+    seeds(tmp_path, *[[guaranteed(RECORDS.epsilon().value)]] * len(records))
+    folders = [tmp_path / f"s{seed}" for seed in range(len(records))]
+    for folder, own in zip(folders, records, strict=True):
+        leave_ledgers(folder, own, dict.fromkeys(own, RECORDS))
+    return rows_of(*folders)
 
 
 @pytest.mark.parametrize(
     "records", [[{"a": "x", "b": "y"}] * 3, [{"a": "x"}, {"a": "y"}, {"a": "z"}]], ids=["the same", "another partition"]
 )
 def test_beside_the_epsilon_of_one_seed_stands_that_of_all(tmp_path, records, capsys):
-    (row,) = rows = seeds_with_ledgers(tmp_path, records)
+    (row,) = rows = with_ledgers(tmp_path, records)
     all_three = bound(replace(RECORDS, steps=150).epsilon().value)
     cell, epsilon = row.cells["epsilon"], figure("epsilon")
     assert cell.value(epsilon) == bound(RECORDS.epsilon().value) and cell.together == f"all 3 runs: {all_three}"
@@ -113,7 +96,7 @@ def test_beside_the_epsilon_of_one_seed_stands_that_of_all(tmp_path, records, ca
 
 
 def test_an_edited_ledger_of_one_seed_leaves_none_for_all(tmp_path):
-    seeds_with_ledgers(tmp_path, [{"a": "x"}] * 2)
+    with_ledgers(tmp_path, [{"a": "x"}] * 2)
     ledger = tmp_path / "s1" / "private" / "a" / "privacy.journal"
     ledger.write_text(ledger.read_text().replace('"steps": 50', '"steps": 1'))
     (row,) = rows_of(tmp_path / "s0", tmp_path / "s1")
@@ -122,8 +105,7 @@ def test_an_edited_ledger_of_one_seed_leaves_none_for_all(tmp_path):
 
 
 def test_without_ledgers_the_epsilon_of_seeds_add_up(tmp_path):
-    folders = [write_run(tmp_path / f"s{seed}", seed=seed, rows=[guaranteed(4.0)]) for seed in range(2)]
-    (row,) = rows_of(*folders)
+    (row,) = seeds(tmp_path, *[[guaranteed(4.0)]] * 2)
     assert row.cells["epsilon"].together == "all 2 runs: at most 8.000, δ = 2e-05"
 
 
@@ -180,15 +162,8 @@ def test_an_unfinished_run_says_how_far_it_came(tmp_path):
 
 
 def test_a_series_skips_rounds_without_the_figure(tmp_path):
-    folders = [
-        write_run(
-            tmp_path / f"s{seed}",
-            seed=seed,
-            rows=[metrics(0), metrics(1, attack_auc=None), metrics(2, attack_auc=leak)],
-        )
-        for seed, leak in enumerate((0.5, 1.0))
-    ]
-    (row,) = rows_of(*folders)
+    missed = metrics(1, attack_auc=None)
+    (row,) = seeds(tmp_path, *([metrics(0), missed, metrics(2, attack_auc=leak)] for leak in (0.5, 1.0)))
     points = row.series("attack_auc")
     assert [(point.round, point.cell.mean) for point in points] == [(0, 0.5), (2, 0.75)]
     assert points[1].cell.sd == pytest.approx(math.sqrt(0.125))
@@ -248,11 +223,7 @@ def test_what_guessing_comes_to_stands_beside_a_figure(tmp_path, capsys):
 
 
 def test_an_accuracy_of_several_seeds_is_of_the_texts_of_the_smallest(tmp_path):
-    folders = [
-        write_run(tmp_path / f"s{seed}", seed=seed, rows=[metrics(2, accuracy=share, accuracy_n=n)])
-        for seed, (share, n) in enumerate(((0.8, 60), (0.9, 50)))
-    ]
-    (row,) = rows_of(*folders)
+    (row,) = seeds(tmp_path, *([metrics(2, accuracy=share, accuracy_n=n)] for share, n in ((0.8, 60), (0.9, 50))))
     # A mean of 42.5 of 50: from the lower end of 42 of 50 to the upper end of 43 of 50.
     assert row.cells["accuracy"].interval() == f"{interval(0.84, 50)[0]:.3f}–{interval(0.86, 50)[1]:.3f}, n = 50"
 
@@ -269,11 +240,7 @@ def test_an_attack_is_shown_with_its_interval_its_name_and_its_records(tmp_path)
 
 def test_of_several_seeds_the_ends_of_intervals_are_means_and_all_attacks_are_named(tmp_path):
     told = {"attack": "window votes", "members": 81, "others": 36}
-    seeds = [
-        write_run(tmp_path / "s0", seed=0, rows=[metrics(2)]),
-        write_run(tmp_path / "s1", seed=1, rows=[metrics(2, attack_auc_low=0.6, attacks={"attack": told})]),
-    ]
-    (row,) = rows_of(*seeds)
+    (row,) = seeds(tmp_path, [metrics(2)], [metrics(2, attack_auc_low=0.6, attacks={"attack": told})])
     cell = row.cells["attack_auc"]
     assert cell.ends == pytest.approx((0.58125, 0.6875))
     assert cell.remarks == ("error zone", "n = 81 + 36", "window votes")

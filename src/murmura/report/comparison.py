@@ -143,6 +143,10 @@ def _digest(which: str) -> _Told:
     return told
 
 
+def _machine(run: RunRecord, _: Mapping[str, Any]) -> str:
+    return run_facts.machine(run.environment) if run.environment else DASH
+
+
 def _model(run: RunRecord, _: Mapping[str, Any]) -> str:
     return DASH if run.kind == "labelled" else run.model or DASH  # of labels a loss is not by token
 
@@ -159,6 +163,6 @@ _ASPECTS: tuple[_Aspect, ...] = (
     _Aspect("questions answered in full", _written, _option("evaluation.sample")),
     _Aspect("pool", lambda one: one.key == "coverage", _option("augment.pool")),
     _Aspect("domain", lambda one: one.key == "coverage", _option("augment.domain")),
-    _Aspect("machine", _cost, lambda run, _: run_facts.machine(run) or DASH),
+    _Aspect("machine", _cost, _machine),
     _Aspect("engine", _cost, _option("run.engine")),
 )

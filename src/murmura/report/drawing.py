@@ -40,6 +40,13 @@ def hollow(axes: Axes, points: Sequence[tuple[float, float]], look: Style, size:
     dots(axes, points, look.colour, size, marker=look.marker, zorder=zorder, **edge)
 
 
+def shares(axes: Axes, edges: Sequence[float], numbers: Sequence[int], colour: str, shade: float) -> None:
+    """A histogram in per cent of all of them."""
+    parts = [100 * number / max(1, sum(numbers)) for number in numbers]
+    axes.stairs(parts, edges, fill=True, color=colour, alpha=shade, linewidth=0)
+    axes.stairs(parts, edges, color=colour, linewidth=1.5)
+
+
 def means(axes: Axes, points: Mapping[float, Sequence[float]], look: Style) -> None:
     """A line through the mean at each place, and small hollow marks for single values where there are several."""
     places = sorted(points)

@@ -14,7 +14,7 @@ from murmura.measure.catalogue import exposure_by_chance
 from murmura.report.table import Row, runs_of
 from murmura.resources import full_name
 from murmura.runs.record import RunRecord
-from murmura.runs.schema import OtherModel
+from murmura.runs.schema import Environment, OtherModel
 from murmura.units import DASH, count, decimal, listing, size
 
 _IN_TITLE = 4  # labels at most
@@ -26,26 +26,28 @@ def facts(rows: Sequence[Row]) -> dict[str, str]:
     labels = list(dict.fromkeys(row.runs[0].label for row in rows))
     seeds = sorted({run.seed for run in runs if run.seed is not None})
     experiments = [(run, tomllib.loads(run.config)) for run in runs]
+    machines = [run.environment for run in runs if run.environment]
+    others = list(dict.fromkeys(_resource(one) for told in machines for one in told.resources))
     engines = dict.fromkeys(str(told.get("run", {}).get("engine", "local")) for _, told in experiments)
     every = {
         "Methods": listing(labels) if len(labels) > _IN_TITLE else "",
         "Model": _unique(run.model for run in runs),
-        "Other models": resources(runs),
+        "Other models": listing(others) if others else "",
         "Data": _unique(records(run, told) for run, told in experiments),
         "Sites": _unique(_sites(run, told) for run, told in experiments),
         "Held-out records": _unique(heldout(run, told) for run, told in experiments),
-        "Read as": _unique(shown_as(run, told) for run, told in experiments),
+        "Read as": _unique(_shown_as(run, told) for run, told in experiments),
         "Records left out": _unique(map(_left_out, runs)),
         "Canaries": _unique(map(canaries, runs)) if any(map(canaries, runs)) else "",
         "Rounds": _unique((count(run.last.number) for run in runs), ", "),
         "Options changed": "; ".join(text for run in runs for text in _changes(run, len(runs) > 1)),
         "Seed" if len(seeds) < 2 else "Seeds": _unique(seeds, ", "),
-        "Started": started(runs),
-        "Trained": _unique(map(trained, runs)),
-        "Precision": _unique(map(precision, runs)),
+        "Started": _started(machines),
+        "Trained": _unique(map(_trained, machines)),
+        "Precision": _unique(map(_precision, machines)),
         "Engine": ", ".join(engines) if set(engines) != {"local"} else "",
-        "Machine": _unique(map(machine, runs)),
-        "Software": _unique(map(software, runs)),
+        "Machine": _unique(map(machine, machines)),
+        "Software": _unique(map(_software, machines)),
     }
     return {name: value for name, value in every.items() if value}
 
@@ -65,7 +67,7 @@ def _unique(values: Iterable[object], separator: str = "; ") -> str:
 def _sites(run: RunRecord, experiment: Mapping[str, Any]) -> str | None:
     """How many sites there are, and how the records became theirs."""
     number = "" if run.sites is None else count(len(run.sites))
-    return ", ".join(part for part in (number, shared_out(experiment)) if part) or None
+    return ", ".join(part for part in (number, _shared_out(experiment)) if part) or None
 
 
 def canaries(run: RunRecord) -> str | None:
@@ -126,13 +128,8 @@ def environment(run: RunRecord) -> list[tuple[str, str]] | None:
     return [line for line in lines if line[0] != "started"]  # differs between runs that are otherwise alike
 
 
-def resources(runs: Sequence[RunRecord]) -> str:
-    """Models that the runs used besides the base, and where; each once, whatever for."""
-    told = [_resource(one) for run in runs if run.environment for one in run.environment.resources]
-    return listing(list(dict.fromkeys(told))) if told else ""
-
-
 def _resource(told: OtherModel) -> str:
+    """A model that is used besides the base, and where."""
     size = f"{count(told.parameters)} parameters, " if told.parameters else ""
     return f"{told.name} ({told.kind}, {size}{told.place})"
 
@@ -144,7 +141,7 @@ def records(run: RunRecord, experiment: Mapping[str, Any]) -> str:
     return _place(train) if train else DASH
 
 
-def shared_out(experiment: Mapping[str, Any]) -> str:
+def _shared_out(experiment: Mapping[str, Any]) -> str:
     """How these became sites."""
     sites = experiment.get("data", {}).get("sites", {})
     match sites.get("by"):
@@ -186,7 +183,7 @@ def questions(run: RunRecord, _: Mapping[str, Any]) -> str:
     return DASH if run.measured is None else count(run.measured.questions.count)
 
 
-def shown_as(run: RunRecord, experiment: Mapping[str, Any]) -> str:
+def _shown_as(run: RunRecord, experiment: Mapping[str, Any]) -> str:
     """As what text, and how much of it, the model sees a record."""
     data = experiment.get("data", {})
     if "max_length" not in data:
@@ -200,53 +197,41 @@ def _place(source: str) -> str:
     return "/".join(PurePath(source).parts[-2:])
 
 
-def machine(run: RunRecord) -> str | None:
+def machine(told: Environment) -> str:
     """Device, cores and system."""
-    if run.environment is None:
-        return None
-    cores = run.environment.cpu_count
-    parts = [
-        run.environment.device,
-        f"{cores} CPU core{'' if cores == 1 else 's'}" if cores else "",
-        run.environment.platform,
-    ]
+    cores = told.cpu_count
+    parts = (told.device, f"{cores} CPU core{'' if cores == 1 else 's'}" if cores else "", told.platform)
     return ", ".join(part for part in parts if part)
 
 
-def trained(run: RunRecord) -> str | None:
+def _trained(told: Environment) -> str:
     """How much of the model trains, and where; of what sites train, what that saves in bytes sent."""
-    if run.environment is None:
-        return None
-    whole, part = run.environment.parameters, run.environment.trained
+    whole, part = told.parameters, told.trained
     if not part:
         return f"none of {count(whole)} parameters"
-    share = 100 * part / whole
-    what = f"all {count(whole)} parameters"
-    if part < whole:
-        what = f"{count(part)} of {count(whole)} parameters ({share:.3g} %)"
-    if run.environment.trained_at == "server":
+    some = f"{count(part)} of {count(whole)} parameters ({100 * part / whole:.3g} %)"
+    what = some if part < whole else f"all {count(whole)} parameters"
+    if told.trained_at == "server":
         return f"{what}, at the server"
     return f"{what}, {size(4 * part)} a message" + (f", not {size(4 * whole)}" if part < whole else "")
 
 
-def precision(run: RunRecord) -> str | None:
+def _precision(told: Environment) -> str | None:
     """In which numbers frozen weights were multiplied."""
-    if run.environment is None or run.environment.training_precision is None:
+    if told.training_precision is None:
         return None
-    return f"{run.environment.training_precision} in training, {run.environment.writing_precision} in writing"
+    return f"{told.training_precision} in training, {told.writing_precision} in writing"
 
 
-def software(run: RunRecord) -> str | None:
+def _software(told: Environment) -> str:
     """Versions of Murmura, PyTorch and Python."""
-    if run.environment is None:
-        return None
-    own, torch = run.environment.murmura, run.environment.torch
-    return ", ".join(([f"Murmura {own}"] if own else []) + [f"PyTorch {torch}", f"Python {run.environment.python}"])
+    own = [f"Murmura {told.murmura}"] if told.murmura else []
+    return ", ".join([*own, f"PyTorch {told.torch}", f"Python {told.python}"])
 
 
-def started(records: Sequence[RunRecord]) -> str:
+def _started(environments: Sequence[Environment]) -> str:
     """When, from the first of the runs to the last."""
-    times = sorted(run.environment.started for run in records if run.environment)
+    times = sorted(told.started for told in environments)
     if not times:
         return DASH
     first, last = _moment(times[0]), _moment(times[-1])

@@ -221,6 +221,12 @@ def heading(rows: Sequence[Row], row: Row) -> list[Block]:
     return [Heading([row.name])] if len(rows) > 1 else []
 
 
+def each_run(rows: Sequence[Row], runs: Sequence[RunRecord], of: Callable[[RunRecord], list[Block]]) -> list[Block]:
+    """What some of the runs have, below their names where there are several."""
+    several = len(rows) > 1 or len(runs) > 1
+    return [block for run in runs for block in ([Heading([Entry(run.name)])] * several + of(run))]
+
+
 def of_seeds(rows: Sequence[Row], words: str) -> str:
     """What is to be said where a row stands for several seeds."""
     return words if any(len(row.runs) > 1 for row in rows) else ""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from murmura import report
 from murmura.report.content import Table
 from murmura.report.sections.confusion import confusion
-from murmura.runs import read_all
 from tests.report.blocks import blocks, tables
-from tests.report.runs import metrics, write_run
+from tests.report.runs import metrics, rows_of, seeds, write_run
 
 
 def section_of(tmp_path, *answers):
-    rows = [[metrics(2, accuracy=0.5, confusion=one)] for one in answers]
-    folders = [write_run(tmp_path / f"s{seed}", seed=seed, rows=own) for seed, own in enumerate(rows)]
-    return confusion(report.table(read_all(folders)))
+    return confusion(seeds(tmp_path, *([metrics(2, accuracy=0.5, confusion=one)] for one in answers)))
 
 
 def test_each_label_has_its_share_of_right_answers_with_interval_and_n(tmp_path):
@@ -39,4 +35,4 @@ def test_a_label_without_a_text_has_a_dash(tmp_path):
 
 
 def test_runs_that_measured_none_have_none(tmp_path):
-    assert confusion(report.table(read_all([write_run(tmp_path / "a")]))) is None
+    assert confusion(rows_of(write_run(tmp_path / "a"))) is None

@@ -6,14 +6,12 @@ import pytest
 
 from murmura.report.content import Heading
 from murmura.report.sections.disclosure import disclosure
-from murmura.report.table import table
-from murmura.runs import read_all
 from tests.report.blocks import blocks, said, tables
-from tests.report.runs import NOISE, NOISED, PLAIN, write_run
+from tests.report.runs import NOISE, NOISED, PLAIN, rows_of, write_run
 
 
 def section(*folders):
-    return disclosure(table(read_all(folders)))
+    return disclosure(rows_of(*folders))
 
 
 def test_no_epsilon_is_stated_and_a_mix_is_not_called_private(tmp_path):

@@ -13,13 +13,11 @@ from murmura.privacy.curve import Curve
 from murmura.report.content import Pictures
 from murmura.report.guarantee import guarantees
 from murmura.report.sections.guarantee import curves, guarantee, held_against
-from murmura.report.table import table
-from murmura.runs import read_all
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
 from tests.privacy.plans import RECORDS, of_records
 from tests.report.blocks import blocks, pictures, said, small, tables
-from tests.report.runs import metrics, write_run
+from tests.report.runs import metrics, rows_of, write_run
 
 PRIVACY = {"unit": "record", "adjacency": "zero-out", "delta": 1e-5, "accountant": "pld", "plan": "Poisson sampling"}
 
@@ -30,7 +28,7 @@ def private(epsilon, more=(), **figures):
 
 
 def section(*folders):
-    return guarantee(table(read_all(folders)))
+    return guarantee(rows_of(*folders))
 
 
 def with_ledgers(folder, plans, epsilon=None, **options):
@@ -114,7 +112,7 @@ def test_a_curve_of_noise_for_a_target_does_not_tell_how_many_records_a_site_has
         folder = with_ledgers(tmp_path / name, [plan], 2.0)
         text = (folder / "config.toml").read_text()
         (folder / "config.toml").write_text(text.replace("[method]", "[method]\nepsilon = 2.0"))
-        [one] = guarantees(table(read_all([folder])))
+        [one] = guarantees(rows_of(folder))
         drawn.append(curves([one])[0].svg)
         powers = [log(epsilon / 2.0, 1.25) for _, epsilon in one.curve.table if epsilon]
         assert len(powers) > 5 and powers == pytest.approx([round(power) for power in powers])
@@ -126,7 +124,7 @@ def test_a_curve_of_noise_for_a_target_does_not_tell_how_many_records_a_site_has
 
 def held(*rows_of_runs, folder):
     runs = [write_run(folder / f"run-{k}", f"M{k}", rows=rows) for k, rows in enumerate(rows_of_runs)]
-    return held_against(table(read_all(runs)))
+    return held_against(rows_of(*runs))
 
 
 def test_bounds_stand_on_one_axis_also_without_an_audit(tmp_path):

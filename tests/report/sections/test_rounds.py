@@ -10,14 +10,8 @@ from murmura import report
 from murmura.report.sections.results import results
 from murmura.report.sections.rounds import rounds
 from murmura.report.sections.trade_off import trade_off
-from murmura.report.table import table
-from murmura.runs import read_all
 from tests.report.blocks import pictures, said, small
-from tests.report.runs import classifier, metrics, write_run
-
-
-def rows_of(*folders):
-    return table(read_all(folders))
+from tests.report.runs import classifier, metrics, rows_of, write_run
 
 
 def drawn(section):

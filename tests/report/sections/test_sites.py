@@ -7,19 +7,17 @@ import pytest
 from murmura.report.content import Details, Table
 from murmura.report.sections.bars import counts, time
 from murmura.report.sections.sites import sites
-from murmura.report.table import table
-from murmura.runs import read_all
 from murmura.runs.schema import SiteReport
 from tests.report.blocks import bars, blocks, said, tables
-from tests.report.runs import metrics, write_run
+from tests.report.runs import metrics, rows_of, write_run
 
 
-def rows_of(folder, **options):
-    return table(read_all([write_run(folder, **options)]))
+def rows(folder, **options):
+    return rows_of(write_run(folder, **options))
 
 
 def test_sites_add_up(tmp_path):
-    found = sites(rows_of(tmp_path / "a"))
+    found = sites(rows(tmp_path / "a"))
     [table] = blocks(found, Table)
     assert table.total and tables(found)[0][1:] == [["skin", "30", "30", "0", "0"], ["All sites", "54", "52", "1", "2"]]
 
@@ -27,19 +25,19 @@ def test_sites_add_up(tmp_path):
 @pytest.mark.parametrize(("number", "folded"), [(12, 0), (13, 1)])
 def test_many_sites_are_folded_away(tmp_path, number, folded):
     names = [f"site-{place}" for place in range(number)]
-    found = sites(rows_of(tmp_path / "a", sites=[SiteReport(name, 3, 2, 1, 0) for name in names]))
+    found = sites(rows(tmp_path / "a", sites=[SiteReport(name, 3, 2, 1, 0) for name in names]))
     assert len(blocks(found, Details)) == folded and len(tables(found)) == 1
-    found = sites(rows_of(tmp_path / "b", sites=[SiteReport(name, None, None, None, None) for name in names]))
+    found = sites(rows(tmp_path / "b", sites=[SiteReport(name, None, None, None, None) for name in names]))
     assert len(blocks(found, Details)) == folded and tables(found) == []
     assert names[-1] in said(found) and "is not told" in said(found)
 
 
 def test_time_outside_phases_is_shown_as_other(tmp_path):
-    found = time(rows_of(tmp_path / "a"))  # 90 s of wall time; train 36 s, evaluate 18 s
+    found = time(rows(tmp_path / "a"))  # 90 s of wall time; train 36 s, evaluate 18 s
     assert bars(found) == [("train", "36.0 s", 40.0), ("evaluate", "18.0 s", 20.0), ("other", "36.0 s", 40.0)]
 
 
 def test_what_was_counted_is_told_by_reason(tmp_path):
-    rows = [metrics(0), metrics(1, counts={"drafts.too_short": 8, "drafts.kept": 32})]
-    assert bars(counts(rows_of(tmp_path / "a", rows=rows))) == [("kept", "32", 100.0), ("too short", "8", 25.0)]
-    assert counts(rows_of(tmp_path / "b")) is None
+    told = [metrics(0), metrics(1, counts={"drafts.too_short": 8, "drafts.kept": 32})]
+    assert bars(counts(rows(tmp_path / "a", rows=told))) == [("kept", "32", 100.0), ("too short", "8", 25.0)]
+    assert counts(rows(tmp_path / "b")) is None

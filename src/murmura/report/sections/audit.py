@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from murmura.measure.catalogue import READS
 from murmura.measure.figure import FEW
-from murmura.report.content import Block, Entry, Heading, Picture, Pictures, Section, Table, capital, entry, note
-from murmura.report.drawing import MUTED, svg
+from murmura.report.content import Block, Entry, Picture, Pictures, Section, Table, capital, entry, note
+from murmura.report.drawing import MUTED, shares, svg
 from murmura.report.style import style
-from murmura.report.table import Row, runs_of
+from murmura.report.table import Row, each_run, runs_of
 from murmura.runs.audit import (
     CENTRES,
     PROMPTS,
@@ -43,11 +43,7 @@ _STRONGEST = "strongest"
 def audit(rows: Sequence[Row]) -> Section | None:
     """Of those runs that were audited."""
     audited = [run for run in runs_of(rows) if run.audit]
-    blocks: list[Block] = []
-    for run in audited:
-        blocks += [Heading([Entry(run.name)])] if len(rows) > 1 or len(audited) > 1 else []
-        blocks += figures_of(run)
-    return Section("Audit", _LEAD, blocks) if blocks else None
+    return Section("Audit", _LEAD, each_run(rows, audited, figures_of)) if audited else None
 
 
 def figures_of(run: RunRecord) -> list[Block]:
@@ -163,9 +159,7 @@ def _scores(found: AuditedModel) -> Picture:
     def draw(axes: Axes) -> None:
         lots = ((histogram.others, MUTED, 0.35), (histogram.members, style(0).colour, 0.45))
         for numbers, colour, shade in lots:
-            shares = [100 * number / max(1, sum(numbers)) for number in numbers]
-            axes.stairs(shares, histogram.edges, fill=True, color=colour, alpha=shade, linewidth=0)
-            axes.stairs(shares, histogram.edges, color=colour, linewidth=1.5)
+            shares(axes, histogram.edges, numbers, colour, shade)
         axes.set_ylim(bottom=0)
         axes.set_xlabel(f"score by {found.strongest}")
 

@@ -10,7 +10,6 @@ from murmura.report.content import (
     Block,
     Details,
     Entry,
-    Heading,
     Picture,
     Pictures,
     Section,
@@ -19,9 +18,9 @@ from murmura.report.content import (
     note,
     shortened,
 )
-from murmura.report.drawing import MUTED, PAPER, dots, means, svg
+from murmura.report.drawing import MUTED, PAPER, dots, means, shares, svg
 from murmura.report.style import Style, style
-from murmura.report.table import Row, runs_of
+from murmura.report.table import Row, each_run, runs_of
 from murmura.runs.augment import Given, Guarantee, Selection
 from murmura.runs.record import RunRecord
 from murmura.units import DASH, bound, count, decimal, listing, size
@@ -57,9 +56,7 @@ def augmentation(rows: Sequence[Row]) -> Section | None:
     augmented = [run for run in runs_of(rows) if run.augment]
     compared = coverage(augmented)
     blocks: list[Block] = [Pictures(compared)] if compared else []
-    for run in augmented:
-        blocks += [Heading([Entry(run.name)])] if len(rows) > 1 or len(augmented) > 1 else []
-        blocks += _blocks(run, run.augment[-1])
+    blocks += each_run(rows, augmented, lambda run: _blocks(run, run.augment[-1]))
     return Section("Public records for the sites", _LEAD, blocks) if blocks else None
 
 
@@ -149,9 +146,7 @@ def _given(last: Selection) -> Table:
         found = one.similarity
         ends = f"{_score(found.least)} to {_score(found.most)}" if found else DASH
         lines.append(line(name, one, found.mean if found else None, ends))
-    missing, sent = (
-        sum(column) for column in zip(*((one.missing, one.bytes) for one in last.sites.values()), strict=True)
-    )
+    missing, sent = sum(one.missing for one in last.sites.values()), sum(one.bytes for one in last.sites.values())
     lines.append(line("All sites", Given(last.rows, missing, sent, last.by_domain), last.mean_similarity, DASH))
     return Table(["Site", "Records", *shown, *more, "Fewer than asked", "Size", *scores], lines)
 
@@ -169,16 +164,8 @@ def _map(last: Selection, looks: dict[str, Style]) -> Picture | None:
 
     def draw(axes: Axes) -> None:
         pool = [point for point in last.points if point.kind == "pool"]
-        dots(
-            axes,
-            [(point.x, point.y) for point in pool],
-            MUTED,
-            3.2,
-            marker=".",
-            markeredgewidth=0,
-            alpha=0.45,
-            zorder=2,
-        )
+        faint = {"marker": ".", "markeredgewidth": 0, "alpha": 0.45}
+        dots(axes, [(point.x, point.y) for point in pool], MUTED, 3.2, zorder=2, **faint)
         edge = {"markeredgecolor": PAPER, "markeredgewidth": 0.4}
         for domain, look in looks.items():
             own = [point for point in last.points if point.kind == "fetched" and point.domain == domain]
@@ -206,9 +193,7 @@ def _histogram(last: Selection, looks: dict[str, Style]) -> Picture | None:
     def draw(axes: Axes) -> None:
         for domain, numbers in found.counts.items():
             colour = looks[domain].colour if domain in looks else MUTED
-            shares = [100 * number / max(1, sum(numbers)) for number in numbers]
-            axes.stairs(shares, found.edges, fill=True, color=colour, alpha=0.16, linewidth=0)
-            axes.stairs(shares, found.edges, color=colour, linewidth=1.5)
+            shares(axes, found.edges, numbers, colour, 0.16)
         axes.set_ylim(bottom=0)
         axes.set_xlabel(last.scored_by)
 

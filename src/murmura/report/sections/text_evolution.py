@@ -9,10 +9,10 @@ from math import log2
 from typing import TYPE_CHECKING, Any
 
 from murmura.measure.catalogue import figure
-from murmura.report.content import Block, Details, Entry, Heading, Picture, Pictures, Section, Table, note, shortened
+from murmura.report.content import Block, Details, Picture, Pictures, Section, Table, note, shortened
 from murmura.report.drawing import INK, MUTED, PAPER, dots, means, svg
 from murmura.report.style import style
-from murmura.report.table import Row, legend, runs_of
+from murmura.report.table import Row, each_run, legend, runs_of
 from murmura.runs.evolution import Generation
 from murmura.runs.record import RunRecord
 from murmura.units import count, decimal, listing
@@ -39,12 +39,12 @@ _TICKS = 6
 def text_evolution(rows: Sequence[Row]) -> Section | None:
     """Of those runs in which sites voted."""
     evolved = [run for run in runs_of(rows) if run.evolution]
-    blocks: list[Block] = []
-    for run in evolved:
-        blocks += [Heading([Entry(run.name)])] if len(rows) > 1 or len(evolved) > 1 else []
-        blocks += [*map(note, _sentences(run)), Pictures([_votes(run)])]
-        blocks.append(Details("Some candidates that lived, and some that died", [_candidates(run.evolution)]))
-    return Section("How the texts evolved", _LEAD, blocks) if blocks else None
+    return Section("How the texts evolved", _LEAD, each_run(rows, evolved, _blocks)) if evolved else None
+
+
+def _blocks(run: RunRecord) -> list[Block]:
+    shown = Details("Some candidates that lived, and some that died", [_candidates(run.evolution)])
+    return [*map(note, _sentences(run)), Pictures([_votes(run)]), shown]
 
 
 def by_texts(rows: Sequence[Row]) -> Section | None:
