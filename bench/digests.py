@@ -39,7 +39,8 @@ from shapes import SHAPES, save_random, save_tokenizer
 
 from murmura import Experiment, run  # first: it settles what libraries do, before torch is imported
 from murmura.errors import ConfigError
-from murmura.experiment import simulation, workers
+from murmura.experiment import worker
+from murmura.federation.engines import process, processes
 from murmura.methods import METHODS
 from murmura.privacy.entropy import OSEntropy
 from murmura.retrieval.build import Origin, build
@@ -80,16 +81,16 @@ def seed(name: str) -> None:
     OSEntropy.bytes = lambda self, count: draws.bytes(count)
 
 
-class Forked(workers.WorkerProcess):
+class Forked(process.WorkerProcess):
     """A worker process that is a fork of this one: it starts at once, and what it draws follows from its name."""
 
-    def __init__(self, name: str, threads: int) -> None:
+    def __init__(self, name: str, threads: int, program: Sequence[str]) -> None:
         self.name, self._status = name, None
         self._pipe, theirs = socket.socketpair()
         self._child = os.fork()
         if not self._child:
             seed(name)
-            workers.main(theirs.detach())
+            worker.main(theirs.detach())
             os._exit(0)
         theirs.close()
         self.connection = Connection(os.dup(self._pipe.fileno()))
@@ -164,7 +165,7 @@ def prepare() -> None:
     """Make a process fit for many runs: it waits for no disk, draws no report, and forks its workers."""
     os.fsync = os.fstat
     sys.modules[run.__module__].build_report = lambda folders, page: None
-    simulation.WorkerProcess = Forked
+    processes.WorkerProcess = Forked
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

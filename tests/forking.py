@@ -24,7 +24,7 @@ forks.set_forkserver_preload(IMPORTED)
 
 
 class Fork:
-    """What ``murmura.experiment.workers`` needs of ``subprocess.Popen``."""
+    """What ``murmura.federation.engines.process`` needs of ``subprocess.Popen``."""
 
     def __init__(self, command, *, pass_fds, env, **_):
         [handle] = pass_fds
@@ -84,7 +84,7 @@ def _work(program, handle, printed, environment):
 
 def forks_instead(monkeypatch):
     """Let worker processes be forks from now on."""
-    from murmura.experiment import workers
+    from murmura.federation.engines import process
 
     instead = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT", "TimeoutExpired")}
-    monkeypatch.setattr(workers, "subprocess", SimpleNamespace(Popen=Fork, **instead))
+    monkeypatch.setattr(process, "subprocess", SimpleNamespace(Popen=Fork, **instead))

@@ -53,8 +53,8 @@ def test_neither_side_of_the_federation_knows_the_other():
 @pytest.mark.parametrize(
     ("side", "foreign"),
     [
-        ("server_side", ("federation.site", "federation.engines", "experiment.site", "experiment.simulation")),
-        ("site_side", ("federation.server", "federation.engines", "experiment.server", "measure.monitor", "report")),
+        ("server_side", ("federation.site", "federation.engines.", "experiment.site", "experiment.simulation")),
+        ("site_side", ("federation.server", "federation.engines.", "experiment.server", "measure.monitor", "report")),
     ],
 )
 def test_a_side_is_assembled_without_a_module_of_the_other(side, foreign):

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from murmura.experiment import simulation
 from murmura.experiment.run import run
-from murmura.federation.engines.processes import ProcessesEngine
+from murmura.federation.engines import processes
 from murmura.runs.folder import RunFolder
 from tests.experiment import small
 from tests.methods.lpfl.test_method import VERBALISER, texts
@@ -38,21 +38,10 @@ AGGREGATIONS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def workers():
-    """Two worker processes, for all of the experiments: starting them takes longer than running them."""
-    started = simulation.start(2)
-    yield started
-    started.close()
-
-
 @pytest.fixture
-def both(make, tmp_path, workers, monkeypatch):
+def both(make, tmp_path, forked_workers, monkeypatch):
     """Run an experiment in this process and in the workers; returns the adapters of each."""
     monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
-    monkeypatch.setattr(workers, "close", lambda: None)
-    asked = []
-    monkeypatch.setattr(simulation, "start", lambda count: asked.append(count) or workers)
     small.write_data(tmp_path, {"heart": 4, "skin": 3, "lung": 2})
     for k in range(3):
         rows = [{"text": one.text, "label": one.label} for one in texts(6, k + 1)]
@@ -69,9 +58,7 @@ def both(make, tmp_path, workers, monkeypatch):
     def go(method, **sections):
         sections["training"] = {"eps": EPS}
         sections.setdefault("evaluation", {"every": 9, "sample": 1, "uploads": 0, "attacks": False})
-        found = adapters("local", method, **sections), adapters("processes", method, **sections)
-        assert asked == [2] and isinstance(workers, ProcessesEngine)
-        return found
+        return adapters("local", method, **sections), adapters("processes", method, **sections)
 
     return go
 
@@ -98,19 +85,23 @@ def test_no_more_workers_start_than_there_are_sites(make, monkeypatch, capsys):
     class StartedError(Exception):
         """Far enough."""
 
-    def started(count):
-        raise StartedError(count)
+    def started(simulation):
+        raise StartedError(simulation.workers)
 
-    monkeypatch.setattr(simulation, "start", started)
+    monkeypatch.setattr(processes, "start", started)
     for asked, count, told in ((7, 2, True), (None, 1, False), (1, 1, False)):
         records = {f"site {k}": [] for k in range(count)}
         experiment = make(run={"engine": "processes", **({"workers": asked} if asked else {})})
         with pytest.raises(StartedError, match=str(count)):
-            simulation.simulate(
-                SimpleNamespace(experiment=experiment), None, records, RunFolder(experiment.run.path), "run"
-            )
+            simulate(experiment, records)
         text = "run.workers is 7, and there are 2 sites: 2 workers start"
         assert (text in capsys.readouterr().err) == told
+
+
+def simulate(experiment, records):
+    folder = RunFolder(experiment.run.path)
+    folder.private.mkdir(parents=True, exist_ok=True)
+    return simulation.simulate(SimpleNamespace(experiment=experiment), None, records, folder)
 
 
 def assert_same(local, workers):

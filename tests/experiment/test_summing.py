@@ -15,7 +15,7 @@ from murmura.experiment.forecast.budget import uncovered
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from tests.experiment import small
-from tests.experiment.test_simulation import METHODS, assert_same, both, workers  # noqa: F401 (fixtures)
+from tests.experiment.test_simulation import METHODS, assert_same, both  # noqa: F401 (fixtures)
 from tests.training.helpers import EPS
 
 SITES = {"heart": 4, "skin": 3, "lung": 2}

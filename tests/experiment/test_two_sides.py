@@ -9,6 +9,8 @@ import pytest
 from murmura import methods
 from murmura.experiment import server_side, site_side
 from murmura.experiment.context import process_context
+from murmura.experiment.simulation import share_out
+from murmura.experiment.verbs import fingerprint
 from murmura.federation.wire.messages import VERSION, Ask, Reply
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.runs.folder import RunFolder
@@ -40,15 +42,22 @@ def test_a_server_is_assembled_where_no_site_and_no_private_record_is(make, tmp_
     assert side.server.has_adapter and not (tmp_path / "run" / "private").exists()
 
 
-def test_a_site_is_assembled_where_no_server_is_and_writes_in_its_own_place_alone(make, tmp_path, unread):
-    experiment = make()
+def test_a_site_is_opened_where_no_server_is_and_writes_in_its_own_place_alone(make, tmp_path):
+    experiment = make(run={"name": "shared", "folder": str(tmp_path / "run")})
     shutil.rmtree(tmp_path / "sites")
     (tmp_path / "heldout.jsonl").unlink()
-    private = tmp_path / "clinic"
-    private.mkdir()
-    method, records = methods.build(experiment.method), {"heart": instructions(2, seed=1)}
-    context = process_context(experiment, method, sides=["site"])
-    host = site_side.assemble(context, method, records, run="a", private=private, results=tmp_path / "results")
+    clinic = tmp_path / "clinic"
+    clinic.mkdir()
+    own = {"heart": instructions(2, seed=1)}
+    share_out(experiment, own, {"heart": clinic / "heart"}, tmp_path / "results", ["cpu"])
+    host = site_side.open_sites([clinic / "heart"])
+    assert list(host.sites["heart"].records) == own["heart"]
+    [refused] = host.answer(Ask("commit", 0, run="a"), ["heart"])
+    assert refused.why == "RefusedError"  # it has joined no run
+    joining = {"resumed": False, "experiment": fingerprint(experiment)}
+    [joined] = host.answer(Ask("join", 0, joining, run="a"), ["heart"])
+    assert joined["kind"] == "instruction"
     assert [one.fields for one in host.answer(Ask("commit", 0, run="a"), ["heart"])] == [{}]
+    assert [one.why for one in host.answer(Ask("join", 0, joining, run="b"), ["heart"])] == ["RefusedError"]
     host.close()
     assert not (tmp_path / "run").exists() and not (tmp_path / "results").exists()

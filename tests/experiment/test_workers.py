@@ -8,18 +8,20 @@ import sys
 import threading
 import time
 from multiprocessing import Pipe
+from types import SimpleNamespace
 
 import pytest
 
 from murmura.errors import RunError
-from murmura.experiment import simulation, workers
+from murmura.experiment import worker
+from murmura.federation.engines import process, processes
 
 
 def test_a_message_that_waits_has_arrived_when_it_came_and_without_the_other_end_the_process_ends(monkeypatch):
     ended = threading.Event()
-    monkeypatch.setattr(workers.os, "_exit", lambda status: ended.set())
+    monkeypatch.setattr(worker.os, "_exit", lambda status: ended.set())
     ours, theirs = Pipe()
-    inbox = workers._Inbox(theirs)
+    inbox = worker.Inbox(theirs)
     before = time.monotonic()
     ours.send_bytes(b"work")
     while not inbox._messages.qsize():
@@ -40,7 +42,7 @@ def test_where_a_worker_cannot_be_started_those_before_it_end(monkeypatch):
         started.append(real([sys.executable, "-c", "import sys; sys.stdin.read()"], **options))
         return started[0]
 
-    monkeypatch.setattr(workers.subprocess, "Popen", popen)
+    monkeypatch.setattr(process.subprocess, "Popen", popen)
     with pytest.raises(RunError, match=r"worker 1 could not be started \(Resource temporarily unavailable\)\. Lower"):
-        simulation.start(3)
+        processes.start(SimpleNamespace(workers=3, folders=dict.fromkeys("abc"), program=[]))
     assert started[0].returncode is not None

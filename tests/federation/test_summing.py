@@ -13,14 +13,14 @@ from murmura.federation.method import Method
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.site.answer import Host
-from murmura.federation.site.identity import identity, prepare_roster, read_roster
+from murmura.federation.site.identity import identity, read_roster, write_roster
 from murmura.federation.site.masking import Masking
 from murmura.federation.summing import SecureSumming
 from murmura.federation.wire.layout import MASKED, Agreement
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import Ask, Failure, Reply
 from murmura.federation.wire.releases import Count, Metric, Votes, verb
-from murmura.runs.schema import site_folder
+from murmura.runs.schema import ROSTER
 from murmura.streams import Stream
 from tests.federation.world import ENGINES, failing, make_sites, make_workbench
 
@@ -57,10 +57,10 @@ def runtime(tokenizer):
 def make_fleet(runtime, folder, engine="local", gone=None, min_replies=1):
     """Five sites, of which four are enough; ``gone`` maps a step to the sites that do not answer it."""
     sites = make_sites(*SIZES, folder=folder)
-    prepare_roster(folder, [site.name for site in sites])
-    roster = read_roster(folder)
+    write_roster(folder / ROSTER, {site.name: site.kept.folder for site in sites})
+    roster = read_roster(folder / ROSTER)
     for site in sites:
-        key = identity(folder / site_folder(site.name))
+        key = identity(site.kept.folder)
         site.masking = Masking(site.name, "run", key, roster, Agreement(OPTIONS.secure, len(sites)))
     verbs = [Voting(None, rule(OPTIONS)), Membership("instruction", counts=False), SecureSumming()]
     host = Host(sites, verbs, runtime, Stream(0), run="run")

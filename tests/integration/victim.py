@@ -34,9 +34,9 @@ from pathlib import Path
 import murmura.experiment.run as running
 from murmura.augment import lead
 from murmura.errors import RunError
-from murmura.experiment import Experiment, simulation, workers
+from murmura.experiment import Experiment, worker
 from murmura.federation import exporting
-from murmura.federation.engines import processes
+from murmura.federation.engines import process, processes
 from murmura.federation.server import checkpoint
 from murmura.federation.site import cohort
 from murmura.methods.dplora import method as dplora
@@ -74,13 +74,13 @@ SYNCS, FRAMES = Clock(), Clock()
 UPLOADS = {"at": None}  # where they are noted
 
 
-class Forked(workers.WorkerProcess):
+class Forked(process.WorkerProcess):
     """A worker process without the time that imports take."""
 
     last = None  # one that this process has made
     alive = None  # a pipe's end that all processes of a run hold open
 
-    def __init__(self, name, threads):
+    def __init__(self, name, threads, program):
         self.name, self.ended = name, None
         ours, theirs = socket.socketpair()
         self.process = os.fork()
@@ -89,7 +89,7 @@ class Forked(workers.WorkerProcess):
             kept = sorted({theirs.fileno(), Forked.alive or 2})
             for low, high in zip([2, *kept], [*kept, os.sysconf("SC_OPEN_MAX")], strict=True):
                 os.closerange(low + 1, high)
-            workers.main(theirs.detach())
+            worker.main(theirs.detach())
             os._exit(0)
         theirs.close()
         self._pipe, self.connection = ours, Connection(os.dup(ours.fileno()))
@@ -257,7 +257,7 @@ def tell(experiment, story, whole, totals):
 def main():
     root = Path(sys.argv[1])
     running.build_report = lambda folders, page: None  # drawing takes longer than all the rest
-    simulation.WorkerProcess = Forked
+    processes.WorkerProcess = Forked
     os.fsync = SYNCS.ticking(os.fsync)
     processes.unframe = FRAMES.ticking(processes.unframe)
     processes._Line.send = FRAMES.ticking(processes._Line.send)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import Field, SerializeAsAny, model_validator
+from pydantic import AfterValidator, Field, SerializeAsAny, model_validator
 
 from murmura import methods
 from murmura.aggregation.config import AggregationConfig
@@ -17,6 +17,7 @@ from murmura.config import ModelSource, Section, Source
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
 from murmura.experiment.former import FORMER, former_of
+from murmura.federation.engines import ENGINES, SIMULATIONS
 from murmura.federation.method_config import MethodConfig
 from murmura.measure.config import AuditConfig, EvaluationConfig
 from murmura.precision import DecodeDtype
@@ -24,8 +25,11 @@ from murmura.privacy.budget import BudgetConfig
 from murmura.tasks import TASKS, Task
 from murmura.training.config import CACHE_BYTES, LocalTraining, LoraSpec
 
-SIMULATIONS: tuple[str, ...] = ("local", "processes")
-"""Engines whose sites are played on this machine."""
+
+def _known_engine(name: str) -> str:
+    if name not in ENGINES:
+        raise ValueError(f"there is no such engine. {nearest(name, ENGINES)}")
+    return name
 
 
 class RunConfig(Section):
@@ -37,7 +41,7 @@ class RunConfig(Section):
     """Source of all randomness."""
     folder: str | None = None
     """Where the run is kept."""
-    engine: Literal["local", "processes"] = "local"
+    engine: Annotated[str, AfterValidator(_known_engine)] = "local"
     """local: all sites share one resident model in this process; processes: worker processes, each with a model and a
     share of the sites, to which asks and replies travel as bytes."""
     workers: int | None = Field(None, ge=1)

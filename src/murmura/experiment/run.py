@@ -142,11 +142,12 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started) -> Result:
     people, public = records.planted, records.public
     owned = {site.name: site.records for site in people.sites}
     run = plan.checkpoint.run["run"] if plan.checkpoint else uuid4().hex
-    with closing(simulate(context, method, owned, folder, run)) as engine:
+    with closing(simulate(context, method, owned, folder)) as engine:
         side = assemble(plan.server, engine, folder, run=run)
         if plan.privacy and (said := caveat(experiment, plan.privacy, [site.size for site in people.sites])):
             side.server.caveat = said
             say(said, public=True)
+        side.meet(plan.checkpoint.run["known"] if plan.checkpoint else ())
         if before and before.checkpoint:
             before = restored(before, side.server, folder, experiment)
             if side.augmentation:
@@ -160,7 +161,6 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started) -> Result:
             "resumed": resumed,
             "automatic": automatic(experiment.model),
         }
-        side.meet()
         if before:
             settle(before, folder)
         if not (before and before.checkpoint):

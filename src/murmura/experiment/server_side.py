@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from murmura.errors import RunError
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext
 from murmura.experiment.summing import agreement
-from murmura.experiment.verbs import verbs_of
+from murmura.experiment.verbs import fingerprint, verbs_of
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
@@ -69,6 +69,7 @@ class ServerSide:
     """What leads a run: ``side.method.lead(side.server, side.fleet)``.
 
     Args:
+        digest: of the experiment.
         augmentation: what comes before the method in some rounds (``[augment]``).
     """
 
@@ -76,19 +77,21 @@ class ServerSide:
     server: Server
     fleet: Fleet
     monitor: Monitor
+    digest: str
     augmentation: Augmentation | None = None
 
-    def meet(self) -> None:
-        """Ask every site what it is, before the first round and when the run is resumed: then a site that has kept a
-        round before must still have what it kept.
+    def meet(self, known: Collection[str] = ()) -> None:
+        """Have every site join, before the first round and when the run is resumed.
+
+        Args:
+            known: sites that have kept a round before, so that they must still have what they kept.
 
         Raises:
             RunError: a site does not answer, or is not of this run's kind or version.
         """
         answered, sizes = set(), {}
-        known = self.server.known
         each = {site: {"resumed": site in known} for site in self.fleet.sites}
-        for reply in self.fleet.ask("join", self.fleet.sites, each):
+        for reply in self.fleet.ask("join", self.fleet.sites, each, experiment=self.digest):
             answered.add(reply.site)
             if "records" in reply.fields:
                 sizes[reply.site] = reply["records"]
@@ -142,7 +145,9 @@ def assemble(part: ServerPart, engine: Engine, folder: RunFolder, *, run: str) -
     curious = TranscriptWriter(folder.transcript) if experiment.audit.keep else None
     hides = method.protects is not None
     server = Server(runtime, fleet, monitor, folder, stream, adapter, method.rule, hides_times=hides, curious=curious)
-    return ServerSide(method, server, fleet, monitor, _augmentation(part, server, fleet, folder))
+    return ServerSide(
+        method, server, fleet, monitor, fingerprint(experiment), _augmentation(part, server, fleet, folder)
+    )
 
 
 def _augmentation(part: ServerPart, server: Server, fleet: Fleet, folder: RunFolder) -> Augmentation | None:

@@ -1,89 +1,131 @@
-"""Many sites on one machine: the engine behind which they are simulated."""
+"""Many sites on one machine: each gets a folder with its share of the records, and an engine plays them."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+import tomli_w
+
+from murmura import atomic
+from murmura.errors import CheckpointError, remedy
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext
-from murmura.experiment.resume import tables
-from murmura.experiment.site_side import assemble, told
-from murmura.experiment.workers import WorkerProcess
-from murmura.federation.engines import Engine
-from murmura.federation.engines.local import LocalEngine
-from murmura.federation.engines.processes import ProcessesEngine
+from murmura.experiment.site_side import open_sites
+from murmura.experiment.worker import PROGRAM
+from murmura.federation.engines import ENGINES, Engine
 from murmura.federation.method import Method
-from murmura.federation.site.identity import prepare_roster
+from murmura.federation.site.answer import Host
+from murmura.federation.site.identity import write_roster
 from murmura.progress import say
 from murmura.runs.folder import RunFolder
+from murmura.runs.schema import EXPERIMENT, FEDERATION, ROSTER, SITE_DATA, SITE_FILE, site_folder
 
 _WORKERS = 2  # where there is no GPU
 
 
 def simulate(
-    context: ProcessContext, method: Method, records: Mapping[str, Sequence[Any]], folder: RunFolder, run: str
+    context: ProcessContext, method: Method, records: Mapping[str, Sequence[Any]], folder: RunFolder
 ) -> Engine:
     """Sites with these records, as ``run.engine`` says.
 
     Args:
         context: of this process, whose model sites in this process share with the server.
-        method: of the run.
+        method: of the run, likewise.
         records: of each site, in the order of the run.
         folder: what sites keep is in it, each in a place of its own.
-        run: the run's id.
 
     Raises:
         DataError: a site cannot take part with its records.
-        CheckpointError: what a site has kept is damaged.
+        CheckpointError: what a site has kept is damaged, or its folder cannot be written.
         RunError: a worker process could not be set up.
     """
     experiment = context.experiment
-    if experiment.aggregation.secure:
-        prepare_roster(folder.private, list(records))
-    if experiment.run.engine == "local":
-        return LocalEngine(
-            assemble(context, method, records, run=run, private=folder.private, results=folder.site_adapters)
-        )
     gpus = gpus_for(experiment.model.device)
-    names, shares = list(records), []
-    count = min(count_workers(experiment, gpus), len(names))
-    if experiment.run.workers and count < experiment.run.workers:
-        say(f"run.workers is {experiment.run.workers}, and there are {len(names)} sites: {count} workers start")
-    for k in range(count):
-        own = names[k::count]
-        message = {
-            "experiment": tables(experiment), "sites": told({name: records[name] for name in own}),
-            "device": f"cuda:{k % gpus}" if gpus else experiment.model.device, "run": run,
-            "private": str(folder.private), "results": str(folder.site_adapters),
-        }  # fmt: skip
-        shares.append((own, message))
-    engine = start(count)
+    workers = min(count_workers(experiment, gpus), len(records))
+    devices = [experiment.model.device]
+    if experiment.run.engine != "local" and gpus:
+        devices = [f"cuda:{place % gpus}" for place in range(workers)]
+    if experiment.run.workers and workers < experiment.run.workers:
+        say(f"run.workers is {experiment.run.workers}, and there are {len(records)} sites: {workers} workers start")
+    folders = {name: folder.private / site_folder(name) for name in records}
     try:
-        engine.set_up(shares, names)
-    except BaseException:
-        engine.close()
-        raise
-    return engine
+        share_out(experiment, records, folders, folder.site_adapters, devices)
+        engine: Engine = ENGINES.load(experiment.run.engine)(Simulated(folders, workers, (context, method)))
+        return engine
+    finally:
+        for own in folders.values():  # sites have read them, and will find them again when the run goes on
+            (own / SITE_DATA).unlink(missing_ok=True)
+            (own / SITE_FILE).unlink(missing_ok=True)
 
 
-def start(count: int) -> ProcessesEngine:
-    """Worker processes that have no sites yet, and share the processor's cores.
+@dataclass(frozen=True)
+class Simulated:
+    """What an engine is told of simulated sites; see ``federation.engines.Simulation``."""
+
+    folders: Mapping[str, Path]
+    workers: int
+    shared: tuple[ProcessContext, Method]
+    program: Sequence[str] = PROGRAM
+
+    def open(self, folders: Sequence[Path]) -> Host:
+        """Play the sites of these folders in this process."""
+        return open_sites(folders, self.shared)
+
+
+def share_out(
+    experiment: Experiment,
+    records: Mapping[str, Sequence[Any]],
+    folders: Mapping[str, Path],
+    results: Path,
+    devices: Sequence[str],
+) -> None:
+    """Give each site a folder with its records and its owner's file, and all of them what a federation hands round.
+
+    Args:
+        records: of each site.
+        folders: of each site, to be made beside one another; only their owners may look into them.
+        results: where sites leave adapters of their own.
+        devices: on which sites compute, in turn.
 
     Raises:
-        RunError: one could not be started; none is left.
+        CheckpointError: one cannot be written.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = max(cores // count, 1)
-    with ExitStack() as started:
-        workers = []
-        for k in range(count):
-            workers.append(WorkerProcess(f"worker {k}", threads))
-            started.callback(workers[-1].end)
-        started.pop_all()
-    return ProcessesEngine(workers)
+    federation = next(iter(folders.values())).parent / FEDERATION
+    budget = experiment.budget.model_dump(exclude_none=True)
+    if experiment.budget.folder is not None:
+        budget["folder"] = str(Path(experiment.budget.folder).resolve())
+    common = {"records": SITE_DATA, "federation": f"../{FEDERATION}", "results": str(results.resolve())}
+    try:
+        for number, (name, folder) in enumerate(folders.items()):
+            file = {"name": name, **common, "device": devices[number % len(devices)], "budget": budget}
+            atomic.make_private(folder)
+            _write(folder / SITE_DATA, _lines(records[name]))
+            _write(folder / SITE_FILE, [tomli_w.dumps(file)])
+        atomic.make_private(federation)
+        _write(federation / EXPERIMENT, [experiment.dump()])
+    except OSError as error:
+        what = f"the records cannot be shared out to the sites' folders ({error.strerror})"
+        raise CheckpointError(what, where=str(federation.parent), fix=f"{remedy(error)}.") from error
+    if experiment.aggregation.secure:
+        write_roster(federation / ROSTER, folders)
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    with atomic.replacing(path, private=True, synced=False) as stream:
+        stream.writelines(line.encode() for line in lines)
+
+
+def bytes_of(records: Mapping[str, Sequence[Any]]) -> int:
+    """Bytes on disk of sites' records."""
+    return sum(len(line) for own in records.values() for line in _lines(own))
+
+
+def _lines(records: Sequence[Any]) -> Iterator[str]:
+    return (f"{json.dumps(asdict(record))}\n" for record in records)
 
 
 def gpus_for(device: str) -> int:

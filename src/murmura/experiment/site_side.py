@@ -1,101 +1,131 @@
-"""The sites' side of a run, assembled from the experiment and the sites' own records; no server is needed."""
+"""The sites' side of a run, opened from the sites' folders; no server is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from murmura.data.records import KINDS, Kind, digest
-from murmura.experiment.context import ProcessContext
+from murmura import methods
+from murmura.data.loading import load_records
+from murmura.data.records import KINDS, digest
+from murmura.errors import ConfigError
+from murmura.experiment.config import Experiment
+from murmura.experiment.context import ProcessContext, process_context
+from murmura.experiment.site_file import SiteFile
 from murmura.experiment.summing import agreement
 from murmura.experiment.verbs import verbs_of
 from murmura.federation.method import Method
 from murmura.federation.site.answer import Host
 from murmura.federation.site.answered import Answered
 from murmura.federation.site.cohort import Site
-from murmura.federation.site.identity import identity, read_roster
+from murmura.federation.site.identity import Roster, identity, read_roster
 from murmura.federation.site.masking import Masking
 from murmura.federation.site.signed import SignedInAllRuns
 from murmura.federation.site.store import SiteStore
-from murmura.privacy.budget import Budget, BudgetConfig
+from murmura.federation.wire.layout import Agreement
+from murmura.privacy.budget import Budget
 from murmura.privacy.journal import Journal
 from murmura.runs.locks import allow_open_files
-from murmura.runs.schema import ANSWERS_JOURNAL, SUMS_JOURNAL
+from murmura.runs.schema import ANSWERS_JOURNAL, EXPERIMENT, ROSTER, SUMS_JOURNAL
 from murmura.streams import Stream
 
 
-def assemble(
-    context: ProcessContext,
-    method: Method,
-    records: Mapping[str, Sequence[Any]],
-    *,
-    run: str,
-    private: Path,
-    results: Path,
-) -> Host:
-    """Sites that share a resident model. What they keep is theirs alone until ``Host.close``.
+def open_sites(folders: Sequence[Path], shared: tuple[ProcessContext, Method] | None = None) -> Host:
+    """Open sites that share a resident model. What they keep is theirs alone until ``Host.close``.
 
     Args:
-        context: of this process; of its experiment's data section nothing is read.
-        method: of the run.
-        records: of each site, all of which fit the model.
-        run: the run's id.
-        private: a folder for what each site keeps to itself, and with secure sums for the roster of all sites.
-        results: a folder for what each site keeps as its own when the run is finished.
+        folders: of the sites, each with a ``site.toml``; members of one federation.
+        shared: model and method, where the process has them already; else they are those of the federation's
+            experiment, on the device that the first site names.
 
     Raises:
+        ConfigError: a site's file or the experiment is wrong.
         DataError: a site cannot take part with its records.
         CheckpointError: another process works with what a site keeps, or it cannot be written; or there is no
             roster of the sites.
         SecureSumError: the roster has another key for a site than its own.
         PrivacyError: a journal of a site is damaged, or its account over all runs.
     """
-    experiment = context.experiment
-    for name, own in records.items():
-        method.check(name, own)
-    runtime = context.runtime("site")
-    allow_open_files(len(records))
-    roster = read_roster(private) if method.rule.config.secure else {}
-    agreed = agreement(experiment, method, len(roster))
-    sites = []
+    files = [SiteFile.load(folder) for folder in folders]
+    federation = _one_federation(files)
+    context, method = shared or _loaded(federation, files[0].device)
+    experiment, verbs = context.experiment, verbs_of(context.experiment, method)
+    roster = read_roster(federation / ROSTER) if method.rule.config.secure else {}
+    opening = _Opening(method, roster, agreement(experiment, method, len(roster)))
+    allow_open_files(len(folders))
     with ExitStack() as opened:
-        for name, own in records.items():
-            kept = SiteStore.held(private, name)
+        sites = []
+        for folder, file in zip(folders, files, strict=True):
+            kept = SiteStore.held(folder, file.name)
             opened.callback(kept.release)
-            budget, masking, accounts = None, None, experiment.budget.folder
-            if accounts:
-                budget = _budget(experiment.budget, name, own)
-            if agreed:
-                signed = Journal(kept.folder / SUMS_JOURNAL, f"journal of secure sums of site {name}")
-                all_runs = SignedInAllRuns(Path(accounts), own, run) if accounts else None
-                masking = Masking(name, run, identity(kept.folder), roster, agreed, signed, all_runs)
-            sites.append(
-                Site(
-                    name, list(own), kept=kept, journal=kept.ledger, centres=kept.centres, results=results,
-                    budget=budget, masking=masking, answered=Answered(kept.folder / ANSWERS_JOURNAL),
-                )
-            )  # fmt: skip
+            rejection = file.allow.rejection_reason(experiment, verbs)
+            sites.append(opening.site(file, kept, _records(file, experiment), rejection))
         opened.pop_all()
-    return Host(
-        sites, verbs_of(experiment, method), runtime, Stream(experiment.run.seed), method.rule, run,
-        experiment.method.total_rounds,
-    )  # fmt: skip
+    stream, rounds = Stream(experiment.run.seed), experiment.method.total_rounds
+    return Host(sites, verbs, context.runtime("site"), stream, method.rule, run=None, rounds=rounds)
 
 
-def _budget(chosen: BudgetConfig, site: str, records: Sequence[Any]) -> Budget:
+@dataclass(frozen=True)
+class _Opening:
+    """What sites of one process have in common."""
+
+    method: Method
+    roster: Roster
+    agreement: Agreement | None
+
+    def site(self, file: SiteFile, kept: SiteStore, records: list[Any], rejection: str | None) -> Site:
+        """One of them.
+
+        Args:
+            rejection: why its owner does not allow the run.
+        """
+        self.method.check(file.name, records)
+        return Site(
+            file.name,
+            records,
+            rejection=rejection,
+            kept=kept,
+            journal=kept.ledger,
+            centres=kept.centres,
+            results=Path(file.results),
+            budget=_budget(file, records),
+            masking=self._masking(file, kept, records),
+            answered=Answered(kept.folder / ANSWERS_JOURNAL),
+        )
+
+    def _masking(self, file: SiteFile, kept: SiteStore, records: list[Any]) -> Masking | None:
+        if self.agreement is None:
+            return None
+        signed = Journal(kept.folder / SUMS_JOURNAL, f"journal of secure sums of site {file.name}")
+        accounts = file.budget.folder
+        all_runs = SignedInAllRuns(Path(accounts), records) if accounts else None
+        return Masking(file.name, "", identity(kept.folder), self.roster, self.agreement, signed, all_runs)
+
+
+def _one_federation(files: Sequence[SiteFile]) -> Path:
+    first, *others = {file.federation: file.name for file in files}.items()
+    if others:
+        what = f"this site is of another federation than site {first[1]}, with which it is to share a process"
+        raise ConfigError(what, where=f"site {others[0][1]}", fix="Open it in a process of its own.")
+    return Path(first[0])
+
+
+def _loaded(federation: Path, device: str) -> tuple[ProcessContext, Method]:
+    experiment = Experiment.load(federation / EXPERIMENT)
+    method = methods.build(experiment.method, experiment.aggregation)
+    return process_context(experiment, method, device, ["site"]), method
+
+
+def _records(file: SiteFile, experiment: Experiment) -> list[Any]:
+    return load_records(file.records, KINDS[experiment.task.kind], fields=file.fields).records
+
+
+def _budget(file: SiteFile, records: Sequence[Any]) -> Budget | None:
     """The account of a site, in the place that its owner has chosen for all runs."""
-    assert chosen.folder is not None
-    return Budget(Path(chosen.folder), site, digest(list(records)), chosen.epsilon, chosen.delta)
-
-
-def told(records: Mapping[str, Sequence[Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Sites' records as JSON, for the process in which the sites are simulated."""
-    return {name: [asdict(record) for record in own] for name, own in records.items()}
-
-
-def heard(kind: Kind, told: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[Any]]:
-    """The inverse of ``told``."""
-    return {name: [KINDS[kind](**fields) for fields in own] for name, own in told.items()}
+    chosen = file.budget
+    if chosen.folder is None:
+        return None
+    return Budget(Path(chosen.folder), file.name, digest(records), chosen.epsilon, chosen.delta)

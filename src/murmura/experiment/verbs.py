@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
 from murmura.augment.verbs import Augmenting
 from murmura.experiment.config import Experiment
 from murmura.federation.exporting import Exporting
@@ -11,11 +16,33 @@ from murmura.federation.summing import SecureSumming
 from murmura.federation.wire.releases import Verbs
 from murmura.measure.verbs import Measured, Measuring
 
+_OWN: Any = {  # of each member, or of the server alone
+    "budget": True,
+    "run": {"name", "folder", "engine", "workers", "answer_seconds", "min_replies", "slots", "cache_bytes"},
+    "data": {"train", "heldout", "split", "heldout_split", "fields", "heldout_fields", "user", "sites"},
+    "model": {"device"},
+}
+
+
+def fingerprint(experiment: Experiment) -> str:
+    """SHA-256 of what server and sites have to agree on. Files count by their names: each has them where it likes."""
+    tables = experiment.model_dump(mode="json", exclude_none=True, exclude=_OWN)
+    return hashlib.sha256(json.dumps(_without_places(tables), sort_keys=True).encode()).hexdigest()
+
+
+def _without_places(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_places(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_without_places(one) for one in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+
 
 def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
     """All that sites can be asked for in a run: each site decides it by its own copy of the experiment."""
-    task, rounds = experiment.task, experiment.method.total_rounds
-    membership = Membership(task.kind, counts=method.tells_sizes and not method.protects)
+    task, rounds, digest = experiment.task, experiment.method.total_rounds, fingerprint(experiment)
+    counts = method.tells_sizes and not method.protects
+    membership = Membership(task.kind, counts=counts, experiment=digest)
     planted = bool(experiment.audit.canaries)
     evaluation = experiment.evaluation.settled(promises=method.protects is not None)
     uploads = method.trains and method.uploads_are_heard and not method.rule.config.secure

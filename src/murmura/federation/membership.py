@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import murmura
 from murmura.data.records import digest
-from murmura.errors import CheckpointError, DataError
+from murmura.errors import CheckpointError, DataError, RefusedError
 from murmura.federation.wire.messages import VERSION, Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Release, Verbs, verb
 
@@ -20,10 +20,11 @@ class Membership(Verbs):
     Args:
         kind: of the records that the run is about.
         counts: whether sites say how many records they have: where the method tells the server anyway.
+        experiment: digest of the experiment that this side has.
     """
 
-    def __init__(self, kind: str, *, counts: bool) -> None:
-        self.kind, self.counts = kind, counts
+    def __init__(self, kind: str, *, counts: bool, experiment: str = "") -> None:
+        self.kind, self.counts, self.experiment = kind, counts, experiment
 
     def releases(self, name: str) -> dict[str, Release]:
         return {field: one for field, one in super().releases(name).items() if field != "records" or self.counts}
@@ -41,16 +42,19 @@ class Membership(Verbs):
         measures=True,
     )
     def join(self, cohort: Cohort, ask: Ask) -> list[Reply]:
-        """Say what the site is.
+        """Say what the site is, and take part in the run from then on, if its experiment is the site's own.
 
         A site notes which records it has taken part with, and refuses to continue with others: what it keeps, and what
         its privacy has spent, is about those. A site for which the run is ``resumed`` has noted them before; one that
         never kept a round starts.
 
         Raises:
+            RefusedError: the server's experiment is another one.
             DataError: its records are others than when the run was begun.
             CheckpointError: what it kept is gone.
         """
+        if ask["experiment"] != self.experiment:
+            raise RefusedError("the server's experiment is not the one that this site has")
         for site, resumed in zip(cohort.sites, cohort.given(ask, "resumed"), strict=True):
             if site.kept is not None and resumed and not site.kept.is_known:
                 raise CheckpointError(
@@ -62,6 +66,7 @@ class Membership(Verbs):
                     "the records are not those that the run was started with", where=f"site {site.name}",
                     fix="Restore them, or start another run.",
                 )  # fmt: skip
+            site.join(ask.run)
         told: dict[str, Any] = {"murmura": murmura.__version__, "messages": VERSION}
         count = len(cohort.sites)
         sizes = {"records": cohort.sizes} if self.counts else {}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from multiprocessing import Pipe
+from pathlib import Path
 
 import pytest
 
 from murmura.errors import CheckpointError, RunError
+from murmura.federation.engines import worker
 from murmura.federation.engines.processes import ProcessesEngine
 from murmura.federation.engines.worker import Worker, relay_to
 from murmura.federation.membership import Membership
@@ -52,10 +54,10 @@ def full():
 def test_how_far_sites_are_is_told_where_they_tell_how_many_records_they_have(tokenizer, monkeypatch, counts):
     verbs = [Working(None), Membership("instruction", counts=counts)]
     host = Host(make_sites(1), verbs, make_workbench(tokenizer), Stream(0))
-    worker, (ours, theirs) = Worker(lambda told: host, lambda device: 0), Pipe()
+    player, (ours, theirs) = Worker(lambda folders: host), Pipe()
     monkeypatch.setattr("murmura.progress._relay", None)
-    relay_to(Inbox(theirs), worker)
-    list(worker.handle(frame({"do": "assemble", "number": 1})))
+    relay_to(Inbox(theirs), player)
+    list(player.handle(frame({"folders": [], "number": 1})))
     with phase("train"), bar("patients", 1) as handle:
         handle.advance()
     assert ours.poll() == counts
@@ -64,7 +66,8 @@ def test_how_far_sites_are_is_told_where_they_tell_how_many_records_they_have(to
 
 
 @pytest.mark.parametrize("counts", [True, False])
-def test_memory_is_told_and_phases_are_where_sites_tell_how_many_records_they_have(tokenizer, counts):
+def test_memory_is_told_and_phases_are_where_sites_tell_how_many_records_they_have(tokenizer, monkeypatch, counts):
+    monkeypatch.setattr(worker, "peak_memory", lambda device, mapped: 1000)
     verbs = [Working(None), Membership("instruction", counts=counts)]
     engine = Wired(Host(make_sites(1, 2), verbs, make_workbench(tokenizer), Stream(0)))
     phases = collect_phases()
@@ -75,9 +78,9 @@ def test_memory_is_told_and_phases_are_where_sites_tell_how_many_records_they_ha
 
 
 def test_a_worker_that_cannot_be_set_up_is_told_with_its_sites():
-    def assemble(told):
+    def broken(folders):
         raise ValueError("no")
 
     with pytest.raises(RunError) as error:
-        ProcessesEngine([ThreadProcess(assemble)]).set_up([(["a", "b"], {})], ["a", "b"])
+        ProcessesEngine([ThreadProcess(broken)], {"a": Path("a"), "b": Path("b")})
     assert error.value.where == "sites a, b"

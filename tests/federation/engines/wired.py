@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from multiprocessing import Pipe
+from pathlib import Path
 
 from murmura.federation.engines import processes
 from murmura.federation.engines.processes import ProcessesEngine
@@ -31,10 +32,10 @@ class Inbox:
 class ThreadProcess:
     """A worker in a thread."""
 
-    def __init__(self, assemble, name="worker 0"):
+    def __init__(self, open_sites, name="worker 0"):
         self.name = name
         self.connection, theirs = Pipe()
-        self.worker = Worker(assemble, lambda device: 1000)
+        self.worker = Worker(open_sites)
         self._theirs = theirs
         threading.Thread(target=serve, args=(Inbox(theirs), self.worker), daemon=True).start()
 
@@ -57,10 +58,8 @@ class Wired(ProcessesEngine):
 
     def __init__(self, host, workers=2):
         self.host = host
-        sites = list(host.sites.values())
-        shares = [sites[k::workers] for k in range(workers)]
-        super().__init__([self._worker(f"worker {k}", own) for k, own in enumerate(shares)])
-        self.set_up([([site.name for site in own], {}) for own in shares], list(host.sites))
+        processes = [ThreadProcess(self._open, f"worker {k}") for k in range(workers)]
+        super().__init__(processes, {site: Path(site) for site in host.sites})
 
     def kill(self, site):
         """Kill the worker of a site; returns all the sites that it had."""
@@ -73,11 +72,7 @@ class Wired(ProcessesEngine):
         monkeypatch.setattr(processes, "unframe", lambda message: crossed.extend(message) or unframe(message))
         return crossed
 
-    def _worker(self, name, own):
-        host = self.host
-
-        def assemble(told):
-            verbs, runtime = copy.deepcopy(host.verbs), copy.deepcopy(host.runtime)
-            return Host(own, verbs, runtime, host.stream, host.rule, host.run)
-
-        return ThreadProcess(assemble, name)
+    def _open(self, folders):
+        host, [run] = self.host, {site.run for site in self.host.sites.values()}
+        verbs, runtime = copy.deepcopy(host.verbs), copy.deepcopy(host.runtime)
+        return Host([host.sites[str(one)] for one in folders], verbs, runtime, host.stream, host.rule, run)

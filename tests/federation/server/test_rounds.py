@@ -186,12 +186,10 @@ def test_sites_that_leave_no_adapter_of_their_own_are_named(tokenizer, tmp_path,
 
 
 def test_it_is_known_which_sites_have_kept_a_round(tokenizer, tmp_path):
-    world = lead(tokenizer, Counting(), tmp_path, engine=losing(("site-1", 0), ("site-2", 2)))
-    assert world.server.known == {"site-0", "site-2"}
-    again = make_world(tokenizer, Counting(), tmp_path)
-    assert again.server.known == set()
-    again.server.restore(latest(tmp_path / "checkpoint"))
-    assert again.server.known == {"site-0", "site-2"}
+    lead(tokenizer, Counting(), tmp_path, engine=losing(("site-1", 0), ("site-2", 2)))
+    assert latest(tmp_path / "checkpoint").run["known"] == ["site-0", "site-2"]
+    resume(tokenizer, Counting(rounds=4), tmp_path, engine=losing(("site-1", 0), ("site-2", 2)))
+    assert latest(tmp_path / "checkpoint").run["known"] == ["site-0", "site-2"]
 
 
 def test_rounds_that_are_not_measured_are_recorded_and_saved_too(tokenizer, tmp_path):

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from murmura.errors import CheckpointError
-from murmura.federation.site.identity import identity, prepare_roster, public, read_roster
+from murmura.federation.site.identity import identity, public, read_roster, write_roster
 from murmura.runs.schema import ROSTER, SITE_IDENTITY
 
 
@@ -21,23 +21,27 @@ def test_a_site_keeps_its_key_to_itself(tmp_path):
 
 
 def test_the_roster_has_all_sites_and_nothing_secret(tmp_path):
-    prepare_roster(tmp_path, ["a", "b/c"])
-    roster = read_roster(tmp_path)
-    assert roster == {"a": public(identity(tmp_path / "a")), "b/c": public(identity(tmp_path / "b%2Fc"))}
-    prepare_roster(tmp_path, ["a", "b/c"])
-    assert read_roster(tmp_path) == roster
+    path, folders = tmp_path / ROSTER, {"a": tmp_path / "a", "b/c": tmp_path / "b"}
+    write_roster(path, folders)
+    roster = read_roster(path)
+    assert roster == {name: public(identity(folder)) for name, folder in folders.items()}
+    assert list(json.loads(path.read_text())) == ["a", "b/c"]
+    write_roster(path, folders)
+    assert read_roster(path) == roster
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"a": "xy"}', '{"a": "00"}'])
 def test_what_is_no_roster_is_refused(tmp_path, text):
-    (tmp_path / ROSTER).write_text(text)
-    with pytest.raises(CheckpointError, match="the roster of sites cannot be read"):
-        read_roster(tmp_path)
+    path = tmp_path / ROSTER
+    path.write_text(text)
+    with pytest.raises(CheckpointError) as error:
+        read_roster(path)
+    assert error.value.where == str(path)
 
 
 def test_a_roster_that_is_missing_is_told(tmp_path):
-    with pytest.raises(CheckpointError, match=r"No such file.*Get it from the owner of the sites"):
-        read_roster(tmp_path)
+    with pytest.raises(CheckpointError, match=r"No such file.*Get it from the owners of the sites"):
+        read_roster(tmp_path / ROSTER)
 
 
 def test_what_is_no_key_is_refused(tmp_path):
@@ -51,9 +55,4 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path):
     with pytest.raises(CheckpointError, match=r"cannot be used .*\."):
         identity(tmp_path / "file")
     with pytest.raises(CheckpointError, match="the roster of sites cannot be written"):
-        prepare_roster(tmp_path / "nowhere", [])
-
-
-def test_the_roster_is_json_with_names(tmp_path):
-    prepare_roster(tmp_path, ["a"])
-    assert list(json.loads((tmp_path / ROSTER).read_text())) == ["a"]
+        write_roster(tmp_path / "nowhere" / ROSTER, {})

@@ -204,7 +204,7 @@ def test_a_damaged_or_missing_generation_is_told_with_its_site(store, harm):
 def test_nobody_else_may_look(tmp_path):
     """At whatever is there, also while it is written, and also in a folder that was there with other rights."""
     (tmp_path / "a").mkdir(mode=0o755)
-    held = SiteStore.held(tmp_path, "a")
+    held = SiteStore.held(tmp_path / "a", "a")
     seen = set()
 
     def look():
@@ -238,27 +238,27 @@ sys.stdin.read()
 def test_two_processes_never_work_on_what_a_site_keeps(tmp_path, monkeypatch):
     monkeypatch.setattr("murmura.runs.locks._PATIENCE", 0.1)
     with subprocess.Popen(
-        [sys.executable, "-c", HOLDING, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", HOLDING, str(tmp_path / "a")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
         assert other.stdout.readline() == b"held\n"
         with pytest.raises(CheckpointError, match="another process is working with what site a keeps") as error:
-            SiteStore.held(tmp_path, "a")
+            SiteStore.held(tmp_path / "a", "a")
         assert "a worker of a run that was killed" in error.value.fix
-        SiteStore.held(tmp_path, "b").release()
+        SiteStore.held(tmp_path / "b", "b").release()
         monkeypatch.setattr("murmura.runs.locks._PATIENCE", 60)
         other.kill()  # as a server that is killed has its workers end: the wait is no longer than they take
-        SiteStore.held(tmp_path, "a").release()
+        SiteStore.held(tmp_path / "a", "a").release()
 
 
 def test_nothing_is_left_where_nothing_was_kept(tmp_path):
-    held = SiteStore.held(tmp_path, "a")
+    held = SiteStore.held(tmp_path / "a", "a")
     held.release()
     assert not held.folder.exists()
-    held = SiteStore.held(tmp_path, "a")
+    held = SiteStore.held(tmp_path / "a", "a")
     held.commit(1, {"n": 1})
     held.release()
     held.release()  # as often as one likes
-    assert SiteStore.held(tmp_path, "a").rewind(1) == {"n": 1}
+    assert SiteStore.held(tmp_path / "a", "a").rewind(1) == {"n": 1}
 
 
 def test_a_damaged_journal_does_not_stay_locked(tmp_path):
@@ -266,4 +266,4 @@ def test_a_damaged_journal_does_not_stay_locked(tmp_path):
     (tmp_path / "a" / "store.journal").write_text("no line of a journal\n")
     for _ in range(2):
         with pytest.raises(PrivacyError, match="journal of site a is damaged"):
-            SiteStore.held(tmp_path, "a")
+            SiteStore.held(tmp_path / "a", "a")

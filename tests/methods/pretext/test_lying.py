@@ -19,14 +19,14 @@ from murmura.federation.server.ledger import Ledger
 from murmura.federation.site.answer import Host
 from murmura.federation.site.answered import Answered
 from murmura.federation.site.cohort import Site
-from murmura.federation.site.identity import identity, prepare_roster, read_roster
+from murmura.federation.site.identity import identity, read_roster, write_roster
 from murmura.federation.site.masking import Masking
 from murmura.federation.site.store import SiteStore
 from murmura.federation.summing import SecureSumming
 from murmura.federation.wire.layout import Agreement
 from murmura.federation.wire.messages import Ask, Failure
 from murmura.methods.pretext.config import PretextConfig
-from murmura.runs.schema import ANSWERS_JOURNAL, site_folder
+from murmura.runs.schema import ANSWERS_JOURNAL, ROSTER, site_folder
 from murmura.streams import Stream
 
 SECURE, ROUNDS = AggregationConfig(secure=True), 3
@@ -45,10 +45,11 @@ def fleet(folder, **options):
     config = PretextConfig(public="x", rounds=ROUNDS, noise="skellam", noise_multiplier=1.0, **options)
     method = methods.build(config, SECURE)
     names = [f"site-{k}" for k in range(4)]
-    prepare_roster(folder, names)
-    roster, agreement, sites = read_roster(folder), Agreement(SECURE, len(names)), []
+    places = {name: folder / site_folder(name) for name in names}
+    write_roster(folder / ROSTER, places)
+    roster, agreement, sites = read_roster(folder / ROSTER), Agreement(SECURE, len(names)), []
     for k, name in enumerate(names):
-        place = folder / site_folder(name)
+        place = places[name]
         masking = Masking(name, "run", identity(place), roster, agreement)
         records = [Document(str(number)) for number in (k, 0, 1)]
         kept, answered = SiteStore.among(folder, name), Answered(place / ANSWERS_JOURNAL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from murmura.federation.engines import Simulation
 from murmura.federation.site.answer import Host
 from murmura.federation.wire.messages import Ask, Failure, Reply
 
@@ -21,3 +22,8 @@ class LocalEngine:
     def close(self) -> None:
         """Let other processes work with what the sites keep."""
         self.host.close()
+
+
+def start(simulation: Simulation) -> LocalEngine:
+    """Play all sites here."""
+    return LocalEngine(simulation.open(list(simulation.folders.values())))

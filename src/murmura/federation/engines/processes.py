@@ -3,15 +3,19 @@ many as asked for. Only bytes pass between them and the server."""
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Protocol
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Protocol
 
 from murmura.errors import RunError
+from murmura.federation.engines import Simulation
+from murmura.federation.engines.process import WorkerProcess
 from murmura.federation.engines.worker import Connection
 from murmura.federation.wire.frames import answer_of, ask_frame, frame, unframe
 from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply
@@ -48,35 +52,26 @@ class ProcessesEngine:
     A worker that dies is noticed at once; its sites do not answer any more.
 
     Args:
-        processes: the workers.
+        processes: the workers, each of which is told the folders of its share of the sites, and nothing else.
+        folders: of the sites, in the order of the run.
+
+    Raises:
+        RunError: a worker could not open its sites.
     """
 
-    def __init__(self, processes: Sequence[Process]) -> None:
-        self.sites: list[str] = []
-        self._lines = [_Line(process) for process in processes]
-        self._line_of: dict[str, _Line] = {}
-        self._number = 0
-
-    def set_up(self, shares: Sequence[tuple[Sequence[str], Mapping[str, Any]]], sites: Sequence[str]) -> None:
-        """Give every worker its share of the sites, in place of any that it had.
-
-        Args:
-            shares: for each worker the names of its sites, and what it is told in order to set them up (JSON).
-            sites: all of them, in the order of the run.
-
-        Raises:
-            RunError: a worker could not be set up.
-        """
-        self.sites = list(sites)
-        for line, (names, _) in zip(self._lines, shares, strict=True):
-            line.sites = list(names)
+    def __init__(self, processes: Sequence[Process], folders: Mapping[str, Path]) -> None:
+        self.sites, self._number = list(folders), 0
+        self._lines = [_Line(process, self.sites[place :: len(processes)]) for place, process in enumerate(processes)]
         self._line_of = {site: line for line in self._lines for site in line.sites}
-        for line, why in self._tell([{"do": "assemble", **told} for _, told in shares]):
-            raise RunError(
-                f"{line.name} could not be set up ({why})",
-                where=f"sites {line.named}",
-                fix="What it said itself stands above.",
-            )
+        number = self._next()
+        for line in self._lines:
+            own = [str(folders[site]) for site in line.sites]
+            line.send(number, frame({"folders": own, "number": number}))
+        for line in self._lines:
+            if (why := line.rest(number, None)) is not None:
+                what, fix = f"{line.name} could not be set up ({why})", "What it said itself stands above."
+                raise RunError(what, where=f"sites {line.named}", fix=fix)
+        self._add_phases(self._lines)
 
     def ask(self, ask: Ask, sites: Sequence[str]) -> Iterator[Reply | Failure]:
         """Replies in the order of ``sites``. A failure names a class of error, a worker that died, or that time is
@@ -86,7 +81,7 @@ class ProcessesEngine:
         for site in sites:
             asked.setdefault(self._line_of[site], []).append(site)
         for line, names in asked.items():
-            line.send(number, ask_frame(ask.narrowed(names), names, do="answer", number=number))
+            line.send(number, ask_frame(ask.narrowed(names), names, number=number))
         until = None if ask.seconds is None else time.monotonic() + ask.seconds
         found: dict[str, Reply | Failure] = {}
         with bar(f"answers to '{ask.verb}'", len(sites)) as progress:
@@ -111,15 +106,6 @@ class ProcessesEngine:
             line.process.end()
             forget(line.name)
 
-    def _tell(self, heads: Sequence[Mapping[str, Any]], until: float | None = None) -> list[tuple[_Line, str]]:
-        """Tell each worker something, all at once, and wait until it is done; whose went wrong, and why."""
-        number = self._next()
-        for line, head in zip(self._lines, heads, strict=True):
-            line.send(number, frame({**head, "number": number}))
-        done = [(line, line.rest(number, until)) for line in self._lines]
-        self._add_phases(self._lines)
-        return [(line, why) for line, why in done if why is not None]
-
     def _add_phases(self, lines: Iterable[_Line]) -> None:
         """Count what the busiest worker has spent in phases: the others worked at the same time."""
         spent = [line.phases() for line in lines]
@@ -134,15 +120,16 @@ class ProcessesEngine:
 class _Line:
     """The line to one worker. A thread reads it, so that neither end ever waits for the other to make room.
 
-    Attributes:
+    Args:
         sites: that live there.
+
+    Attributes:
         end: how the worker ended, once it has.
         memory: its peak memory so far, in bytes.
     """
 
-    def __init__(self, process: Process) -> None:
-        self.name, self.process = process.name, process
-        self.sites: list[str] = []
+    def __init__(self, process: Process, sites: Sequence[str]) -> None:
+        self.name, self.process, self.sites = process.name, process, list(sites)
         self.end: str | None = None
         self.memory = 0
         self._received: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -211,3 +198,21 @@ class _Line:
         """Seconds that the worker has spent in phases since this was last asked."""
         seconds, self._seconds = self._seconds, {}
         return seconds
+
+
+def start(simulation: Simulation) -> ProcessesEngine:
+    """Play the sites in worker processes, which share the processor's cores.
+
+    Raises:
+        RunError: a process could not be started, or could not open its sites; none is left.
+    """
+    count = min(simulation.workers, len(simulation.folders))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with ExitStack() as started:
+        workers = []
+        for place in range(count):
+            workers.append(WorkerProcess(f"worker {place}", max(cores // count, 1), simulation.program))
+            started.callback(workers[-1].end)
+        engine = ProcessesEngine(workers, simulation.folders)
+        started.pop_all()
+    return engine

@@ -1,23 +1,19 @@
-"""A process with sites in it: it is told in bytes what to be and what to do, and answers in bytes."""
+"""A process with sites in it: it is told their folders and what is asked of them, and answers in bytes."""
 
 from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
 
 from murmura.errors import MurmuraError
 from murmura.federation.site.answer import Host
 from murmura.federation.wire.frames import answer_frame, ask_of, frame, unframe
 from murmura.federation.wire.messages import Failure
 from murmura.progress import Told, collect_phases, relay
-
-if TYPE_CHECKING:
-    import torch
-
-Assemble = Callable[[Mapping[str, Any]], Host]
-"""From a frame's head to the sites that it describes."""
+from murmura.runs.machine import peak_memory
 
 
 class Connection(Protocol):
@@ -42,12 +38,11 @@ class Worker:
     """What a worker process does with a message; the process itself is ``serve``.
 
     Args:
-        assemble: how sites come into being here.
-        peak_memory: bytes that this process has had at most, on a device or off it.
+        open_sites: gives the sites of some folders.
     """
 
-    def __init__(self, assemble: Assemble, peak_memory: Callable[[torch.device], int]) -> None:
-        self._assemble, self._peak_memory = assemble, peak_memory
+    def __init__(self, open_sites: Callable[[Sequence[Path]], Host]) -> None:
+        self._open_sites = open_sites
         self._host: Host | None = None
 
     def handle(self, message: bytes, since: float | None = None) -> Iterator[bytes]:
@@ -60,11 +55,8 @@ class Worker:
         head, parts = unframe(message)
         phases, failed = collect_phases(), None
         try:
-            if head["do"] == "assemble":
-                if self._host is not None:
-                    self._host.close()
-                self._host = None  # what was there goes before the new is loaded
-                self._host = self._assemble(head)
+            if "folders" in head:
+                self._host = self._open_sites([Path(folder) for folder in head["folders"]])
             else:
                 ask, sites = ask_of(head, parts)
                 said = None
@@ -76,7 +68,8 @@ class Worker:
         except Exception as error:
             _tell(error)
             failed = type(error).__name__
-        memory = self._peak_memory(self._host.runtime.device) if self._host else 0
+        # What is mapped from files the server has too, and counts it.
+        memory = peak_memory(self._host.runtime.device, mapped=False) if self._host else 0
         seconds = phases.seconds if self.tells_progress else {}
         done = {"number": head["number"], "failed": failed, "seconds": seconds, "memory": memory}
         yield frame({"done": done})
@@ -88,7 +81,7 @@ class Worker:
 
     @property
     def host(self) -> Host:
-        assert self._host is not None, "a worker is assembled before anything else"
+        assert self._host is not None, "a worker is told its folders before anything else"
         return self._host
 
 

@@ -119,11 +119,6 @@ class Server:
         return self._fleet.round
 
     @property
-    def known(self) -> frozenset[str]:
-        """Sites that have kept a round of this run, so that they have something to lose."""
-        return frozenset(self._known)
-
-    @property
     def keeps_secrets(self) -> bool:
         """Whether the guarantee counts on nobody knowing whom a round has asked, nor how many."""
         return self._fleet.secret_cohort is not None

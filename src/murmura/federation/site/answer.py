@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _TOGETHER = 256
 """Most sites in a cohort that needs no slots: what is held while they work, and their replies, grows with it."""
+_JOIN = "join"
+_OWNERS = "That is for the site's owner to decide, in site.toml."
 _DISTRUST = "do not trust this server"
 _FIX = f"Server and sites need the same experiment; if they have it, {_DISTRUST}."
 _NOTED = 100
@@ -46,7 +48,7 @@ class Host:
         runtime: the resident model, with everything that verbs do with it.
         stream: the run's randomness.
         rule: how adapters are aggregated, and so what of them trains and travels.
-        run: the run that the sites have joined; they answer no other.
+        run: the run that the sites have joined; None: they have joined none yet. They answer no other.
         rounds: of the run; None: any number.
 
     A site whose ``Site.kept`` is given keeps its store there with every round.
@@ -59,12 +61,13 @@ class Host:
         runtime: ModelRuntime,
         stream: Stream,
         rule: Rule | None = None,
-        run: str = "",
+        run: str | None = "",
         rounds: int | None = None,
     ) -> None:
         self.sites = {site.name: site for site in sites}
-        self.verbs, self.runtime, self.stream, self.rule, self.run = list(verbs), runtime, stream, rule, run
-        self.rounds = rounds
+        self.verbs, self.runtime, self.stream, self.rule, self.rounds = list(verbs), runtime, stream, rule, rounds
+        for site in sites:
+            site.run = run
         self._said: dict[str, set[str]] = {}
 
     @property
@@ -142,12 +145,10 @@ class Host:
         """What the verb that is asked for says of itself.
 
         Raises:
-            RefusedError: another run asks; or for a verb, or in a round, in which this one does not, or that is none.
+            RefusedError: this run does not ask for the verb, or not in this round; or they are none.
         """
         if not isinstance(ask.verb, str) or type(ask.round) is not int:
             raise RefusedError(f"{ask.verb!r} is asked for in round {ask.round!r}, which is no verb or no round")
-        if ask.run != self.run:
-            raise RefusedError(f"run '{ask.run}' asks, but the site has joined run '{self.run}'")
         verbs = owner(self.verbs, ask.verb)
         of_method = verbs is self.verbs[0]
         if self.rounds is not None and not (int(of_method) <= ask.round <= self.rounds and verbs.asks(ask.round)):
@@ -157,7 +158,7 @@ class Host:
     def _failed(self, ask: Ask, site: Site, error: MurmuraError) -> Failure:
         """A refusal as it leaves; the site's owner is told all of it."""
         told = str(error)
-        if isinstance(error, RefusedError) and not (error.fix and _DISTRUST in error.fix):
+        if isinstance(error, RefusedError) and error.fix != _OWNERS and not (error.fix and _DISTRUST in error.fix):
             told = f"{told.rstrip('.')}. {_FIX}"
         self._note(ask, site, told)
         return Failure(site.name, type(error).__name__, error)
@@ -172,9 +173,14 @@ class Host:
             site.tell(f"Round {ask.round}: {told}")
 
     def _refusal(self, ask: Ask, site: Site) -> MurmuraError | None:
-        """Why a site may not answer: it has done so as often as it may, or its budget does not allow it. Where it may,
-        count and account have the answer."""
-        verbs = owner(self.verbs, ask.verb)
+        """Why a site may not answer: its owner does not allow the run, it has joined another, it has answered as often
+        as it may, or its budget does not allow it. Where it may, count and account have the answer."""
+        if site.rejection is not None:
+            return RefusedError(site.rejection, where=f"site {site.name}", fix=_OWNERS)
+        if site.run != ask.run and not (site.run is None and ask.verb == _JOIN):
+            joined = "no run yet" if site.run is None else f"run '{site.run}'"
+            return RefusedError(f"run '{ask.run}' asks, but the site has joined {joined}")
+        run, verbs = ask.run, owner(self.verbs, ask.verb)
         most = verbs.answers(ask.verb)
         try:
             if most is not None:
@@ -185,14 +191,14 @@ class Host:
                 return None
             cost = verbs.cost(ask.verb, site.size, self.runtime.training)
             if cost is None:
-                site.budget.lose(self.run, f"no ε covers what verb {ask.verb} releases")
+                site.budget.lose(run, f"no ε covers what verb {ask.verb} releases")
             else:
-                site.budget.reserve(self.run, cost)
+                site.budget.reserve(run, cost)
         except MurmuraError as error:
             return error
         return None
 
-    def _hold_to_plan(self, site: Site) -> None:
+    def _hold_to_plan(self, site: Site, run: str) -> None:
         """Where a ledger of a site shows that the run departs from its plan, what is in the account is not true.
 
         Raises:
@@ -201,7 +207,7 @@ class Host:
         for journal in (site.journal, site.centres):
             if site.budget is not None and journal.lines:
                 for reason in PrivacyLedger.of(journal).departures:
-                    site.budget.departed(self.run, reason)
+                    site.budget.departed(run, reason)
 
     def _work(self, ask: Ask, names: Sequence[str]) -> list[Reply]:
         """One cohort's replies.
@@ -216,7 +222,7 @@ class Host:
         cohort = Cohort([self.sites[name] for name in names], self.runtime, ask, self.stream, self.rule)
         replies: list[Reply] = getattr(verbs, ask.verb)(cohort, ask)
         for site in cohort.sites:
-            self._hold_to_plan(site)
+            self._hold_to_plan(site, ask.run)
         for reply in replies:
             for name in reply.fields:
                 if name not in declared:

@@ -33,6 +33,8 @@ class Site:
     Args:
         name: unique in the federation.
         records: its private records, of one kind, all of which fit the model.
+        run: the id of the run that it has joined; None: none yet.
+        rejection: why its owner does not allow the run; None if it is allowed.
         store: what it keeps to itself between rounds; a payload.
         kept: where that rests; None: nowhere but here.
         journal: its privacy ledger, which does not go back with the store.
@@ -47,6 +49,8 @@ class Site:
 
     name: str
     records: list[Any]
+    run: str | None = ""
+    rejection: str | None = None
     store: Payload = field(default_factory=dict)
     kept: SiteStore | None = None
     journal: Journal = field(default_factory=Journal)
@@ -106,6 +110,12 @@ class Site:
         """
         if self.kept is not None:
             self.kept.tell(what)
+
+    def join(self, run: str) -> None:
+        """Take part in a run from now on, and in no other."""
+        self.run = run
+        if self.masking is not None:
+            self.masking.run = run
 
     def commit(self, round: int) -> None:
         """Keep the store as it is after a round.

@@ -1,13 +1,12 @@
 """By what sites know one another: each has a key of its own, and a roster of the others' public keys.
 
-The roster comes from the sites' owners and not from the server, which could otherwise speak for sites to others. A
-simulation makes it, in the place where each site looks for it.
+The roster comes from the sites' owners and not from the server, which could otherwise speak for sites to others.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -22,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from murmura import atomic
 from murmura.errors import CheckpointError, remedy
-from murmura.runs.schema import ROSTER, SITE_IDENTITY, site_folder
+from murmura.runs.schema import SITE_IDENTITY
 
 Roster = Mapping[str, bytes]
 """Public identity keys (Ed25519, 32 bytes) by the names of the sites."""
@@ -60,39 +59,32 @@ def public(key: Ed25519PrivateKey) -> bytes:
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
-def prepare_roster(private: Path, sites: Sequence[str]) -> None:
-    """Give simulated sites their keys, and write a roster of all of them to where each looks for it.
-
-    Args:
-        private: a folder with one for each site in it.
+def write_roster(path: Path, folders: Mapping[str, Path]) -> None:
+    """Make a roster of sites whose folders are all here; those that have no key yet are given one.
 
     Raises:
         CheckpointError: something cannot be written.
     """
-    keys = {site: public(identity(private / site_folder(site))).hex() for site in sites}
+    keys = {site: public(identity(folder)).hex() for site, folder in folders.items()}
     try:
-        atomic.write(private / ROSTER, json.dumps(keys, indent=0).encode(), private=True)
+        atomic.write(path, json.dumps(keys, indent=0).encode(), private=True)
     except OSError as error:
-        raise CheckpointError(
-            f"the roster of sites cannot be written ({error.strerror})", where=str(private), fix=f"{remedy(error)}."
-        ) from error
+        what = f"the roster of sites cannot be written ({error.strerror})"
+        raise CheckpointError(what, where=str(path), fix=f"{remedy(error)}.") from error
 
 
-def read_roster(private: Path) -> Roster:
-    """The roster that lies in a folder: JSON, public keys in hexadecimal digits by the sites' names.
+def read_roster(path: Path) -> Roster:
+    """A roster: JSON, public keys in hexadecimal digits by the sites' names.
 
     Raises:
         CheckpointError: it cannot be read, or is no roster.
     """
-    path = private / ROSTER
     try:
         found = {str(name): bytes.fromhex(key) for name, key in json.loads(path.read_text(encoding="utf-8")).items()}
         if any(len(key) != 32 for key in found.values()):
             raise ValueError("a key is not of 32 bytes")
     except (OSError, ValueError, AttributeError, TypeError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise CheckpointError(
-            f"the roster of sites cannot be read ({why})", where=str(path),
-            fix='Get it from the owner of the sites: {"NAME": "PUBLIC KEY IN HEX", ...}.',
-        ) from error  # fmt: skip
+        fix = 'Get it from the owners of the sites: {"NAME": "PUBLIC KEY IN HEX", ...}.'
+        raise CheckpointError(f"the roster of sites cannot be read ({why})", where=str(path), fix=fix) from error
     return found

@@ -73,7 +73,7 @@ class Masking:
 
     Args:
         site: its name.
-        run: the run's id.
+        run: the run's id, once the site has joined it.
         key: its identity.
         roster: of all sites.
         agreement: what the experiment says of secure sums.
@@ -219,7 +219,9 @@ class Masking:
         told = [_AGAIN] if before else []
         if self._all_runs is not None:
             entry = {"verb": line["verb"], "asked": now.question, "sites": line["sites"]}
-            told += self._all_runs.enter(entry, repeats=self.agreement.options.allow_cohort_change_on_retry)
+            told += self._all_runs.enter(
+                entry, run=self.run, repeats=self.agreement.options.allow_cohort_change_on_retry
+            )
         elif not self._warned:
             told.append(_NOT_KEPT)
             self._warned = True

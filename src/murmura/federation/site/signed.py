@@ -28,17 +28,17 @@ class SignedInAllRuns:
     Args:
         accounts: the folder of accounts.
         records: the site's.
-        run: the present run.
     """
 
-    def __init__(self, accounts: Path, records: Sequence[Any], run: str) -> None:
-        self._folder, self._run, self._told = accounts / FOLDER, run, False
+    def __init__(self, accounts: Path, records: Sequence[Any]) -> None:
+        self._folder, self._told = accounts / FOLDER, False
         self._path = self._folder / f"{digest(sorted(records, key=repr))}.journal"
 
-    def enter(self, line: Mapping[str, Any], *, repeats: bool) -> list[str]:
+    def enter(self, line: Mapping[str, Any], *, run: str, repeats: bool) -> list[str]:
         """Enter a sum before it is signed.
 
         Args:
+            run: the present run.
             line: its ``verb``, and digests of what was ``asked`` and of the ``sites`` in it.
             repeats: the owner lets a sum be made again over other sites.
 
@@ -54,7 +54,7 @@ class SignedInAllRuns:
             atomic.make_private(self._folder)
             with FileLock(f"{self._path}.lock", _PATIENCE, mode=0o600):
                 journal = Journal(self._path, "journal of secure sums in all runs")
-                others = [one for one in journal.lines if one["run"] != self._run and one["verb"] == line["verb"]]
+                others = [one for one in journal.lines if one["run"] != run and one["verb"] == line["verb"]]
                 others = [one for one in others if one["sites"] != line["sites"]]
                 if not repeats and any(one["asked"] == line["asked"] for one in others):
                     raise SecureSumError(
@@ -63,7 +63,7 @@ class SignedInAllRuns:
                         fix="Take another run.seed, or the same sites as then; or if that difference may be known, set "
                         "aggregation.secure.allow_cohort_change_on_retry = true.",
                     )
-                journal.append({**line, "run": self._run})
+                journal.append({**line, "run": run})
         except (Timeout, OSError) as error:
             raise CheckpointError("the journal of secure sums cannot be written", where=str(self._path)) from error
         if not others or self._told:

@@ -79,20 +79,20 @@ class SiteStore:
 
     @classmethod
     def held(cls, folder: Path, site: str) -> SiteStore:
-        """As ``among``, and no other process may hold it until this one lets go or ends, however it ends.
+        """The store of a site in its own folder. No other process may hold it until this one lets go or ends, however
+        it ends.
 
         Raises:
             CheckpointError: another process holds it, or it cannot be written.
             PrivacyError: a journal is damaged.
         """
-        own = folder / site_folder(site)
         try:
-            atomic.make_private(own)
-            lock = acquire(own)
+            atomic.make_private(folder)
+            lock = acquire(folder)
         except OSError as error:
-            raise _unwritable(site, own, error) from error
+            raise _unwritable(site, folder, error) from error
         try:
-            store = cls(own, site)
+            store = cls(folder, site)
         except BaseException:
             lock.release()
             raise

@@ -1,0 +1,175 @@
+"""A site's folder: what its owner allows, and what a simulation puts there."""
+
+from __future__ import annotations
+
+import json
+import stat
+import tomllib
+
+import pytest
+import tomli_w
+
+from murmura.data.loading import load_records
+from murmura.data.records import KINDS, Document, Instruction, Labelled, digest
+from murmura.errors import ConfigError
+from murmura.experiment.run import run
+from murmura.experiment.simulation import bytes_of, share_out
+from murmura.experiment.site_file import Allow, SiteFile
+from murmura.experiment.site_side import open_sites
+from murmura.experiment.verbs import fingerprint
+from murmura.federation.engines import processes
+from murmura.federation.wire.frames import unframe
+from murmura.federation.wire.messages import Ask
+from murmura.privacy.budget import Budget
+from tests.federation.world import instructions
+
+ODD = [" two  spaces ", "line\nbreak\u2028\r\n", "\ttab", "\u00e9 e\u0301 \U0001f600", '"quoted", {json}', "NaN", "0"]
+
+
+@pytest.fixture
+def shared(make, tmp_path):
+    """Share records out to sites in ``tmp_path``; returns the experiment and the folders."""
+
+    def done(records=None, **sections):
+        experiment = make(**sections)
+        records = records or {"heart": instructions(3, seed=1), "skin": instructions(2, seed=2)}
+        folders = {name: tmp_path / "private" / name for name in records}
+        (tmp_path / "private").mkdir(exist_ok=True)
+        share_out(experiment, records, folders, tmp_path / "results", ["cpu"])
+        return experiment, folders
+
+    return done
+
+
+def edit(folder, **changes):
+    path = folder / "site.toml"
+    path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | changes))
+
+
+def answers(host, experiment, verb="join", site="heart", run="a", **fields):
+    joining = {"resumed": False, "experiment": fingerprint(experiment)} if verb == "join" else fields
+    [answer] = host.answer(Ask(verb, int(verb == "train"), joining, run=run), [site])
+    return getattr(answer, "why", None)
+
+
+def test_nobody_else_may_look_into_a_simulated_site(shared):
+    _, folders = shared()
+    for folder in (*folders.values(), folders["heart"].parent / "@federation"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [Instruction(text, text, text) for text in ODD],
+        [Document(text) for text in ODD],
+        [Labelled(text, label) for text, label in zip(ODD, [" a ", "1", "", "b", "c", "d", "e"], strict=True)],
+    ],
+    ids=["instruction", "document", "labelled"],
+)
+def test_records_are_at_the_site_what_they_were(shared, tmp_path, records):
+    kind = {Instruction: "instruction", Document: "document", Labelled: "labelled"}[type(records[0])]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({name: getattr(one, name) for name in one.__slots__}) + "\n" for one in records))
+    read = load_records(path, KINDS[kind]).records
+    _, folders = shared({"heart": read})
+    file = SiteFile.load(folders["heart"])
+    again = load_records(file.records, KINDS[kind], fields=file.fields).records
+    assert again == read and digest(again) == digest(read)
+    assert bytes_of({"heart": read}) == (folders["heart"] / "records.jsonl").stat().st_size
+
+
+@pytest.mark.parametrize(
+    "allow",
+    [{"methods": ["dplora", "lpfl"]}, {"rounds": 1}, {"measuring": False}, {"clear": False}],
+    ids=["methods", "rounds", "measuring", "clear"],
+)
+def test_a_site_answers_nothing_of_a_run_that_its_owner_does_not_allow(shared, allow):
+    experiment, folders = shared()
+    edit(folders["heart"], allow=allow)
+    host = open_sites(list(folders.values()))
+    for verb in ("join", "commit", "train"):
+        assert answers(host, experiment, verb) == "RefusedError"
+    assert answers(host, experiment, site="skin") is None  # which allows what a simulation does
+    notes = (folders["heart"] / "notes.txt").read_text()
+    assert "site.toml" in notes and "do not trust this server" not in notes
+    host.close()
+
+
+def test_what_is_allowed_is_answered(shared):
+    secure = {"aggregation": {"secure": True}, "evaluation": {"attacks": False, "uploads": 0}}
+    records = {name: instructions(2, seed) for seed, name in enumerate(("heart", "skin", "lung"), start=1)}
+    experiment, folders = shared(records, **secure)
+    edit(folders["heart"], allow={"methods": ["fedit"], "rounds": 2, "measuring": False, "clear": False})
+    host = open_sites(list(folders.values()))
+    assert answers(host, experiment) is None
+    host.close()
+
+
+@pytest.mark.parametrize("wrong", [{"allow": {"methods": ["fedavg"]}}, {"allow": {"round": 1}}, {"owner": "me"}])
+def test_what_is_wrong_in_a_sites_file_is_told(shared, wrong):
+    _, folders = shared()
+    edit(folders["heart"], **wrong)
+    with pytest.raises(ConfigError) as error:
+        SiteFile.load(folders["heart"])
+    assert error.value.where.endswith("site.toml")
+
+
+def test_records_may_lie_elsewhere_under_other_names(shared, tmp_path):
+    _, folders = shared()
+    (tmp_path / "letters.csv").write_text("question,answer\nWhy?,Because.\n")
+    fields = {"instruction": "question", "output": "answer"}
+    edit(folders["heart"], records="../../letters.csv", fields=fields)
+    host = open_sites([folders["heart"]])
+    assert host.sites["heart"].records == [Instruction("Why?", "", "Because.")]
+    host.close()
+
+
+def test_budget_and_device_are_those_of_the_sites_file(shared, tmp_path):
+    _, folders = shared(budget={"folder": str(tmp_path / "accounts")})
+    edit(folders["heart"], budget={"folder": "own", "epsilon": 3.0})
+    host = open_sites(list(folders.values()))
+    own, usual = (host.sites[name].budget for name in ("heart", "skin"))
+    assert isinstance(own, Budget) and (own.accounts, own.epsilon) == (folders["heart"] / "own", 3.0)
+    assert (usual.accounts, usual.epsilon) == (tmp_path / "accounts", None)
+    host.close()
+
+
+def test_sites_of_two_federations_share_no_process(shared):
+    _, folders = shared()
+    edit(folders["skin"], federation="elsewhere")
+    with pytest.raises(ConfigError) as error:
+        open_sites(list(folders.values()))
+    assert error.value.where == "site skin"
+
+
+def test_server_and_sites_agree_on_an_experiment_wherever_its_files_lie(make, tmp_path):
+    one = make(training={"lr": 0.02})
+    there = one.model_copy(update={"data": one.data.model_copy(update={"train": "elsewhere"})})
+    assert fingerprint(one) == fingerprint(there) != fingerprint(make(training={"lr": 0.03}))
+    assert fingerprint(one) == fingerprint(make(training={"lr": 0.02}, budget={"folder": str(tmp_path)}))
+
+
+@pytest.mark.parametrize("engine", ["local", "processes"])
+def test_no_record_and_no_limit_is_in_a_message_to_a_worker_and_no_copy_is_left(
+    make, tmp_path, forked_workers, monkeypatch, engine
+):
+    sent = []
+    send = processes._Line.send
+    monkeypatch.setattr(
+        processes._Line, "send", lambda line, number, message: sent.append(message) or send(line, number, message)
+    )
+    workers = {} if engine == "local" else {"workers": 1}
+    result = run(make(run={"engine": engine, **workers}, budget={"folder": str(tmp_path / "accounts")}))
+    private = [json.loads(line) for file in (tmp_path / "sites").iterdir() for line in file.read_text().splitlines()]
+    assert not any(str(one["output"]).encode() in message for one in private for message in sent)
+    assert not any(b"accounts" in message for message in sent)
+    told = [{"folders", "number"}] if engine == "processes" else []
+    assert [unframe(message)[0].keys() for message in sent[:1]] == told
+    assert not list((result.folder / "private").glob("*/records.jsonl"))
+    assert not list((result.folder / "private").glob("*/site.toml"))
+
+
+def test_an_owner_who_writes_nothing_allows_what_a_simulation_does():
+    assert Allow() == Allow(methods=None, rounds=None, measuring=True, clear=True)
