@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from murmura.experiment import simulation
 from murmura.experiment.run import run
+from murmura.federation.engines import processes
 from murmura.runs.folder import RunFolder
 from tests.experiment import small
 from tests.methods.lpfl.test_method import VERBALISER, texts
@@ -87,7 +88,7 @@ def test_no_more_workers_start_than_there_are_sites(make, monkeypatch, capsys):
     def started(simulation):
         raise StartedError(simulation.workers)
 
-    monkeypatch.setattr(simulation, "starting", lambda name: started)
+    monkeypatch.setattr(processes, "start", started)
     for asked, count, told in ((7, 2, True), (None, 1, False), (1, 1, False)):
         records = {f"site {k}": [] for k in range(count)}
         experiment = make(run={"engine": "processes", **({"workers": asked} if asked else {})})

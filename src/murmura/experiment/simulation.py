@@ -16,7 +16,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext
 from murmura.experiment.site_side import open_sites
 from murmura.experiment.worker import PROGRAM
-from murmura.federation.engines import Engine, starting
+from murmura.federation.engines import ENGINES, Engine
 from murmura.federation.method import Method
 from murmura.federation.site.answer import Host
 from murmura.federation.site.identity import write_roster
@@ -54,7 +54,8 @@ def simulate(
     folders = {name: folder.private / site_folder(name) for name in records}
     try:
         share_out(experiment, records, folders, folder.site_adapters, devices)
-        return starting(experiment.run.engine)(Simulated(folders, workers, (context, method)))
+        engine: Engine = ENGINES.load(experiment.run.engine)(Simulated(folders, workers, (context, method)))
+        return engine
     finally:
         for own in folders.values():  # sites have read them, and will find them again when the run goes on
             (own / SITE_DATA).unlink(missing_ok=True)

@@ -9,11 +9,11 @@ from typing import Any, Self
 
 from pydantic import Field, field_validator
 
-from murmura import methods
 from murmura.config import Section
 from murmura.errors import ConfigError, nearest
 from murmura.experiment.config import Experiment
 from murmura.federation.wire.releases import Verbs
+from murmura.methods import METHODS
 from murmura.privacy.budget import BudgetConfig
 from murmura.runs.schema import SITE_FILE
 
@@ -34,8 +34,8 @@ class Allow(Section):
     @classmethod
     def _are_known(cls, names: list[str] | None) -> list[str] | None:
         for name in names or ():
-            if name not in methods.METHODS:
-                raise ValueError(f"there is no method '{name}'. {nearest(name, methods.METHODS)}")
+            if name not in METHODS:
+                raise ValueError(f"there is no method '{name}'. {nearest(name, METHODS)}")
         return names
 
     def rejection_reason(self, experiment: Experiment, verbs: Sequence[Verbs]) -> str | None:

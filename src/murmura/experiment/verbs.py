@@ -40,9 +40,9 @@ def _without_places(value: Any) -> Any:
 
 def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
     """All that sites can be asked for in a run: each site decides it by its own copy of the experiment."""
-    task, rounds = experiment.task, experiment.method.total_rounds
+    task, rounds, digest = experiment.task, experiment.method.total_rounds, fingerprint(experiment)
     counts = method.tells_sizes and not method.protects
-    membership = Membership(task.kind, counts=counts, experiment=fingerprint(experiment))
+    membership = Membership(task.kind, counts=counts, experiment=digest)
     planted = bool(experiment.audit.canaries)
     evaluation = experiment.evaluation.settled(promises=method.protects is not None)
     uploads = method.trains and method.uploads_are_heard and not method.rule.config.secure

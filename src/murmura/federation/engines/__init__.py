@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from murmura.errors import ConfigError, nearest
+from murmura.registry import Registry
 
 if TYPE_CHECKING:
     from murmura.federation.site.answer import Host
     from murmura.federation.wire.messages import Ask, Failure, Reply
 
-ENGINES: dict[str, str] = {
-    "local": "murmura.federation.engines.local:start",
-    "processes": "murmura.federation.engines.processes:start",
-}
-"""By the name that ``run.engine`` has for it, the function that starts each, as ``module:function``."""
+ENGINES = Registry(
+    "murmura.engines",
+    {"local": "murmura.federation.engines.local:start", "processes": "murmura.federation.engines.processes:start"},
+)
+"""By the name that ``run.engine`` has for it, the function that starts each, given a ``Simulation``."""
 SIMULATIONS: tuple[str, ...] = ("local", "processes")
 """Those whose sites are played on this machine."""
 
@@ -64,16 +63,3 @@ class Simulation(Protocol):
     def open(self, folders: Sequence[Path]) -> Host:
         """Play the sites of these folders in this process, over the server's own model."""
         ...
-
-
-def starting(name: str) -> Callable[[Simulation], Engine]:
-    """The function that starts an engine.
-
-    Raises:
-        ConfigError: there is no engine of this name.
-    """
-    if name not in ENGINES:
-        raise ConfigError(f"there is no engine '{name}'", where="run.engine", fix=nearest(name, ENGINES))
-    module, _, function = ENGINES[name].partition(":")
-    found: Callable[[Simulation], Engine] = getattr(import_module(module), function)
-    return found
