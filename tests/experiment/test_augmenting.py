@@ -328,7 +328,6 @@ def test_a_dry_run_foresees_steps_and_bytes_and_tells_what_would_be_sent(make, m
             r"augment\.strategy: .*promises an ε .*not cover.* centres of clusters.*'random'",
         ),
         ({"name": "dpfedavg"}, {"strategy": "direct"}, r"augment\.strategy: .*promises an ε"),
-        ({}, {"every": 2}, r"augment\.every: every = 2 does nothing in a run of 2 rounds"),
         ({}, {"domain": "hart"}, r"augment\.domain: .*'hart'.*Did you mean 'heart'"),
         ({}, {"site_encoder": "SAME"}, r"augment\.site_encoder: .* is the pool's own encoder"),
     ],

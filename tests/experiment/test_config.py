@@ -183,7 +183,7 @@ def test_whether_the_first_token_of_a_document_counts_is_up_to_the_method_unless
     assert opening({"name": "pretext", "public": "z"}) == "always"
     assert opening({"name": "pretext", "public": "z"}, opening="tokenizer") == "tokenizer"
     assert opening({"name": "fedit"}) is None
-    with pytest.raises(ConfigError, match="'opening' does nothing with instructions"):
+    with pytest.raises(ConfigError, match=r"data\.opening: it does nothing with instructions"):
         opening({"name": "fedit"}, opening="always")
 
 

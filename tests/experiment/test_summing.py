@@ -143,7 +143,7 @@ def test_that_sites_tell_their_epsilon_apart_costs_no_budget(make):
         ({"method": METHODS["fewfedweight"]}, "FewFedWeight does not work with sums alone: which of two weights"),
         (
             {"method": {"name": "dpfedavg", "sampler": "poisson", "sites_per_round": 3, "noise_multiplier": 1.0}},
-            "counts on nobody knowing which sites a round has asked",
+            "counts on nobody knowing whom a round has asked",
         ),
     ],
 )

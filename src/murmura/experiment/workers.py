@@ -130,13 +130,13 @@ def main(handle: int) -> None:
 
 def set_up(told: Mapping[str, Any]) -> Host:
     """The sites of a worker, from what ``simulation.simulate`` tells it."""
-    from murmura import methods
     from murmura.experiment.config import Experiment
     from murmura.experiment.context import process_context
     from murmura.experiment.site_side import assemble, heard
+    from murmura.experiment.validate import method_of
 
     experiment = Experiment.of(told["experiment"])
-    method = methods.build(experiment.method, experiment.aggregation)
+    method = method_of(experiment)
     context = process_context(experiment, method, told["device"], ["site"])
     if method.trains:
         context.load()
