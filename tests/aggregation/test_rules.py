@@ -315,7 +315,7 @@ def test_fedsa_shares_a_and_leaves_b() -> None:
 
 
 def test_a_site_of_smaller_rank_gets_and_sends_its_part() -> None:
-    ours, current = made("ffa", ranks=(2, 3)), start()
+    ours, current = rule(AggregationConfig(rule="ffa", ranks=(2, 3))), start()
     assert ours.ranks == (2, 3)
     sent = ours.download(current, 2, 1)
     begun = ours.complete(sent, current)

@@ -188,7 +188,12 @@ def test_dp_lora_trains_on_public_records_first_and_its_epsilon_counts_private_s
 
 @pytest.mark.slow
 def test_all_sites_of_a_run_with_secret_cohorts_are_given_theirs(make, trained):
-    secret = {"name": "dpfedavg", "noise_multiplier": 1.0, "sampler": "poisson", "sites_per_round": 1, "rounds": 2}
+    secret = {
+        "name": "dpfedavg",
+        "noise_multiplier": 1.0,
+        "sampler": {"kind": "poisson", "sites_per_round": 1},
+        "rounds": 2,
+    }
     result = run(make(secret | {"accountant": "rdp"}, {"strategy": "random"}, evaluation=QUICK))
     [choice] = read(result.folder).augment
     assert {site: one.rows for site, one in choice.sites.items()} == dict.fromkeys(SIZES, 4)

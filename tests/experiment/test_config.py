@@ -111,7 +111,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 def test_overrides_of_nothing_are_named(load):
     assert "unknown section 'methd'. Did you mean 'method'?" in refused(load, set={"methd.beta": 1})
-    assert "--set run.name.first: 'name' is not a section" in refused(load, set={"run.name.first": 1})
+    assert "--set run.seed.first: 'seed' is not a section" in refused(load, set={"run.seed": 1, "run.seed.first": 1})
     assert "unknown key 'bta'. Did you mean 'beta'?" in refused(load, set={"method.bta": 1})
 
 

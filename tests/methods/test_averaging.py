@@ -51,7 +51,7 @@ class Alike(EveryOther):
 
 
 def method(kind=EveryOther, rounds=2, **options):
-    return kind(SimpleNamespace(rounds=rounds), rule(AggregationConfig(**options)))
+    return kind(SimpleNamespace(rounds=rounds, cohort_size=None), rule(AggregationConfig(**options)))
 
 
 def run(tokenizer, folder, kind=EveryOther, world=None, **options):
@@ -62,10 +62,10 @@ def run(tokenizer, folder, kind=EveryOther, world=None, **options):
 
 
 PARTS = [
-    {"local": "fedprox", "mu": 2.0}, {"local": "scaffold"}, {"server": "fedavgm"}, {"server": "fedadam"},
+    {"local": {"kind": "fedprox", "mu": 2.0}}, {"local": "scaffold"}, {"server": "fedavgm"}, {"server": "fedadam"},
     {"server": "fedyogi"}, {"server": "fedadagrad"}, {"local": "scaffold", "server": "fedadam"},
-    {"local": "fedprox", "mu": 2.0, "server": "fedavgm", "rule": "ffa"}, {"server": "fedadam", "rule": "rolora"},
-    {"local": "fedprox", "mu": 2.0, "rule": "flora"}, {"server": "fedadam", "rule": "fedsa"},
+    {"local": {"kind": "fedprox", "mu": 2.0}, "server": "fedavgm", "rule": "ffa"}, {"server": "fedadam", "rule": "rolora"},
+    {"local": {"kind": "fedprox", "mu": 2.0}, "rule": "flora"}, {"server": "fedadam", "rule": "fedsa"},
 ]  # fmt: skip
 
 
