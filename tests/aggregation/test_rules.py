@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmura.aggregation.rules import RULES
+from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.rules import RULES, rule
 from murmura.errors import RunError
 from murmura.streams import Stream
 from murmura.training.adapter import crop, fresh, split_residual

@@ -61,11 +61,12 @@ def run(tokenizer, folder, kind=EveryOther, world=None, **options):
 # ---- its parts ---------------------------------------------------------------------------------------------------
 
 
+HELD = {"kind": "fedprox", "mu": 2.0}
 PARTS = [
-    {"local": {"kind": "fedprox", "mu": 2.0}}, {"local": "scaffold"}, {"server": "fedavgm"}, {"server": "fedadam"},
+    {"local": HELD}, {"local": "scaffold"}, {"server": "fedavgm"}, {"server": "fedadam"},
     {"server": "fedyogi"}, {"server": "fedadagrad"}, {"local": "scaffold", "server": "fedadam"},
-    {"local": {"kind": "fedprox", "mu": 2.0}, "server": "fedavgm", "rule": "ffa"}, {"server": "fedadam", "rule": "rolora"},
-    {"local": {"kind": "fedprox", "mu": 2.0}, "rule": "flora"}, {"server": "fedadam", "rule": "fedsa"},
+    {"local": HELD, "server": "fedavgm", "rule": "ffa"}, {"server": "fedadam", "rule": "rolora"},
+    {"local": HELD, "rule": "flora"}, {"server": "fedadam", "rule": "fedsa"},
 ]  # fmt: skip
 
 
