@@ -98,10 +98,10 @@ def over_runs(differences: Sequence[float]) -> Estimate:
 def score(folders: Sequence[Path]) -> Iterator[tuple[Path, dict[str, dict[str, dict[str, float]]]]]:
     """Every attack's score of each member (canaries are none) and of each non-member under the models of finished runs,
     by digest of the record. The runs have one base model, adapters of one shape, and one way to read records."""
-    from murmura import methods
     from murmura.experiment.config import Experiment
     from murmura.experiment.context import process_context
     from murmura.experiment.prepare import records_of
+    from murmura.experiment.validate import method_of
     from murmura.measure.membership import scores
     from murmura.measure.reader import Reader
     from murmura.runs import RunFolder
@@ -109,11 +109,11 @@ def score(folders: Sequence[Path]) -> Iterator[tuple[Path, dict[str, dict[str, d
     from murmura.training.adapter import load_peft
 
     first = Experiment.load(RunFolder(folders[0]).config)
-    task, context = first.task, process_context(first, methods.build(first.method, first.aggregation))
+    task, context = first.task, process_context(first, method_of(first))
     bench, reader = context.runtime("server"), Reader(task.token_scores)
     for folder in folders:
         experiment = Experiment.load(RunFolder(folder).config)
-        stream, method = Stream(experiment.run.seed), methods.build(experiment.method, experiment.aggregation)
+        stream, method = Stream(experiment.run.seed), method_of(experiment)
         records = records_of(experiment, method, context.reading)
         own = [record for site in records.people.sites for record in method.members(site, stream)]
         members = [record for record in own if record.is_complete]

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from murmura.methods.dpftrl.config import DPFTRLConfig
+from murmura.methods.dpftrl.config import Banded, DPFTRLConfig, Tree
 from murmura.methods.dpftrl.method import plan as sums_plan
 from murmura.privacy.aggregator import TreeAggregator
 from murmura.privacy.banded import BandedAggregator
@@ -155,10 +155,10 @@ def _noises(epoch: int) -> list[tuple[str, dict[str, object]]]:
     """By name the options of each noise, where a site's turn comes every ``epoch`` rounds."""
     bands = sorted({2, epoch // 4, epoch // 2, epoch} - {0, 1})
     return [
-        ("fresh in each round", {"noise": "banded", "bands": 1}),
-        (f"trees of {epoch} rounds", {"honaker": False}),
+        ("fresh in each round", {"noise": Banded(kind="banded", bands=1)}),
+        (f"trees of {epoch} rounds", {"noise": Tree(honaker=False)}),
         (f"trees of {epoch} rounds, Honaker", {}),
-        *((f"{count} bands", {"noise": "banded", "bands": count}) for count in bands),
+        *((f"{count} bands", {"noise": Banded(kind="banded", bands=count)}) for count in bands),
     ]
 
 

@@ -13,7 +13,7 @@ from murmura.audit.membership import MIN_K
 from murmura.audit.run import Options, audit
 from murmura.audit.subject import subject
 from murmura.errors import CheckpointError, ConfigError, DataError
-from murmura.experiment import config
+from murmura.experiment import validate
 from murmura.experiment.run import run
 from murmura.federation.server.transcript import kept
 from murmura.generation.sampling import Sampling
@@ -300,7 +300,7 @@ def test_an_unfinished_run_is_refused(copied):
 
 
 def test_a_real_deployment_is_refused(copied, monkeypatch):
-    monkeypatch.setattr(config, "SIMULATIONS", ())
+    monkeypatch.setattr(validate, "SIMULATIONS", ())
     with pytest.raises(ConfigError, match="their records are not here"):
         audit(copied, QUICK)
 

@@ -60,7 +60,6 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(file):
         (["--set", "training.rouds=3"], "unknown key 'training.rouds'. Did you mean 'method.rounds'?"),
         (["--set", "method.max_length=64"], "unknown key 'max_length'. Did you mean 'data.max_length'?"),
         (["--set", "method.drafts_per_kept=3"], "Did you mean method.drafts_per_kept of 'fewfedpit'?"),
-        (["--set", "method.name=fedavgg"], "Did you mean 'fedit' with algorithm = 'fedavg' or 'dplora' with"),
         (["--set", "method.name=LocIT-SG"], "Did you mean 'fewfedpit' with variant = 'locit-sg'?"),
         (["--set", "method.rounds=many"], "'rounds' = 'many': Input should be a valid integer"),
         (["--set", "method.rounds"], "'method.rounds' is not KEY=VALUE"),

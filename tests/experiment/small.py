@@ -8,6 +8,7 @@ from pathlib import Path
 from murmura import methods
 from murmura.experiment import Experiment
 from murmura.experiment.context import process_context
+from murmura.experiment.validate import method_of
 
 SIZES = {"heart": 6, "skin": 3}
 HELDOUT = 4
@@ -57,6 +58,12 @@ def experiment(folder: Path, llama: Path, /, method=None, **sections) -> Experim
     for name, options in sections.items():
         table[name] = table.get(name, {}) | options
     return Experiment.of(table | {"method": {"name": "fedit", "rounds": 2} | (method or {})}, base=folder)
+
+
+def method_with(method, **aggregation):
+    """A method with options of ``[aggregation]``, held to the rules on methods."""
+    table = {"data": {"train": "sites", "heldout_records": 1}, "method": method, "aggregation": aggregation}
+    return method_of(Experiment.of(table))
 
 
 def context(asked):

@@ -73,15 +73,6 @@ def test_options_that_make_no_sense_are_refused(audit, sections, reason):
         of(audit, **sections)
 
 
-def test_a_real_deployment_has_no_canaries(monkeypatch):
-    from murmura.experiment import config
-
-    monkeypatch.setattr(config, "SIMULATIONS", ("local",))
-    with pytest.raises(ConfigError, match="random secrets into real sites' records"):
-        of({"canaries": 4}, run={"engine": "processes"})
-    assert of({}, run={"engine": "processes"}).audit.canaries == 0
-
-
 def test_labelled_texts_have_no_room_for_a_secret():
     method = {"name": "lpfl", "patterns": ["{text} It was {blank}."], "verbaliser": {"bad": ["bad"], "good": ["good"]}}
     with pytest.raises(ConfigError, match="labelled records have no room for a secret"):

@@ -124,7 +124,7 @@ def test_classifiers_are_not_asked(folder, llama_folder):
     method = {
         "name": "lpfl", "patterns": ["{text} it was {blank}"], "verbaliser": {"a": ["one"], "b": ["two"]},
     }  # fmt: skip
-    with pytest.raises(ConfigError, match="'choices' does nothing with labelled records"):
+    with pytest.raises(ConfigError, match=r"evaluation\.choices: it does nothing with labelled records"):
         experiment(folder, llama_folder, method, evaluation={"choices": COMMON, "sample": 16, "uploads": 2})
 
 

@@ -111,7 +111,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 def test_overrides_of_nothing_are_named(load):
     assert "unknown section 'methd'. Did you mean 'method'?" in refused(load, set={"methd.beta": 1})
-    assert "--set run.name.first: 'name' is not a section" in refused(load, set={"run.name.first": 1})
+    assert "--set run.seed.first: 'seed' is not a section" in refused(load, set={"run.seed": 1, "run.seed.first": 1})
     assert "unknown key 'bta'. Did you mean 'beta'?" in refused(load, set={"method.bta": 1})
 
 
@@ -183,7 +183,7 @@ def test_whether_the_first_token_of_a_document_counts_is_up_to_the_method_unless
     assert opening({"name": "pretext", "public": "z"}) == "always"
     assert opening({"name": "pretext", "public": "z"}, opening="tokenizer") == "tokenizer"
     assert opening({"name": "fedit"}) is None
-    with pytest.raises(ConfigError, match="'opening' does nothing with instructions"):
+    with pytest.raises(ConfigError, match=r"data\.opening: it does nothing with instructions"):
         opening({"name": "fedit"}, opening="always")
 
 

@@ -88,9 +88,9 @@ def test_documents_that_are_too_long_are_cut_and_counted(make):
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"data": {"template": "chat"}}, "'template' does nothing with documents"),
-        ({"evaluation": {"memorisation": True}}, "'memorisation' does nothing with documents"),
-        ({"evaluation": {"choices": {"file": "heldout.jsonl"}}}, "'choices' does nothing with documents"),
+        ({"data": {"template": "chat"}}, "template: it does nothing with documents"),
+        ({"evaluation": {"memorisation": True}}, "memorisation: it does nothing with documents"),
+        ({"evaluation": {"choices": {"file": "heldout.jsonl"}}}, "choices: it does nothing with documents"),
         ({"data": {"kind": "labelled"}}, "works with instruction or document records"),
     ],
 )

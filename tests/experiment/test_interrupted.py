@@ -20,7 +20,7 @@ from tests.experiment import small
 METHODS = {
     "sites": {"name": "dpfedavg", "noise_multiplier": 1.0},
     "records": {"name": "dplora", "noise_multiplier": 1.0},
-    "tree": {"name": "dpftrl", "restart_every": 2},
+    "tree": {"name": "dpftrl", "noise": {"restart_every": 2}},
 }
 
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import pytest
 
 from murmura.errors import ConfigError
-from murmura.experiment import config
 from murmura.experiment.forecast.dry_run import dry_run
-from murmura.experiment.keeping import require_keepable
 from murmura.experiment.run import run
 from murmura.federation.server.transcript import kept
-from murmura.methods import build
 from murmura.runs.folder import RunFolder
 from murmura.training.adapter import is_same, load_peft
-from tests.privacy.plans import RECORDS
 
 QUIET = {"evaluation": {"attacks": False, "sample": 1}, "training": {"max_steps": 1}}
 
@@ -29,11 +25,6 @@ def test_every_round_is_kept_and_changes_nothing_else(make, tmp_path):
     assert not RunFolder(plain.folder).transcript.exists()
 
 
-def test_uploads_that_sites_have_made_noisy_themselves_may_be_kept(make):
-    experiment = make(audit={"keep": True}, **QUIET)
-    require_keepable(experiment, build(experiment.method, experiment.aggregation), RECORDS)
-
-
 @pytest.mark.parametrize(
     ("method", "reason"),
     [
@@ -47,12 +38,6 @@ def test_it_is_refused_where_it_would_tell_nothing_or_too_much(make, method, rea
         with pytest.raises(ConfigError, match=reason):
             start(experiment)
     assert not experiment.run.path.exists()
-
-
-def test_a_real_server_keeps_nothing(make, monkeypatch):
-    monkeypatch.setattr(config, "SIMULATIONS", ())
-    with pytest.raises(ConfigError, match="a real server keep what real sites send"):
-        make(audit={"keep": True})
 
 
 def test_a_dry_run_tells_and_counts_the_bytes(make):

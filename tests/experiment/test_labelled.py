@@ -234,7 +234,7 @@ def test_what_cannot_be_is_told(make, sections, message):
      ({"evaluation": {"memorisation": True}}, "memorisation")],
 )  # fmt: skip
 def test_options_of_instructions_do_nothing_here_and_say_so(make, sections, option):
-    with pytest.raises(ConfigError, match=f"'{option}' does nothing with labelled records"):
+    with pytest.raises(ConfigError, match=f"{option}: it does nothing with labelled records"):
         make(**sections)
 
 

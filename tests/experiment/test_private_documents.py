@@ -30,8 +30,8 @@ SITES = {"heart": [SHORT, LONGER, CUT], "skin": [f"{word} {LONGER}" for word in 
 LR, ROUNDS, NOISE = 0.5, 2, 1.5
 SGD = {"optimizer": "sgd", "schedule": "constant", "max_steps": 1, "batch_size": 3, "lr": LR}
 SITE_LEVEL = {
-    "dpfedavg": ({"name": "dpfedavg", "sampler": "poisson", "sites_per_round": 1}, dpfedavg_plan),
-    "dpftrl": ({"name": "dpftrl", "restart_every": 2}, dpftrl_plan),
+    "dpfedavg": ({"name": "dpfedavg", "sampler": {"kind": "poisson", "sites_per_round": 1}}, dpfedavg_plan),
+    "dpftrl": ({"name": "dpftrl", "noise": {"restart_every": 2}}, dpftrl_plan),
 }
 
 

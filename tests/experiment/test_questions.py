@@ -148,11 +148,11 @@ def test_a_system_that_does_not_cut_programs_off_is_told_before_a_run_begins(fol
 @pytest.mark.parametrize(
     ("sections", "why"),
     [
-        ({"data": {"kind": "document"}}, "'benchmarks' does nothing with documents"),
+        ({"data": {"kind": "document"}}, r"benchmarks: it does nothing with documents"),
         (
             {"method": {"name": "lpfl", "patterns": ["{text} it was {blank}"],
                         "verbaliser": {"a": ["one"], "b": ["two"]}}},
-            "'benchmarks' does nothing with labelled records",
+            r"benchmarks: it does nothing with labelled records",
         ),
     ],
 )  # fmt: skip

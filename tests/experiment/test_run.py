@@ -334,7 +334,12 @@ def test_held_out_records_that_were_sites_own_are_disclosed_once(quick):
 
 
 def test_held_out_records_that_were_sites_own_are_disclosed_where_cohorts_are_secret(quick):
-    secret = {"name": "dpfedavg", "noise_multiplier": 1.0, "sampler": "poisson", "sites_per_round": 1, "rounds": 1}
+    secret = {
+        "name": "dpfedavg",
+        "noise_multiplier": 1.0,
+        "sampler": {"kind": "poisson", "sites_per_round": 1},
+        "rounds": 1,
+    }
     result = run(quick(secret, data={"heldout": None, "heldout_records": 4}, evaluation={"attacks": False}))
     [found] = [row for row in json.loads((result.folder / "disclosure.json").read_text()) if row["kind"] == "records"]
     assert (found["verb"], found["messages"]) == ("(set apart)", 4)

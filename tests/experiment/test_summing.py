@@ -142,8 +142,14 @@ def test_that_sites_tell_their_epsilon_apart_costs_no_budget(make):
         ({"method": METHODS["dplora tfedavg"]}, "T-FedAvg does not work with sums alone: sites send codes"),
         ({"method": METHODS["fewfedweight"]}, "FewFedWeight does not work with sums alone: which of two weights"),
         (
-            {"method": {"name": "dpfedavg", "sampler": "poisson", "sites_per_round": 3, "noise_multiplier": 1.0}},
-            "counts on nobody knowing which sites a round has asked",
+            {
+                "method": {
+                    "name": "dpfedavg",
+                    "sampler": {"kind": "poisson", "sites_per_round": 3},
+                    "noise_multiplier": 1.0,
+                }
+            },
+            "counts on nobody knowing whom a round has asked",
         ),
     ],
 )

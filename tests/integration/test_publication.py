@@ -19,11 +19,12 @@ from murmura.runs.schema import NOT_FOR_PUBLICATION, site_folder
 from tests.experiment.small import experiment, write_data
 
 SITES = {name: 2 + place for place, name in enumerate(("anchor", "basalt", "cedar", "dune", "ember", "fjord"))}
-PLAIN = {"accountant": "rdp", "name": "dpfedavg", "sites_per_round": 2, "rounds": 3}
+PLAIN = {"accountant": "rdp", "name": "dpfedavg", "rounds": 3}
+POISSON, FIXED = ({"kind": kind, "sites_per_round": 2} for kind in ("poisson", "fixed"))
 METHODS = {
-    "poisson": PLAIN | {"noise_multiplier": 1.0, "sampler": "poisson"},
-    "fixed": PLAIN | {"noise_multiplier": 1.0, "sampler": "fixed"},
-    "adaptive": PLAIN | {"adaptive": True, "count_noise": 9.0, "sampler": "poisson"},
+    "poisson": PLAIN | {"noise_multiplier": 1.0, "sampler": POISSON},
+    "fixed": PLAIN | {"noise_multiplier": 1.0, "sampler": FIXED},
+    "adaptive": PLAIN | {"adaptive": {"count_noise": 9.0}, "sampler": POISSON},
 }
 FEW = [["anchor"], [], ["anchor"]]
 MANY = [["basalt", "cedar"], list(SITES), ["dune", "ember", "fjord"]]
@@ -109,7 +110,9 @@ def test_what_really_happened_is_kept_for_the_owner(ran):
 
 
 def test_a_cohort_that_everybody_is_in_is_no_secret(ran):
-    result, _ = ran("run", METHODS["poisson"] | {"sites_per_round": len(SITES)}, [list(SITES)] * 3)
+    result, _ = ran(
+        "run", METHODS["poisson"] | {"sampler": POISSON | {"sites_per_round": len(SITES)}}, [list(SITES)] * 3
+    )
     assert all(row["bytes_up"] >= 0 and "expected" not in row and "wall" not in row for row in result.rows)
     kept = {path.name for path in (result.folder / "private" / "@run").iterdir()}
     # How many records sites have is published in no private run, nor how long it took, which tells that.

@@ -14,9 +14,9 @@ from murmura.federation.forecast import Part
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.measure.config import EvaluationConfig
-from murmura.methods import build, parse_config
 from murmura.methods.averaging import Averaging
 from murmura.training.config import LocalTraining
+from tests.experiment.small import method_with
 from tests.federation.engines.wired import Wired
 from tests.federation.world import failing, lead, make_world
 from tests.methods.harness import furthest
@@ -51,7 +51,7 @@ class Alike(EveryOther):
 
 
 def method(kind=EveryOther, rounds=2, **options):
-    return kind(SimpleNamespace(rounds=rounds), rule(AggregationConfig(**options)))
+    return kind(SimpleNamespace(rounds=rounds, cohort_size=None), rule(AggregationConfig(**options)))
 
 
 def run(tokenizer, folder, kind=EveryOther, world=None, **options):
@@ -61,11 +61,12 @@ def run(tokenizer, folder, kind=EveryOther, world=None, **options):
 # ---- its parts ---------------------------------------------------------------------------------------------------
 
 
+HELD = {"kind": "fedprox", "mu": 2.0}
 PARTS = [
-    {"local": "fedprox", "mu": 2.0}, {"local": "scaffold"}, {"server": "fedavgm"}, {"server": "fedadam"},
+    {"local": HELD}, {"local": "scaffold"}, {"server": "fedavgm"}, {"server": "fedadam"},
     {"server": "fedyogi"}, {"server": "fedadagrad"}, {"local": "scaffold", "server": "fedadam"},
-    {"local": "fedprox", "mu": 2.0, "server": "fedavgm", "rule": "ffa"}, {"server": "fedadam", "rule": "rolora"},
-    {"local": "fedprox", "mu": 2.0, "rule": "flora"}, {"server": "fedadam", "rule": "fedsa"},
+    {"local": HELD, "server": "fedavgm", "rule": "ffa"}, {"server": "fedadam", "rule": "rolora"},
+    {"local": HELD, "rule": "flora"}, {"server": "fedadam", "rule": "fedsa"},
 ]  # fmt: skip
 
 
@@ -185,7 +186,7 @@ def test_sites_that_count_alike_do_not_tell_their_sizes(tokenizer, tmp_path):
 )
 def test_parts_that_make_no_sense_are_refused_with_the_reason(table, options, why):
     with pytest.raises(ConfigError, match=why):
-        build(parse_config(table, "my.toml"), AggregationConfig(**options))
+        method_with(table, **options)
 
 
 @pytest.mark.parametrize(
@@ -197,12 +198,12 @@ def test_parts_that_make_no_sense_are_refused_with_the_reason(table, options, wh
 )  # fmt: skip
 @pytest.mark.parametrize("options", [{"local": "fedprox"}, {"server": "fedyogi"}])
 def test_and_others_are_taken(table, options):
-    assert build(parse_config(table, "my.toml"), AggregationConfig(**options)).title.endswith(("FedProx", "FedYogi"))
+    assert method_with(table, **options).title.endswith(("FedProx", "FedYogi"))
 
 
 @pytest.mark.parametrize(("name", "rule"), [("dpfedavg", "mean"), ("dpfedavg", "rolora"), ("dpftrl", "mean")])
 def test_sites_that_clip_their_updates_may_train_with_a_proximal_term(name, rule):
-    built = build(parse_config({"name": name}, "my.toml"), AggregationConfig(local="fedprox", rule=rule))
+    built = method_with({"name": name}, local="fedprox", rule=rule)
     assert "FedProx" in built.title
     assert built.releases("train_clipped").keys() == {"update"}
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from murmura import methods
 from murmura.audit.released import Released
 from murmura.data.records import digest
 from murmura.errors import CheckpointError, ConfigError, DataError
-from murmura.experiment import config
 from murmura.experiment.config import Experiment
 from murmura.experiment.prepare import records_of
 from murmura.experiment.reading import reading
+from murmura.experiment.validate import method_of
+from murmura.federation.engines import SIMULATIONS
 from murmura.federation.server.transcript import TranscriptRound, kept
 from murmura.federation.site.cohort import Site
 from murmura.model_runtime import ModelRuntime
@@ -72,7 +72,7 @@ def subject(path: Path) -> Subject:
             "the run is not finished", where=str(path), fix="Finish it first: murmura run ... --resume."
         )
     experiment = Experiment.load(folder.config)
-    if experiment.run.engine not in config.SIMULATIONS:
+    if experiment.run.engine not in SIMULATIONS:
         raise ConfigError(
             f"the sites of this run were real (run.engine = '{experiment.run.engine}'), and their records are not here",
             where=str(path),
@@ -81,7 +81,7 @@ def subject(path: Path) -> Subject:
     released = Released(experiment, folder)
     bank, stream = released.bank, Stream(experiment.run.seed)
     what = reading(experiment, released.tokenizer, bank.model.config, masked=not bank.head.is_decoder)
-    method = methods.build(experiment.method, experiment.aggregation)
+    method = method_of(experiment)
     prepared = records_of(experiment, method, what)
     joined = prepared.planted.sites
     _hold_to_digests(folder, joined)

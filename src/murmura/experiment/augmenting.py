@@ -1,4 +1,4 @@
-"""``[augment]`` of an experiment before a run: its pool, and whether the method can take it."""
+"""The pool of ``[augment]`` before a run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from murmura.augment.config import AugmentConfig
 from murmura.augment.lead import asking
-from murmura.augment.strategies import Rows, strategy
+from murmura.augment.strategies import Rows
 from murmura.data.records import Instruction
 from murmura.errors import ConfigError, DataError
 from murmura.experiment.config import Experiment
 from murmura.federation.method import Method
 from murmura.resources import Loader
 from murmura.retrieval.approximate import Index
-from murmura.retrieval.pool import WITHOUT_PRIVATE, Pool
+from murmura.retrieval.pool import Pool
 
 
 def opened(experiment: Experiment) -> tuple[Experiment, Pool | None]:
@@ -52,44 +52,6 @@ def _written_out(config: AugmentConfig, pool: Pool) -> AugmentConfig:
     if not config.by_centres or config.site_encoder is not None or config.encoder is not None:
         return config
     return config.model_copy(update={"encoder": pool.encoder.name})
-
-
-def require_augmentable(experiment: Experiment, method: Method, pool: Pool | None) -> None:
-    """Refuse ``[augment]`` where the method has no place for public records, or where to choose them would read private
-    ones that an ε is promised for, as would a choice from a pool that private records were left out of.
-
-    Raises:
-        ConfigError: it is refused, and why.
-    """
-    if experiment.augment is None:
-        return
-    chosen, rounds = strategy(experiment.augment), experiment.method.rounds
-    every = experiment.augment.every
-    if every is not None and experiment.augment.selections(rounds) == 1:
-        raise ConfigError(
-            f"every = {every} does nothing in a run of {rounds} rounds: records are chosen once, in the first",
-            where="augment.every", fix="Remove it, or make it smaller than method.rounds.",
-        )  # fmt: skip
-    if objection := method.augmented(chosen):
-        raise ConfigError(objection[0], where="augment", fix=objection[1])
-    if experiment.augment.strategy == "less" and experiment.model.trainable == "all":
-        raise ConfigError(
-            "LESS compares gradients of adapters, and here all parameters train", where="augment.strategy",
-            fix="Take another one, or set model.trainable = 'adapter'.",
-        )  # fmt: skip
-    if method.protects and chosen.private:
-        raise ConfigError(
-            f"{method.label} promises an ε for private records, and it would not cover what strategy "
-            f"'{experiment.augment.strategy}' reads of them: {chosen.private}",
-            where="augment.strategy", fix="Take 'random', which reads none.",
-        )  # fmt: skip
-    noisy = experiment.augment.noise_multiplier is not None
-    if pool is not None and pool.manifest.without_private and (method.protects or noisy):
-        whose = "the centres' ε" if noisy else f"the ε that {method.label} promises"
-        raise ConfigError(
-            f"{WITHOUT_PRIVATE}; {whose} would not cover that",
-            where="augment.pool", fix="Build it again and leave no private records out: sites do that themselves.",
-        )  # fmt: skip
 
 
 def require_whole(experiment: Experiment, pool: Pool, loader: Loader) -> None:

@@ -17,7 +17,8 @@ from murmura.config import ModelSource, Section, Source
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
 from murmura.experiment.former import FORMER, former_of
-from murmura.federation.engines import ENGINES, SIMULATIONS
+from murmura.experiment.validate import require_sections
+from murmura.federation.engines import ENGINES
 from murmura.federation.method_config import MethodConfig
 from murmura.measure.config import AuditConfig, EvaluationConfig
 from murmura.precision import DecodeDtype
@@ -117,59 +118,6 @@ class Experiment(Section):
     audit: AuditConfig = AuditConfig()
     budget: BudgetConfig = BudgetConfig()
 
-    @model_validator(mode="after")
-    def _aggregation_fits(self) -> Self:
-        if self.model.trainable == "all" and not self.aggregation.is_mean:
-            raise ValueError("[aggregation] is about adapters, and model.trainable is 'all'; remove the section")
-        if self.aggregation.ranks and max(self.aggregation.ranks) > self.lora.rank:
-            raise ValueError(f"aggregation.ranks go up to {max(self.aggregation.ranks)}, lora.rank is {self.lora.rank}")
-        return self
-
-    @model_validator(mode="after")
-    def _kind_fits(self) -> Self:
-        known = self.method.kinds
-        if self.data.kind is not None and self.data.kind not in known:
-            raise ValueError(
-                f"data.kind is '{self.data.kind}', and the method works with {' or '.join(known)} records alone"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _only_instructions_are_augmented(self) -> Self:
-        if self.augment is not None and self.data.kind not in (None, "instruction"):
-            raise ValueError(
-                f"[augment] has sites train on public instructions, and data.kind is '{self.data.kind}'; remove the "
-                "section"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _canaries_make_sense(self) -> Self:
-        if not self.audit.canaries:
-            return self
-        if self.run.engine not in SIMULATIONS:
-            raise ValueError(
-                f"audit.canaries would write random secrets into real sites' records (run.engine = "
-                f"'{self.run.engine}'); only simulations may have canaries: {' or '.join(SIMULATIONS)}"
-            )
-        if self.data.kind is not None and self.task.canary("", "") is None:
-            raise ValueError(f"audit.canaries: {self.data.kind} records have no room for a secret; remove it")
-        return self
-
-    @model_validator(mode="after")
-    def _only_simulations_are_kept(self) -> Self:
-        if self.audit.keep and self.run.engine not in SIMULATIONS:
-            raise ValueError(
-                f"audit.keep would have a real server keep what real sites send (run.engine = '{self.run.engine}'); "
-                f"only simulations may: {' or '.join(SIMULATIONS)}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _options_that_do_nothing(self) -> Self:
-        self.task.refuse_idle(self.data, self.evaluation)
-        return self
-
     @property
     def task(self) -> Task:
         """The kind of record that the experiment is about."""
@@ -221,7 +169,12 @@ class Experiment(Section):
         if isinstance(given, Mapping):  # else its own section says what is wrong
             table = {**table, "training": method.filled_training(given)}
         elsewhere = lambda: _quoted(cls.keys() | type(method).keys("method."))  # noqa: E731
-        return cls.parse({**table, "method": method}, where, base, elsewhere, FORMER)
+        made = cls.parse({**table, "method": method}, where, base, elsewhere, FORMER)
+        try:
+            require_sections(made)
+        except ConfigError as error:
+            raise ConfigError(error.what, where=f"{where}: {error.where}", fix=error.fix) from None
+        return made
 
     def dump(self) -> str:
         """The experiment as TOML with every option written out (options that are not set have no line)."""

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from murmura import methods
 from murmura.data.hub import is_hub_id
 from murmura.errors import DataError
-from murmura.experiment.allowed import allowed
-from murmura.experiment.augmenting import opened, require_augmentable, shared_out
+from murmura.experiment.augmenting import opened, shared_out
 from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext, in_context, process_context
@@ -25,6 +23,7 @@ from murmura.experiment.resume import Past, past
 from murmura.experiment.server_side import ServerPart
 from murmura.experiment.sites import Gathered, Population, fit, gather
 from murmura.experiment.skeleton import OutOfReachError
+from murmura.experiment.validate import Run, method_of, require_run
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import Checkpoint
 from murmura.measure.canaries import Canary
@@ -153,8 +152,7 @@ def prepare(experiment: Experiment, *, resume: RunFolder | None = None, foresee:
     experiment, pool = opened(experiment)
     before = past(resume, experiment) if resume else None
     experiment = before.experiment if before else settled(experiment)
-    method = methods.build(experiment.method, experiment.aggregation)
-    require_augmentable(experiment, method, pool)
+    method = method_of(experiment, pool)
     unknown: list[str] = []
     context, supplies = (_foreseen if foresee else _found)(experiment, method, unknown)
     gathered = _gathered(experiment, method, unknown if foresee else None)
@@ -171,9 +169,21 @@ def prepare(experiment: Experiment, *, resume: RunFolder | None = None, foresee:
         method.check(site.name, site.records)
     sizes = [len(own) for own in owned]
     guarantee = method.guarantee(sizes, experiment.training) if sizes else None  # refused now, if at all
-    evaluation = allowed(experiment, method, guarantee.plan if guarantee else None, len(sizes) or None)
+    known = Run(experiment, method, guarantee.plan if guarantee else None, len(sizes) or None)
+    require_run(known)
     return Plan(
-        experiment, method, evaluation, pool, before, context, supplies, gathered, records, asked, guarantee, unknown
+        experiment,
+        method,
+        known.evaluation,
+        pool,
+        before,
+        context,
+        supplies,
+        gathered,
+        records,
+        asked,
+        guarantee,
+        unknown,
     )
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from murmura import methods
 from murmura.errors import CheckpointError, ConfigError, DataError, PrivacyError
 from murmura.experiment.config import Experiment
 from murmura.experiment.precision import kept, settled
 from murmura.experiment.sites import Population
+from murmura.experiment.validate import method_of
 from murmura.federation.server.checkpoint import Checkpoint, drop, latest
 from murmura.federation.server.rounds import Server
 from murmura.runs.folder import RunFolder
@@ -78,7 +78,7 @@ class Past:
             PrivacyError: they make another privacy plan.
         """
         sizes = [site.size for site in people.sites]
-        old, new = (methods.build(one.method, one.aggregation) for one in (self.begun, experiment))
+        old, new = (method_of(one) for one in (self.begun, experiment))
         before, now = old.guarantee(sizes, self.begun.training), new.guarantee(sizes, experiment.training)
         if self.checkpoint and before and now and before != now:
             raise PrivacyError(

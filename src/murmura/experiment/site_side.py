@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from murmura import methods
 from murmura.data.loading import load_records
 from murmura.data.records import KINDS, digest
 from murmura.errors import ConfigError
@@ -16,6 +15,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext, process_context
 from murmura.experiment.site_file import SiteFile
 from murmura.experiment.summing import agreement
+from murmura.experiment.validate import method_of
 from murmura.experiment.verbs import verbs_of
 from murmura.federation.method import Method
 from murmura.federation.site.answer import Host
@@ -115,7 +115,7 @@ def _one_federation(files: Sequence[SiteFile]) -> Path:
 
 def _loaded(federation: Path, device: str) -> tuple[ProcessContext, Method]:
     experiment = Experiment.load(federation / EXPERIMENT)
-    method = methods.build(experiment.method, experiment.aggregation)
+    method = method_of(experiment)
     return process_context(experiment, method, device, ["site"]), method
 
 

@@ -100,30 +100,8 @@ def _keys_of_others(name: str) -> dict[str, str]:
 
 
 def build(config: MethodConfig, aggregation: AggregationConfig | None = None) -> Method:
-    """The method that a config belongs to, with its aggregation.
-
-    Raises:
-        ConfigError: the method cannot work with that.
-    """
-    made = method_class(config)
-    if aggregation is None:
-        return made(config)
+    """The method that a config belongs to, with its aggregation; whether it can work with that, says
+    ``experiment.validate``."""
     from murmura.aggregation.rules import rule
 
-    method = made(config, rule(aggregation))
-    if objection := method.objection(method.rule.config):
-        raise ConfigError(objection[0], where=_where(method.rule.config), fix=objection[1])
-    if method.rule.config.secure and method.needs_replies:
-        raise ConfigError(
-            f"{method.label} does not work with sums alone: {method.needs_replies}", where="aggregation.secure",
-            fix="Leave it out, or take another method.",
-        )  # fmt: skip
-    return method
-
-
-def _where(aggregation: AggregationConfig) -> str:
-    """The options of an aggregation that are not plain averaging's."""
-    plain = {"rule": "mean", "local": "plain", "server": "plain"}
-    chosen = {key: getattr(aggregation, key).kind for key in plain}
-    named = [f"aggregation.{key} = '{kind}'" for key, kind in chosen.items() if kind != plain[key]]
-    return ", ".join(named) or "aggregation.ranks"
+    return method_class(config)(config, rule(aggregation) if aggregation else None)

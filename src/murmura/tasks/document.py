@@ -3,7 +3,7 @@ one example, so that a guarantee for a record covers a whole document."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from murmura.data.records import Document, Kind
@@ -14,13 +14,9 @@ from murmura.tasks.task import Task
 if TYPE_CHECKING:
     from murmura.data.config import DataConfig
     from murmura.generation.scoring import TokenScores
-    from murmura.measure.config import EvaluationConfig
     from murmura.measure.evaluation_set import EvaluationSet, Figures
     from murmura.model_runtime import ModelRuntime
     from murmura.training.adapter import State
-
-_READ = "with documents, which are read as they are"
-_NOT_WRITTEN = "with documents: nothing is written"
 
 
 class DocumentReading(SequenceReading):
@@ -48,6 +44,13 @@ class DocumentTask(Task):
     kind: ClassVar[Kind] = "document"
     whole = "the beginning of a text"
     per = "per token"
+    idle: ClassVar[Mapping[str, str]] = {
+        "data.template": "with documents, which are read as they are",
+        "evaluation.sample": "with documents: nothing is written",
+        "evaluation.memorisation": "with documents: nothing is written",
+        "evaluation.choices": "with documents, which leave no room for a question",
+        "evaluation.benchmarks": "with documents, which leave no room for a question",
+    }
 
     def reading(self, method: Any, data: DataConfig, tokenizer: Any, *, masked: bool) -> Reading:
         return DocumentReading(tokenizer, data.max_length, opened=data.opening == "always")
@@ -57,11 +60,6 @@ class DocumentTask(Task):
 
     def preview(self, data: DataConfig, record: Any) -> str | None:
         return str(record.text)
-
-    def refuse_idle(self, data: DataConfig, evaluation: EvaluationConfig) -> None:
-        data.refuse_idle(["template"], _READ)
-        evaluation.refuse_idle(["sample", "memorisation"], _NOT_WRITTEN)
-        evaluation.refuse_idle(["choices", "benchmarks"], "with documents, which leave no room for a question")
 
     def measure(self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[Figures]:
         import numpy as np

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from murmura.data.records import Instruction, Kind
@@ -15,7 +15,6 @@ from murmura.tasks.task import Task
 if TYPE_CHECKING:
     from murmura.data.config import DataConfig
     from murmura.generation.scoring import TokenScores
-    from murmura.measure.config import EvaluationConfig
     from murmura.measure.evaluation_set import EvaluationSet, Figures
     from murmura.model_runtime import ModelRuntime
     from murmura.training.adapter import State
@@ -48,6 +47,7 @@ class InstructionTask(Task):
     writes = True
     whole = "the answer"
     per = "per token"
+    idle: ClassVar[Mapping[str, str]] = {"data.opening": "with instructions, whose first token is never predicted"}
 
     def reading(self, method: Any, data: DataConfig, tokenizer: Any, *, masked: bool) -> Reading:
         return InstructionReading(template(data.template, tokenizer), tokenizer, data.max_length)
@@ -60,9 +60,6 @@ class InstructionTask(Task):
 
     def preview(self, data: DataConfig, record: Any) -> str | None:
         return None if data.template == "chat" else template(data.template).full(record)
-
-    def refuse_idle(self, data: DataConfig, evaluation: EvaluationConfig) -> None:
-        data.refuse_idle(["opening"], "with instructions, whose first token is never predicted")
 
     def measure(self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[Figures]:
         from murmura.measure import heldout

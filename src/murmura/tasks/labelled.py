@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from murmura.data.cloze import Cloze
     from murmura.data.config import DataConfig
     from murmura.generation.scoring import TokenScores
-    from murmura.measure.config import EvaluationConfig
     from murmura.measure.evaluation_set import EvaluationSet, Figures
     from murmura.model_runtime import ModelRuntime
     from murmura.streams import Stream
@@ -90,6 +89,14 @@ class LabelledTask(Task):
     whole = "the pattern"
     per = "per text"
     attacks = ("loss difference", "plain loss")
+    idle: ClassVar[Mapping[str, str]] = {
+        "data.template": "with labelled records, which method.patterns makes into text",
+        "data.opening": "with labelled records, of whose tokens none is predicted but the answer",
+        "evaluation.sample": "with labelled records: nothing is written",
+        "evaluation.memorisation": "with labelled records: nothing is written",
+        "evaluation.choices": "with labelled records, which are questions themselves",
+        "evaluation.benchmarks": "with labelled records, which are questions themselves",
+    }
 
     def reading(self, method: Any, data: DataConfig, tokenizer: Any, *, masked: bool) -> Reading:
         from murmura.data.cloze import Cloze
@@ -97,12 +104,6 @@ class LabelledTask(Task):
         how = method.reduction, method.several_tokens
         cloze = Cloze(method.patterns, method.verbaliser, tokenizer, data.max_length, masked, *how)
         return LabelledReading(cloze, sample_pattern=method.sample_pattern)
-
-    def refuse_idle(self, data: DataConfig, evaluation: EvaluationConfig) -> None:
-        data.refuse_idle(["template"], "with labelled records, which method.patterns makes into text")
-        data.refuse_idle(["opening"], "with labelled records, of whose tokens none is predicted but the answer")
-        evaluation.refuse_idle(["sample", "memorisation"], "with labelled records: nothing is written")
-        evaluation.refuse_idle(["choices", "benchmarks"], "with labelled records, which are questions themselves")
 
     def evaluation_set(
         self,

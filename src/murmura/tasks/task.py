@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from murmura.data.records import KINDS, Kind
@@ -11,7 +11,6 @@ from murmura.data.records import KINDS, Kind
 if TYPE_CHECKING:
     from murmura.data.config import DataConfig
     from murmura.generation.scoring import TokenScores
-    from murmura.measure.config import EvaluationConfig
     from murmura.measure.evaluation_set import EvaluationSet, Figures
     from murmura.model_runtime import ModelRuntime
     from murmura.reading import Reading
@@ -30,6 +29,7 @@ class Task(ABC):
         masked: whether a masked model can be trained on it too.
         whole: the part of a record that is never shortened, for the report.
         per: what a loss is averaged over, for the report.
+        idle: options that do nothing for it, and why, after "does nothing".
     """
 
     kind: ClassVar[Kind]
@@ -39,6 +39,7 @@ class Task(ABC):
     masked: ClassVar[bool] = False
     whole: ClassVar[str]
     per: ClassVar[str]
+    idle: ClassVar[Mapping[str, str]] = {}
 
     @property
     def has_labels(self) -> bool:
@@ -71,14 +72,6 @@ class Task(ABC):
     def preview(self, data: DataConfig, record: Any) -> str | None:
         """A record as any model would see it, or None where that depends on the model."""
         return None
-
-    @abstractmethod
-    def refuse_idle(self, data: DataConfig, evaluation: EvaluationConfig) -> None:
-        """Refuse options that do nothing for this kind of record.
-
-        Raises:
-            ValueError: there are some.
-        """
 
     def evaluation_set(
         self,

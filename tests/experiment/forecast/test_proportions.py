@@ -11,7 +11,15 @@ from murmura.experiment.forecast.rounds import ForeseenRound
 from murmura.experiment.forecast.timing import Timing
 from murmura.federation.forecast import Work
 
-WORDS = ("training.lr", "server_lr", "travel in a round", "lora.rank =", "more than the base", "of memory are needed")
+WORDS = (
+    "training.lr",
+    "server.lr",
+    "server_lr",
+    "travel in a round",
+    "lora.rank =",
+    "more than the base",
+    "of memory are needed",
+)
 
 
 def told(experiment):
@@ -33,7 +41,7 @@ def test_an_ordinary_run_is_in_proportion(make):
         ({"training": {"lr": 1e-9, "lr_min": 0.0}}, ["training.lr = 1e-09: so small"]),
         ({"training": {"lr": 0.01, "weight_decay": 200.0}}, ["training.weight_decay = 2"]),
         ({"aggregation": {"server": {"kind": "fedadam", "lr": 5.0}}}, ["aggregation.server.lr = 5: 5,000 times"]),
-        ({"method": {"name": "dpfedavg", "server_lr": 50.0}}, ["method.server_lr = 50: 50 times"]),
+        ({"method": {"name": "dpfedavg", "server_lr": 500.0}}, ["method.server_lr = 500: 500 times"]),
         ({"lora": {"rank": 512}}, ["more than the base", "lora.rank = 512 is more than the rank of a layer"]),
     ],
 )

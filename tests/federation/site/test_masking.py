@@ -191,7 +191,7 @@ def test_what_a_site_has_signed_it_knows_after_it_was_started_again(tmp_path):
             told = site.confirm(parties.server.number, parties.server.members)[1]
             found.append(any("is made again" in one for one in told))
         except SecureSumError as error:
-            assert "aggregation.allow_cohort_change_on_retry = true" in error.fix
+            assert "aggregation.secure.allow_cohort_change_on_retry = true" in error.fix
             found.append("refused")
     assert found == [False, True, "refused"]
 

@@ -45,10 +45,10 @@ from tests.training.helpers import assert_close, assert_same
 
 SAMPLERS = {
     "full": {},
-    "poisson": {"sampler": "poisson", "sites_per_round": 2},
-    "fixed": {"sampler": "fixed", "sites_per_round": 2},
+    "poisson": {"sampler": {"kind": "poisson", "sites_per_round": 2}},
+    "fixed": {"sampler": {"kind": "fixed", "sites_per_round": 2}},
 }
-ADAPTIVE = {"adaptive": True, "count_noise": 3.0}
+ADAPTIVE = {"adaptive": {"count_noise": 3.0}}
 VARIANTS = {**SAMPLERS, "adaptive": ADAPTIVE}
 
 
@@ -190,7 +190,7 @@ def test_the_norm_follows_the_quantile(tokenizer, tmp_path, first, quantile):
     """Three sites with updates of length 1, 2 and 4, and a count without noise, by hand."""
     method = dpfedavg(
         lambda server, round: Silent(), rounds=26, noise_multiplier=1.0, clip_norm=first, momentum=0.0,
-        adaptive=True, count_noise=3.0, quantile=quantile,
+        adaptive={"count_noise": 3.0, "quantile": quantile},
     )  # fmt: skip
     lengths = {"a": 1.0, "b": 2.0, "c": 4.0}
     world = scripted(tokenizer, tmp_path, method, lambda site, round: lengths[site] / math.sqrt(size))
@@ -257,7 +257,7 @@ def test_single_replies_are_asked_for_where_uploads_are_attacked(tokenizer, tmp_
 
 
 def test_an_empty_sample_is_noised_all_the_same(tokenizer, tmp_path):
-    nobody = {"sampler": "poisson", "sites_per_round": 1, "rounds": 1, "momentum": 0.0}
+    nobody = {"sampler": {"kind": "poisson", "sites_per_round": 1}, "rounds": 1, "momentum": 0.0}
 
     class Unlucky(Rehearsed):
         def uniform(self, count):
@@ -461,7 +461,7 @@ def test_single_updates_are_attacked_as_adapters(tokenizer, tmp_path, monkeypatc
 
 def test_more_sites_a_round_than_there_are(tokenizer, tmp_path):
     with pytest.raises(PrivacyError, match="3 units, batch 4"):
-        run(tokenizer, tmp_path, dpfedavg(sampler="fixed", sites_per_round=4))
+        run(tokenizer, tmp_path, dpfedavg(sampler={"kind": "fixed", "sites_per_round": 4}))
 
 
 def test_an_update_that_is_not_finite_counts_as_zero(fine_grid, tokenizer, tmp_path):

@@ -48,7 +48,7 @@ def test_full_participation_is_the_closed_form():
 
 
 def test_poisson_sampling_by_dp_accounting():
-    promised = made(noise_multiplier=1.2, sampler="poisson", sites_per_round=125, rounds=30)
+    promised = made(noise_multiplier=1.2, sampler={"kind": "poisson", "sites_per_round": 125}, rounds=30)
     event = dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(1.2)), 30)
     expected = pld.PLDAccountant().compose(event).get_epsilon(DELTA)
     assert promised.epsilon().value == pytest.approx(expected, rel=1e-3)
@@ -57,7 +57,7 @@ def test_poisson_sampling_by_dp_accounting():
 
 def test_a_fixed_sample_by_dp_accounting():
     """ε is for a site exchanged, which moves a sum by twice the norm."""
-    promised = made(noise_multiplier=1.2, sampler="fixed", sites_per_round=125, rounds=30)
+    promised = made(noise_multiplier=1.2, sampler={"kind": "fixed", "sites_per_round": 125}, rounds=30)
     assert promised.noise.std == 2.4 and promised.adjacency == "replace-one"
     gaussian = dp.GaussianDpEvent(1.2)
     event = dp.SelfComposedDpEvent(dp.SampledWithoutReplacementDpEvent(SITES, 125, gaussian), 30)
@@ -66,7 +66,7 @@ def test_a_fixed_sample_by_dp_accounting():
     assert promised.epsilon(accountant="rdp").value == pytest.approx(expected, rel=1e-2)
 
 
-@pytest.mark.parametrize("sampler", [{}, {"sampler": "poisson", "sites_per_round": 400}])
+@pytest.mark.parametrize("sampler", [{}, {"sampler": {"kind": "poisson", "sites_per_round": 400}}])
 def test_adaptive_clipping_costs_no_epsilon_but_some_noise(sampler):
     fixed, adaptive = made(noise_multiplier=8.0, **sampler), made(noise_multiplier=8.0, adaptive=True, **sampler)
     assert adaptive.noise_multiplier == pytest.approx(8.0)
@@ -84,7 +84,11 @@ def test_adaptive_clipping_as_published():
 
 
 def test_a_target_is_kept_for_every_sampler():
-    for sampler in ({}, {"sampler": "poisson", "sites_per_round": 125}, {"sampler": "fixed", "sites_per_round": 125}):
+    for sampler in (
+        {},
+        {"sampler": {"kind": "poisson", "sites_per_round": 125}},
+        {"sampler": {"kind": "fixed", "sites_per_round": 125}},
+    ):
         promised = made(epsilon=2.0, rounds=3, accountant="rdp", **sampler)
         assert promised.epsilon(accountant="rdp").value == pytest.approx(2.0, abs=1e-3)
 
@@ -92,10 +96,10 @@ def test_a_target_is_kept_for_every_sampler():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sampler": "poisson", "sites_per_round": 6}, "sampling rate = 1.2"),
-        ({"sampler": "fixed", "sites_per_round": 6}, "5 units, batch 6. Make the batch at most 5"),
+        ({"sampler": {"kind": "poisson", "sites_per_round": 6}}, "sampling rate = 1.2"),
+        ({"sampler": {"kind": "fixed", "sites_per_round": 6}}, "5 units, batch 6. Make the batch at most 5"),
         ({"adaptive": True, "noise_multiplier": 1.0}, "Make count_noise larger than 0.5"),
-        ({"adaptive": True, "noise_multiplier": 1.0, "count_noise": 0.5}, "spends the whole budget"),
+        ({"adaptive": {"count_noise": 0.5}, "noise_multiplier": 1.0}, "spends the whole budget"),
     ],
 )
 def test_plans_that_make_no_sense(options, message):

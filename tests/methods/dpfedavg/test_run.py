@@ -13,8 +13,8 @@ from tests.experiment.small import experiment, write_data
 
 METHODS = {
     "DP-FedAvg z=1": {"name": "dpfedavg", "noise_multiplier": 1.0},
-    "DP-FedAvg ε=8, adaptive": {"name": "dpfedavg", "adaptive": True, "count_noise": 9.0},
-    "DP-FTRL ε=8": {"name": "dpftrl", "restart_every": 2},
+    "DP-FedAvg ε=8, adaptive": {"name": "dpfedavg", "adaptive": {"count_noise": 9.0}},
+    "DP-FTRL ε=8": {"name": "dpftrl", "noise": {"restart_every": 2}},
 }
 
 
@@ -66,7 +66,7 @@ def test_a_dry_run_says_whether_records_are_attacked_and_that_no_epsilon_covers_
 
 @pytest.mark.parametrize("sampler", ["poisson", "fixed"])
 def test_single_uploads_of_secret_cohorts_are_not_to_be_attacked(make, sampler):
-    method = METHODS["DP-FedAvg z=1"] | {"sampler": sampler, "sites_per_round": 1}
+    method = METHODS["DP-FedAvg z=1"] | {"sampler": {"kind": sampler, "sites_per_round": 1}}
     found = dry_run(make(method, evaluation={"attacks": True}))
     told = {row.field for row in found.disclosure if row.verb == "attack"}
     assert "tally" in told and "upload_tally" not in told

@@ -35,13 +35,16 @@ from tests.training.helpers import assert_close, assert_same
 VARIANTS = {
     "every round": {"restart_every": 2},
     "once a tree": {"sites_per_round": 1, "restart_every": 2},
-    "banded": {"sites_per_round": 1, "restart_every": None, "noise": "banded", "bands": 2},
+    "banded": {"sites_per_round": 1, "bands": 2},
 }
 
 
-def dpftrl(entropy=seeded, **options):
-    defaults = {"rounds": 3, "noise_multiplier": 1.0, "clip_norm": 0.05, "restart_every": 4}
-    return given(DPFTRL(DPFTRLConfig(**defaults | options)), entropy)
+def dpftrl(entropy=seeded, *, restart_every=4, honaker=True, bands=None, **options):
+    """With banded noise where there are bands, else with trees."""
+    tree = {"kind": "tree", "restart_every": restart_every, "honaker": honaker}
+    defaults = {"rounds": 3, "noise_multiplier": 1.0, "clip_norm": 0.05}
+    noise = {"kind": "banded", "bands": bands} if bands else tree
+    return given(DPFTRL(DPFTRLConfig(noise=noise, **defaults | options)), entropy)
 
 
 def followed(world):

@@ -16,8 +16,9 @@ SITES = 1250
 DELTA = 3e-6
 
 
-def made(sites=SITES, **options):
-    return plan(DPFTRLConfig(**{"rounds": 100, "delta": DELTA} | options), sites)
+def made(sites=SITES, *, restart_every=None, honaker=True, **options):
+    tree = {"kind": "tree", "restart_every": restart_every, "honaker": honaker}
+    return plan(DPFTRLConfig(**{"rounds": 100, "delta": DELTA, "noise": tree} | options), sites)
 
 
 def spent(squared_sensitivity, z):
@@ -81,7 +82,7 @@ def test_a_site_cannot_be_in_a_tree_twice_and_be_accounted_once(options):
 
 def test_banded_noise_is_accounted_by_the_turns_that_a_site_has():
     """Two turns in 20 rounds, ten apart; a turn moves four rows, by 1, 1/2, 3/8 and 5/16."""
-    promised = made(noise="banded", sites_per_round=125, bands=4, rounds=20, noise_multiplier=6.0)
+    promised = made(noise={"kind": "banded", "bands": 4}, sites_per_round=125, rounds=20, noise_multiplier=6.0)
     assert (promised.sampler, promised.noise) == (MinSeparation(125, 10), BandedNoise(6.0, 4))
     column = 1 + 1 / 4 + 9 / 64 + 25 / 256
     assert promised.epsilon().value == pytest.approx(spent(2 * column, 6.0))
@@ -89,7 +90,9 @@ def test_banded_noise_is_accounted_by_the_turns_that_a_site_has():
     assert made(noise="banded", sites_per_round=125, epsilon=2.0).epsilon().value == pytest.approx(2.0, rel=1e-4)
 
 
-@pytest.mark.parametrize("options", [{"sites_per_round": 6}, {"sites_per_round": 2, "bands": 3}])
+@pytest.mark.parametrize(
+    "options", [{"sites_per_round": 6}, {"sites_per_round": 2, "noise": {"kind": "banded", "bands": 3}}]
+)
 def test_a_site_cannot_be_back_while_its_noise_is_not_spent(options):
     with pytest.raises(PrivacyError, match="of 5 sites a round, no site can keep away for"):
-        made(sites=5, noise="banded", **options)
+        made(sites=5, **{"noise": "banded"} | options)

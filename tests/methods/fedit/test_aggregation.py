@@ -13,6 +13,7 @@ from murmura.federation.site.store import SiteStore
 from murmura.methods import build, parse_config
 from murmura.training.adapter import rank_of, split_residual
 from murmura.training.config import LocalTraining
+from tests.experiment.small import method_with
 from tests.federation.engines.wired import Wired
 from tests.federation.world import ENGINES, SPEC, lead, make_world
 from tests.methods.harness import furthest, same
@@ -149,11 +150,9 @@ def test_sites_may_have_different_ranks(tokenizer, tmp_path, rule, engine):
 
 
 def test_what_a_rule_does_not_go_with_is_refused_in_words():
-    fedit = parse_config({"name": "fedit"}, "test")
-    local = parse_config({"name": "local"}, "test")
     with pytest.raises(ConfigError, match="Local only aggregates in a way of its own"):
-        build(local, AggregationConfig(rule="fedex"))
-    assert build(fedit, AggregationConfig(server="fedadam")).title == "FedAdam"
-    parts = AggregationConfig(rule="ffa", local="fedprox", server="fedadam")
-    assert build(fedit, parts).title == "FedAdam, FedProx, FFA-LoRA"
+        method_with({"name": "local"}, rule="fedex")
+    assert method_with({"name": "fedit"}, server="fedadam").title == "FedAdam"
+    parts = {"rule": "ffa", "local": "fedprox", "server": "fedadam"}
+    assert method_with({"name": "fedit"}, **parts).title == "FedAdam, FedProx, FFA-LoRA"
     assert fedavg("fedex").title == "FedAvg, FedEx-LoRA"

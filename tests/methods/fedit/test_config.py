@@ -27,7 +27,7 @@ def test_every_algorithm_loads_and_loads_again_from_what_a_run_folder_keeps(algo
         ("algorithm", "fedprox", 'Write local = "fedprox" in [aggregation].'),
         ("algorithm", "local", 'Write name = "local".'),
         ("mu", 0.5, "Write mu in [aggregation.local]"),
-        ("server_lr", 0.1, "'aggregation.server.lr'"),
+        ("server_lr", 0.1, "Write lr in [aggregation.server]"),
         ("beta1", 0.5, "Write beta1 in [aggregation.server]"),
     ],
 )

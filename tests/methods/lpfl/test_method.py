@@ -34,6 +34,7 @@ from murmura.tasks import LABELLED
 from murmura.tasks.labelled import LabelledReading
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining, LoraSpec
+from tests.experiment.small import method_with
 from tests.federation.engines.wired import Wired
 from tests.federation.world import begun, connect, verbs_of
 from tests.methods.harness import furthest, same
@@ -305,7 +306,7 @@ def test_aggregation_rules(llama, tokenizer, tmp_path, rule):
 def test_a_server_without_a_model_has_nothing_to_validate(options):
     """Under fedsa its adapter's B is zero for ever, so that gate and weights would be those of the base model."""
     with pytest.raises(ConfigError, match="no model to validate") as error:
-        build(config(**options), AggregationConfig(rule="fedsa"))
+        method_with(config(**options).model_dump(), rule="fedsa")
     assert "pattern_weights = 'uniform'" in error.value.fix
 
 

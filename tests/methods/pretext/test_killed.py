@@ -8,13 +8,12 @@ import signal
 
 import pytest
 
-from murmura import methods
-from murmura.aggregation.config import AggregationConfig
 from murmura.errors import ConfigError
 from murmura.experiment.run import run
 from murmura.methods.pretext.evolution import Evolution
 from murmura.synthesis.answers import Answers
 from murmura.training.adapter import load_peft
+from tests.experiment.small import method_with
 from tests.methods.pretext.world import left
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -118,7 +117,7 @@ def test_under_a_secure_sum_sites_add_the_noise_in_shares(make, options, tmp_pat
     votes = [vote for one in left(result.folder, "evolution.json") for vote in one["votes"]]
     assert len(set(votes)) > 12 and all(vote == round(vote) for vote in votes)
     with pytest.raises(ConfigError, match=r"each site adds a share .* Set method.noise = 'skellam'"):
-        methods.build(make(options | {"noise": "gaussian"}).method, AggregationConfig(secure=True))
+        method_with(make(options | {"noise": "gaussian"}).method.model_dump(), secure=True)
 
 
 def test_worker_processes_give_the_same(make, options, tmp_path):

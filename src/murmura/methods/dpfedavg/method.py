@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.config import AggregationConfig, PlainRule
 from murmura.aggregation.product_space import ProductSpace
-from murmura.methods.dpfedavg.config import DPFedAvgConfig
+from murmura.methods.dpfedavg.config import DPFedAvgConfig, EverySite
 from murmura.methods.site_level.account import Account, with_noise
 from murmura.methods.site_level.method import SiteLevel
 from murmura.privacy.entropy import Entropy
@@ -54,7 +54,7 @@ def plan(config: DPFedAvgConfig, sites: int) -> PrivacyPlan:
     sampler = _sampler(config, sites)
     made = PrivacyPlan(
         unit="site",
-        adjacency="replace-one" if config.sampler == "fixed" else "zero-out",
+        adjacency="replace-one" if config.sampler.kind == "fixed" else "zero-out",
         sampler=sampler,
         clipping=SiteClipping(config.clip_norm),
         noise=GaussianNoise(0.0),
@@ -62,19 +62,20 @@ def plan(config: DPFedAvgConfig, sites: int) -> PrivacyPlan:
         delta=config.delta,
     )
     made = with_noise(made, config)
-    if not config.adaptive:
+    adaptive = config.adaptive
+    if adaptive is None:
         return made
-    count_noise = config.count_noise or sampler.expected(sites) / 20
-    clipping = AdaptiveSiteClipping(config.clip_norm, config.quantile, config.clip_lr, count_noise)
+    count_noise = adaptive.count_noise or sampler.expected(sites) / 20
+    clipping = AdaptiveSiteClipping(config.clip_norm, adaptive.quantile, adaptive.lr, count_noise)
     return replace(made, clipping=clipping, noise=GaussianNoise(clipping.split(made.noise.std)))
 
 
 def _sampler(config: DPFedAvgConfig, sites: int) -> Sampler:
-    if config.sites_per_round is None:
+    if isinstance(config.sampler, EverySite):
         return FullParticipation()
-    if config.sampler == "poisson":
-        return PoissonSampling(config.sites_per_round / sites)
-    return FixedSizeSampling(config.sites_per_round, sites)
+    if config.sampler.kind == "poisson":
+        return PoissonSampling(config.sampler.sites_per_round / sites)
+    return FixedSizeSampling(config.sampler.sites_per_round, sites)
 
 
 def draw(sampler: Sampler, sites: list[str], entropy: Entropy) -> list[str]:
@@ -110,7 +111,7 @@ class DPFedAvg(SiteLevel):
             fix = "Set aggregation.rule = 'rolora' or 'ffa', or remove 'product_space'."
             return "'product_space' needs one factor fixed in each round", fix
         if aggregation.rule.kind in ("ffa", "rolora") and not aggregation.ranks:
-            aggregation = aggregation.model_copy(update={"rule": "mean"})
+            aggregation = aggregation.model_copy(update={"rule": PlainRule()})
         return super().objection(aggregation)
 
     def entered(self, change: State, start: State) -> State:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from murmura.errors import PrivacyError
-from murmura.methods.dpftrl.config import DPFTRLConfig
+from murmura.methods.dpftrl.config import Banded, DPFTRLConfig, Tree
 from murmura.methods.site_level.account import Account
 from murmura.methods.site_level.method import SiteLevel
 from murmura.privacy.aggregator import TreeAggregator
@@ -44,7 +44,8 @@ def plan(config: DPFTRLConfig, sites: int) -> PrivacyPlan:
     Raises:
         PrivacyError: a site would have to take part twice in one tree, or again while its noise is not spent.
     """
-    sampler, noise = _banded(config, sites) if config.noise == "banded" else _of_trees(config, sites)
+    kind = config.noise
+    sampler, noise = _of_trees(config, kind, sites) if isinstance(kind, Tree) else _banded(config, kind, sites)
     made = PrivacyPlan(
         unit="site",
         adjacency="zero-out",
@@ -57,29 +58,29 @@ def plan(config: DPFTRLConfig, sites: int) -> PrivacyPlan:
     return made if config.epsilon is None else made.calibrated(config.epsilon, config.accountant)
 
 
-def _of_trees(config: DPFTRLConfig, sites: int) -> tuple[Sampler, Noise]:
+def _of_trees(config: DPFTRLConfig, tree: Tree, sites: int) -> tuple[Sampler, Noise]:
     each = config.sites_per_round
     epoch = sites // each if each else 1  # rounds in which every site can take part at most once
-    if epoch == 0 or (each and (config.restart_every or 1) > epoch):
+    if epoch == 0 or (each and (tree.restart_every or 1) > epoch):
         raise PrivacyError(
-            f"{sites} sites cannot take part at most once in {config.restart_every or 1} rounds of {each}",
+            f"{sites} sites cannot take part at most once in {tree.restart_every or 1} rounds of {each}",
             where="method.sites_per_round",
             fix="Restart the tree sooner, ask fewer sites a round, or leave sites_per_round out: then every site may "
             "be in every round, and is accounted so.",
         )
-    tree = TreeNoise(config.noise_multiplier or 0.0, config.restart_every or epoch, config.honaker)
-    return OncePerTree(each) if each else FullParticipation(), tree
+    noise = TreeNoise(config.noise_multiplier or 0.0, tree.restart_every or epoch, tree.honaker)
+    return OncePerTree(each) if each else FullParticipation(), noise
 
 
-def _banded(config: DPFTRLConfig, sites: int) -> tuple[Sampler, Noise]:
+def _banded(config: DPFTRLConfig, banded: Banded, sites: int) -> tuple[Sampler, Noise]:
     each = config.sites_per_round or sites
     epoch = sites // each
-    if epoch == 0 or (config.bands or 1) > epoch:
+    if epoch == 0 or (banded.bands or 1) > epoch:
         raise PrivacyError(
-            f"with {each} of {sites} sites a round, no site can keep away for {max(config.bands or 1, 1)} rounds",
+            f"with {each} of {sites} sites a round, no site can keep away for {max(banded.bands or 1, 1)} rounds",
             where="method.sites_per_round", fix="Ask fewer sites a round, or take fewer bands.",
         )  # fmt: skip
-    bands = config.bands or min(epoch, config.rounds)
+    bands = banded.bands or min(epoch, config.rounds)
     return MinSeparation(each, epoch), BandedNoise(config.noise_multiplier or 0.0, bands)
 
 
@@ -95,17 +96,18 @@ class DPFTRL(SiteLevel):
 
     @property
     def label(self) -> str:
-        return f"DP-FTRL {self.config.strength}" + (", banded noise" if self.config.noise == "banded" else "")
+        return f"DP-FTRL {self.config.strength}" + (", banded noise" if self.config.noise.kind == "banded" else "")
 
     def guarantee(self, records: Sequence[int], training: LocalTraining) -> Guarantee | None:
         return Guarantee.of(plan(self.config, len(records)), self.config.accountant) if self.protects else None
 
     def kept(self) -> int:
-        if self.config.noise == "banded":
+        noise = self.config.noise
+        if isinstance(noise, Banded):
             # θ_0 and v; in float64 the exact sum, its noise, and that of bands - 1 rounds.
-            return 2 + 2 * (1 + (self.config.bands or self.config.rounds))
+            return 2 + 2 * (1 + (noise.bands or self.config.rounds))
         # θ_0 and v; in float64 the exact sum, and a node for each power of two that a tree holds.
-        longest = self.config.restart_every or (self.config.rounds if self.config.sites_per_round else 1)
+        longest = noise.restart_every or (self.config.rounds if self.config.sites_per_round else 1)
         return 2 + 2 * (1 + min(longest, self.config.rounds).bit_length())
 
     def lead(self, server: Server, fleet: Fleet) -> None:

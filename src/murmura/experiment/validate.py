@@ -1,0 +1,281 @@
+"""Every refusal that takes more than one section of an experiment to tell: a rule is a function that raises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from murmura import methods
+from murmura.errors import ConfigError
+from murmura.federation.engines import SIMULATIONS
+
+if TYPE_CHECKING:
+    from murmura.aggregation.config import AggregationConfig
+    from murmura.experiment.config import Experiment
+    from murmura.federation.method import Method
+    from murmura.measure.config import EvaluationConfig
+    from murmura.privacy.plan import PrivacyPlan
+    from murmura.retrieval.pool import Pool
+
+_FEWEST = 3  # of two sites each learns the other's vector from the sum and its own
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is known of a run before its first round.
+
+    Args:
+        plan: that the run follows.
+        sites: of the federation, where that is known.
+    """
+
+    experiment: Experiment
+    method: Method
+    plan: PrivacyPlan | None
+    sites: int | None
+
+    @property
+    def evaluation(self) -> EvaluationConfig:
+        """How the run is measured, with what is left out decided."""
+        secret = self.plan is not None and self.plan.has_secret_cohort
+        promises = self.method.protects is not None
+        return self.experiment.evaluation.settled(promises=promises, secret_cohorts=secret)
+
+
+def require_sections(experiment: Experiment) -> None:
+    """Hold an experiment to the rules on sections alone.
+
+    Raises:
+        ConfigError: one is broken; ``where`` names the option.
+    """
+    for rule in OF_SECTIONS:
+        rule(experiment)
+
+
+def method_of(experiment: Experiment, pool: Pool | None = None) -> Method:
+    """The method of an experiment, held to the rules on methods.
+
+    Raises:
+        ConfigError: one is broken; ``where`` names the option.
+    """
+    method = methods.build(experiment.method, experiment.aggregation)
+    for rule in OF_METHODS:
+        rule(experiment, method)
+    if pool is not None:
+        _pool_keeps_promise(experiment, method, pool)
+    return method
+
+
+def require_run(run: Run) -> None:
+    """Hold a run to the rules on what it promises and how its sites are summed.
+
+    Raises:
+        ConfigError: one is broken; ``where`` names the option.
+    """
+    for rule in OF_RUNS:
+        rule(run)
+
+
+# ---- sections ----------------------------------------------------------------------------------------------------
+
+
+def _adapters_are_combined(experiment: Experiment) -> None:
+    if experiment.model.trainable == "all" and not experiment.aggregation.is_mean:
+        what = "rules and ranks are about adapters, and model.trainable is 'all'"
+        raise ConfigError(what, where="aggregation", fix="Remove them.")
+
+
+def _ranks_fit(experiment: Experiment) -> None:
+    ranks, most = experiment.aggregation.ranks, experiment.lora.rank
+    if ranks and max(ranks) > most:
+        what = f"ranks go up to {max(ranks)}, lora.rank is {most}"
+        raise ConfigError(what, where="aggregation.ranks", fix="Lower them, or raise lora.rank.")
+
+
+def _kind_is_known(experiment: Experiment) -> None:
+    kind, known = experiment.data.kind, experiment.method.kinds
+    if kind not in known:
+        what = f"'{kind}' records do not go with the method, which works with {' or '.join(known)} records alone"
+        raise ConfigError(what, where="data.kind", fix="Remove it, or take another method.")
+
+
+def _kind_reads_options(experiment: Experiment) -> None:
+    for key, reason in experiment.task.idle.items():
+        section, _, option = key.partition(".")
+        options = getattr(experiment, section)
+        if getattr(options, option) != type(options).model_fields[option].get_default(call_default_factory=True):
+            raise ConfigError(f"it does nothing {reason}", where=key, fix="Remove it.")
+
+
+def _instructions_are_augmented(experiment: Experiment) -> None:
+    if experiment.augment is not None and experiment.data.kind != "instruction":
+        what = f"sites would train on public instructions, and data.kind is '{experiment.data.kind}'"
+        raise ConfigError(what, where="augment", fix="Remove the section.")
+
+
+def _records_are_chosen_again(experiment: Experiment) -> None:
+    augment, rounds = experiment.augment, experiment.method.rounds
+    if augment is not None and augment.every is not None and augment.selections(rounds) == 1:
+        what = f"it does nothing in a run of {rounds} rounds: records are chosen once, in the first"
+        raise ConfigError(what, where="augment.every", fix="Remove it, or make it smaller than method.rounds.")
+
+
+def _gradients_are_of_adapters(experiment: Experiment) -> None:
+    augment = experiment.augment
+    if augment is not None and augment.by_influence and experiment.model.trainable == "all":
+        what, fix = "LESS compares gradients of adapters, and here all parameters train", "Take another one"
+        raise ConfigError(what, where="augment.strategy", fix=f"{fix}, or set model.trainable = 'adapter'.")
+
+
+def _canaries_are_simulated(experiment: Experiment) -> None:
+    if experiment.audit.canaries and experiment.run.engine not in SIMULATIONS:
+        what = f"they would write random secrets into real sites' records (run.engine = '{experiment.run.engine}')"
+        raise ConfigError(what, where="audit.canaries", fix=f"Only simulations may: {' or '.join(SIMULATIONS)}.")
+
+
+def _canaries_have_room(experiment: Experiment) -> None:
+    if experiment.audit.canaries and experiment.task.canary("", "") is None:
+        what = f"{experiment.data.kind} records have no room for a secret"
+        raise ConfigError(what, where="audit.canaries", fix="Remove it.")
+
+
+def _transcripts_are_simulated(experiment: Experiment) -> None:
+    if experiment.audit.keep and experiment.run.engine not in SIMULATIONS:
+        what = f"a real server would keep what real sites send (run.engine = '{experiment.run.engine}')"
+        raise ConfigError(what, where="audit.keep", fix=f"Only simulations may: {' or '.join(SIMULATIONS)}.")
+
+
+OF_SECTIONS = (
+    _adapters_are_combined,
+    _ranks_fit,
+    _kind_is_known,
+    _kind_reads_options,
+    _instructions_are_augmented,
+    _records_are_chosen_again,
+    _gradients_are_of_adapters,
+    _canaries_are_simulated,
+    _canaries_have_room,
+    _transcripts_are_simulated,
+)
+
+# ---- methods -----------------------------------------------------------------------------------------------------
+
+
+def _aggregation_suits(experiment: Experiment, method: Method) -> None:
+    if objection := method.objection(experiment.aggregation):
+        raise ConfigError(objection[0], where=_named(experiment.aggregation), fix=objection[1])
+
+
+def _named(aggregation: AggregationConfig) -> str:
+    """The options of an aggregation that are not plain averaging's."""
+    plain = {"rule": "mean", "local": "plain", "server": "plain"}
+    chosen = {key: getattr(aggregation, key).kind for key in plain}
+    named = [f"aggregation.{key} = '{kind}'" for key, kind in chosen.items() if kind != plain[key]]
+    return ", ".join(named) or f"aggregation.{'ranks' if aggregation.ranks else 'secure'}"
+
+
+def _sums_suffice(experiment: Experiment, method: Method) -> None:
+    if experiment.aggregation.secure and method.needs_replies:
+        what = f"{method.label} does not work with sums alone: {method.needs_replies}"
+        raise ConfigError(what, where="aggregation.secure", fix="Leave it out, or take another method.")
+
+
+def _public_records_suit(experiment: Experiment, method: Method) -> None:
+    from murmura.augment.strategies import strategy
+
+    if experiment.augment is not None and (objection := method.augmented(strategy(experiment.augment))):
+        raise ConfigError(objection[0], where="augment", fix=objection[1])
+
+
+def _choice_keeps_promise(experiment: Experiment, method: Method) -> None:
+    from murmura.augment.strategies import strategy
+
+    augment = experiment.augment
+    if augment is None or not method.protects:
+        return
+    if reads := strategy(augment).private:
+        what = f"{method.label} promises an ε for private records, and it would not cover what is read of them: {reads}"
+        raise ConfigError(what, where="augment.strategy", fix="Take 'random', which reads none.")
+
+
+def _pool_keeps_promise(experiment: Experiment, method: Method, pool: Pool) -> None:
+    from murmura.retrieval.pool import WITHOUT_PRIVATE
+
+    noisy = experiment.augment is not None and experiment.augment.noise_multiplier is not None
+    if pool.manifest.without_private and (method.protects or noisy):
+        whose = "the centres' ε" if noisy else f"the ε that {method.label} promises"
+        what = f"{WITHOUT_PRIVATE}; {whose} would not cover that"
+        fix = "Build it again and leave no private records out: sites do that themselves."
+        raise ConfigError(what, where="augment.pool", fix=fix)
+
+
+def _transcript_has_uploads(experiment: Experiment, method: Method) -> None:
+    heard = method.trains and method.uploads_are_heard and not method.keeps_adapters
+    if experiment.audit.keep and not heard:
+        what = "of this method no server sees what could be kept: sites send it no adapter of theirs"
+        raise ConfigError(what, where="audit.keep", fix="Remove it; `murmura audit` attacks what the run leaves.")
+
+
+OF_METHODS = (
+    _aggregation_suits,
+    _sums_suffice,
+    _public_records_suit,
+    _choice_keeps_promise,
+    _transcript_has_uploads,
+)
+
+# ---- runs --------------------------------------------------------------------------------------------------------
+
+
+def _transcript_keeps_promise(run: Run) -> None:
+    if run.experiment.audit.keep and run.plan is not None and run.plan.unit == "site":
+        what = "the ε of whole sites holds for the noisy sum: single uploads have no noise, and tell who took part"
+        raise ConfigError(what, where="audit.keep", fix="Remove it; `murmura audit` attacks the model all the same.")
+
+
+def _timeouts_are_isolated(run: Run) -> None:
+    """Sites that share a process are late together: one site could keep others' answers out of a sum, and move it by
+    more than its own."""
+    from murmura.experiment.simulation import count_workers, gpus_for
+
+    experiment, sites = run.experiment, run.sites or 0
+    if run.plan is None or run.plan.unit != "site" or experiment.run.answer_seconds is None:
+        return
+    if count_workers(experiment, gpus_for(experiment.model.device)) < sites:
+        what = (
+            "sites that share a worker are late together, so that one site could keep others out of a sum, which the ε "
+            "of whole sites does not cover"
+        )
+        fix = f"Leave it out, or give each site a worker of its own: run.workers = {sites}."
+        raise ConfigError(what, where="run.answer_seconds", fix=fix)
+
+
+def _secure_sums_hide(run: Run) -> None:
+    """Nothing else may need what each site sends, and a sum must hide it."""
+    if not run.experiment.aggregation.secure:
+        return
+    what = fix = None
+    sites = run.sites if run.sites is None else min(run.experiment.method.cohort_size or run.sites, run.sites)
+    if run.experiment.audit.keep:
+        what = "audit.keep keeps what each site sends, which no server sees where sums are secure"
+        fix = "Remove one of the two."
+    elif _attacks_uploads(run):
+        what = "single uploads are to be attacked, which no server sees where sums are secure"
+        fix = "Set evaluation.uploads = 0: the model is attacked all the same."
+    elif run.plan is not None and run.plan.has_secret_cohort:
+        what = "the run's ε counts on nobody knowing whom a round has asked, and sites of a secure sum know one another"
+        fix = "Set method.sampler = 'full', or leave 'secure' out."
+    elif sites is not None and sites < _FEWEST:
+        what = f"a sum over {sites} sites hides nothing: of two, each knows the other's part"
+        fix = f"Have {_FEWEST} sites or more in a round."
+    if what is not None:
+        raise ConfigError(what, where="aggregation.secure", fix=fix)
+
+
+def _attacks_uploads(run: Run) -> bool:
+    method, evaluation = run.method, run.evaluation
+    wanted = (bool(evaluation.attacks) or bool(run.experiment.audit.canaries)) and evaluation.uploads > 0
+    return wanted and method.trains and method.uploads_are_heard and not method.keeps_adapters
+
+
+OF_RUNS = (_transcript_keeps_promise, _timeouts_are_isolated, _secure_sums_hide)
