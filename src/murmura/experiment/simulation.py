@@ -80,7 +80,7 @@ def share_out(
     experiment: Experiment,
     records: Mapping[str, Sequence[Any]],
     folders: Mapping[str, Path],
-    results: Path,
+    results: Path | None,
     devices: Sequence[str],
 ) -> None:
     """Give each site a folder with its records and its owner's file, and all of them what a federation hands round.
@@ -88,7 +88,7 @@ def share_out(
     Args:
         records: of each site.
         folders: of each site, to be made beside one another; only their owners may look into them.
-        results: where sites leave adapters of their own.
+        results: where sites leave adapters of their own; None: in their own folders.
         devices: on which sites compute, in turn.
 
     Raises:
@@ -98,7 +98,9 @@ def share_out(
     budget = experiment.budget.model_dump(exclude_none=True)
     if experiment.budget.folder is not None:
         budget["folder"] = str(Path(experiment.budget.folder).resolve())
-    common = {"records": SITE_DATA, "federation": f"../{FEDERATION}", "results": str(results.resolve())}
+    common = {"records": SITE_DATA, "federation": f"../{FEDERATION}"}
+    if results is not None:
+        common["results"] = str(results.resolve())
     try:
         for number, (name, folder) in enumerate(folders.items()):
             file = {"name": name, **common, "device": devices[number % len(devices)], "budget": budget}
