@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -57,9 +58,7 @@ def simulate(
         engine: Engine = ENGINES.load(experiment.run.engine)(Simulated(folders, workers, (context, method)))
         return engine
     finally:
-        for own in folders.values():  # sites have read them, and will find them again when the run goes on
-            (own / SITE_DATA).unlink(missing_ok=True)
-            (own / SITE_FILE).unlink(missing_ok=True)
+        _take_back(folders)
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def share_out(
     Raises:
         CheckpointError: one cannot be written.
     """
-    federation = next(iter(folders.values())).parent / FEDERATION
+    federation = _federation(folders)
     budget = experiment.budget.model_dump(exclude_none=True)
     if experiment.budget.folder is not None:
         budget["folder"] = str(Path(experiment.budget.folder).resolve())
@@ -114,6 +113,20 @@ def share_out(
         raise CheckpointError(what, where=str(federation.parent), fix=f"{remedy(error)}.") from error
     if experiment.aggregation.secure:
         write_roster(federation / ROSTER, folders)
+
+
+def _take_back(folders: Mapping[str, Path]) -> None:
+    """Remove what sites have read; they find it again when the run goes on. The roster stays with their keys."""
+    federation = _federation(folders)
+    for path in (federation / EXPERIMENT, *(own / name for own in folders.values() for name in (SITE_DATA, SITE_FILE))):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):  # it may hold the roster, or not be there
+        federation.rmdir()
+
+
+def _federation(folders: Mapping[str, Path]) -> Path:
+    """Where what the members hand round lies: beside their folders."""
+    return next(iter(folders.values())).parent / FEDERATION
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:
