@@ -100,10 +100,8 @@ def host(chosen, folder):
     [site] = make_sites(2, folder=folder)
     site.kept.folder.mkdir(parents=True, exist_ok=True)
     site.answered = Answered(site.kept.folder / ANSWERS_JOURNAL)
-    return Host(
-        [site], verbs_of(chosen, method), SimpleNamespace(slots=1, training=None, device="cpu"), Stream(0),
-        method.rule, "run", chosen.method.total_rounds,
-    )  # fmt: skip
+    runtime, rounds = SimpleNamespace(slots=1, training=None, device=torch.device("cpu")), chosen.method.total_rounds
+    return Host([site], verbs_of(chosen, method), runtime, Stream(0), method.rule, "run", rounds)
 
 
 def outcome(site, verb, round=1, run="run", **fields):

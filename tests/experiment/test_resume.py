@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tomllib
 from pathlib import Path
@@ -199,7 +200,8 @@ def test_other_files_that_were_cut_short_are_written_anew(quick, name, length):
     whole = (first.folder / name).read_text()
     (first.folder / name).write_text(whole[:length])
     run(quick(method={"rounds": 1}, training=CONSTANT), resume=True)
-    assert len((first.folder / name).read_text()) == len(whole)
+    texts = ((first.folder / name).read_text(), whole)  # sites have joined once more, so that counts may differ
+    assert len({len(re.sub(r"\d", "", text)) for text in texts}) == 1
 
 
 def test_an_experiment_file_that_was_cut_short_before_the_first_round_is_told(quick, monkeypatch):

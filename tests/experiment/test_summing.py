@@ -88,7 +88,7 @@ def test_the_private_folder_has_no_secret_of_a_sum(make, tmp_path):
     """Only the identity keys and the roster are at rest."""
     trained(make, tmp_path, "secure", {}, **SECURE)
     files = {path.name for path in (tmp_path / "secure" / "private").rglob("*") if path.is_file()}
-    assert files == {"identity.pem", "@roster.json", "store.journal", "sums.journal", "notes.txt", ".lock"}
+    assert files == {"identity.pem", "roster.json", "store.journal", "sums.journal", "notes.txt", ".lock"}
 
 
 @pytest.mark.slow
@@ -110,10 +110,10 @@ def test_workers_give_the_same(both):  # noqa: F811
 def test_a_run_is_resumed_with_fresh_keys_and_the_same_identities(make, tmp_path):
     start = partial(make, aggregation=SECURE, evaluation=QUIET)
     folder = run(start(method={"rounds": 1})).folder
-    roster = (folder / "private" / "@roster.json").read_text()
+    roster = (folder / "private" / "@federation" / "roster.json").read_text()
     run(start(method={"rounds": 2}), resume=True)
     resumed = load_file(folder / "adapter" / "adapter_model.safetensors")
-    assert (folder / "private" / "@roster.json").read_text() == roster
+    assert (folder / "private" / "@federation" / "roster.json").read_text() == roster
     whole = run(start(method={"rounds": 2}, run={"folder": str(tmp_path / "whole")})).folder
     for name, tensor in load_file(whole / "adapter" / "adapter_model.safetensors").items():
         torch.testing.assert_close(resumed[name], tensor, rtol=0, atol=1e-6)

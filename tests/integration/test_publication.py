@@ -126,7 +126,9 @@ def test_why_a_run_stops_is_for_the_owner_alone(ran, tmp_path, monkeypatch, caps
 
     whole = LocalEngine.ask
     monkeypatch.setattr(
-        LocalEngine, "ask", lambda self, ask, sites: (whole if ask.verb == "join" else answer)(self, ask, sites)
+        LocalEngine,
+        "ask",
+        lambda self, ask, sites: (whole if ask.verb in ("join", "commit") else answer)(self, ask, sites),
     )
     with pytest.raises(RunError) as stopped:
         ran("run", METHODS["poisson"], MANY)

@@ -10,7 +10,21 @@ import typer
 from typer.core import TyperGroup
 
 from murmura import __version__
-from murmura.cli import audit, data, init, methods, models, path, pool, predict, privacy, report, run, schema
+from murmura.cli import (
+    audit,
+    data,
+    federation,
+    init,
+    methods,
+    models,
+    path,
+    pool,
+    predict,
+    privacy,
+    report,
+    run,
+    schema,
+)
 from murmura.errors import Interrupted, MurmuraError
 from murmura.library_settings import settle
 
@@ -60,6 +74,7 @@ app.command("schema")(schema.schema)
 app.add_typer(data.app, name="data")
 app.add_typer(pool.app, name="pool")
 app.add_typer(privacy.app, name="privacy")
+app.add_typer(federation.app, name="federation")
 app.add_typer(models.app, name="models")
 app.command("path")(path.path)
 

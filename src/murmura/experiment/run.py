@@ -23,7 +23,7 @@ from murmura.experiment.precision import automatic, slow, told
 from murmura.experiment.prepare import Plan, prepare
 from murmura.experiment.resume import Past, restored, settle, tables
 from murmura.experiment.server_side import ServerSide, assemble
-from murmura.experiment.simulation import simulate
+from murmura.experiment.simulation import bytes_of, simulate
 from murmura.experiment.sites import Population
 from murmura.federation.adapter_folder import leave_adapter, leave_model, nbytes_of
 from murmura.federation.engines import Engine
@@ -101,13 +101,14 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
 
 
 def _needed(plan: Plan) -> int:
-    """Bytes on disk for checkpoints and final adapters, with the largest residual that there can be at the end."""
-    experiment, method, (context, records) = plan.experiment, plan.method, plan.complete
-    sites, slot = [site.name for site in records.planted.sites], context.model.state
+    """Bytes on disk: the sites' records, checkpoints and adapters, with the largest residual that there can be."""
+    experiment, method, (context, _) = plan.experiment, plan.method, plan.complete
+    sites, slot, shared = list(plan.owned or ()), context.model.state, bytes_of(plan.owned or {})
     cohorts = drawn_cohorts(experiment, method, sites, Stream(experiment.run.seed))
     growth = sum(residual_growth(experiment, method, sites, cohorts))
     tokenizer = nbytes_of(context.model.tokenizer)
-    return disk_space(experiment, method, len(sites), nbytes(slot), residual(method.rule, slot, growth), tokenizer)
+    most = residual(method.rule, slot, growth)
+    return shared + disk_space(experiment, method, len(sites), nbytes(slot), most, tokenizer)
 
 
 class _Started:

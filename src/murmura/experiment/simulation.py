@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -57,9 +58,7 @@ def simulate(
         engine: Engine = ENGINES.load(experiment.run.engine)(Simulated(folders, workers, (context, method)))
         return engine
     finally:
-        for own in folders.values():  # sites have read them, and will find them again when the run goes on
-            (own / SITE_DATA).unlink(missing_ok=True)
-            (own / SITE_FILE).unlink(missing_ok=True)
+        _take_back(folders)
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def share_out(
     experiment: Experiment,
     records: Mapping[str, Sequence[Any]],
     folders: Mapping[str, Path],
-    results: Path,
+    results: Path | None,
     devices: Sequence[str],
 ) -> None:
     """Give each site a folder with its records and its owner's file, and all of them what a federation hands round.
@@ -88,17 +87,19 @@ def share_out(
     Args:
         records: of each site.
         folders: of each site, to be made beside one another; only their owners may look into them.
-        results: where sites leave adapters of their own.
+        results: where sites leave adapters of their own; None: in their own folders.
         devices: on which sites compute, in turn.
 
     Raises:
         CheckpointError: one cannot be written.
     """
-    federation = next(iter(folders.values())).parent / FEDERATION
+    federation = _federation(folders)
     budget = experiment.budget.model_dump(exclude_none=True)
     if experiment.budget.folder is not None:
         budget["folder"] = str(Path(experiment.budget.folder).resolve())
-    common = {"records": SITE_DATA, "federation": f"../{FEDERATION}", "results": str(results.resolve())}
+    common = {"records": SITE_DATA, "federation": f"../{FEDERATION}"}
+    if results is not None:
+        common["results"] = str(results.resolve())
     try:
         for number, (name, folder) in enumerate(folders.items()):
             file = {"name": name, **common, "device": devices[number % len(devices)], "budget": budget}
@@ -112,6 +113,20 @@ def share_out(
         raise CheckpointError(what, where=str(federation.parent), fix=f"{remedy(error)}.") from error
     if experiment.aggregation.secure:
         write_roster(federation / ROSTER, folders)
+
+
+def _take_back(folders: Mapping[str, Path]) -> None:
+    """Remove what sites have read; they find it again when the run goes on. The roster stays with their keys."""
+    federation = _federation(folders)
+    for path in (federation / EXPERIMENT, *(own / name for own in folders.values() for name in (SITE_DATA, SITE_FILE))):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):  # it may hold the roster, or not be there
+        federation.rmdir()
+
+
+def _federation(folders: Mapping[str, Path]) -> Path:
+    """Where what the members hand round lies: beside their folders."""
+    return next(iter(folders.values())).parent / FEDERATION
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

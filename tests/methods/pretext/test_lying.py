@@ -47,7 +47,7 @@ def fleet(folder, **options):
     names = [f"site-{k}" for k in range(4)]
     places = {name: folder / site_folder(name) for name in names}
     write_roster(folder / ROSTER, places)
-    roster, agreement, sites = read_roster(folder / ROSTER), Agreement(SECURE, len(names)), []
+    roster, agreement, sites = read_roster(folder / ROSTER), Agreement(SECURE.secure, len(names)), []
     for k, name in enumerate(names):
         place = places[name]
         masking = Masking(name, "run", identity(place), roster, agreement)

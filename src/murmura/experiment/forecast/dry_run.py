@@ -28,6 +28,7 @@ from murmura.experiment.forecast.rounds import (
 )
 from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.prepare import Plan, prepare
+from murmura.experiment.simulation import bytes_of
 from murmura.experiment.verbs import verbs_of
 from murmura.federation.adapter_folder import nbytes_of
 from murmura.federation.forecast import Forecast, Work
@@ -141,7 +142,8 @@ def dry_run(experiment: Experiment) -> DryRun:
     read = sum(sizes.values()) + len(_heldout(plan) or ()) if sizes else 0
     widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
     memory = peak(experiment, model, widest, plan.supplies, read) if model and widest else None
-    disk = _disk(experiment, method, model, len(names), sum(growth)) if model and names else None
+    shared = bytes_of(plan.owned or {})
+    disk = shared + _disk(experiment, method, model, len(names), sum(growth)) if model and names else None
     other = method.work(list(plan.owned.values()), experiment.training) if plan.owned else ()
     noted = notes(experiment, method, plan.gathered, people, sizes)
     return DryRun(
