@@ -379,7 +379,7 @@ def test_no_epsilon_is_stated_over_a_pool_from_which_private_records_are_missing
 
 
 def test_only_sites_with_instructions_are_augmented(make):
-    with pytest.raises(ConfigError, match=r"train on public instructions, and data\.kind is 'document'; remove"):
+    with pytest.raises(ConfigError, match=r"train on public instructions, and data\.kind is 'document'"):
         make(data={"kind": "document"})
 
 
