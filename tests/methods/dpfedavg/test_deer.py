@@ -13,8 +13,8 @@ from murmura.errors import ConfigError
 from murmura.methods import build
 from murmura.methods.dpfedavg.config import DPFedAvgConfig
 from murmura.methods.fedit.config import FedITConfig
-from tests.federation.engines.wired import Wired
 from tests.experiment.small import method_with
+from tests.federation.engines.wired import Wired
 from tests.federation.world import lead
 from tests.methods.dpfedavg.helpers import HUGE, TRAINING, given, scripted, seeded
 from tests.methods.harness import furthest, same
