@@ -29,7 +29,7 @@ RANK = 8
 
 def dplora(noise: dict[str, float], rule: str = "mean", rank: int = RANK, slower: float = 1.0) -> dict[str, Any]:
     """An arm with privacy: ``epsilon``, or ``noise_multiplier`` 0 for ε = ∞; its rate is ``slower`` times lower."""
-    return {"method": {"algorithm": "dplora", "delta": DELTA, **noise}, "rule": rule, "rank": rank, "slower": slower}
+    return {"method": {"delta": DELTA, **noise}, "rule": rule, "rank": rank, "slower": slower}
 
 
 ARMS: dict[str, dict[str, Any]] = {
@@ -38,8 +38,8 @@ ARMS: dict[str, dict[str, Any]] = {
     **{f"dplora-{e}": dplora({"epsilon": float(e)}) for e in (8, 4, 2)},
     "ffa-inf": dplora({"noise_multiplier": 0.0}, "ffa"),
     **{f"ffa-{e}": dplora({"epsilon": float(e)}, "ffa") for e in (8, 4, 2)},
-    "tfedavg": {"method": {"algorithm": "tfedavg"}, "rule": "mean", "rank": RANK},
-    "cmfl": {"method": {"algorithm": "cmfl"}, "rule": "mean", "rank": RANK},
+    "tfedavg": {"method": {"name": "tfedavg"}, "rule": "mean", "rank": RANK},
+    "cmfl": {"method": {"name": "cmfl"}, "rule": "mean", "rank": RANK},
     **{f"dplora-8-rank{rank}": dplora({"epsilon": 8.0}, rank=rank) for rank in (2, 4, 16)},
 }
 

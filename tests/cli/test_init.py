@@ -94,7 +94,7 @@ def test_every_name_gives_an_experiment_of_what_it_stands_for(name, whole):
         ("FedDCA", "fedit", ("augment", "strategy"), "feddca"),
         ("scaffold", "fedit", ("aggregation", "local"), "scaffold"),
         ("fedavg", "fedit", None, None),
-        ("fedmit", "fewfedpit", ("method", "variant"), "fedmit"),
+        ("fedmit", "fedmit", None, None),
         ("FFA-LoRA", "fedit", ("aggregation", "rule"), "ffa"),
         ("Expand-only", "pretext", ("method", "seeds"), "public"),
         ("FedDCA-star", "fedit", ("augment", "site_encoder"), "ENCODER"),

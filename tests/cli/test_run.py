@@ -60,7 +60,7 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(file):
         (["--set", "training.rouds=3"], "unknown key 'training.rouds'. Did you mean 'method.rounds'?"),
         (["--set", "method.max_length=64"], "unknown key 'max_length'. Did you mean 'data.max_length'?"),
         (["--set", "method.drafts_per_kept=3"], "Did you mean method.drafts_per_kept of 'fewfedpit'?"),
-        (["--set", "method.name=LocIT-SG"], "Did you mean 'fewfedpit' with variant = 'locit-sg'?"),
+        (["--set", "method.name=LocIT-SG"], "Did you mean 'locit-sg'?"),
         (["--set", "method.rounds=many"], "'rounds' = 'many': Input should be a valid integer"),
         (["--set", "method.rounds"], "'method.rounds' is not KEY=VALUE"),
         (["--set", "lora.targets=['q_prj']", "--dry-run"], "no module of the model is called q_prj"),

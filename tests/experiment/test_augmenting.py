@@ -133,8 +133,8 @@ def trained(monkeypatch):
 @pytest.mark.parametrize(
     "method",
     [
-        {"name": "local"}, {"name": "dplora", "algorithm": "cmfl"},
-        {"name": "dplora", "algorithm": "tfedavg"}, {"name": "dpftrl", "noise_multiplier": 0.0},
+        {"name": "local"}, {"name": "cmfl"},
+        {"name": "tfedavg"}, {"name": "dpftrl", "noise_multiplier": 0.0},
     ],
     ids=str,
 )  # fmt: skip
@@ -157,7 +157,7 @@ def test_in_fewfedpit_public_records_join_the_public_branch_and_no_other(make, t
     assert trained == [("private", [6, 3], True), ("synthetic", [5, 5], True)]  # a random model writes nothing of use
     assert not result.rows[1]["events"] and "sites.without_synthetic" not in result.rows[1]["counts"]
     trained.clear()
-    run(make(writing | {"variant": "fedmit"}, {"strategy": "random", "records": 5}, evaluation=QUICK,
+    run(make(writing | {"name": "fedmit"}, {"strategy": "random", "records": 5}, evaluation=QUICK,
              run={"folder": str(result.folder.parent / "fedmit")}))  # fmt: skip
     assert trained[-1] == ("together", [6 + 5, 3 + 5], True)
 
@@ -379,7 +379,7 @@ def test_no_epsilon_is_stated_over_a_pool_from_which_private_records_are_missing
 
 
 def test_only_sites_with_instructions_are_augmented(make):
-    with pytest.raises(ConfigError, match=r"train on public instructions, and data\.kind is 'document'; remove"):
+    with pytest.raises(ConfigError, match=r"train on public instructions, and data\.kind is 'document'"):
         make(data={"kind": "document"})
 
 

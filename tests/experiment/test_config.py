@@ -139,7 +139,7 @@ def test_an_override_without_a_key_or_a_value_is_refused(text):
 
 METHODS = (
     {"name": "fedit"},
-    {"name": "fewfedpit", "variant": "fedmit"},
+    {"name": "fedmit"},
     {"name": "fewfedpit", "substitute": "public.jsonl", "substitute_label": "OOD"},
     {"name": "fewfedpit", "scorer": "random"},
     {"name": "fewfedweight"},

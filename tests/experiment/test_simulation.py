@@ -17,12 +17,13 @@ from tests.methods.lpfl.test_method import VERBALISER, texts
 from tests.training.helpers import EPS
 
 WRITING = {"keep": 1, "instruction_attempts": 1, "example_attempts": 1, "instruction_tokens": 8, "example_tokens": 8}
+BASELINES = {"fedavg": "vanilla-fl", "tfedavg": "tfedavg", "cmfl": "cmfl"}
 METHODS = {
     "fedavg": {},
     "local": {"name": "local"},
     "fewfedpit": {"name": "fewfedpit", **WRITING},
     "fewfedweight": {"name": "fewfedweight", "answer_tokens": 8, "error_records": 2},
-    **{f"dplora {one}": {"name": "dplora", "algorithm": one} for one in ("fedavg", "tfedavg", "cmfl")},
+    **{f"dplora {one}": {"name": name} for one, name in BASELINES.items()},
     "dplora": {"name": "dplora", "noise_multiplier": 0.0},
     "dpfedavg": {"name": "dpfedavg", "noise_multiplier": 0.0},
     "dpftrl": {"name": "dpftrl", "noise_multiplier": 0.0},

@@ -167,9 +167,9 @@ def test_sites_that_count_alike_do_not_tell_their_sizes(tokenizer, tmp_path):
     [
         ({"name": "fewfedpit"}, {"local": "scaffold"}, "written anew in each round"),
         ({"name": "dplora"}, {"local": "scaffold"}, "the guarantee is for one upload"),
-        ({"name": "dplora", "algorithm": "tfedavg"}, {"server": "fedadam"}, "T-FedAvg aggregates in a way of its own"),
-        ({"name": "dplora", "algorithm": "cmfl"}, {"local": "scaffold"}, "only what is relevant may"),
-        ({"name": "dplora", "algorithm": "cmfl"}, {"rule": "rolora"}, "compares updates of the whole adapter"),
+        ({"name": "tfedavg"}, {"server": "fedadam"}, "T-FedAvg aggregates in a way of its own"),
+        ({"name": "cmfl"}, {"local": "scaffold"}, "only what is relevant may"),
+        ({"name": "cmfl"}, {"rule": "rolora"}, "compares updates of the whole adapter"),
         ({"name": "fewfedweight"}, {"local": "scaffold"}, "written anew in each round"),
         ({"name": "fewfedweight"}, {"rule": "fedex"}, "only two means are kept"),
         ({"name": "fewfedweight"}, {"ranks": (2, 1)}, "only two means are kept"),
@@ -179,7 +179,7 @@ def test_sites_that_count_alike_do_not_tell_their_sizes(tokenizer, tmp_path):
         ({"name": "dpftrl"}, {"server": "fedavgm", "local": "fedprox"}, "its step by the noisy mean is its own"),
         ({"name": "dpfedavg"}, {"rule": "fedex"}, "aggregates in a way of its own"),
         ({"name": "dpftrl"}, {"rule": "ffa", "local": "fedprox"}, "aggregates in a way of its own"),
-        ({"name": "fewfedpit", "variant": "locit-sg"}, {"local": "fedprox"}, "aggregates in a way of its own"),
+        ({"name": "locit-sg"}, {"local": "fedprox"}, "aggregates in a way of its own"),
         ({"name": "centralised"}, {"server": "fedadam"}, "aggregates in a way of its own"),
         ({"name": "fedit"}, {"local": "scaffold", "rule": "ffa"}, "has control variates of all that is trained"),
     ],
@@ -192,7 +192,7 @@ def test_parts_that_make_no_sense_are_refused_with_the_reason(table, options, wh
 @pytest.mark.parametrize(
     "table",
     [
-        {"name": "lpfl"}, {"name": "dplora"}, {"name": "dplora", "algorithm": "cmfl"}, {"name": "fewfedpit"},
+        {"name": "lpfl"}, {"name": "dplora"}, {"name": "cmfl"}, {"name": "fewfedpit"},
         {"name": "fewfedweight"}, {"name": "fedit"},
     ],
 )  # fmt: skip

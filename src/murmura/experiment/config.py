@@ -16,7 +16,7 @@ from murmura.augment.config import AugmentConfig
 from murmura.config import ModelSource, Section, Source
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
-from murmura.experiment.former import FORMER, former_of
+from murmura.experiment import former
 from murmura.experiment.validate import require_sections
 from murmura.federation.engines import ENGINES
 from murmura.federation.method_config import MethodConfig
@@ -161,7 +161,7 @@ class Experiment(Section):
             raise ConfigError("there is no [method] table", where=where, fix=f"name = {' | '.join(methods.METHODS)}.")
         # The method's own options are validated by its own section; for the others it is taken as it is.
         method = methods.parse_config(
-            table["method"], f"{where} [method]", base, lambda: _quoted(cls.keys()), former_of("method")
+            table["method"], f"{where} [method]", base, lambda: _quoted(cls.keys()), former.METHODS
         )
         data, given = table.get("data"), table.get("training", {})
         if isinstance(data, Mapping):  # what is no table is told by its own section
@@ -169,7 +169,7 @@ class Experiment(Section):
         if isinstance(given, Mapping):  # else its own section says what is wrong
             table = {**table, "training": method.filled_training(given)}
         elsewhere = lambda: _quoted(cls.keys() | type(method).keys("method."))  # noqa: E731
-        made = cls.parse({**table, "method": method}, where, base, elsewhere, FORMER)
+        made = cls.parse({**table, "method": method}, where, base, elsewhere, former.SECTIONS)
         try:
             require_sections(made)
         except ConfigError as error:

@@ -72,7 +72,12 @@ class _Every:
         self._options, self._given, self._suited = options, given, suited
         self._all_needs = needs(options)
         self._kinds: tuple[Kind, ...] = options.kinds
-        self._examples = {"data.kind": self._kinds[0], "method.threshold": 0.9, "augment.less_sample": 20_000}
+        self._examples = {
+            "data.kind": self._kinds[0],
+            "method.threshold": 0.9,
+            "augment.less_sample": 20_000,
+            "augment.every": 2,
+        }
 
     def table(self, path: str, section: type[Section], *, live: bool) -> Iterator[str]:
         """The lines of one table and of those inside it; in one that is not live all are comments."""
@@ -153,10 +158,10 @@ class _Every:
 def needs(options: type[MethodConfig]) -> dict[str, Mapping[str, Any]]:
     """``NEEDS``, and for each option of a table that depends on its ``kind``, a kind that has it; None where an option
     of the usual kind must go."""
-    found = dict(NEEDS)
+    found: dict[str, Mapping[str, Any]] = {}
     for name, field in Experiment.model_fields.items():
         found |= _of_kinds(options if name == "method" else section_of(field), name)
-    return found
+    return found | dict(NEEDS)
 
 
 def _of_kinds(section: type[Section], path: str) -> dict[str, Mapping[str, Any]]:

@@ -87,11 +87,7 @@ _PARTS: Mapping[str, Named] = {
 def names() -> dict[str, Named]:
     """All of them, the methods first."""
     found = {name: Named(name) for name in methods.METHODS}
-    found |= {name: part for name, part in _PARTS.items() if name not in found}
-    for method, option, value in methods.choices():
-        title = f"{value}: the method {method} with {option} = '{value}'."
-        found.setdefault(value, Named(method, {f"method.{option}": value}, title))
-    return found
+    return found | {name: part for name, part in _PARTS.items() if name not in found}
 
 
 def named(name: str) -> Named:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from murmura.config import Elsewhere
 from murmura.errors import ConfigError, nearest
@@ -22,10 +22,15 @@ METHODS = Registry(
         "dpfedavg": "murmura.methods.dpfedavg.config:DPFedAvgConfig",
         "dpftrl": "murmura.methods.dpftrl.config:DPFTRLConfig",
         "dplora": "murmura.methods.dplora.config:DPLoRAConfig",
+        "vanilla-fl": "murmura.methods.dplora.config:VanillaFLConfig",
+        "cmfl": "murmura.methods.dplora.config:CMFLConfig",
+        "tfedavg": "murmura.methods.dplora.config:TFedAvgConfig",
         "fedit": "murmura.methods.fedit.config:FedITConfig",
         "centralised": "murmura.methods.fedit.config:CentralisedConfig",
         "local": "murmura.methods.fedit.config:LocalConfig",
         "fewfedpit": "murmura.methods.fewfedpit.config:FewFedPITConfig",
+        "fedmit": "murmura.methods.fewfedpit.config:FedMITConfig",
+        "locit-sg": "murmura.methods.fewfedpit.config:LocITConfig",
         "fewfedweight": "murmura.methods.fewfedweight.config:FewFedWeightConfig",
         "pretext": "murmura.methods.pretext.config:PretextConfig",
     },
@@ -38,12 +43,13 @@ def parse_config(
     where: str,
     base: Path | None = None,
     elsewhere: Elsewhere | None = None,
-    former: Mapping[str, str] | None = None,
+    former: Mapping[str, Mapping[str, str]] | None = None,
 ) -> MethodConfig:
     """The method's options from the ``[method]`` table, whose ``name`` says which method.
 
     Args:
-        elsewhere, former: see ``Section.parse``.
+        elsewhere: see ``Section.parse``.
+        former: what to write instead of keys of earlier versions, by the method's name.
 
     Raises:
         ConfigError: no such method, or an option that it does not have.
@@ -52,7 +58,7 @@ def parse_config(
     if name is None:
         raise ConfigError("method.name is missing", where=where, fix=nearest("", METHODS))
     others = lambda: {**(elsewhere() if elsewhere else {}), **_keys_of_others(name)}  # noqa: E731
-    return section(name, where).parse(table, where, base, others, former)
+    return section(name, where).parse(table, where, base, others, (former or {}).get(name))
 
 
 def section(name: Any, where: str | None = None) -> type[MethodConfig]:
@@ -62,7 +68,7 @@ def section(name: Any, where: str | None = None) -> type[MethodConfig]:
         ConfigError: there is no such method.
     """
     if name not in METHODS:
-        raise ConfigError(f"there is no method '{name}'", where=where, fix=nearest(str(name), METHODS, _algorithms()))
+        raise ConfigError(f"there is no method '{name}'", where=where, fix=nearest(str(name), METHODS))
     found: type[MethodConfig] = METHODS.load(name)
     return found
 
@@ -71,27 +77,6 @@ def method_class(config: MethodConfig) -> type[Method]:
     """The class of the method that a config belongs to, which needs torch."""
     found: type[Method] = imported(config.implementation)
     return found
-
-
-_CHOICES = ("algorithm", "variant")
-"""Options by which one method stands for several that papers give names of their own."""
-
-
-def choices() -> list[tuple[str, str, str]]:
-    """Method, option and value of all that methods stand for besides their names; first, what each does anyway."""
-    found = [
-        (name, option, value, value == field.default)
-        for name in METHODS
-        for option in _CHOICES
-        if (field := section(name).model_fields.get(option))
-        for value in get_args(field.annotation)
-    ]
-    return [(name, option, value) for name, option, value, _ in sorted(found, key=lambda one: not one[3])]
-
-
-def _algorithms() -> dict[str, str]:
-    """What somebody may take for a method's name, by how an experiment file asks for it."""
-    return {f"'{name}' with {option} = '{value}'": value for name, option, value in choices()}
 
 
 def _keys_of_others(name: str) -> dict[str, str]:

@@ -22,16 +22,16 @@ METHODS = {name: ALGORITHMS[name] for name in ("fedavg", "scaffold", "fedadam", 
 METHODS["beta 1"] = {"method": {"name": "fewfedpit", "beta": 1.0}}
 WRITERS = {
     "fewfedpit": {"name": "fewfedpit", "keep": 2, "instruction_tokens": 8, "example_tokens": 8},
-    "fedmit": {"name": "fewfedpit", "variant": "fedmit", "keep": 2, "instruction_tokens": 8, "example_tokens": 8},
-    "locit-sg": {"name": "fewfedpit", "variant": "locit-sg", "keep": 2, "instruction_tokens": 8, "example_tokens": 8},
+    "fedmit": {"name": "fedmit", "keep": 2, "instruction_tokens": 8, "example_tokens": 8},
+    "locit-sg": {"name": "locit-sg", "keep": 2, "instruction_tokens": 8, "example_tokens": 8},
     "fewfedweight": {"name": "fewfedweight", "answer_tokens": 8},
 }
 PROTECTED = {
     "dpfedavg": {"name": "dpfedavg", "noise_multiplier": 1.0},
     "dpftrl": {"name": "dpftrl", "noise_multiplier": 1.0},
     "dplora": {"name": "dplora", "noise_multiplier": 1.0},
-    "tfedavg": {"name": "dplora", "algorithm": "tfedavg"},
-    "cmfl": {"name": "dplora", "algorithm": "cmfl"},
+    "tfedavg": {"name": "tfedavg"},
+    "cmfl": {"name": "cmfl"},
 }
 
 
@@ -156,7 +156,7 @@ def test_fewfedpit_counts_both_branches_and_every_attempt(make):
     assert [site.steps for site in expected.sites] == [3 + 2, 2 + 2]
     assert expected.count("tokens to write") == 2 * (6 * 8 * 64 + 3 * 8 * 192)
     assert [planned.steps for planned in dry_run(make(method=pit | {"accumulate": True})).rounds] == [9, 13, 17]
-    joint = dry_run(make(method=pit | {"variant": "fedmit"}))
+    joint = dry_run(make(method=pit | {"name": "fedmit"}))
     assert [site.steps for site in joint.sites] == [3 + 5, 2 + 4]  # the judge, then both kinds together
     alone = dry_run(make(method=pit | {"beta": 0.0, "judge": "global"}))
     assert [site.steps for site in alone.sites] == [2, 2]

@@ -37,7 +37,7 @@ def test_what_is_done_is_counted_as_often_as_it_is_done(planned):
     assert found["held-out records to read"] == (4, 3)
     assert found["records to attack"] == (2 * 4 + 2 * 4, 3)  # under the model, and under an upload
     assert found["tokens to measure"][1] == 3
-    alone = {one.what: one for one in planned({"rounds": 3, "algorithm": "local"}, evaluation=options).work}
+    alone = {one.what: one for one in planned({"rounds": 3, "name": "local"}, evaluation=options).work}
     assert alone["held-out records to read"].total == 3 * 2 * 4
 
 

@@ -13,6 +13,7 @@ from murmura.errors import ConfigError
 from murmura.methods import build
 from murmura.methods.dpfedavg.config import DPFedAvgConfig
 from murmura.methods.fedit.config import FedITConfig
+from tests.experiment.small import method_with
 from tests.federation.engines.wired import Wired
 from tests.federation.world import lead
 from tests.methods.dpfedavg.helpers import HUGE, TRAINING, given, scripted, seeded
@@ -96,7 +97,7 @@ def test_a_factor_that_is_fixed_does_not_move(tokenizer, tmp_path):
 
 def test_rules_it_does_not_go_with_are_refused():
     with pytest.raises(ConfigError, match="product_space"):
-        method("mean", product_space=True)
+        method_with({"name": "dpfedavg", "product_space": True}, rule="mean")
     with pytest.raises(ConfigError, match="aggregates in a way of its own"):
-        method("fedex")
+        method_with({"name": "dpfedavg"}, rule="fedex")
     assert rule(AggregationConfig(rule="rolora")).title in method("rolora").title

@@ -10,8 +10,8 @@ from murmura.aggregation.rules import rule
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask
-from murmura.methods.dplora.config import DPLoRAConfig
-from murmura.methods.dplora.method import DPLoRA
+from murmura.methods.dplora.baselines import CMFL, VanillaFL
+from murmura.methods.dplora.config import CMFLConfig, VanillaFLConfig
 from murmura.training.adapter import subtract
 from tests.aggregation.means import weighted_mean
 from tests.federation.world import failing, lead, make_world
@@ -20,7 +20,7 @@ from tests.training.helpers import assert_close, assert_same
 
 
 def cmfl(rounds, relevance=0.8):
-    return DPLoRA(DPLoRAConfig(algorithm="cmfl", rounds=rounds, relevance=relevance))
+    return CMFL(CMFLConfig(rounds=rounds, relevance=relevance))
 
 
 def by_hand(world, start, rounds, v0):
@@ -57,7 +57,7 @@ def test_sites_send_what_the_rule_says(tokenizer, tmp_path, v0):
 
 
 def test_where_nothing_is_relevant_nothing_changes_and_nothing_travels(tokenizer, tmp_path, monkeypatch):
-    from murmura.methods.dplora import method as module
+    from murmura.methods.dplora import baselines as module
 
     agreeing = iter([0.0] * 3 + [1.0, 0.0, 0.0])
     compared = []
@@ -86,15 +86,15 @@ def test_a_site_that_joins_later_sends_unasked(tokenizer, tmp_path):
 
 def test_no_byte_more_goes_down_than_with_plain_averaging(tokenizer, tmp_path):
     ours = lead(tokenizer, cmfl(2), tmp_path / "cmfl")
-    plain = lead(tokenizer, DPLoRA(DPLoRAConfig(algorithm="fedavg", rounds=2)), tmp_path / "fedavg")
+    plain = lead(tokenizer, VanillaFL(VanillaFLConfig(rounds=2)), tmp_path / "fedavg")
     assert [r["bytes_down"] for r in ours.server.rows] == [r["bytes_down"] for r in plain.server.rows]
 
 
 def test_the_server_s_step_and_the_local_rule_are_those_of_averaging(tokenizer, tmp_path):
     """Where every update is relevant it is plain averaging, by whatever step and rule."""
     parts = rule(AggregationConfig(server="fedavgm", local={"kind": "fedprox", "mu": 2.0}))
-    ours = lead(tokenizer, DPLoRA(cmfl(2, 1e-6).config, parts), tmp_path / "cmfl")
-    plain = lead(tokenizer, DPLoRA(DPLoRAConfig(algorithm="fedavg", rounds=2), parts), tmp_path / "fedavg")
+    ours = lead(tokenizer, CMFL(cmfl(2, 1e-6).config, parts), tmp_path / "cmfl")
+    plain = lead(tokenizer, VanillaFL(VanillaFLConfig(rounds=2), parts), tmp_path / "fedavg")
     without = lead(tokenizer, cmfl(2, 1e-6), tmp_path / "without")
     assert ours.server.rows[2]["counts"] == {"updates.sent": 3, "updates.kept_back": 0}
     assert_close(ours.server.adapter, plain.server.adapter, atol=1e-6)

@@ -13,6 +13,7 @@ from murmura.federation.server.checkpoint import latest
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.messages import Ask
+from murmura.methods import build, parse_config
 from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.methods.dplora.guarantee import plan
 from murmura.methods.dplora.method import DPLoRA
@@ -30,7 +31,7 @@ from tests.federation.world import failing, lead, make_world
 from tests.privacy.plans import Rehearsed
 from tests.training.helpers import EPS, assert_close, assert_same
 
-ALGORITHMS = ("dplora", "fedavg", "tfedavg", "cmfl")
+ALGORITHMS = ("dplora", "vanilla-fl", "tfedavg", "cmfl")
 SGD = LocalTraining(lr=0.5, batch_size=3, max_steps=1, optimizer="sgd", clip=0, schedule="constant")
 CLIPPED = LocalTraining(lr=0.01, batch_size=2, eps=EPS, max_steps=2, clip=0.5, schedule="constant")
 SIZES = (4, 5, 6)
@@ -40,11 +41,11 @@ def seeded(cohort, site):
     return Rehearsed(cohort.stream / "entropy" / cohort.round / site.name)
 
 
-def dplora(algorithm="dplora", rounds=2, entropy=seeded, **options):
-    if algorithm == "dplora":
+def dplora(name="dplora", rounds=2, entropy=seeded, **options):
+    if name == "dplora":
         options = {"noise_multiplier": 1.0} | options
         options |= {"accountant": "rdp"} if options["noise_multiplier"] != 0 else {}
-    method = DPLoRA(DPLoRAConfig(algorithm=algorithm, rounds=rounds, **options))
+    method = build(parse_config({"name": name, "rounds": rounds, **options}, "my.toml"))
     if entropy is not None:
         method.entropy = entropy
     return method
@@ -97,7 +98,7 @@ def test_the_paper_s_letter_without_noise_and_norm_is_fedsgd(tokenizer, tmp_path
 
 
 def test_fedavg_counts_sites_alike(tokenizer, tmp_path):
-    world = make_world(tokenizer, method := dplora("fedavg", 1), tmp_path, sizes=SIZES, training=CLIPPED)
+    world = make_world(tokenizer, method := dplora("vanilla-fl", 1), tmp_path, sizes=SIZES, training=CLIPPED)
     start = world.server.adapter
     method.lead(world.server, world.fleet)
     alone = []
@@ -347,7 +348,7 @@ def test_nothing_but_adapters_and_epsilon_is_released(tokenizer, tmp_path):
     assert all(row["train_loss"] is None for row in world.server.rows)
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "tfedavg", "cmfl"])
+@pytest.mark.parametrize("algorithm", ["vanilla-fl", "tfedavg", "cmfl"])
 def test_baselines_promise_nothing(tokenizer, tmp_path, algorithm):
     world = run(tokenizer, tmp_path, dplora(algorithm))
     assert {str(row["protection"]) for row in world.ledger.table()} == {"None"}
@@ -356,7 +357,7 @@ def test_baselines_promise_nothing(tokenizer, tmp_path, algorithm):
     assert world.server.rows[2]["heldout_loss"] != world.server.rows[0]["heldout_loss"]
 
 
-@pytest.mark.parametrize("algorithm", ["dplora", "fedavg"])
+@pytest.mark.parametrize("algorithm", ["dplora", "vanilla-fl"])
 def test_numbers_sent_beside_the_paper_s_formula(tokenizer, tmp_path, algorithm):
     world = run(tokenizer, tmp_path, dplora(algorithm, 1))
     counts, size = world.server.rows[1]["counts"], world.runtime.bank.size

@@ -64,7 +64,7 @@ def test_a_delta_of_no_use_is_told_everywhere(make, capfd):
 
 @pytest.mark.parametrize(
     "method",
-    [{"noise_multiplier": 1.0}, {"algorithm": "fedavg"}, {"algorithm": "tfedavg"}],
+    [{"noise_multiplier": 1.0}, {"name": "vanilla-fl"}, {"name": "tfedavg"}],
     ids=["dp", "avg", "ternary"],
 )
 def test_a_plan_knows_the_bytes(make, method):
@@ -96,7 +96,7 @@ def test_noise_on_what_is_uploaded_needs_all_of_it_uploaded(make):
 
 def test_a_rule_is_for_averaging_algorithms_alone(make):
     with pytest.raises(ConfigError, match="T-FedAvg aggregates in a way of its own"):
-        run(make(algorithm="tfedavg", aggregation={"rule": "ffa"}))
+        run(make(name="tfedavg", aggregation={"rule": "ffa"}))
     found = run(make(accountant="rdp", noise_multiplier=1.0, aggregation={"rule": "ffa"}))
     assert found.rows[-1]["privacy"]["epsilon"] > 0
 
@@ -133,7 +133,7 @@ def test_sites_stop_answering_where_their_budget_ends_in_whatever_run(make, tmp_
     assert any("would exceed the owner's budget" in note for note in notes)
 
 
-@pytest.mark.parametrize("change", [{"algorithm": "fedavg"}, {"noise_multiplier": 0.0}])
+@pytest.mark.parametrize("change", [{"name": "vanilla-fl"}, {"noise_multiplier": 0.0}])
 @pytest.mark.parametrize("beforehand", [True, False])
 def test_a_budget_refuses_what_no_epsilon_covers(make, tmp_path, change, beforehand, monkeypatch):
     if not beforehand:

@@ -9,8 +9,8 @@ from murmura.aggregation.ternary import dequantise, quantise, requantise, ternar
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask
-from murmura.methods.dplora.config import DPLoRAConfig
-from murmura.methods.dplora.method import DPLoRA
+from murmura.methods.dplora.baselines import TFedAvg, VanillaFL
+from murmura.methods.dplora.config import TFedAvgConfig, VanillaFLConfig
 from murmura.methods.dplora.tfedavg import shapes, ternary_pass
 from murmura.training.bank import Bank
 from murmura.training.loop import train
@@ -21,7 +21,7 @@ from tests.training.helpers import assert_close, assert_same, random_state
 
 
 def tfedavg(rounds=2, **options):
-    return DPLoRA(DPLoRAConfig(algorithm="tfedavg", rounds=rounds, **options))
+    return TFedAvg(TFedAvgConfig(rounds=rounds, **options))
 
 
 def through_the_wire(state, quantised):
@@ -103,7 +103,7 @@ def test_a_fresh_adapter_survives_its_zeros(tokenizer, tmp_path):
 def test_bytes_are_a_sixteenth_both_ways(tokenizer, tmp_path):
     wide = SPEC.model_copy(update={"rank": 32})
     light = lead(tokenizer, tfedavg(tolerance=1e9), tmp_path / "ternary", lora=wide)
-    full = lead(tokenizer, DPLoRA(DPLoRAConfig(algorithm="fedavg", rounds=2)), tmp_path / "float", lora=wide)
+    full = lead(tokenizer, VanillaFL(VanillaFLConfig(rounds=2)), tmp_path / "float", lora=wide)
     weights = {row["field"]: row["bytes"] for row in light.ledger.table() if row["kind"] == "weights"}
     whole = next(row["bytes"] for row in full.ledger.table() if row["field"] == "adapter")
     entries = light.runtime.bank.manifest

@@ -3,11 +3,12 @@ from __future__ import annotations
 import pytest
 
 from murmura.errors import ConfigError
+from murmura.methods import parse_config
 from murmura.methods.fewfedpit.config import FewFedPITConfig
 
 
 def parse(**options):
-    return FewFedPITConfig.parse(options, "here")
+    return parse_config({"name": "fewfedpit", **options}, "here")
 
 
 def test_the_defaults_are_the_papers():
@@ -20,8 +21,8 @@ def test_the_defaults_are_the_papers():
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"variant": "fedmit", "beta": 0.3}, "'beta' does nothing with variant 'fedmit'"),
-        ({"variant": "locit-sg", "beta": 0.3}, "'beta'"),
+        ({"name": "fedmit", "beta": 0.3}, "unknown key 'beta'"),
+        ({"name": "locit-sg", "beta": 0.3}, "unknown key 'beta'"),
         ({"substitute": "x.jsonl", "scorer": "ppl"}, "'scorer' does nothing with a substitute"),
         ({"substitute": "x.jsonl", "instruction_tokens": 32}, "'instruction_tokens'"),
         ({"substitute_label": "OOD"}, "'substitute_label' does nothing without a substitute"),
@@ -33,10 +34,10 @@ def test_an_option_that_does_nothing_is_refused(options, named):
         parse(**options)
 
 
-@pytest.mark.parametrize("options", [{"variant": "fedmit"}, {"substitute": "x.jsonl"}, {"scorer": "random"}])
+@pytest.mark.parametrize("options", [{"name": "fedmit"}, {"substitute": "x.jsonl"}, {"scorer": "random"}])
 def test_a_config_with_every_option_written_out_loads_again(options):
     config = parse(**options)
-    assert FewFedPITConfig.parse(config.model_dump(exclude_none=True), "here") == config
+    assert parse(**config.model_dump(exclude_none=True)) == config
 
 
 @pytest.mark.parametrize(
@@ -48,9 +49,9 @@ def test_a_config_with_every_option_written_out_loads_again(options):
         ({"beta": 0, "judge": "global"}, False, True),
         ({"beta": 0, "scorer": "random"}, False, True),
         ({"beta": 0, "substitute": "x.jsonl"}, False, False),
-        ({"variant": "fedmit"}, True, True),
-        ({"variant": "fedmit", "judge": "global"}, False, True),
-        ({"variant": "locit-sg", "substitute": "x.jsonl"}, False, False),
+        ({"name": "fedmit"}, True, True),
+        ({"name": "fedmit", "judge": "global"}, False, True),
+        ({"name": "locit-sg", "substitute": "x.jsonl"}, False, False),
     ],
 )
 def test_what_a_round_needs(options, needed, written):

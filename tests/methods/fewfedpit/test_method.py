@@ -11,6 +11,7 @@ from murmura.federation.forecast import Part
 from murmura.federation.site.cohort import Cohort, Site
 from murmura.federation.wire.messages import Ask
 from murmura.generation.writer import Completion
+from murmura.methods import build, parse_config
 from murmura.methods.fedit.config import FedITConfig
 from murmura.methods.fedit.method import FedIT
 from murmura.methods.fewfedpit.config import FewFedPITConfig
@@ -38,9 +39,13 @@ def go(bench, tmp_path):
     def run(members=None, engine=None, **options):
         config = {"rounds": 1, "keep": 4, "drafts_per_kept": 1, "scorer": "ppl", "instruction_attempts": 1} | options
         used = {"engine": engine} if engine else {}
-        return perform(FewFedPIT(FewFedPITConfig(**config)), bench, tmp_path / "run", members=members, **used)
+        return perform(made(**config), bench, tmp_path / "run", members=members, **used)
 
     return run
+
+
+def made(**options):
+    return build(parse_config({"name": "fewfedpit", **options}, "my.toml"))
 
 
 def fedavg(bench, folder, members=None, **options):
@@ -137,8 +142,8 @@ def test_a_model_that_writes_rubbish_leaves_the_global_adapter_in_the_synthetic_
     [
         ({"beta": 0}, "with β = 0 the global adapter came back from them unchanged"),
         ({}, "the unchanged global adapter stood in for their synthetic branch"),
-        ({"variant": "fedmit"}, "they trained on their own records alone"),
-        ({"variant": "locit-sg"}, "they trained on their own records alone"),
+        ({"name": "fedmit"}, "they trained on their own records alone"),
+        ({"name": "locit-sg"}, "they trained on their own records alone"),
     ],
 )
 def test_sites_left_without_synthetic_records_are_an_event_with_the_reason_and_what_to_try(
@@ -209,12 +214,12 @@ def test_the_disclosure_table_says_that_mixing_is_not_differential_privacy(go, d
         ({"scorer": "ifd", "judge": "global"}, "FewFedPIT β=0.5, IFD, global judge"),
         ({"substitute": "data/alpaca.jsonl", "substitute_label": "OOD"}, "FewFedPIT β=0.5 +OOD"),
         ({"substitute": "data/alpaca.jsonl"}, "FewFedPIT β=0.5 +alpaca"),
-        ({"variant": "fedmit"}, "FedMIT"),
-        ({"variant": "locit-sg"}, "LocIT+SG"),
+        ({"name": "fedmit"}, "FedMIT"),
+        ({"name": "locit-sg"}, "LocIT+SG"),
     ],
 )
 def test_labels(options, label):
-    assert FewFedPIT(FewFedPITConfig(**options)).label == label
+    assert made(**options).label == label
 
 
 @pytest.mark.parametrize(
@@ -224,12 +229,12 @@ def test_labels(options, label):
         ({"beta": 1}, [10]),
         ({"beta": 0, "judge": "global"}, [4]),
         ({"accumulate": True}, [10, 12]),
-        ({"variant": "fedmit"}, [10, 14]),
-        ({"variant": "locit-sg", "substitute": "x.jsonl"}, [14]),
+        ({"name": "fedmit"}, [10, 14]),
+        ({"name": "locit-sg", "substitute": "x.jsonl"}, [14]),
     ],
 )
 def test_the_plan_of_a_third_round(options, shards):
-    method = FewFedPIT(FewFedPITConfig(keep=4, **options))
+    method = made(keep=4, **options)
     one_by_one = LocalTraining(batch_size=1)
     found = method.forecast(Part([None] * 10, 3, False, one_by_one, adapter=9, down=8, up=7))
     assert found.steps == one_by_one.epochs * sum(shards)
@@ -245,7 +250,7 @@ def test_fedmit_is_fedavg_on_private_and_synthetic_records_together(go, bench, t
     bench.training = bench.training.model_copy(update={"batch_size": 64})
     members = [Site(topic, records(topic, 5)) for topic in ("kidney", "heart")]
     joint = [Site(s.name, s.records + written(s.name, 4)) for s in members]
-    mit, fleet = go(variant="fedmit", members=members)
+    mit, fleet = go(name="fedmit", members=members)
     plain = fedavg(bench, tmp_path / "plain", joint, rounds=1)
     assert furthest(mit.adapter, plain.adapter) < 1e-5
     notes = {row["verb"]: row["note"] for row in fleet.ledger.table() if row["field"] == "adapter"}
@@ -253,7 +258,7 @@ def test_fedmit_is_fedavg_on_private_and_synthetic_records_together(go, bench, t
 
 
 def test_locit_sg_keeps_adapters_at_the_sites_and_writes_with_them(go, bench, drafted):
-    server, fleet = go(variant="locit-sg", rounds=2)
+    server, fleet = go(name="locit-sg", rounds=2)
     assert same(server.adapter, bench.bank.initial(Stream(0) / "adapter"))
     kept = stores(fleet)
     assert furthest(kept["kidney"]["adapter"], kept["heart"]["adapter"]) > 1e-5
@@ -338,10 +343,10 @@ def test_a_substitute_that_is_missing_is_found_out_before_the_first_round(bench,
 # ---- engines ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", ["fewfedpit", "fedmit", "locit-sg"])
-def test_the_wire_changes_nothing(go, drafted, variant):
-    local, fleet = go(variant=variant, rounds=2)
-    wire, behind = go(variant=variant, rounds=2, engine=Wired)
+@pytest.mark.parametrize("name", ["fewfedpit", "fedmit", "locit-sg"])
+def test_the_wire_changes_nothing(go, drafted, name):
+    local, fleet = go(name=name, rounds=2)
+    wire, behind = go(name=name, rounds=2, engine=Wired)
     assert furthest(local.adapter, wire.adapter) < 1e-5
     for name, store in stores(fleet).items():
         assert furthest(store["adapter"], stores(behind)[name]["adapter"]) < 1e-5

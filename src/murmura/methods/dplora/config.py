@@ -18,32 +18,62 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
 _NOISE: Mapping[str, Mapping[str, float]] = {"sound": {"epsilon": 8.0}, "paper": {"noise_multiplier": 2.0}}
 # What the paper has of [training], as third parties report it; the formulas are those of SGD.
 _TRAINING: Mapping[str, Any] = {
-    "optimizer": "sgd", "lr": 5e-4, "schedule": "constant", "batch_size": 8, "max_steps": 1, "clip": 10.0,
-}  # fmt: skip
-_OF_BASELINES: Mapping[str, str] = {"relevance": "cmfl", "tolerance": "tfedavg"}
-_OF_DPLORA = (
-    "preset", "epsilon", "noise_multiplier", "delta", "adjacency", "accountant", "clipping", "groups", "sampler",
-    "noise_on",
-)  # fmt: skip
+    "optimizer": "sgd",
+    "lr": 5e-4,
+    "schedule": "constant",
+    "batch_size": 8,
+    "max_steps": 1,
+    "clip": 10.0,
+}
 
 
-class DPLoRAConfig(MethodConfig):
-    """DP-LoRA (Liu et al. 2023): every site clips and noises its adapter's gradients, so that what it sends is
-    differentially private; and the baselines of its paper on the same trainable weights. The clipping norm C is
-    training.clip, the (expected) batch training.batch_size, the local steps of a round training.max_steps."""
+class EverySiteConfig(MethodConfig):
+    """All sites take part in every round, and count alike."""
 
     kinds: ClassVar[tuple[Kind, ...]] = ("instruction", "document")
+    rounds: int = Field(50, ge=1)
+    """Rounds of asking and averaging."""
+
+
+class VanillaFLConfig(EverySiteConfig):
+    """Vanilla FL: federated averaging in which all sites take part in every round and count alike."""
+
+    implementation: ClassVar[str] = "murmura.methods.dplora.baselines:VanillaFL"
+    name: Literal["vanilla-fl"] = "vanilla-fl"
+
+
+class CMFLConfig(EverySiteConfig):
+    """CMFL (Wang et al. 2019): sites send an update only where it is relevant. All sites take part in every round and
+    count alike."""
+
+    implementation: ClassVar[str] = "murmura.methods.dplora.baselines:CMFL"
+    name: Literal["cmfl"] = "cmfl"
+    relevance: float = Field(0.8, gt=0, le=1)
+    """v_0; in round t an update is sent if more than v_0/√t of its signs are those of the last global update."""
+
+
+class TFedAvgConfig(EverySiteConfig):
+    """T-FedAvg (Xu et al. 2020): ternary weights while training and on the wire. All sites take part in every round and
+    count alike."""
+
+    implementation: ClassVar[str] = "murmura.methods.dplora.baselines:TFedAvg"
+    name: Literal["tfedavg"] = "tfedavg"
+    tolerance: float = Field(0.03, ge=0)
+    """How much larger, by share, the held-out loss may be with ternary weights; beyond it the server sends the float
+    mean."""
+
+
+class DPLoRAConfig(EverySiteConfig):
+    """DP-LoRA (Liu et al. 2023): every site clips and noises its adapter's gradients, so that what it sends is
+    differentially private. The clipping norm C is training.clip, the (expected) batch training.batch_size, the local
+    steps of a round training.max_steps. All sites take part in every round and count alike."""
+
     implementation: ClassVar[str] = "murmura.methods.dplora.method:DPLoRA"
     name: Literal["dplora"] = "dplora"
-    algorithm: Literal["dplora", "fedavg", "tfedavg", "cmfl"] = "dplora"
-    """dplora, or without any privacy fedavg (Vanilla FL), tfedavg (ternary weights, Xu et al. 2020), cmfl (relevant
-    updates only, Wang et al. 2019). All sites take part in every round and count alike."""
     preset: Literal["sound", "paper"] = "sound"
     """What options have that are not given: sound has clipping per_example, groups flat, sampler poisson and epsilon 8;
     paper has clipping batch, groups factors, sampler fixed and noise_multiplier 2, and of [training] optimizer sgd, lr
     5e-4, schedule constant, batch_size 8, max_steps 1 (unless epochs are given) and clip 10."""
-    rounds: int = Field(50, ge=1)
-    """Rounds of asking and averaging."""
     epsilon: float | None = Field(None, gt=0, allow_inf_nan=False)
     """The ε that each site may spend on the whole run; the noise is calibrated to it."""
     noise_multiplier: float | None = Field(None, ge=0, allow_inf_nan=False)
@@ -65,16 +95,11 @@ class DPLoRAConfig(MethodConfig):
     """poisson takes every record with probability batch_size/records in a step; fixed takes batch_size of them."""
     noise_on: Literal["gradient", "weights"] | None = None
     """gradient; weights adds N(0, σ²) to the uploaded weights instead, the paper's other wording."""
-    relevance: float = Field(0.8, gt=0, le=1)
-    """CMFL: v_0; in round t an update is sent if more than v_0/√t of its signs are those of the last global update."""
-    tolerance: float = Field(0.03, ge=0)
-    """T-FedAvg: how much larger, by share, the held-out loss may be with ternary weights; beyond it the server sends
-    the float mean."""
 
     @model_validator(mode="before")
     @classmethod
     def _fill(cls, table: Any) -> Any:
-        if not isinstance(table, Mapping) or table.get("algorithm", "dplora") != "dplora":
+        if not isinstance(table, Mapping):
             return table
         preset = table.get("preset", "sound")
         if not isinstance(preset, str) or preset not in _PRESETS:
@@ -85,13 +110,6 @@ class DPLoRAConfig(MethodConfig):
 
     @model_validator(mode="after")
     def _sense(self) -> DPLoRAConfig:
-        idle = [option for option, algorithm in _OF_BASELINES.items() if self.algorithm != algorithm]
-        idle += _OF_DPLORA if self.algorithm != "dplora" else ()
-        self.refuse_idle(idle, f"with algorithm '{self.algorithm}'")
-        if self.algorithm != "dplora":
-            return self
-        if not self.private:
-            self.refuse_idle(["delta", "adjacency", "accountant"], "without noise")
         if self.epsilon is not None and self.noise_multiplier is not None:
             raise ValueError("'epsilon' and 'noise_multiplier' say the same thing twice; remove one of them")
         if self.epsilon is not None and self.clipping == "batch":
@@ -106,9 +124,9 @@ class DPLoRAConfig(MethodConfig):
     @property
     def training_defaults(self) -> Mapping[str, Any]:
         """What of ``[training]`` the preset fills in where it is not given."""
-        return _TRAINING if self.algorithm == "dplora" and self.preset == "paper" else {}
+        return _TRAINING if self.preset == "paper" else {}
 
     @property
     def private(self) -> bool:
         """Whether noise is added at all."""
-        return self.algorithm == "dplora" and self.noise_multiplier != 0
+        return self.noise_multiplier != 0

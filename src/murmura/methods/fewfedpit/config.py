@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,22 +14,23 @@ from murmura.federation.method_config import SampledMethodConfig
 Scorer = Literal["ifs", "ifd", "ppl", "random"]
 
 _OF_GENERATION = (
-    "drafts_per_kept", "instructions_shown", "examples_shown", "instruction_attempts", "example_attempts", "rouge",
-    "scorer", "judge", "alpaca_filters", "instruction_tokens", "example_tokens",
-)  # fmt: skip
+    "drafts_per_kept",
+    "instructions_shown",
+    "examples_shown",
+    "instruction_attempts",
+    "example_attempts",
+    "rouge",
+    "scorer",
+    "judge",
+    "alpaca_filters",
+    "instruction_tokens",
+    "example_tokens",
+)
 
 
-class FewFedPITConfig(SampledMethodConfig):
-    """Each site lets the model write examples modelled on its own few, and trains on both separately."""
+class SyntheticConfig(SampledMethodConfig):
+    """Each site lets the model write examples modelled on its own few, and trains on them too."""
 
-    implementation: ClassVar[str] = "murmura.methods.fewfedpit.method:FewFedPIT"
-    name: Literal["fewfedpit"] = "fewfedpit"
-    variant: Literal["fewfedpit", "fedmit", "locit-sg"] = "fewfedpit"
-    """fewfedpit: two branches and a β-mix; fedmit: one adapter trained on private and synthetic records together and
-    uploaded; locit-sg: the same without any exchange, each site's own adapter writing its synthetic records."""
-    beta: float = Field(0.5, ge=0, le=1)
-    """β, the share of the private branch in what a site uploads. 1 is FedAvg, and nothing is generated; 0 uploads the
-    synthetic branch alone. No value of it is differential privacy."""
     keep: int = Field(16, ge=1)
     """M, synthetic records a site trains on in a round."""
     drafts_per_kept: int = Field(2, ge=1)
@@ -79,7 +80,7 @@ class FewFedPITConfig(SampledMethodConfig):
     @property
     def branches(self) -> bool:
         """Whether synthetic records have any part in what is trained."""
-        return self.variant != "fewfedpit" or self.beta < 1
+        return True
 
     @property
     def judged_privately(self) -> bool:
@@ -89,7 +90,7 @@ class FewFedPITConfig(SampledMethodConfig):
     @property
     def needs_private_branch(self) -> bool:
         """Whether an adapter is trained on the private records alone."""
-        return self.judged_privately or (self.variant == "fewfedpit" and self.beta > 0)
+        return self.judged_privately
 
     @property
     def drafting(self) -> Drafting:
@@ -112,9 +113,7 @@ class FewFedPITConfig(SampledMethodConfig):
         return self.substitute_label or PurePath(self.substitute or "").stem
 
     @model_validator(mode="after")
-    def _options_that_do_nothing(self) -> FewFedPITConfig:
-        if self.variant != "fewfedpit":
-            self.refuse_idle(["beta"], f"with variant '{self.variant}'")
+    def _options_that_do_nothing(self) -> Self:
         if self.substitute is not None:
             self.refuse_idle(_OF_GENERATION, "with a substitute")
         else:
@@ -122,3 +121,36 @@ class FewFedPITConfig(SampledMethodConfig):
         if self.scorer == "random":
             self.refuse_idle(["judge"], "with scorer 'random'")
         return self
+
+
+class FewFedPITConfig(SyntheticConfig):
+    """FewFedPIT (Zhang et al. 2024): each site lets the model write examples modelled on its own few, trains on both
+    separately, and uploads a mix of the two."""
+
+    implementation: ClassVar[str] = "murmura.methods.fewfedpit.method:FewFedPIT"
+    name: Literal["fewfedpit"] = "fewfedpit"
+    beta: float = Field(0.5, ge=0, le=1)
+    """β, the share of the private branch in what a site uploads. 1 is FedAvg, and nothing is generated; 0 uploads the
+    synthetic branch alone. No value of it is differential privacy."""
+
+    @property
+    def branches(self) -> bool:
+        return self.beta < 1
+
+    @property
+    def needs_private_branch(self) -> bool:
+        return self.judged_privately or self.beta > 0
+
+
+class FedMITConfig(SyntheticConfig):
+    """FedMIT (Zhang et al. 2024): FewFedPIT with one adapter, trained on private and synthetic records together."""
+
+    implementation: ClassVar[str] = "murmura.methods.fewfedpit.method:FedMIT"
+    name: Literal["fedmit"] = "fedmit"
+
+
+class LocITConfig(SyntheticConfig):
+    """LocIT+SG (Zhang et al. 2024): FedMIT without any exchange; each site's own adapter also writes."""
+
+    implementation: ClassVar[str] = "murmura.methods.fewfedpit.method:LocIT"
+    name: Literal["locit-sg"] = "locit-sg"

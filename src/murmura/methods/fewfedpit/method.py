@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from murmura.federation.forecast import Forecast, Part
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.methods.averaging import Averaging
-from murmura.methods.fewfedpit.config import FewFedPITConfig
+from murmura.methods.fewfedpit.config import FewFedPITConfig, SyntheticConfig
 from murmura.methods.fewfedpit.rejections import left_without, some_left_without
 from murmura.methods.fewfedpit.substitute import PUBLIC, Substitute
 from murmura.methods.fewfedpit.synthetic import COUNTED, WITHOUT, Synthetic, generated, received
@@ -31,70 +32,61 @@ _COUNTS = Metric(
     "and whether it was left without synthetic ones"
 )
 
-_VERBS = {"fewfedpit": "improve", "fedmit": "improve_together", "locit-sg": "improve_alone"}
 
+class WithSynthetic(Averaging):
+    """Sites train on records that the model writes after their own, or on public ones in their place."""
 
-class FewFedPIT(Averaging):
-    """A private branch, a synthetic branch trained on what the model writes after private examples, and their β-mix.
-
-    Mixing lessens what an upload shows of the private branch, but is not differential privacy. Nor is the synthetic
-    branch independent of the private records: the model that writes is shown them, and they judge what it wrote.
-    """
-
-    config: FewFedPITConfig
+    config: SyntheticConfig
     counted = COUNTED
 
-    def __init__(self, config: FewFedPITConfig, rule: Rule | None = None) -> None:
+    def __init__(self, config: SyntheticConfig, rule: Rule | None = None) -> None:
         super().__init__(config, rule)
         self._told: set[str] = set()
         self._without: dict[str, Payload] = {}
 
     @property
-    def label(self) -> str:
-        c = self.config
-        name = {"fewfedpit": f"FewFedPIT β={c.beta:g}", "fedmit": "FedMIT", "locit-sg": "LocIT+SG"}[c.variant]
-        if c.substitute is not None:
-            return f"{name} +{c.substitute_name}"
-        marks = [c.scorer.upper()] if c.scorer != "ifs" else []
-        marks += ["global judge"] if c.judge == "global" else []
-        return ", ".join([name, *marks])
+    @abstractmethod
+    def kind(self) -> str:
+        """Its name, without the options that are about what is written."""
 
     @property
-    def personal(self) -> bool:  # type: ignore[override]
-        return self.config.variant == "locit-sg"
+    @abstractmethod
+    def instead(self) -> str:
+        """What becomes of sites that are left without synthetic records."""
+
+    @property
+    def label(self) -> str:
+        c = self.config
+        if c.substitute is not None:
+            return f"{self.kind} +{c.substitute_name}"
+        marks = [c.scorer.upper()] if c.scorer != "ifs" else []
+        marks += ["global judge"] if c.judge == "global" else []
+        return ", ".join([self.kind, *marks])
 
     @property
     def needs_replies(self) -> str:  # type: ignore[override]
-        if self.personal:
-            return "sites keep their adapters, so there is nothing to add up"
         if not self.rule.config.secure:
             return "which sites are left without synthetic records, and why, is told by their names"
         return "each site is sent public records of its own" if self.config.substitute is not None else ""
-
-    def verbs(self) -> list[str]:
-        return [_VERBS[self.config.variant]]
-
-    @property
-    def combines(self) -> bool:
-        return not self.personal
 
     def refused(self) -> Mapping[str, str]:
         return {"scaffold": "what sites train on is written anew in each round, which no control variate can stand for"}
 
     def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
-        if not self.config.branches:
-            what = "with method.beta = 1 there is no branch for other records than the site's own"
-            return what, "Lower method.beta, or leave the [augment] section out."
         return None
 
     def forecast(self, part: Part) -> Forecast:
-        c, own, found = self.config, len(part.records), super().forecast(part)
-        shards = [own] if c.needs_private_branch else []
-        if c.branches:
-            others = c.keep * (part.round if c.accumulate else 1) + part.public
-            shards.append(others if c.variant == "fewfedpit" else own + others)
-        found = replace(found, steps=part.steps(*shards), tokens=c.most_tokens_written)
-        return replace(found, down=part.down if part.first else 0, up=0) if self.personal else found
+        found = super().forecast(part)
+        return replace(found, steps=part.steps(*self.shards(part)), tokens=self.config.most_tokens_written)
+
+    def shards(self, part: Part) -> list[int]:
+        """How many records each training of a round is on."""
+        own = len(part.records)
+        return ([own] if self.config.needs_private_branch else []) + [own + self.others(part)]
+
+    def others(self, part: Part) -> int:
+        """How many records there are beside a site's own."""
+        return self.config.keep * (part.round if self.config.accumulate else 1) + part.public
 
     def lead(self, server: Server, fleet: Fleet) -> None:
         public = None if self.config.substitute is None else Substitute.load(self.config)
@@ -102,77 +94,26 @@ class FewFedPIT(Averaging):
             cohort = fleet.sample(self.config.sites_per_round, round)
             each = public.draw(server.runtime, cohort, server.stream / "round" / round) if public else {}
             self._without = {}
-            if self.personal:
-                for reply in server.ask_personal("improve_alone", cohort, each, lr=server.lr(round)):
-                    self.note(server, [reply.site], reply.fields)
-            else:
-                self.average(server, fleet, cohort, _VERBS[self.config.variant], each)
+            self.round(server, fleet, cohort, each)
             if self._without:
-                server.event(left_without(self._without, len(cohort), self._instead))
+                server.event(left_without(self._without, len(cohort), self.instead))
+
+    def round(self, server: Server, fleet: Fleet, cohort: Sequence[str], each: Mapping[str, Payload]) -> None:
+        """Ask a round's sites, and take in what they send.
+
+        Args:
+            each: fields for single sites.
+        """
+        self.average(server, fleet, cohort, self.verbs()[0], each)
 
     def note(self, server: Server, sites: Sequence[str], told: Payload) -> None:
         """Note also which sites are left without synthetic records, and what became of their drafts."""
         super().note(server, sites, told)
         without, together = told["counts"].get(WITHOUT), self.rule.config.secure
         if without and together:
-            server.event(some_left_without(without, told["counts"], len(sites), self._instead))
+            server.event(some_left_without(without, told["counts"], len(sites), self.instead))
         elif without:
             self._without.update((site, told["counts"]) for site in sites)
-
-    @property
-    def _instead(self) -> str:
-        """What becomes of sites that are left without synthetic records."""
-        if self.config.variant != "fewfedpit":
-            return "they trained on their own records alone"
-        if self.config.beta == 0:
-            return "with β = 0 the global adapter came back from them unchanged"
-        return "the unchanged global adapter stood in for their synthetic branch"
-
-    @verb(
-        releases={
-            "adapter": Weights(
-                note="mixed with the synthetic branch, β = {config.beta}; mixing is not differential privacy"
-            ),
-            "examples": Count(), "loss": _LOSS, "counts": _COUNTS,
-        }
-    )  # fmt: skip
-    def improve(self, cohort: Cohort, ask: Ask) -> list[Reply]:
-        """Train the two branches from the global adapter and send their mix back.
-
-        A site that is left without synthetic records sends ``β·W^l + (1−β)·W^g``: its synthetic branch is the unchanged
-        global adapter. The private branch in its place would show more of the site than β says.
-        """
-        start = cohort.starts(ask)
-        private = self._private_branch(cohort, ask, start)
-        if self.config.branches:
-            records, counts = self._synthesise(cohort, ask, writers=start, judges=private)
-            synthetic = self._train(cohort, ask, records, start, "synthetic")
-        else:
-            synthetic, counts = private, [{} for _ in cohort.sites]
-        mixed = [mix(self.config.beta, own.state, other.state) for own, other in zip(private, synthetic, strict=True)]
-        uploads = cohort.uploads(mixed)
-        return cohort.reply(adapter=uploads, examples=cohort.sizes, loss=[p.loss for p in private], counts=counts)
-
-    @verb(
-        releases={
-            "adapter": Weights(note="trained on private and synthetic records together"),
-            "examples": Count(), "loss": _JOINT_LOSS, "counts": _COUNTS,
-        }
-    )  # fmt: skip
-    def improve_together(self, cohort: Cohort, ask: Ask) -> list[Reply]:
-        """FedMIT: the same synthetic records, but one adapter for both kinds, uploaded as it is."""
-        trained, counts = self._train_together(cohort, ask, cohort.starts(ask))
-        uploads = cohort.uploads([t.state for t in trained])
-        return cohort.reply(adapter=uploads, examples=cohort.sizes, loss=[t.loss for t in trained], counts=counts)
-
-    @verb(releases={"loss": _JOINT_LOSS, "counts": _COUNTS})
-    def improve_alone(self, cohort: Cohort, ask: Ask) -> list[Reply]:
-        """LocIT+SG: FedMIT without a federation; the site's own adapter is also the one that writes."""
-        start = cohort.own_adapters(ask)
-        trained, counts = self._train_together(cohort, ask, start)
-        for site, result in zip(cohort.sites, trained, strict=True):
-            site.store["adapter"] = result.state
-        return cohort.reply(loss=[t.loss for t in trained], counts=counts)
 
     def _train_together(
         self, cohort: Cohort, ask: Ask, start: list[State]
@@ -221,3 +162,111 @@ class FewFedPIT(Averaging):
                     f"Round {cohort.round}: this site has {site.size} records, fewer than the {wanted} to be shown to "
                     "the model, so it is shown what there is."
                 )
+
+
+class FewFedPIT(WithSynthetic):
+    """A private branch, a synthetic branch trained on what the model writes after private examples, and their β-mix.
+
+    Mixing lessens what an upload shows of the private branch, but is not differential privacy. Nor is the synthetic
+    branch independent of the private records: the model that writes is shown them, and they judge what it wrote.
+    """
+
+    config: FewFedPITConfig
+
+    @property
+    def kind(self) -> str:
+        return f"FewFedPIT β={self.config.beta:g}"
+
+    @property
+    def instead(self) -> str:
+        if self.config.beta == 0:
+            return "with β = 0 the global adapter came back from them unchanged"
+        return "the unchanged global adapter stood in for their synthetic branch"
+
+    def verbs(self) -> list[str]:
+        return ["improve"]
+
+    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
+        if self.config.branches:
+            return None
+        what = "with method.beta = 1 there is no branch for other records than the site's own"
+        return what, "Lower method.beta, or leave the [augment] section out."
+
+    def shards(self, part: Part) -> list[int]:
+        own = [len(part.records)] if self.config.needs_private_branch else []
+        return own + ([self.others(part)] if self.config.branches else [])
+
+    @verb(
+        releases={
+            "adapter": Weights(
+                note="mixed with the synthetic branch, β = {config.beta}; mixing is not differential privacy"
+            ),
+            "examples": Count(), "loss": _LOSS, "counts": _COUNTS,
+        }
+    )  # fmt: skip
+    def improve(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """Train the two branches from the global adapter and send their mix back.
+
+        A site that is left without synthetic records sends ``β·W^l + (1−β)·W^g``: its synthetic branch is the unchanged
+        global adapter. The private branch in its place would show more of the site than β says.
+        """
+        start = cohort.starts(ask)
+        private = self._private_branch(cohort, ask, start)
+        if self.config.branches:
+            records, counts = self._synthesise(cohort, ask, writers=start, judges=private)
+            synthetic = self._train(cohort, ask, records, start, "synthetic")
+        else:
+            synthetic, counts = private, [{} for _ in cohort.sites]
+        mixed = [mix(self.config.beta, own.state, other.state) for own, other in zip(private, synthetic, strict=True)]
+        uploads = cohort.uploads(mixed)
+        return cohort.reply(adapter=uploads, examples=cohort.sizes, loss=[p.loss for p in private], counts=counts)
+
+
+class FedMIT(WithSynthetic):
+    """One adapter for private and synthetic records, uploaded as it is."""
+
+    kind: str = "FedMIT"
+    instead: str = "they trained on their own records alone"
+
+    def verbs(self) -> list[str]:
+        return ["improve_together"]
+
+    @verb(
+        releases={
+            "adapter": Weights(note="trained on private and synthetic records together"),
+            "examples": Count(), "loss": _JOINT_LOSS, "counts": _COUNTS,
+        }
+    )  # fmt: skip
+    def improve_together(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """FedMIT: the same synthetic records, but one adapter for both kinds, uploaded as it is."""
+        trained, counts = self._train_together(cohort, ask, cohort.starts(ask))
+        uploads = cohort.uploads([t.state for t in trained])
+        return cohort.reply(adapter=uploads, examples=cohort.sizes, loss=[t.loss for t in trained], counts=counts)
+
+
+class LocIT(FedMIT):
+    """LocIT+SG: FedMIT without a federation."""
+
+    kind = "LocIT+SG"
+    personal = True
+    combines = False
+    needs_replies = "sites keep their adapters, so there is nothing to add up"
+
+    def verbs(self) -> list[str]:
+        return ["improve_alone"]
+
+    def forecast(self, part: Part) -> Forecast:
+        return replace(super().forecast(part), down=part.down if part.first else 0, up=0)
+
+    def round(self, server: Server, fleet: Fleet, cohort: Sequence[str], each: Mapping[str, Payload]) -> None:
+        for reply in server.ask_personal("improve_alone", cohort, each, lr=server.lr(fleet.round)):
+            self.note(server, [reply.site], reply.fields)
+
+    @verb(releases={"loss": _JOINT_LOSS, "counts": _COUNTS})
+    def improve_alone(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """LocIT+SG: FedMIT without a federation; the site's own adapter is also the one that writes."""
+        start = cohort.own_adapters(ask)
+        trained, counts = self._train_together(cohort, ask, start)
+        for site, result in zip(cohort.sites, trained, strict=True):
+            site.store["adapter"] = result.state
+        return cohort.reply(loss=[t.loss for t in trained], counts=counts)

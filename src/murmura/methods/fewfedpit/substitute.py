@@ -10,7 +10,7 @@ from murmura.data.records import Instruction
 from murmura.data.tokenising import tokenise_all
 from murmura.errors import ConfigError
 from murmura.federation.wire.messages import Payload
-from murmura.methods.fewfedpit.config import FewFedPITConfig
+from murmura.methods.fewfedpit.config import SyntheticConfig
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import say
 from murmura.streams import Stream
@@ -31,7 +31,7 @@ class Substitute:
     keep: int
 
     @classmethod
-    def load(cls, config: FewFedPITConfig) -> Substitute:
+    def load(cls, config: SyntheticConfig) -> Substitute:
         """Read the records of an experiment.
 
         Raises:

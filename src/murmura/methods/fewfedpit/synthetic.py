@@ -11,7 +11,7 @@ from murmura.data.records import Instruction
 from murmura.data.tokenising import Tokenised, tokenise_all
 from murmura.drafting.draft import Order, draft
 from murmura.drafting.rejections import counted
-from murmura.methods.fewfedpit.config import FewFedPITConfig
+from murmura.methods.fewfedpit.config import SyntheticConfig
 from murmura.methods.fewfedpit.rejections import Rejection
 from murmura.methods.fewfedpit.select import choose, judge
 from murmura.model_runtime import ModelRuntime
@@ -35,7 +35,7 @@ COUNTED = (
 _EARLIER = "synthetic"
 
 
-def generated(cohort: Cohort, writers: Sequence[State], judges: Sequence[State], config: FewFedPITConfig) -> Synthetic:
+def generated(cohort: Cohort, writers: Sequence[State], judges: Sequence[State], config: SyntheticConfig) -> Synthetic:
     """Draft with each site's writer, rank with its judge, keep the best M."""
     orders = [
         Order(site.records, _earlier(site), writer, stream)
@@ -52,14 +52,14 @@ def generated(cohort: Cohort, writers: Sequence[State], judges: Sequence[State],
     return _finish(cohort, chosen, counts, config)
 
 
-def received(cohort: Cohort, public: Sequence[Sequence[list[str]]], config: FewFedPITConfig) -> Synthetic:
+def received(cohort: Cohort, public: Sequence[Sequence[list[str]]], config: SyntheticConfig) -> Synthetic:
     """The public records that the server has drawn for each site; see ``Substitute``."""
     chosen = [[Instruction(*fields) for fields in own] for own in public]
     return _finish(cohort, chosen, [Counter() for _ in cohort.sites], config)
 
 
 def _finish(
-    cohort: Cohort, chosen: list[list[Instruction]], counts: list[Counter[str]], config: FewFedPITConfig
+    cohort: Cohort, chosen: list[list[Instruction]], counts: list[Counter[str]], config: SyntheticConfig
 ) -> Synthetic:
     tokenised: list[list[Tokenised]] = []
     for site, records, count in zip(cohort.sites, chosen, counts, strict=True):

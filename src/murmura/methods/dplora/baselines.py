@@ -1,0 +1,188 @@
+"""The baselines of DP-LoRA's paper on the same weights: Vanilla FL, CMFL and T-FedAvg."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.mean import WeightedMean
+from murmura.aggregation.relevance import relevance, threshold
+from murmura.aggregation.ternary import CODE_BITS, dequantise, quantise
+from murmura.federation.forecast import Forecast, Part
+from murmura.federation.wire.messages import Ask, Payload, Reply
+from murmura.federation.wire.releases import Metric, Weights, verb
+from murmura.methods.averaging import Averaging
+from murmura.methods.dplora import communication, tfedavg
+from murmura.methods.dplora.config import CMFLConfig, TFedAvgConfig
+from murmura.training.adapter import State, subtract
+
+if TYPE_CHECKING:
+    from murmura.augment.strategies import Strategy
+    from murmura.federation.server.fleet import Fleet
+    from murmura.federation.server.rounds import Server
+    from murmura.federation.site.cohort import Cohort, Site
+
+_LOSS = Metric("mean training loss")
+
+
+class VanillaFL(Averaging):
+    """Every site takes part in every round, and the server takes the plain mean (ρ_k = 1/K)."""
+
+    weight = None
+
+    @property
+    def label(self) -> str:
+        return "Vanilla FL"
+
+    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
+        return None
+
+    def lead(self, server: Server, fleet: Fleet) -> None:
+        for _ in server.rounds(self.config.rounds):
+            self.average(server, fleet, fleet.sites, self.verbs()[0])
+            _count_formula(server, len(fleet.sites))
+
+    def note(self, server: Server, sites: Sequence[str], told: Payload) -> None:
+        super().note(server, sites, told)
+        numbers = sum(tensor.numel() for tensor in told["adapter"].values())
+        server.count({"numbers_up.sent": numbers * len(sites)})
+
+
+class CMFL(Averaging):
+    """CMFL (Wang et al. 2019, arXiv 1908.04089): sites keep irrelevant updates back."""
+
+    config: CMFLConfig
+    label = "CMFL"
+    weight = None
+    needs_replies = (
+        "a site that has nothing relevant to send keeps its update back, and the server has to know which do"
+    )
+
+    def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
+        if aggregation.is_mean:
+            return super().objection(aggregation)
+        what = "CMFL compares updates of the whole adapter, which sites do not train, or do not get, by this rule"
+        return what, "Set aggregation.rule = 'mean', without ranks."
+
+    def verbs(self) -> list[str]:
+        return ["train_relevant"]
+
+    def refused(self) -> Mapping[str, str]:
+        what = "the change of a control variate would leave the site too, and only what is relevant may"
+        return {"scaffold": what}
+
+    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
+        return None
+
+    def forecast(self, part: Part) -> Forecast:
+        found = super().forecast(part)
+        return replace(found, site_keeps=found.site_keeps + 2 * part.adapter)
+
+    def lead(self, server: Server, fleet: Fleet) -> None:
+        for _ in server.rounds(self.config.rounds):
+            self.average(server, fleet, fleet.sites, "train_relevant")
+
+    def contributions(self, server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
+        """The uploads that arrived; the global adapter itself where all sites kept theirs back."""
+        sent = kept_back = 0
+        for reply in replies:
+            if reply.fields:
+                sent += 1
+                yield reply["adapter"], 1.0
+            else:
+                kept_back += 1
+        server.count({"updates.sent": sent, "updates.kept_back": kept_back})
+        if kept_back and not sent:
+            yield server.adapter, 1.0
+
+    @verb(releases={"adapter": Weights(note="only where the update is relevant"), "loss": _LOSS})
+    def train_relevant(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """CMFL's client: train, and send the result only if it moves as the global model last did.
+
+        A site knows the last global update from the adapters that it was sent, so nothing more is sent down for it.
+        """
+        starts, trained = cohort.starts(ask), self.trained(cohort, ask, cohort.own_and_others())
+        least, replies = threshold(self.config.relevance, ask.round), self.answered(cohort, ask, trained)
+        for k, (site, start, result) in enumerate(zip(cohort.sites, starts, trained, strict=True)):
+            previous = _last_global_update(site, start)
+            if previous is not None and relevance(subtract(result.state, start), previous) <= least:
+                replies[k] = Reply(site.name, {})
+        return replies
+
+
+class TFedAvg(Averaging):
+    """T-FedAvg (Xu et al. 2020): codes and not an adapter travel, both ways."""
+
+    config: TFedAvgConfig
+    label = "T-FedAvg"
+    weight = None
+    combines = False  # uploads are codes, as is what their mean becomes
+    uploads_are_heard = True
+    needs_replies = "sites send codes, which cannot be added up"
+
+    def verbs(self) -> list[str]:
+        return ["train_ternary"]
+
+    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
+        return None
+
+    def forecast(self, part: Part) -> Forecast:
+        found, share = super().forecast(part), CODE_BITS / 32
+        return replace(found, down=share * part.down, up=share * part.up, server_keeps=part.adapter)
+
+    def lead(self, server: Server, fleet: Fleet) -> None:
+        if not tfedavg.settled(server):
+            tfedavg.settle(server, server.adapter, self.config.tolerance)
+        for round in server.rounds(self.config.rounds):
+            self._round(server, fleet, server.lr(round))
+
+    def _round(self, server: Server, fleet: Fleet, lr: float) -> None:
+        sent = tfedavg.outgoing(server)
+        mean, shapes, answered = WeightedMean(uniform=True), tfedavg.shapes(server.adapter), 0
+        for reply in fleet.ask("train_ternary", fleet.sites, lr=lr, **sent):
+            server.note_loss(reply["loss"])
+            upload = dequantise(reply["codes"], reply["scales"], shapes)
+            mean.add(upload, 1)
+            answered += 1
+            server.observe_upload(reply.site, upload)
+        server.count({"sent_down.ternary" if "codes" in sent else "sent_down.float": 1})
+        if answered:
+            tfedavg.settle(server, mean.result(), self.config.tolerance)
+
+    @verb(
+        releases={
+            "codes": Weights("signs of adapter tensors, two bits each"), "scales": Weights("one number a tensor"),
+            "loss": _LOSS,
+        }
+    )  # fmt: skip
+    def train_ternary(self, cohort: Cohort, ask: Ask) -> list[Reply]:
+        """T-FedAvg's client: train through ternary weights, send their codes and scales."""
+        bank = cohort.runtime.bank
+        starts = [tfedavg.received(ask.payload(site.name), bank) for site in cohort.sites]
+        trained = cohort.train(cohort.own_and_others(), starts, ask["lr"], "private", around=tfedavg.ternary_pass)
+        packed = [quantise(t.state) for t in trained]
+        return cohort.reply(
+            codes=[p.codes for p in packed], scales=[p.scales for p in packed], loss=[t.loss for t in trained]
+        )
+
+
+def _last_global_update(site: Site, adapter: State) -> State | None:
+    """The last change of the global model, which a site keeps track of; None before there was any.
+
+    A round that leaves it as it was, such as one in which no site sends anything, leaves the update before as the last.
+    """
+    before = site.store.get("adapter_before")
+    if before is not None and any(not adapter[name].equal(before[name]) for name in adapter):
+        site.store["update"] = subtract(adapter, before)
+    site.store["adapter_before"] = adapter
+    return site.store.get("update")
+
+
+def _count_formula(server: Server, sites: int) -> None:
+    """What the paper's formula says of this round's numbers, one way."""
+    bank = server.runtime.bank
+    if bank.lora is not None:
+        formula = communication.of_round(bank.model.config, sites, bank.lora.rank)
+        server.count({"numbers_up.by_the_formula_T·K·L·r·2n": formula})
