@@ -6,17 +6,18 @@ import sys
 from pathlib import Path
 
 from murmura import methods
-from murmura.experiment import workers
+from murmura.experiment import worker
+from murmura.registry import Source
 
-LINE = {"covering": "covering.config:CoveringConfig"}
+LINE = {"covering": Source("covering.config:CoveringConfig")}
 
 
 def register():
     """Have the folder beside this file found as a package of its own, and add the line that every method has."""
     sys.path.insert(0, str(Path(__file__).parent))
-    methods.METHODS.update(LINE)
+    methods.METHODS.builtin.update(LINE)
 
 
 if __name__ == "__main__":
     register()
-    workers.main(int(sys.argv[1]))
+    worker.main(int(sys.argv[1]))

@@ -15,7 +15,7 @@ from rich.console import Console
 import murmura.resources
 from murmura import methods
 from murmura.errors import ModelError, RunError
-from murmura.experiment import workers
+from murmura.experiment import worker
 from murmura.experiment.config import Experiment
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.forecast.view import show
@@ -31,9 +31,9 @@ SMALL, LARGE = 32, 64
 def covering(monkeypatch):
     """The method's module, registered here and in worker processes."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(methods, "METHODS", dict(methods.METHODS))
+    monkeypatch.setattr(methods.METHODS, "builtin", dict(methods.METHODS.builtin))
     covered.register()
-    monkeypatch.setattr(workers, "PROGRAM", (covered.__file__,))
+    monkeypatch.setattr(worker, "PROGRAM", (covered.__file__,))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     return import_module("covering.method")
 

@@ -21,6 +21,7 @@ from murmura.experiment.run import run
 from murmura.federation.method import Method
 from murmura.federation.method_config import SampledMethodConfig
 from murmura.federation.wire.releases import Votes, verb
+from murmura.registry import Source
 from tests.experiment.small import SIZES, experiment, write_data
 
 CANDIDATES = ["kidney stones and tablets", "a rash on the skin", "the heart beats fast"]
@@ -67,7 +68,7 @@ class Voting(Method):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    monkeypatch.setitem(methods.METHODS, "voting", f"{__name__}:VotingConfig")
+    monkeypatch.setitem(methods.METHODS.builtin, "voting", Source(f"{__name__}:VotingConfig"))
 
 
 @pytest.fixture

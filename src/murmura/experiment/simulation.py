@@ -13,10 +13,10 @@ import tomli_w
 
 from murmura import atomic
 from murmura.errors import CheckpointError, remedy
+from murmura.experiment import worker
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext
 from murmura.experiment.site_side import open_sites
-from murmura.experiment.worker import PROGRAM
 from murmura.federation.engines import ENGINES, Engine
 from murmura.federation.method import Method
 from murmura.federation.site.answer import Host
@@ -68,7 +68,11 @@ class Simulated:
     folders: Mapping[str, Path]
     workers: int
     shared: tuple[ProcessContext, Method]
-    program: Sequence[str] = PROGRAM
+
+    @property
+    def program(self) -> Sequence[str]:
+        """What Python runs in a worker process."""
+        return worker.PROGRAM
 
     def open(self, folders: Sequence[Path]) -> Host:
         """Play the sites of these folders in this process."""
