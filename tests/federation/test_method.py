@@ -6,11 +6,12 @@ import pytest
 
 from murmura.errors import UndeclaredReleaseError
 from murmura.federation.method import Method
+from murmura.federation.traits import Traits
 from murmura.federation.wire.releases import Count, Metric, verb
 
 
 class Base(Method):
-    label = "Base"
+    traits = Traits(label="Base")
 
     def lead(self, server, fleet):
         """Nothing to do."""

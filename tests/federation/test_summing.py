@@ -16,6 +16,7 @@ from murmura.federation.site.answer import Host
 from murmura.federation.site.identity import identity, read_roster, write_roster
 from murmura.federation.site.masking import Masking
 from murmura.federation.summing import SecureSumming
+from murmura.federation.traits import Traits
 from murmura.federation.wire.layout import MASKED, Agreement
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import Ask, Failure, Reply
@@ -30,8 +31,7 @@ SIZES = (1, 2, 3, 4, 5)
 
 
 class Voting(Method):
-    label = "Voting"
-    needs_replies = ""
+    traits = Traits(label="Voting", single_replies="")
 
     def lead(self, server, fleet):
         """Nothing to do."""

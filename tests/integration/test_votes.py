@@ -20,6 +20,7 @@ from murmura.experiment.forecast.view import show
 from murmura.experiment.run import run
 from murmura.federation.method import Method
 from murmura.federation.method_config import SampledMethodConfig
+from murmura.federation.traits import Traits
 from murmura.federation.wire.releases import Votes, verb
 from murmura.registry import Source
 from tests.experiment.small import SIZES, experiment, write_data
@@ -36,9 +37,7 @@ class VotingConfig(SampledMethodConfig):
 
 
 class Voting(Method):
-    label = "Voting"
-    trains = False
-    needs_replies = ""
+    traits = Traits(label="Voting", trained_at="nowhere", single_replies="")
 
     def lead(self, server, fleet):
         for round in server.rounds(self.config.rounds):
@@ -48,7 +47,7 @@ class Voting(Method):
             server.store["votes"] = [int(count) for count in total["votes"]]
             server.store["cohorts"] = [*server.store.get("cohorts", []), total.replies]
 
-    def leaves(self, server):
+    def outcomes(self, server):
         return {"votes.json": server.store["votes"]}
 
     @verb(releases={"votes": Votes("how many records share most words with each candidate")}, slots=False)

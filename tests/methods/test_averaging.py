@@ -12,6 +12,7 @@ from murmura.errors import ConfigError, RunError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.forecast import Part
 from murmura.federation.server.checkpoint import latest
+from murmura.federation.traits import AveragingTraits
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.measure.config import EvaluationConfig
 from murmura.methods.averaging import Averaging
@@ -29,7 +30,7 @@ LISTENING = EvaluationConfig(sample=2, uploads=1)
 class EveryOther(Averaging):
     """Trains on every other record of a site."""
 
-    label = "Every other"
+    traits = AveragingTraits(label="Every other")
 
     @verb(releases={"adapter": Weights(), "examples": Count(), "loss": Metric("mean training loss")})
     def train(self, cohort, ask):
@@ -41,7 +42,7 @@ class EveryOther(Averaging):
 class OneByOne(EveryOther):
     """The same, but the server has to see every reply."""
 
-    needs_replies = "a test looks at them"
+    traits = AveragingTraits(label="One by one", single_replies="a test looks at them")
 
 
 class Alike(EveryOther):
@@ -155,8 +156,8 @@ def test_nobody_at_all_stops_the_run(tokenizer, tmp_path):
 def test_sites_that_count_alike_do_not_tell_their_sizes(tokenizer, tmp_path):
     world = run(tokenizer, tmp_path, Alike)
     assert {row["field"] for row in world.ledger.table()} == {"adapter", "loss"}
-    assert not method(Alike).tells_sizes
-    assert method().tells_sizes
+    assert not method(Alike).sends("examples")
+    assert method().sends("examples")
 
 
 # ---- what makes no sense -----------------------------------------------------------------------------------------

@@ -221,7 +221,9 @@ def gathered_of(experiment: Experiment, method: Method, *, foresee: bool = False
         return (stream / "stand-in").numpy().standard_normal((len(texts), _STAND_IN)).astype(np.float32)
 
     embed = stand_in if foresee else None
-    return gather(experiment.data, stream, embed, kind=kind, pooled=method.pools, promises=method.protects is not None)
+    return gather(
+        experiment.data, stream, embed, kind=kind, pooled=method.traits.pooled, promises=method.protects is not None
+    )
 
 
 def _found(experiment: Experiment, method: Method, unknown: list[str]) -> tuple[ProcessContext, Sequence[Supply]]:

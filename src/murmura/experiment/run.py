@@ -85,7 +85,7 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
     if warning := slow(plan.experiment):
         say(warning)
     context, records = plan.complete
-    if plan.method.trains:
+    if plan.method.traits.trained_at == "sites":
         context.load()
     if plan.pool:
         require_whole(plan.experiment, plan.pool, context.loader)
@@ -183,7 +183,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started) -> Result:
 
 def _note_brought(fleet: Fleet, method: Method, people: Population) -> None:
     """Note what sites' records have left them before the first round."""
-    if method.pools:
+    if method.traits.pooled:
         pooled = people.sites[0]
         fleet.ledger.pooled(pooled.size, _weight(pooled.records))
     if people.from_sites:
@@ -253,8 +253,8 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
     folder.write_config(_remarks(resumed) + plan.experiment.dump())
     folder.write_resumed([Resumption(**one) for one in resumed])
     model, resources = context.model, tuple(supply.told() for supply in context.supplies)
-    trained = model.trainable if method.trains or method.server_trains else 0
-    where: Literal["sites", "server"] = "server" if method.server_trains else "sites"
+    trained = model.trainable if method.traits.trained_at != "nowhere" else 0
+    where: Literal["sites", "server"] = "server" if method.traits.trained_at == "server" else "sites"
     arithmetic = told(plan.experiment)
     folder.write_environment(
         environment(model.device, model.origin[0], model.parameters, trained, arithmetic, resources, where)
@@ -284,7 +284,7 @@ def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, context
         _leave_model(folder, experiment, side, context)
     else:
         say("the run leaves no adapter")
-    folder.write_outcomes(method.leaves(server))
+    folder.write_outcomes(method.outcomes(server))
     rows = server.published
     timed = [] if server.keeps_secrets or server.hides_times else server.rows
     folder.write_summary(

@@ -123,7 +123,7 @@ def assemble(part: ServerPart, engine: Engine, folder: RunFolder, *, run: str) -
     """
     experiment, method, promised, evaluation_set = part.experiment, part.method, part.privacy, part.evaluation_set
     stream, runtime, settings = Stream(experiment.run.seed), part.context.runtime("server"), experiment.run
-    if method.trains:
+    if method.traits.trained_at == "sites":
         for public in (evaluation_set.heldout, evaluation_set.nonmembers):
             runtime.settle(runtime.tokenise_fitting(public), folder.private / OWNER)
     secret = promised.sampler.expected(len(engine.sites)) if promised and promised.has_secret_cohort else None
@@ -139,7 +139,7 @@ def assemble(part: ServerPart, engine: Engine, folder: RunFolder, *, run: str) -
         secret_cohort=secret,
         agreement=agreed,
     )
-    adapter = runtime.initial(stream / "adapter") if method.trains else None
+    adapter = runtime.initial(stream / "adapter") if method.traits.trained_at == "sites" else None
     planted = Canaries(part.canaries, promised) if part.canaries else None
     monitor = Monitor(runtime, evaluation_set, part.evaluation, stream, canaries=planted)
     curious = TranscriptWriter(folder.transcript) if experiment.audit.keep else None

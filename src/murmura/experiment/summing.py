@@ -32,7 +32,7 @@ def foreseen(method: Method, sites: int) -> tuple[float, int, int]:
     if not options:
         return 1.0, 0, 0
     up, down = protocol_bytes(sites)
-    if not method.trains:
+    if method.traits.trained_at != "sites":
         return 1.0, up, down
     weighed = {"adapter": "examples"} if getattr(method, "weight", None) else {}
     like = {"adapter": torch.zeros(1), **dict.fromkeys(weighed.values(), 0)}

@@ -162,8 +162,19 @@ OF_SECTIONS = (
 
 
 def _aggregation_suits(experiment: Experiment, method: Method) -> None:
-    if objection := method.objection(experiment.aggregation):
-        raise ConfigError(objection[0], where=_named(experiment.aggregation), fix=objection[1])
+    aggregation, traits = experiment.aggregation, method.traits
+    what, fix, combines = "", "Leave the [aggregation] section out, or take another method.", traits.combines
+    if combines is None:
+        what = "" if aggregation.is_plain else "aggregates in a way of its own"
+    elif aggregation.rule.kind not in combines.rules or (aggregation.ranks and not combines.ranks):
+        what = f"does not go with that: {combines.because}" if combines.because else "aggregates in a way of its own"
+        equal = "" if combines.ranks else ", with equal ranks"
+        fix = combines.fix or f"Take one of the rules {', '.join(combines.rules)}{equal}."
+    for option, kind in (("local", aggregation.local.kind), ("server", aggregation.server.kind)):
+        if combines is not None and not what and kind in combines.refused:
+            what, fix = f"does not go with {option} '{kind}': {combines.refused[kind]}", "Take another one."
+    if what:
+        raise ConfigError(f"{traits.label} {what}", where=_named(aggregation), fix=fix)
 
 
 def _named(aggregation: AggregationConfig) -> str:
@@ -175,16 +186,16 @@ def _named(aggregation: AggregationConfig) -> str:
 
 
 def _sums_suffice(experiment: Experiment, method: Method) -> None:
-    if experiment.aggregation.secure and method.needs_replies:
-        what = f"{method.label} does not work with sums alone: {method.needs_replies}"
+    if experiment.aggregation.secure and method.traits.single_replies:
+        what = f"{method.traits.label} does not work with sums alone: {method.traits.single_replies}"
         raise ConfigError(what, where="aggregation.secure", fix="Leave it out, or take another method.")
 
 
 def _public_records_suit(experiment: Experiment, method: Method) -> None:
-    from murmura.augment.strategies import strategy
-
-    if experiment.augment is not None and (objection := method.augmented(strategy(experiment.augment))):
-        raise ConfigError(objection[0], where="augment", fix=objection[1])
+    traits = method.traits
+    if experiment.augment is not None and traits.no_public_records:
+        what = f"{traits.label} has no place for public records: {traits.no_public_records}"
+        raise ConfigError(what, where="augment", fix="Leave the section out, or take another method.")
 
 
 def _choice_keeps_promise(experiment: Experiment, method: Method) -> None:
@@ -194,7 +205,7 @@ def _choice_keeps_promise(experiment: Experiment, method: Method) -> None:
     if augment is None or not method.protects:
         return
     if reads := strategy(augment).private:
-        what = f"{method.label} promises an ε for private records, and it would not cover what is read of them: {reads}"
+        what = f"{method.traits.label} promises an ε for private records, which would not cover what is read: {reads}"
         raise ConfigError(what, where="augment.strategy", fix="Take 'random', which reads none.")
 
 
@@ -203,14 +214,14 @@ def _pool_keeps_promise(experiment: Experiment, method: Method, pool: Pool) -> N
 
     noisy = experiment.augment is not None and experiment.augment.noise_multiplier is not None
     if pool.manifest.without_private and (method.protects or noisy):
-        whose = "the centres' ε" if noisy else f"the ε that {method.label} promises"
+        whose = "the centres' ε" if noisy else f"the ε that {method.traits.label} promises"
         what = f"{WITHOUT_PRIVATE}; {whose} would not cover that"
         fix = "Build it again and leave no private records out: sites do that themselves."
         raise ConfigError(what, where="augment.pool", fix=fix)
 
 
 def _transcript_has_uploads(experiment: Experiment, method: Method) -> None:
-    heard = method.trains and method.uploads_are_heard and not method.keeps_adapters
+    heard = method.traits.trained_at == "sites" and method.uploads_are_heard and not method.keeps_adapters
     if experiment.audit.keep and not heard:
         what = "of this method no server sees what could be kept: sites send it no adapter of theirs"
         raise ConfigError(what, where="audit.keep", fix="Remove it; `murmura audit` attacks what the run leaves.")
@@ -275,7 +286,7 @@ def _secure_sums_hide(run: Run) -> None:
 def _attacks_uploads(run: Run) -> bool:
     method, evaluation = run.method, run.evaluation
     wanted = (bool(evaluation.attacks) or bool(run.experiment.audit.canaries)) and evaluation.uploads > 0
-    return wanted and method.trains and method.uploads_are_heard and not method.keeps_adapters
+    return wanted and method.traits.trained_at == "sites" and method.uploads_are_heard and not method.keeps_adapters
 
 
 OF_RUNS = (_transcript_keeps_promise, _timeouts_are_isolated, _secure_sums_hide)

@@ -41,11 +41,11 @@ def _without_places(value: Any) -> Any:
 def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
     """All that sites can be asked for in a run: each site decides it by its own copy of the experiment."""
     task, rounds, digest = experiment.task, experiment.method.total_rounds, fingerprint(experiment)
-    counts = method.tells_sizes and not method.protects
+    counts = method.sends("examples") and not method.protects
     membership = Membership(task.kind, counts=counts, experiment=digest)
     planted = bool(experiment.audit.canaries)
     evaluation = experiment.evaluation.settled(promises=method.protects is not None)
-    uploads = method.trains and method.uploads_are_heard and not method.rule.config.secure
+    uploads = method.traits.trained_at == "sites" and method.uploads_are_heard and not method.rule.config.secure
     measured = Measured(evaluation, rounds, personal=method.keeps_adapters, uploads=uploads, planted=planted)
     every: list[Verbs] = [method, membership, Measuring(task, method.members, measured)]
     if method.keeps_adapters:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from murmura.aggregation.rules import Mean, Rule
 from murmura.federation.forecast import Forecast, Part, Work
+from murmura.federation.traits import Traits
 from murmura.federation.wire.releases import Release, SecureSum, Verbs
 from murmura.resources import Resource
 
 if TYPE_CHECKING:
-    from murmura.aggregation.config import AggregationConfig
-    from murmura.augment.strategies import Strategy
     from murmura.federation.method_config import MethodConfig
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
@@ -27,41 +26,27 @@ class Method(Verbs, ABC):
     """One algorithm. Subclasses write ``lead`` for the server and verbs for the sites.
 
     Attributes:
-        label: its name with the options that matter.
-        trains: False when the run has no adapter, or none before the method assigns one on the server.
-        server_trains: True when the server trains the model, and no site does.
-        personal: True when the trained adapters stay at the sites (``site.store["adapter"]``) and there is no global
-            one; its verbs are asked for through ``server.ask_personal``.
-        pools: True when all records are brought together before training, as a baseline.
+        config: its options.
         rule: how the sites' adapters become the next global one.
-        needs_replies: why the server reads single replies besides what is summed, in words that follow a colon; empty
-            where it asks the method's verbs for sums alone, so that these can be secure.
     """
-
-    trains = True
-    server_trains = False
-    personal = False
-    pools = False
-    needs_replies: str = "its server reads what each site sends"
 
     def __init__(self, config: MethodConfig, rule: Rule | None = None) -> None:
         self.config, self.rule = config, rule or Mean()
 
     @property
+    @abstractmethod
+    def traits(self) -> Traits:
+        """What a run needs to know of it."""
+
+    @property
     def keeps_adapters(self) -> bool:
         """True when sites keep adapters of their own, by the method or by the aggregation rule."""
-        return self.personal or self.rule.personal
+        return self.traits.personal or self.rule.personal
 
     @property
     def uploads_are_heard(self) -> bool:
-        """True when single uploads can be attacked: sites send a field ``adapter``, or the server's program tells of
-        what travels in another form (``Server.observe_upload``)."""
-        return any("adapter" in self.releases(name) for name in self.verbs())
-
-    @property
-    def tells_sizes(self) -> bool:
-        """True when sites tell the server how many records they have."""
-        return any("examples" in self.releases(name) for name in self.verbs())
+        """True when single uploads can be attacked."""
+        return self.traits.tells_uploads or self.sends("adapter")
 
     @property
     def protects(self) -> Unit | None:
@@ -69,27 +54,9 @@ class Method(Verbs, ABC):
         return None
 
     @property
-    @abstractmethod
-    def label(self) -> str: ...
-
-    def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
-        """Why the method cannot work with these options of ``[aggregation]``, and what to do; None if it can. Methods
-        on ``Averaging`` can with most."""
-        if aggregation.is_plain:
-            return None
-        fix = "Leave the [aggregation] section out, or take another method."
-        return f"{self.label} aggregates in a way of its own", fix
-
-    @property
     def title(self) -> str:
         """How reports call a run: the method, and its aggregation rule where that is not the mean."""
-        return f"{self.label}, {self.rule.title}" if self.rule.title else self.label
-
-    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
-        """Why sites cannot train on public records besides (``[augment]``), and what to do; None if they can: then the
-        method's verbs find them in ``cohort.others``."""
-        fix = "Leave the [augment] section out, or take another method."
-        return f"{self.label} has no part that public instructions could be trained in", fix
+        return ", ".join(part for part in (self.traits.label, self.rule.title) if part)
 
     def releases(self, name: str) -> dict[str, Release]:
         """What verb ``name`` may release, in words of this method's options."""
@@ -166,7 +133,7 @@ class Method(Verbs, ABC):
         """
         return None
 
-    def leaves(self, server: Server) -> dict[str, Any]:
+    def outcomes(self, server: Server) -> dict[str, Any]:
         """What a finished run has in its folder besides the usual, by its name in ``outcomes``: JSON or a dataclass of
         it, for a file; a function that writes into the folder that it is given, for a folder."""
         return {}

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.rules import Rule
 from murmura.aggregation.server import ServerOptimizer, optimizer_of
 from murmura.federation.forecast import Forecast, Part
@@ -36,8 +35,7 @@ class Averaging(Method):
 
     As it stands this is FedAvg. A subclass may say what sites train on (``train``, or a verb of its own that replies
     with ``answered``), whom to ask and what else a round does (``lead``, with ``average``), what to note from replies
-    (``note``), which uploads count how much (``contributions``), and which rules it cannot be combined with
-    (``refused``).
+    (``note``), and which uploads count how much (``contributions``).
 
     Attributes:
         weight: the field of replies that uploads are weighed by; None: all sites count alike.
@@ -46,7 +44,6 @@ class Averaging(Method):
     """
 
     weight: str | None = "examples"
-    needs_replies = ""
     counted: Sequence[str] = ()
 
     def __init__(self, config: MethodConfig, rule: Rule | None = None) -> None:
@@ -57,26 +54,8 @@ class Averaging(Method):
     def title(self) -> str:
         """The method's name, then the local rule, server's step and aggregation rule where these are not plain."""
         optimizer = self.optimizer()
-        parts = [self.label, self.local.title, type(optimizer).__name__ if optimizer else "", self.rule.title]
+        parts = [self.traits.label, self.local.title, type(optimizer).__name__ if optimizer else "", self.rule.title]
         return ", ".join(dict.fromkeys(part for part in parts if part))
-
-    @property
-    def combines(self) -> bool:
-        """False where the options turn it into a method that does not combine uploads by a rule."""
-        return True
-
-    def refused(self) -> Mapping[str, str]:
-        """Local rules and server's steps, by their names in ``[aggregation]``, that make no sense here, and why."""
-        return {}
-
-    def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
-        if aggregation.is_plain or not self.combines:
-            return super().objection(aggregation)
-        for option in ("local", "server"):
-            name = getattr(aggregation, option).kind
-            if name in self.refused():
-                return f"{self.label} does not go with {option} '{name}': {self.refused()[name]}", "Take another one."
-        return None
 
     def verbs(self) -> list[str]:
         return ["train"]
@@ -126,7 +105,7 @@ class Averaging(Method):
         asked = {"lr": server.lr(fleet.round), **self.local.sends(server)}
         optimizer = self.optimizer()
         weight = None if optimizer and not optimizer.weighted else self.weight
-        if self.rule.config.is_linear and not self.needs_replies and not server.listens:
+        if self.rule.config.is_linear and not self.traits.single_replies and not server.listens:
             weights = {"adapter": weight} if weight else {}
             like = self.like(server, verb) if self.rule.config.secure else None
             sums = server.sum(verb, cohort, each, weights=weights, like=like, **asked)
@@ -157,7 +136,7 @@ class Averaging(Method):
         return optimizer_of(self.rule.config)
 
     def contributions(self, server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
-        """(upload, weight) of each reply, as it comes. A method that overrides this also sets ``needs_replies``."""
+        """(upload, weight) of each reply, as it comes. A method that overrides this says so in its traits."""
         for reply in replies:
             yield reply["adapter"], 1.0 if self.weight is None else reply[self.weight]
 

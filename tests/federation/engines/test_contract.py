@@ -12,6 +12,7 @@ from murmura.errors import CheckpointError
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
+from murmura.federation.traits import Traits
 from murmura.federation.wire.messages import LATE, Ask, Failure, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.progress import phase
@@ -23,7 +24,7 @@ ANSWER = 0.2  # seconds that a slow answer takes
 
 
 class Working(Method):
-    label = "Working"
+    traits = Traits(label="Working")
 
     def lead(self, server, fleet):
         """Nothing to do."""

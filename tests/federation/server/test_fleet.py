@@ -12,6 +12,7 @@ from murmura.errors import CheckpointError, RefusedError, RunError
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
+from murmura.federation.traits import Traits
 from murmura.federation.wire.messages import LATE, Failure, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.streams import Stream
@@ -19,7 +20,7 @@ from tests.federation.world import Scripted, verbs_of
 
 
 class Small(Method):
-    label = "Small"
+    traits = Traits(label="Small")
 
     def lead(self, server, fleet):
         """Nothing to do."""

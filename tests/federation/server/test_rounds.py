@@ -13,6 +13,7 @@ from murmura.federation.exporting import Exporting
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.server.fleet import Fleet
+from murmura.federation.traits import Traits
 from murmura.federation.wire.releases import Count, Metric, verb
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.monitor import Monitor
@@ -26,7 +27,7 @@ from tests.training.helpers import assert_same
 class Counting(Method):
     """Each round the global adapter grows by one, and each site counts its rounds."""
 
-    label = "Counting"
+    traits = Traits(label="Counting")
 
     def __init__(self, rounds=3, fails_in=None):
         super().__init__(None)

@@ -8,6 +8,7 @@ import pytest
 
 from murmura.federation.method import Method
 from murmura.federation.site.answer import Host
+from murmura.federation.traits import Traits
 from murmura.federation.wire.messages import LATE, Ask, Failure, Reply
 from murmura.federation.wire.releases import Count, verb
 from murmura.streams import Stream
@@ -17,7 +18,7 @@ from tests.federation.world import make_sites, make_workbench
 class Slow(Method):
     """Takes three seconds a cohort."""
 
-    label = "Slow"
+    traits = Traits(label="Slow")
 
     def __init__(self, clock):
         super().__init__(None)

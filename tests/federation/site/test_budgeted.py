@@ -9,6 +9,7 @@ import pytest
 from murmura.data.records import digest
 from murmura.federation.method import Method
 from murmura.federation.site.answer import Host
+from murmura.federation.traits import Traits
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, verb
 from murmura.privacy.budget import Budget
@@ -21,7 +22,7 @@ ALLOWED = RECORDS.epsilon(15).value  # of two rounds of ten steps each, one
 
 
 class Spending(Method):
-    label = "Spending"
+    traits = Traits(label="Spending")
 
     def lead(self, server, fleet):
         """Nothing to do."""

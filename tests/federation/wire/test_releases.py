@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from murmura.federation.method import Method
+from murmura.federation.traits import Traits
 from murmura.federation.wire.releases import (
     Count,
     DifferentialPrivacy,
@@ -25,7 +26,7 @@ NOISY = DifferentialPrivacy("record", "site", "Gaussian, σ = 2")
 class Describing(Method):
     """Sites tell the means of their texts' vectors."""
 
-    label = "Describing"
+    traits = Traits(label="Describing")
 
     def lead(self, server, fleet):
         """Nothing to do."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from murmura.federation.method import Method
+from murmura.federation.traits import Traits
 from murmura.federation.wire.releases import Votes, verb
 from murmura.resources import Resource
 
@@ -13,8 +14,7 @@ KEPT = 2
 
 
 class Covering(Method):
-    label = "Covering"
-    trains = False
+    traits = Traits(label="Covering", trained_at="nowhere")
 
     def resources(self):
         return {
@@ -36,7 +36,7 @@ class Covering(Method):
             server.store["texts"] = [*kept, *varied]
             server.store["votes"] = [*server.store.get("votes", []), [int(count) for count in votes]]
 
-    def leaves(self, server):
+    def outcomes(self, server):
         return {"covering.json": {name: server.store[name] for name in ("texts", "votes")}}
 
     @verb(releases={"votes": Votes("how many records are nearest to each text")}, slots=False)

@@ -183,9 +183,9 @@ def test_sampled_sites(tokenizer, tmp_path):
 
 
 def test_centralised_pools_its_records():
-    assert fedit("centralised").pools
-    assert not any(fedit(a).pools for a in ALGORITHMS if a != "centralised")
-    assert [a for a in ALGORITHMS if fedit(a).personal] == ["local"]
+    assert fedit("centralised").traits.pooled
+    assert not any(fedit(a).traits.pooled for a in ALGORITHMS if a != "centralised")
+    assert [a for a in ALGORITHMS if fedit(a).traits.personal] == ["local"]
 
 
 def test_local_adapters_stay_where_they_are(tokenizer, tmp_path):

@@ -219,7 +219,7 @@ def test_the_disclosure_table_says_that_mixing_is_not_differential_privacy(go, d
     ],
 )
 def test_labels(options, label):
-    assert made(**options).label == label
+    assert made(**options).traits.label == label
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_the_plan_of_a_third_round(options, shards):
     found = method.forecast(Part([None] * 10, 3, False, one_by_one, adapter=9, down=8, up=7))
     assert found.steps == one_by_one.epochs * sum(shards)
     assert (found.tokens > 0) == method.config.generates
-    assert (found.down, found.up) == ((0, 0) if method.personal else (8, 7))
+    assert (found.down, found.up) == ((0, 0) if method.traits.personal else (8, 7))
 
 
 # ---- variants -----------------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def test_a_budget_is_not_touched_where_sites_are_asked_for_nothing(make, tmp_pat
 
 def test_methods_are_told_apart_by_their_labels():
     def label(**options):
-        return methods.build(PretextConfig(public="x", **options)).label
+        return methods.build(PretextConfig(public="x", **options)).traits.label
 
     assert label() == "PrE-Text ε=7.58" and label(samples=0) == "PrE-Text ε=7.58, seeds only"
     assert label(votes="cosine", selection="rank", noise_multiplier=2.0) == "PrE-Text z=2, cosine, rank"

@@ -6,6 +6,7 @@ from halves.config import HalvesConfig
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.rounds import Server
 from murmura.federation.site.cohort import Cohort
+from murmura.federation.traits import AveragingTraits
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.methods.averaging import Averaging
@@ -15,7 +16,7 @@ class Halves(Averaging):
     """FedAvg (McMahan et al. 2017) on every other record."""
 
     config: HalvesConfig
-    label = "Halves"
+    traits = AveragingTraits(label="Halves")
 
     def lead(self, server: Server, fleet: Fleet) -> None:
         for round in server.rounds(self.config.rounds):  # measured, checkpointed, resumable

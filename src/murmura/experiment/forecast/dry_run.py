@@ -168,7 +168,7 @@ def _heldout(plan: Plan) -> Sequence[Any] | None:
 
 def _expected_names(experiment: Experiment, method: Method) -> list[str] | None:
     """Stand-ins for the sites' names, where the experiment alone says how many there are."""
-    count = 1 if method.pools else experiment.data.sites.count
+    count = 1 if method.traits.pooled else experiment.data.sites.count
     return [f"site {k}" for k in range(count)] if count else None
 
 
@@ -217,7 +217,7 @@ def _counts(experiment: Experiment, method: Method, name: str) -> bool:
 def _disclosure(plan: Plan) -> list[Disclosure]:
     """Every declared release of the verbs that the run would ask for, with those that measure it last."""
     experiment, method, ledger = plan.decided, plan.method, Ledger()
-    if method.pools:
+    if method.traits.pooled:
         ledger.pooled(sum(plan.sizes.values()) if plan.sizes else 1, 0)
     if experiment.data.takes_from_sites:
         ledger.set_apart(len(plan.records.people.from_sites) if plan.records else 1, 0)

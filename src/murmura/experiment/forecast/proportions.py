@@ -66,7 +66,7 @@ def of_time(experiment: Experiment, timing: Timing, rounds: int) -> list[str]:
 
 def _rates(experiment: Experiment, method: Method) -> Iterator[str]:
     training, what = experiment.training, experiment.model.trainable
-    if method.trains or method.server_trains:
+    if method.traits.trained_at != "nowhere":
         lr, decay = training.lr, training.lr * training.weight_decay
         if training.optimizer == "adamw" and lr > _ADAMW[what]:
             yield (

@@ -124,7 +124,7 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
         if one.total and one.what != STEPS:
             often = f", {count(one.times)} times" if one.times > 1 else ""
             yield one.what, f"{'at most ' * one.at_most}{count(one.count)}{often}"
-    if dry_run.plan.method.trains:
+    if dry_run.plan.method.traits.trained_at == "sites":
         yield "trainable", _trainable(dry_run)
     yield "sent down", _bytes(dry_run.rounds, "bytes_down")
     yield "sent up", _bytes(dry_run.rounds, "bytes_up")

@@ -204,6 +204,10 @@ class Verbs:
         where nothing depends on it."""
         return None
 
+    def sends(self, field: str) -> bool:
+        """Whether replies may hold a field."""
+        return any(field in self.releases(name) for name in self.verbs())
+
     def declaration(self, name: str) -> Declaration:
         """What verb ``name`` says of itself.
 

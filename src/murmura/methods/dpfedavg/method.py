@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from murmura.aggregation.config import AggregationConfig, PlainRule
 from murmura.aggregation.product_space import ProductSpace
+from murmura.federation.traits import Traits
 from murmura.methods.dpfedavg.config import DPFedAvgConfig, EverySite
 from murmura.methods.site_level.account import Account, with_noise
 from murmura.methods.site_level.method import SiteLevel
@@ -106,13 +106,15 @@ class DPFedAvg(SiteLevel):
     def label(self) -> str:
         return f"DP-FedAvg {self.config.strength}" + (", adaptive" if self.config.adaptive else "")
 
-    def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
-        if self.config.product_space and aggregation.rule.kind not in ("ffa", "rolora"):
+    @property
+    def traits(self) -> Traits:
+        found = super().traits
+        assert found.combines is not None
+        fixed, why = ("ffa", "rolora"), "'product_space' needs one factor fixed in each round"
+        if self.config.product_space:
             fix = "Set aggregation.rule = 'rolora' or 'ffa', or remove 'product_space'."
-            return "'product_space' needs one factor fixed in each round", fix
-        if aggregation.rule.kind in ("ffa", "rolora") and not aggregation.ranks:
-            aggregation = aggregation.model_copy(update={"rule": PlainRule()})
-        return super().objection(aggregation)
+            return replace(found, combines=replace(found.combines, rules=fixed, because=why, fix=fix))
+        return replace(found, combines=replace(found.combines, rules=("mean", *fixed)))
 
     def entered(self, change: State, start: State) -> State:
         return self._space(change, start).enter(change) if self.config.product_space else change

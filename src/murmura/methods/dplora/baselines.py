@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.mean import WeightedMean
 from murmura.aggregation.relevance import relevance, threshold
 from murmura.aggregation.ternary import CODE_BITS, dequantise, quantise
 from murmura.federation.forecast import Forecast, Part
+from murmura.federation.traits import AveragingTraits, Combines, Traits
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Metric, Weights, verb
 from murmura.methods.averaging import Averaging
@@ -19,7 +19,6 @@ from murmura.methods.dplora.config import CMFLConfig, TFedAvgConfig
 from murmura.training.adapter import State, subtract
 
 if TYPE_CHECKING:
-    from murmura.augment.strategies import Strategy
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort, Site
@@ -33,11 +32,8 @@ class VanillaFL(Averaging):
     weight = None
 
     @property
-    def label(self) -> str:
-        return "Vanilla FL"
-
-    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
-        return None
+    def traits(self) -> Traits:
+        return AveragingTraits(label="Vanilla FL", no_public_records="")
 
     def lead(self, server: Server, fleet: Fleet) -> None:
         for _ in server.rounds(self.config.rounds):
@@ -54,27 +50,25 @@ class CMFL(Averaging):
     """CMFL (Wang et al. 2019, arXiv 1908.04089): sites keep irrelevant updates back."""
 
     config: CMFLConfig
-    label = "CMFL"
     weight = None
-    needs_replies = (
-        "a site that has nothing relevant to send keeps its update back, and the server has to know which do"
+    traits = AveragingTraits(
+        label="CMFL",
+        single_replies=(
+            "a site that has nothing relevant to send keeps its update back, and the server has to know which do"
+        ),
+        combines=Combines(
+            rules=("mean",),
+            ranks=False,
+            because="it compares updates of the whole adapter, which sites do not train, or do not get, by this rule",
+            refused={
+                "scaffold": "the change of a control variate would leave the site too, and only what is relevant may"
+            },
+        ),
+        no_public_records="",
     )
-
-    def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
-        if aggregation.is_mean:
-            return super().objection(aggregation)
-        what = "CMFL compares updates of the whole adapter, which sites do not train, or do not get, by this rule"
-        return what, "Set aggregation.rule = 'mean', without ranks."
 
     def verbs(self) -> list[str]:
         return ["train_relevant"]
-
-    def refused(self) -> Mapping[str, str]:
-        what = "the change of a control variate would leave the site too, and only what is relevant may"
-        return {"scaffold": what}
-
-    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
-        return None
 
     def forecast(self, part: Part) -> Forecast:
         found = super().forecast(part)
@@ -116,17 +110,16 @@ class TFedAvg(Averaging):
     """T-FedAvg (Xu et al. 2020): codes and not an adapter travel, both ways."""
 
     config: TFedAvgConfig
-    label = "T-FedAvg"
     weight = None
-    combines = False  # uploads are codes, as is what their mean becomes
-    uploads_are_heard = True
-    needs_replies = "sites send codes, which cannot be added up"
+    traits = Traits(  # uploads are codes, as is what their mean becomes
+        label="T-FedAvg",
+        single_replies="sites send codes, which cannot be added up",
+        no_public_records="",
+        tells_uploads=True,
+    )
 
     def verbs(self) -> list[str]:
         return ["train_ternary"]
-
-    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
-        return None
 
     def forecast(self, part: Part) -> Forecast:
         found, share = super().forecast(part), CODE_BITS / 32

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from murmura.aggregation.config import AggregationConfig
 from murmura.errors import RefusedError
 from murmura.federation.forecast import Forecast, Part
+from murmura.federation.traits import RULES, AveragingTraits, Combines, Traits
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import DifferentialPrivacy, Metric, Release, Weights, verb
 from murmura.methods.dplora import guarantee
@@ -46,22 +46,20 @@ class DPLoRA(VanillaFL):
         return "record" if self.config.private else None
 
     @property
-    def needs_replies(self) -> str:  # type: ignore[override]
-        told = self.config.private and not self.rule.config.secure
-        return "each site tells its own ε with what it sends" if told else ""
-
-    @property
-    def label(self) -> str:
+    def traits(self) -> Traits:
         c = self.config
-        if c.epsilon is not None:
-            return f"DP-LoRA ε={c.epsilon:g}"
-        return f"DP-LoRA σ={c.noise_multiplier:g}" + (" (paper)" if c.preset == "paper" else "")
-
-    def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
-        if not self.config.private or self.config.noise_on != "weights" or not self.rule.personal:
-            return super().objection(aggregation)
-        what = "noise on what is uploaded leaves the factor that sites keep without any, which shapes the next upload"
-        return what, "Set method.noise_on = 'gradient', or take another rule."
+        label = f"DP-LoRA σ={c.noise_multiplier:g}" + (" (paper)" if c.preset == "paper" else "")
+        label = label if c.epsilon is None else f"DP-LoRA ε={c.epsilon:g}"
+        told = c.private and not self.rule.config.secure
+        noisy = c.private and c.noise_on == "weights"
+        combines = Combines(
+            rules=tuple(rule for rule in RULES if rule != "fedsa" or not noisy),
+            because="noise on what is uploaded leaves the factor that sites keep without any",
+            fix="Set method.noise_on = 'gradient', or take another rule.",
+            refused={"scaffold": "the change of a control variate would leave the site too, without a guarantee"},
+        )
+        single = "each site tells its own ε with what it sends" if told else ""
+        return AveragingTraits(label=label, single_replies=single, combines=combines, no_public_records="")
 
     def verbs(self) -> list[str]:
         return ["train_private", *([_TELL] if self._tells_apart else [])]
@@ -70,10 +68,6 @@ class DPLoRA(VanillaFL):
     def _tells_apart(self) -> bool:
         """Whether sites tell their ε apart from what they send, since that leaves in a secure sum."""
         return self.config.private and self.rule.config.secure is not None
-
-    def refused(self) -> Mapping[str, str]:
-        what = "the change of a control variate would leave the site too, and the guarantee is for one upload"
-        return {"scaffold": what}
 
     def forecast(self, part: Part) -> Forecast:
         return replace(super().forecast(part), steps=part.steps(len(part.records), part.public))

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from murmura.federation.forecast import Forecast, Part
+from murmura.federation.traits import AveragingTraits, Traits
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Metric, verb
 from murmura.methods.averaging import Averaging
 
 if TYPE_CHECKING:
-    from murmura.augment.strategies import Strategy
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
@@ -21,34 +21,32 @@ class FedIT(Averaging):
     """FedAvg, and what differs from it by options of ``[aggregation]``."""
 
     @property
-    def label(self) -> str:
+    def traits(self) -> Traits:
         optimizer = self.optimizer()
-        return type(optimizer).__name__ if optimizer else self.local.title or "FedAvg"
-
-    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
-        return None
+        label = type(optimizer).__name__ if optimizer else self.local.title or "FedAvg"
+        return AveragingTraits(label=label, no_public_records="")
 
 
-class Centralised(FedIT):
+class Centralised(Averaging):
     """All records pooled: the upper bound."""
 
-    label = "Centralised"
-    pools = True
-    combines = False
-    needs_replies = "all records are in one place"
-
-    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
-        what = "all records are in one place, so there is no site to choose public ones for"
-        return what, "Leave the [augment] section out, or take another method."
+    traits = Traits(
+        label="Centralised",
+        pooled=True,
+        single_replies="all records are in one place",
+        no_public_records="all records are in one place, so there is no site to choose public ones for",
+    )
 
 
-class LocalOnly(FedIT):
+class LocalOnly(Averaging):
     """No exchange: the lower bound."""
 
-    label = "Local only"
-    personal = True
-    combines = False
-    needs_replies = "sites keep their adapters, so there is nothing to add up"
+    traits = Traits(
+        label="Local only",
+        personal=True,
+        single_replies="sites keep their adapters, so there is nothing to add up",
+        no_public_records="",
+    )
 
     def verbs(self) -> list[str]:
         return ["train_alone"]

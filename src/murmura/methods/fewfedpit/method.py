@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from murmura.aggregation.rules import Rule
 from murmura.federation.forecast import Forecast, Part
+from murmura.federation.traits import AveragingTraits, Combines, Traits
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.methods.averaging import Averaging
@@ -20,12 +21,12 @@ from murmura.training.adapter import State, mix
 from murmura.training.loop import Trained
 
 if TYPE_CHECKING:
-    from murmura.augment.strategies import Strategy
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
 
 _LOSS = Metric("mean training loss on the private records")
+_ANEW = "what sites train on is written anew in each round, which no control variate can stand for"
 _JOINT_LOSS = Metric("mean training loss on private and synthetic records")
 _COUNTS = Metric(
     "how many drafts were rejected for what, how many prompts shortened; whether the site has too few records to show, "
@@ -55,25 +56,16 @@ class WithSynthetic(Averaging):
         """What becomes of sites that are left without synthetic records."""
 
     @property
-    def label(self) -> str:
+    def traits(self) -> Traits:
         c = self.config
-        if c.substitute is not None:
-            return f"{self.kind} +{c.substitute_name}"
         marks = [c.scorer.upper()] if c.scorer != "ifs" else []
         marks += ["global judge"] if c.judge == "global" else []
-        return ", ".join([self.kind, *marks])
-
-    @property
-    def needs_replies(self) -> str:  # type: ignore[override]
+        label = ", ".join([self.kind, *marks]) if c.substitute is None else f"{self.kind} +{c.substitute_name}"
+        single = "each site is sent public records of its own" if c.substitute is not None else ""
         if not self.rule.config.secure:
-            return "which sites are left without synthetic records, and why, is told by their names"
-        return "each site is sent public records of its own" if self.config.substitute is not None else ""
-
-    def refused(self) -> Mapping[str, str]:
-        return {"scaffold": "what sites train on is written anew in each round, which no control variate can stand for"}
-
-    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
-        return None
+            single = "which sites are left without synthetic records, and why, is told by their names"
+        combines = Combines(refused={"scaffold": _ANEW})
+        return AveragingTraits(label=label, single_replies=single, combines=combines, no_public_records="")
 
     def forecast(self, part: Part) -> Forecast:
         found = super().forecast(part)
@@ -186,11 +178,10 @@ class FewFedPIT(WithSynthetic):
     def verbs(self) -> list[str]:
         return ["improve"]
 
-    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
-        if self.config.branches:
-            return None
-        what = "with method.beta = 1 there is no branch for other records than the site's own"
-        return what, "Lower method.beta, or leave the [augment] section out."
+    @property
+    def traits(self) -> Traits:
+        why = "" if self.config.branches else "with method.beta = 1 there is no branch for other records than its own"
+        return replace(super().traits, no_public_records=why)
 
     def shards(self, part: Part) -> list[int]:
         own = [len(part.records)] if self.config.needs_private_branch else []
@@ -248,9 +239,11 @@ class LocIT(FedMIT):
     """LocIT+SG: FedMIT without a federation."""
 
     kind = "LocIT+SG"
-    personal = True
-    combines = False
-    needs_replies = "sites keep their adapters, so there is nothing to add up"
+
+    @property
+    def traits(self) -> Traits:
+        single = "sites keep their adapters, so there is nothing to add up"
+        return replace(super().traits, personal=True, combines=None, single_replies=single)
 
     def verbs(self) -> list[str]:
         return ["improve_alone"]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from murmura.aggregation.config import LINEAR, AggregationConfig
+from murmura.aggregation.config import LINEAR
 from murmura.aggregation.mean import WeightedMean
 from murmura.data.records import Instruction
 from murmura.data.tokenising import Tokenised, tokenise_all
 from murmura.federation.forecast import Forecast, Part
+from murmura.federation.traits import AveragingTraits, Combines
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.generation.loops import goes_round, whole
@@ -22,10 +23,11 @@ from murmura.methods.fewfedweight.weights import energy_weights, skill
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:
-    from murmura.augment.strategies import Strategy
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
+
+_ANEW = "what sites train on is written anew in each round, which no control variate can stand for"
 
 
 class FewFedWeight(Averaging):
@@ -40,24 +42,17 @@ class FewFedWeight(Averaging):
     """
 
     config: FewFedWeightConfig
-    needs_replies = "which of two weights counts for a site's adapter is known only when all have answered"
-
-    @property
-    def label(self) -> str:
-        return "FewFedWeight"
-
-    def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
-        if aggregation.is_linear:
-            return super().objection(aggregation)
-        what = "which of two weights count is known only when all sites have answered, and only two means are kept"
-        return what, f"Take one of the rules {', '.join(LINEAR)}, without ranks."
-
-    def refused(self) -> Mapping[str, str]:
-        return {"scaffold": "what sites train on is written anew in each round, which no control variate can stand for"}
-
-    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
-        what = "FewFedWeight writes and weighs answers to the sites' own prompts, which public records have no part in"
-        return what, "Leave the [augment] section out, or take another method."
+    traits = AveragingTraits(
+        label="FewFedWeight",
+        single_replies="which of two weights counts for a site's adapter is known only when all have answered",
+        combines=Combines(
+            rules=LINEAR,
+            ranks=False,
+            because="which weights count is known only when all sites have answered, and only two means are kept",
+            refused={"scaffold": _ANEW},
+        ),
+        no_public_records="it writes and weighs answers to the sites' own prompts",
+    )
 
     def verbs(self) -> list[str]:
         return ["improve"]

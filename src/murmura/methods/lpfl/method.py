@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from murmura.aggregation.config import AggregationConfig
 from murmura.data.selection import label_order
 from murmura.errors import DataError
 from murmura.federation.forecast import Forecast, Part, Work, few
+from murmura.federation.traits import RULES, AveragingTraits, Combines, Traits
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.measure.ensemble import ensemble, soft_labels
@@ -41,15 +41,19 @@ class LPFL(Averaging):
     config: LPFLConfig
 
     @property
-    def label(self) -> str:
+    def traits(self) -> Traits:
         c = self.config
-        if not c.annotate:
-            return "labelled only"
-        return "LP-FL" + ("" if c.select == "random" else f", {c.select}") + (", hard labels" if c.hard else "")
-
-    @property
-    def needs_replies(self) -> str:  # type: ignore[override]
-        return "it is told how many texts each site annotates" if self.config.annotate else ""
+        label = "LP-FL" + ("" if c.select == "random" else f", {c.select}") + (", hard labels" if c.hard else "")
+        combines = Combines(
+            rules=tuple(rule for rule in RULES if rule != "fedsa") if c.validates else RULES,
+            because="sites keep a factor of their own, so the server has no model to validate for gate and weights",
+            fix="Set method.gate = 0 and method.pattern_weights = 'uniform', or take another rule.",
+        )
+        return AveragingTraits(
+            label=label if c.annotate else "labelled only",
+            single_replies="it is told how many texts each site annotates" if c.annotate else "",
+            combines=combines,
+        )
 
     def verbs(self) -> list[str]:
         return ["train", "annotate"] if self.config.annotate else ["train"]
@@ -59,25 +63,15 @@ class LPFL(Averaging):
         c = self.config
         return Schedule(c.events, c.share, c.gate, c.force_complete)
 
-    def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
-        if not self.rule.personal or not self.config.validates:
-            return super().objection(aggregation)
-        what = "sites keep a factor of their own, so the server has no model to validate for gate and pattern weights"
-        return what, "Set method.gate = 0 and method.pattern_weights = 'uniform', or take another rule."
-
     def check(self, site: str, records: Sequence[Any]) -> None:
         known = self._begins_with(records)
         if not known:
-            raise DataError(
-                "no record has a label to begin with", where=f"site {site}",
-                fix="Label some of its records, or leave the site out.",
-            )  # fmt: skip
+            fix = "Label some of its records, or leave the site out."
+            raise DataError("no record has a label to begin with", where=f"site {site}", fix=fix)
         if self.config.annotate and known == len(records):
-            raise DataError(
-                "there is no unlabelled text to annotate", where=f"site {site}",
-                fix="Add texts with an empty label, hide labels with method.labelled_share, or set "
-                "method.annotate = false.",
-            )  # fmt: skip
+            hide = "hide labels with method.labelled_share, or set method.annotate = false"
+            fix = f"Add texts with an empty label, {hide}."
+            raise DataError("there is no unlabelled text to annotate", where=f"site {site}", fix=fix)
 
     def forecast(self, part: Part) -> Forecast:
         known, found = self._begins_with(part.records), super().forecast(part)
@@ -99,7 +93,7 @@ class LPFL(Averaging):
         """Those whose label the site trains on; the label of the others is hidden from it, or not there."""
         return [site.records[index] for index in self._known(site.records, stream)]
 
-    def leaves(self, server: Server) -> dict[str, Any]:
+    def outcomes(self, server: Server) -> dict[str, Any]:
         """What ``murmura predict`` must know about the patterns: what each is worth to the final model."""
         return {CLASSIFIER: PatternWeights(tuple(server.store["patterns"]))}
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from murmura.errors import CheckpointError, DataError
 from murmura.federation.forecast import Forecast, Part, Work
 from murmura.federation.method import Method
+from murmura.federation.traits import Traits
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, DifferentialPrivacy, Metric, Release, Texts, Votes, verb
 from murmura.methods.pretext.config import PretextConfig
@@ -19,7 +20,6 @@ from murmura.resources import Resource
 from murmura.runs.schema import EXPANDED
 
 if TYPE_CHECKING:
-    from murmura.aggregation.config import AggregationConfig
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
@@ -60,15 +60,24 @@ class Pretext(Method):
     """PrE-Text (Hou et al. 2024), and its baselines on public and private texts."""
 
     config: PretextConfig
-    trains = False
-    server_trains = True
 
     def __init__(self, config: PretextConfig, rule: Any = None) -> None:
         super().__init__(config, rule)
         self._ballots: Ballots | None = None
 
     @property
-    def label(self) -> str:
+    def traits(self) -> Traits:
+        single = "sites send it texts" if self.config.seeds in ("private", "paraphrased") else ""
+        whole = self.config.private and self.config.votes == "nearest"
+        if self.rule.config.secure and whole and not self.distributed_noise:
+            single = (
+                "each site adds a share of the noise, which has to be of whole numbers for that (set method.noise = "
+                "'skellam')"
+            )
+        return Traits(label=self._label, trained_at="server", single_replies=single)
+
+    @property
+    def _label(self) -> str:
         c = self.config
         if c.seeds != "voted":
             strength = f" {c.strength}" if c.seeds == "paraphrased" else ""
@@ -78,21 +87,10 @@ class Pretext(Method):
         return ", ".join([*(part for part in parts if part not in usual), *(["seeds only"] if not c.samples else [])])
 
     @property
-    def needs_replies(self) -> str:  # type: ignore[override]
-        return "sites send it texts" if self.config.seeds in ("private", "paraphrased") else ""
-
-    @property
     def distributed_noise(self) -> bool:
         """Whether each site adds a share of the noise, so that nobody sees a sum without it."""
         c = self.config
         return c.private and c.noise != "gaussian" and self.rule.config.secure is not None
-
-    def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
-        c = self.config
-        if aggregation.secure and c.private and c.votes == "nearest" and not self.distributed_noise:
-            what = "with 'secure' each site adds a share of the noise, which has to be of whole numbers for that"
-            return what, "Set method.noise = 'skellam'."
-        return super().objection(aggregation)
 
     @property
     def protects(self) -> Unit | None:
@@ -246,7 +244,7 @@ class Pretext(Method):
             return union(self.config, server)
         return server.store[_GIVEN] if self.config.asking else starting(self.config, server)
 
-    def leaves(self, server: Server) -> dict[str, Any]:
+    def outcomes(self, server: Server) -> dict[str, Any]:
         from murmura.methods.pretext.release import outcomes
 
         against = "everybody, the server too"
@@ -257,7 +255,7 @@ class Pretext(Method):
             )
         elif self.config.seeds == "voted":
             against = "everybody but the server, which added the noise"
-        return outcomes(self.config, self.label, server, against)
+        return outcomes(self.config, self._label, server, against)
 
     # ---- at the sites --------------------------------------------------------------------------------------------
 

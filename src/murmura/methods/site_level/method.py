@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from murmura.aggregation.config import AggregationConfig, PlainLocal
 from murmura.aggregation.mean import StateSum
 from murmura.aggregation.rules import Rule
 from murmura.errors import PrivacyError, RefusedError
 from murmura.federation.forecast import Forecast, Part
 from murmura.federation.method import Method
+from murmura.federation.traits import Combines, Traits
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import DifferentialPrivacy, Metric, Release, Weights, verb
 from murmura.federation.wire.sums import Sum
@@ -29,7 +29,6 @@ from murmura.privacy.parts import SiteClipping
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:
-    from murmura.augment.strategies import Strategy
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
 
@@ -55,8 +54,6 @@ class SiteLevel(Method):
     """
 
     config: SiteLevelConfig
-    uploads_are_heard = True
-    needs_replies = ""
 
     def __init__(self, config: SiteLevelConfig, rule: Rule | None = None) -> None:
         super().__init__(config, rule)
@@ -70,23 +67,25 @@ class SiteLevel(Method):
     def title(self) -> str:
         return ", ".join(part for part in (self.label, self.local.title, self.rule.title) if part)
 
-    def objection(self, aggregation: AggregationConfig) -> tuple[str, str] | None:
-        refusal = f"{self.label} does not go with "
-        if self.local.releases:
-            what = f"local '{aggregation.local.kind}': what it sends besides the update is not clipped, and the "
-            return f"{refusal}{what}guarantee is for the clipped update alone", "Take 'plain' or 'fedprox'."
-        if aggregation.server.kind != "plain":
-            what = f"server '{aggregation.server.kind}': its step by the noisy mean is its own"
-            return refusal + what, "Set method.server_lr and method.momentum instead."
-        return super().objection(aggregation.model_copy(update={"local": PlainLocal()}))
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """Its name with the options that matter."""
+
+    @property
+    def traits(self) -> Traits:
+        own = "its step by the noisy mean is its own: set method.server_lr and method.momentum instead"
+        refused = {
+            "scaffold": "what it sends besides the update is not clipped, and the guarantee is for the clipped update",
+            **dict.fromkeys(("fedavgm", "fedadam", "fedyogi", "fedadagrad"), own),
+        }
+        combines = Combines(rules=("mean",), ranks=False, refused=refused)
+        return Traits(label=self.label, single_replies="", combines=combines, no_public_records="", tells_uploads=True)
 
     def entropy(self, server: Server, round: int) -> Entropy:
         """Where a round's sample and noise come from: the operating system, or the run's seed if the sum has no noise
         and so nothing is secret."""
         return OSEntropy() if self.config.private else SeededEntropy(server.stream / "sites" / round)
-
-    def augmented(self, strategy: Strategy) -> tuple[str, str] | None:
-        return None
 
     def forecast(self, part: Part) -> Forecast:
         own = len(part.records)
