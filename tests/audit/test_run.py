@@ -13,7 +13,6 @@ from murmura.audit.membership import MIN_K
 from murmura.audit.run import Options, audit
 from murmura.audit.subject import subject
 from murmura.errors import CheckpointError, ConfigError, DataError
-from murmura.experiment import validate
 from murmura.experiment.run import run
 from murmura.federation.server.transcript import kept
 from murmura.generation.sampling import Sampling
@@ -300,7 +299,7 @@ def test_an_unfinished_run_is_refused(copied):
 
 
 def test_a_real_deployment_is_refused(copied, monkeypatch):
-    monkeypatch.setattr(validate, "SIMULATIONS", ())
+    monkeypatch.setattr("murmura.audit.subject.SIMULATIONS", ())
     with pytest.raises(ConfigError, match="their records are not here"):
         audit(copied, QUICK)
 

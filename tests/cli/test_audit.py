@@ -13,7 +13,7 @@ from murmura.runs import RunFolder
 from murmura.runs.audit import Audit
 from murmura.runs.schema import AUDIT, AUDIT_SCORES
 from tests.report.runs import write_run
-from tests.report.test_audits import MODEL
+from tests.report.sections.test_audit import MODEL
 
 
 @pytest.fixture

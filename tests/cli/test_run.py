@@ -59,7 +59,10 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(file):
         (["--set", "rounds=3"], "unknown key 'rounds'. Did you mean 'method.rounds'?"),
         (["--set", "training.rouds=3"], "unknown key 'training.rouds'. Did you mean 'method.rounds'?"),
         (["--set", "method.max_length=64"], "unknown key 'max_length'. Did you mean 'data.max_length'?"),
-        (["--set", "method.drafts_per_kept=3"], "Did you mean method.drafts_per_kept of 'fewfedpit'?"),
+        (
+            ["--set", "method.drafts_per_kept=3"],
+            "Did you mean method.drafts_per_kept of 'fewfedpit' or method.drafts_per_kept of 'fedmit'",
+        ),
         (["--set", "method.name=LocIT-SG"], "Did you mean 'locit-sg'?"),
         (["--set", "method.rounds=many"], "'rounds' = 'many': Input should be a valid integer"),
         (["--set", "method.rounds"], "'method.rounds' is not KEY=VALUE"),

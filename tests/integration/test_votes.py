@@ -94,7 +94,7 @@ def test_the_model_is_loaded_where_the_server_uses_it_and_nowhere_else(voting, m
     run(voting)
     assert not used
     assert json.loads((voting.run.path / "environment.json").read_text())["trained"] == 0
-    monkeypatch.setattr(Voting, "leaves", lambda self, server: {"slots.json": server.runtime.bank.slots})
+    monkeypatch.setattr(Voting, "outcomes", lambda self, server: {"slots.json": server.runtime.bank.slots})
     run(voting, overwrite=True)
     assert len(used) == 1
 

@@ -14,6 +14,7 @@ from murmura.errors import RunError
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
+from murmura.federation.traits import Traits
 from murmura.federation.wire.messages import Failure, Reply
 from murmura.measure import membership
 from murmura.measure.attacks import ATTACKS
@@ -33,7 +34,7 @@ PUBLIC_RECORDS = EvaluationSet(INSTRUCTION, [Instruction("public", "", f"record 
 
 
 class Nothing(Method):
-    label = "Nothing"
+    traits = Traits(label="Nothing")
 
     def lead(self, server, fleet):
         """Nothing to do."""

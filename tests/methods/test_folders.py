@@ -18,7 +18,7 @@ NEEDED = {"pretext": {"public": "public.jsonl"}}  # what a method cannot do with
 
 
 def test_every_folder_is_a_method_or_is_shared_by_methods():
-    assert {path.split(".")[2] for path in methods.METHODS.values()} == FOLDERS - SHARED
+    assert {source.path.split(".")[2] for source in methods.METHODS.values()} == FOLDERS - SHARED
 
 
 def test_no_method_imports_another():

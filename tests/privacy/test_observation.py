@@ -260,7 +260,12 @@ def of_weights(tokenizer, folder):
 
 def of_dpfedavg(tokenizer, folder, **options):
     config = DPFedAvgConfig(
-        rounds=8, noise_multiplier=2.0, accountant="rdp", clip_norm=5.0, sampler="poisson", sites_per_round=1, **options
+        rounds=8,
+        noise_multiplier=2.0,
+        accountant="rdp",
+        clip_norm=5.0,
+        sampler={"kind": "poisson", "sites_per_round": 1},
+        **options,
     )
     made, world = site_level(DPFedAvg, config, folder, tokenizer)
     made.lead(world.server, world.fleet)
@@ -268,7 +273,7 @@ def of_dpfedavg(tokenizer, folder, **options):
 
 
 def of_dpftrl(tokenizer, folder):
-    config = DPFTRLConfig(rounds=3, noise_multiplier=2.0, accountant="rdp", clip_norm=5.0, restart_every=4)
+    config = DPFTRLConfig(rounds=3, noise_multiplier=2.0, accountant="rdp", clip_norm=5.0, noise={"restart_every": 4})
     made, world = site_level(DPFTRL, config, folder, tokenizer)
     made.lead(world.server, world.fleet)
     return world.server.rows[-1]["privacy"]
@@ -285,7 +290,7 @@ def test_a_run_that_does_what_is_planned_has_its_epsilon(tokenizer, tmp_path, ru
 
 def test_noise_on_the_count_is_seen(tokenizer, tmp_path, monkeypatch):
     # The norm hardly moves: these sites do not clip.
-    options = {"adaptive": True, "count_noise": 3.0, "clip_lr": 0.01}
+    options = {"adaptive": {"count_noise": 3.0, "lr": 0.01}}
     assert of_dpfedavg(tokenizer, tmp_path / "whole", **options)["refused"] is None
     monkeypatch.setattr(
         "murmura.methods.dpfedavg.method.next_norm",

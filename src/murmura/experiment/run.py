@@ -17,15 +17,15 @@ from murmura.experiment.caveats import caveat
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext
 from murmura.experiment.forecast.budget import require_answers
-from murmura.experiment.forecast.memory import disk_space, residual
+from murmura.experiment.forecast.disk import disk
 from murmura.experiment.forecast.rounds import drawn_cohorts, residual_growth
 from murmura.experiment.precision import automatic, slow, told
 from murmura.experiment.prepare import Plan, prepare
 from murmura.experiment.resume import Past, restored, settle, tables
 from murmura.experiment.server_side import ServerSide, assemble
-from murmura.experiment.simulation import bytes_of, simulate
+from murmura.experiment.simulation import simulate
 from murmura.experiment.sites import Population
-from murmura.federation.adapter_folder import leave_adapter, leave_model, nbytes_of
+from murmura.federation.adapter_folder import leave_adapter, leave_model
 from murmura.federation.engines import Engine
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import last_saved
@@ -41,7 +41,6 @@ from murmura.runs.machine import environment
 from murmura.runs.record import read
 from murmura.runs.schema import LOG, PRIVACY, Resumption, Summary
 from murmura.streams import Stream
-from murmura.training.adapter import nbytes
 
 _CANARIES = (
     "canaries: {} random secrets stand among the sites' records, to be looked for in what the run trains; its model is "
@@ -101,14 +100,10 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
 
 
 def _needed(plan: Plan) -> int:
-    """Bytes on disk: the sites' records, checkpoints and adapters, with the largest residual that there can be."""
-    experiment, method, (context, _) = plan.experiment, plan.method, plan.complete
-    sites, slot, shared = list(plan.owned or ()), context.model.state, bytes_of(plan.owned or {})
+    """Bytes on disk."""
+    experiment, method, (context, _), sites = plan.experiment, plan.method, plan.complete, list(plan.owned or ())
     cohorts = drawn_cohorts(experiment, method, sites, Stream(experiment.run.seed))
-    growth = sum(residual_growth(experiment, method, sites, cohorts))
-    tokenizer = nbytes_of(context.model.tokenizer)
-    most = residual(method.rule, slot, growth)
-    return shared + disk_space(experiment, method, len(sites), nbytes(slot), most, tokenizer)
+    return disk(plan, context.model, len(sites), sum(residual_growth(experiment, method, sites, cohorts)))
 
 
 class _Started:

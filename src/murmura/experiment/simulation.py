@@ -16,6 +16,7 @@ from murmura.errors import CheckpointError, remedy
 from murmura.experiment import worker
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext
+from murmura.experiment.placement import count_workers, gpus_for
 from murmura.experiment.site_side import open_sites
 from murmura.federation.engines import ENGINES, Engine
 from murmura.federation.method import Method
@@ -24,8 +25,6 @@ from murmura.federation.site.identity import write_roster
 from murmura.progress import say
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import EXPERIMENT, FEDERATION, ROSTER, SITE_DATA, SITE_FILE, site_folder
-
-_WORKERS = 2  # where there is no GPU
 
 
 def simulate(
@@ -145,15 +144,3 @@ def bytes_of(records: Mapping[str, Sequence[Any]]) -> int:
 
 def _lines(records: Sequence[Any]) -> Iterator[str]:
     return (f"{json.dumps(asdict(record))}\n" for record in records)
-
-
-def gpus_for(device: str) -> int:
-    """On how many GPUs workers compute that are told this device; 0 for one that is named, or for none."""
-    import torch
-
-    return torch.cuda.device_count() if device in ("auto", "cuda") else 0
-
-
-def count_workers(experiment: Experiment, gpus: int) -> int:
-    """As many as asked for, or one for each GPU."""
-    return experiment.run.workers or gpus or _WORKERS

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from murmura import methods
 from murmura.errors import ConfigError
+from murmura.experiment.placement import count_workers, gpus_for
 from murmura.federation.engines import SIMULATIONS
 
 if TYPE_CHECKING:
@@ -247,8 +248,6 @@ def _transcript_keeps_promise(run: Run) -> None:
 def _timeouts_are_isolated(run: Run) -> None:
     """Sites that share a process are late together: one site could keep others' answers out of a sum, and move it by
     more than its own."""
-    from murmura.experiment.simulation import count_workers, gpus_for
-
     experiment, sites = run.experiment, run.sites or 0
     if run.plan is None or run.plan.unit != "site" or experiment.run.answer_seconds is None:
         return

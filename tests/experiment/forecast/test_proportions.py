@@ -10,6 +10,7 @@ from murmura.experiment.forecast.proportions import of_time
 from murmura.experiment.forecast.rounds import ForeseenRound
 from murmura.experiment.forecast.timing import Timing
 from murmura.federation.forecast import Work
+from murmura.federation.traits import Traits
 
 WORDS = (
     "training.lr",
@@ -71,7 +72,7 @@ def test_what_travels_in_a_round_and_what_has_less_travel(make, trainable):
 class Plain:
     """A method of which only is known that it trains."""
 
-    trains, server_trains = True, False
+    traits = Traits(label="Plain")
 
 
 def test_more_memory_than_there_is(make, monkeypatch):

@@ -13,8 +13,9 @@ from typing import Any
 from murmura.augment.strategies import Selections, strategy
 from murmura.experiment.config import Experiment
 from murmura.experiment.forecast import training
+from murmura.experiment.forecast.disk import disk
 from murmura.experiment.forecast.measuring import Measuring, attacks_uploads
-from murmura.experiment.forecast.memory import Memory, disk_space, peak, residual
+from murmura.experiment.forecast.memory import Memory, peak
 from murmura.experiment.forecast.notes import notes
 from murmura.experiment.forecast.proportions import proportions
 from murmura.experiment.forecast.refusals import refusals
@@ -28,9 +29,7 @@ from murmura.experiment.forecast.rounds import (
 )
 from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.prepare import Plan, prepare
-from murmura.experiment.simulation import bytes_of
 from murmura.experiment.verbs import verbs_of
-from murmura.federation.adapter_folder import nbytes_of
 from murmura.federation.forecast import Forecast, Work
 from murmura.federation.method import Method
 from murmura.federation.server.ledger import Ledger, declared
@@ -67,7 +66,7 @@ class DryRun:
         public: what choosing public records, or writing others at the sites, takes; None where there are none.
         work: what is done many times, as far as it is known.
         memory: an estimate of the peak.
-        disk: bytes of checkpoints and final adapters.
+        disk: most bytes at a time: of checkpoints and final adapters, or before them of the copies of the records.
         disclosure: what sites would release; messages and bytes are not counted.
         notes: what should be known of these figures.
         refusals: why the run would not start, in its own words.
@@ -142,8 +141,7 @@ def dry_run(experiment: Experiment) -> DryRun:
     read = sum(sizes.values()) + len(_heldout(plan) or ()) if sizes else 0
     widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
     memory = peak(experiment, model, widest, plan.supplies, read) if model and widest else None
-    shared = bytes_of(plan.owned or {})
-    disk = shared + _disk(experiment, method, model, len(names), sum(growth)) if model and names else None
+    space = disk(plan, model, len(names), sum(growth)) if model and names else None
     other = method.work(list(plan.owned.values()), experiment.training) if plan.owned else ()
     noted = notes(experiment, method, plan.gathered, people, sizes)
     return DryRun(
@@ -153,10 +151,10 @@ def dry_run(experiment: Experiment) -> DryRun:
         public=public,
         work=[*training.work(plan, rounds), *other, *choosing, *Measuring(plan, len(rounds), widest).work()],
         memory=memory,
-        disk=disk,
+        disk=space,
         disclosure=_disclosure(plan),
         notes=noted + proportions(experiment, method, rounds, model, memory),
-        refusals=refusals(experiment, method, plan.privacy, plan.owned, disk),
+        refusals=refusals(experiment, method, plan.privacy, plan.owned, space),
     )
 
 
@@ -185,13 +183,6 @@ def _public(plan: Plan, names: Sequence[str] | None) -> tuple[Forecast | None, I
     adapter = plan.context.model.trainable * FLOAT32 if plan.context else 0
     run, how = Selections(options.selections(settings.rounds), len(names or ()), own, adapter), strategy(options)
     return how.forecast(run, plan.pool), how.work(run, plan.pool)
-
-
-def _disk(experiment: Experiment, method: Method, model: ModelSpec, sites: int, growth: int) -> int:
-    """Bytes of checkpoints and final adapters, with a residual of this rank."""
-    most = residual(method.rule, model.state, growth)
-    tokenizer = nbytes_of(model.tokenizer)
-    return disk_space(experiment, method, sites, model.trainable * FLOAT32, most, tokenizer)
 
 
 def _sites(plan: Plan, public: int) -> list[SitePlan]:

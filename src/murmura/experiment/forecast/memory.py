@@ -1,4 +1,4 @@
-"""How much memory and disk a run will take, from sizes alone."""
+"""How much memory a run will take, from sizes alone."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from murmura.aggregation.low_rank import modules
-from murmura.aggregation.rules import Rule
 from murmura.experiment.config import Experiment
 from murmura.experiment.model_spec import ModelSpec
+from murmura.experiment.placement import count_workers, gpus_for
 from murmura.experiment.resources import Supply
-from murmura.experiment.simulation import count_workers, gpus_for
-from murmura.federation.forecast import Part
-from murmura.federation.method import Method
 from murmura.precision import in_bfloat16
 from murmura.resources import Side
-from murmura.training.adapter import State
 from murmura.training.passes import tokens_per_pass
 
 _LIBRARIES = 500_000_000  # bytes that Python, torch and transformers take before any model, on a CPU
@@ -151,33 +146,3 @@ def _shape(config: Any) -> tuple[int, int, int, int]:
     keys = int(getattr(config, "num_key_value_heads", None) or attention)
     head = int(getattr(config, "head_dim", None) or width // attention)
     return width, inner, layers, keys * head
-
-
-def residual(rule: Rule, adapter: State, rank: int) -> int:
-    """Most bytes of a residual beside an adapter.
-
-    Args:
-        rank: most that its rank can have grown to, but for the sizes of the weights and the rule's own limit.
-    """
-    shapes = [(adapter[b].shape[0], adapter[a].shape[1]) for a, b in modules(adapter)]
-    return _FLOAT32 * sum(min(rank, rule.config.residual_rank or rank, *shape) * sum(shape) for shape in shapes)
-
-
-def disk_space(
-    experiment: Experiment, method: Method, sites: int, adapter: int, residual: int = 0, tokenizer: int = 0
-) -> int:
-    """Bytes for checkpoints, final adapters, and what a curious server would keep of all rounds (``audit.keep``).
-
-    There are three checkpoints for a moment: of the two that are kept the older goes when a newer one is whole.
-
-    Args:
-        adapter: bytes of one.
-        residual: bytes of what the global one has beside it at the end.
-        tokenizer: bytes of what lies beside each final adapter.
-    """
-    kept = method.forecast(Part((), 1, True, experiment.training, adapter=adapter))
-    final = sites if method.keeps_adapters else 1
-    checkpoint = adapter + kept.server_keeps + sites * kept.site_keeps
-    cohort = min(sites, experiment.method.cohort_size or sites)
-    rounds = experiment.method.rounds * (1 + cohort) * (adapter + residual) if experiment.audit.keep else 0
-    return 3 * checkpoint + final * (adapter + tokenizer) + residual * (3 + 1) + rounds

@@ -9,7 +9,7 @@ from typing import Any
 
 from murmura.aggregation.rules import Rule
 from murmura.experiment.config import Experiment
-from murmura.experiment.forecast.memory import residual as largest_residual
+from murmura.experiment.forecast.disk import residual as largest_residual
 from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.summing import foreseen
 from murmura.federation.forecast import Forecast, Part
@@ -111,7 +111,7 @@ def _travels(rule: Rule, model: ModelSpec, rank: int | None, round: int, residua
     """Most bytes of an adapter on its way down to a site and up from it, as the aggregation rule has it.
 
     Args:
-        residual: as ``memory.residual`` takes it.
+        residual: as ``disk.residual`` takes it.
     """
     start = rule.download(model.state, rank, round)
     upload = rule.upload(rule.complete(start, model.state), round)

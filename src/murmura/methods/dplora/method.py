@@ -48,18 +48,21 @@ class DPLoRA(VanillaFL):
     @property
     def traits(self) -> Traits:
         c = self.config
-        label = f"DP-LoRA σ={c.noise_multiplier:g}" + (" (paper)" if c.preset == "paper" else "")
-        label = label if c.epsilon is None else f"DP-LoRA ε={c.epsilon:g}"
+        strength = f"σ={c.noise_multiplier:g}" if c.epsilon is None else f"ε={c.epsilon:g}"
+        paper = " (paper)" if c.epsilon is None and c.preset == "paper" else ""
         told = c.private and not self.rule.config.secure
         noisy = c.private and c.noise_on == "weights"
+        scaffold = "the change of a control variate would leave the site too, and the guarantee is for one upload"
         combines = Combines(
             rules=tuple(rule for rule in RULES if rule != "fedsa" or not noisy),
             because="noise on what is uploaded leaves the factor that sites keep without any",
             fix="Set method.noise_on = 'gradient', or take another rule.",
-            refused={"scaffold": "the change of a control variate would leave the site too, without a guarantee"},
+            refused={"scaffold": scaffold},
         )
         single = "each site tells its own ε with what it sends" if told else ""
-        return AveragingTraits(label=label, single_replies=single, combines=combines, no_public_records="")
+        return AveragingTraits(
+            label=f"DP-LoRA {strength}{paper}", single_replies=single, combines=combines, no_public_records=""
+        )
 
     def verbs(self) -> list[str]:
         return ["train_private", *([_TELL] if self._tells_apart else [])]

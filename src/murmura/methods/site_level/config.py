@@ -39,6 +39,8 @@ class SiteNoiseConfig(MethodConfig):
             raise ValueError("'epsilon' and 'noise_multiplier' say the same thing twice; remove one of them")
         if self.epsilon is None and self.noise_multiplier is None:
             raise ValueError("neither 'epsilon' nor 'noise_multiplier' is given; give one, noise_multiplier 0 for none")
+        if self.noise_multiplier == 0:
+            self.refuse_idle(["delta", "accountant"], "without noise")
         return self
 
     @property
