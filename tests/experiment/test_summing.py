@@ -78,9 +78,9 @@ def test_dp_fedavg_is_the_same(make, tmp_path):
 
 @pytest.mark.slow
 def test_all_other_methods_and_rules_are_the_same(make, tmp_path):
-    for rule in ("rolora", "fedsa"):
-        assert_same_run(make, tmp_path, {}, {"rule": rule})
-    for name in ("fedavgm", "dplora", "dplora fedavg", "dpftrl", "fewfedpit"):
+    for option in ({"rule": "rolora"}, {"rule": "fedsa"}, {"server": "fedavgm"}):
+        assert_same_run(make, tmp_path, {}, option)
+    for name in ("dplora", "dplora fedavg", "dpftrl", "fewfedpit"):
         assert_same_run(make, tmp_path, METHODS[name], {})
 
 

@@ -146,7 +146,7 @@ def test_what_workers_say_of_a_cohort_is_for_the_owner_too(tmp_path, llama_folde
     write_data(tmp_path, SITES)
     options = {"engine": "processes", "workers": 2}
     budget = {"folder": str(tmp_path / "accounts"), "epsilon": 5.0}
-    all_but_one = METHODS["poisson"] | {"sites_per_round": 5}
+    all_but_one = METHODS["poisson"] | {"sampler": POISSON | {"sites_per_round": 5}}
     with pytest.raises(RunError):
         run(experiment(tmp_path, llama_folder, all_but_one, run=options, budget=budget))
     said = "".join(capfd.readouterr())
