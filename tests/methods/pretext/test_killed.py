@@ -116,7 +116,7 @@ def test_under_a_secure_sum_sites_add_the_noise_in_shares(make, options, tmp_pat
     assert "A server that lies gets no more sums: each site votes once for each round" in card
     votes = [vote for one in left(result.folder, "evolution.json") for vote in one["votes"]]
     assert len(set(votes)) > 12 and all(vote == round(vote) for vote in votes)
-    with pytest.raises(ConfigError, match=r"each site adds a share .* set method.noise = 'skellam'"):
+    with pytest.raises(ConfigError, match=r"each site adds a share .*method.noise = 'skellam'"):
         method_with(make(options | {"noise": "gaussian"}).method.model_dump(), secure=True)
 
 
