@@ -59,8 +59,11 @@ def server():
         return SimpleNamespace(kept=[k for k, record in enumerate(records) if len(record.question) <= 1000])
 
     bench = SimpleNamespace(reading=SimpleNamespace(fit=fit))
+    policy = SimpleNamespace(tells_sites=True)
     told = {"noted": noted, "events": events, "note": noted.__setitem__, "event": events.append}
-    return SimpleNamespace(stream=Stream(0), store={}, runtime=bench, keeps_secrets=False, **told)
+    return SimpleNamespace(
+        stream=Stream(0), store={}, runtime=bench, publication=SimpleNamespace(tells_sites=True), **told
+    )
 
 
 @pytest.fixture
@@ -175,7 +178,7 @@ def test_where_no_row_goes_to_two_sites_none_goes_to_a_late_one_either(server, t
 
 
 def test_where_cohorts_are_secret_whom_the_server_has_heard_decides_nothing(make, server):
-    server.keeps_secrets = True
+    server.publication.tells_sites = False
     augmentation = make(every=5)
     augmentation.before(server, Fleet(deaf=["a"]), 1)
     assert server.events[-1].endswith("they are asked again at the beginning of every round")

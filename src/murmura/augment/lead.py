@@ -89,7 +89,7 @@ class Augmentation:
     def _then(self, server: Server) -> str:
         if not self._asks_again:
             return "they are not asked again for it, since centres that have left would cost their ε twice"
-        when = "of every round" if server.keeps_secrets else "of a later round, if they answer anything"
+        when = "of a later round, if they answer anything" if server.publication.tells_sites else "of every round"
         return f"they are asked again at the beginning {when}"
 
     def _late(self, server: Server, fleet: Fleet, last: Selection) -> list[str]:
@@ -97,7 +97,7 @@ class Augmentation:
         secret, all that have missed it."""
         if not self._asks_again:
             return []
-        heard = fleet.sites if server.keeps_secrets else fleet.answering
+        heard = fleet.answering if server.publication.tells_sites else fleet.sites
         return [site for site in fleet.sites if site in heard and site not in last.sites]
 
     def _joined_by(self, late: Sequence[str], last: Selection, server: Server, fleet: Fleet, round: int) -> Selection:

@@ -182,7 +182,7 @@ def _note_brought(fleet: Fleet, method: Method, people: Population) -> None:
         pooled = people.sites[0]
         fleet.ledger.pooled(pooled.size, _weight(pooled.records))
     if people.from_sites:
-        for ledger in (fleet.ledger, fleet.told):  # one, unless cohorts are secret
+        for ledger in {fleet.ledger, fleet.publication.told}:
             ledger.set_apart(len(people.from_sites), _weight(people.from_sites))
 
 
@@ -194,7 +194,7 @@ def _published(server: Server, folder: RunFolder, engine: Engine) -> Iterator[No
     Raises:
         RunError: the run stopped; nothing in it tells of a cohort.
     """
-    if not server.keeps_secrets:
+    if server.publication.tells_sites:
         yield
         return
     with discreet(folder.log), closing(engine):
@@ -281,7 +281,7 @@ def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, context
         say("the run leaves no adapter")
     folder.write_outcomes(method.outcomes(server))
     rows = server.published
-    timed = [] if server.keeps_secrets or server.hides_times else server.rows
+    timed = server.publication.timed(server.rows)
     folder.write_summary(
         Summary(
             name=experiment.run.name, method=method.title, seed=experiment.run.seed,

@@ -19,6 +19,7 @@ from murmura.experiment.verbs import fingerprint, verbs_of
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
+from murmura.federation.server.publication import OfSecretCohorts, Publication, WithoutTimes
 from murmura.federation.server.rounds import Server
 from murmura.federation.server.transcript import TranscriptWriter
 from murmura.federation.wire.messages import VERSION
@@ -126,28 +127,33 @@ def assemble(part: ServerPart, engine: Engine, folder: RunFolder, *, run: str) -
     if method.traits.trained_at == "sites":
         for public in (evaluation_set.heldout, evaluation_set.nonmembers):
             runtime.settle(runtime.tokenise_fitting(public), folder.private / OWNER)
-    secret = promised.sampler.expected(len(engine.sites)) if promised and promised.has_secret_cohort else None
     agreed = agreement(experiment, method, len(engine.sites))
     fleet = Fleet(
         engine,
         verbs_of(experiment, method),
-        Ledger(),
+        ledger := Ledger(),
         stream,
         settings.min_replies,
         run=run,
         seconds=settings.answer_seconds,
-        secret_cohort=secret,
+        publication=_publication(part, ledger, len(engine.sites)),
         agreement=agreed,
     )
     adapter = runtime.initial(stream / "adapter") if method.traits.trained_at == "sites" else None
     planted = Canaries(part.canaries, promised) if part.canaries else None
     monitor = Monitor(runtime, evaluation_set, part.evaluation, stream, canaries=planted)
     curious = TranscriptWriter(folder.transcript) if experiment.audit.keep else None
-    hides = method.protects is not None
-    server = Server(runtime, fleet, monitor, folder, stream, adapter, method.rule, hides_times=hides, curious=curious)
+    server = Server(runtime, fleet, monitor, folder, stream, adapter, method.rule, curious=curious)
     return ServerSide(
         method, server, fleet, monitor, fingerprint(experiment), _augmentation(part, server, fleet, folder)
     )
+
+
+def _publication(part: ServerPart, ledger: Ledger, sites: int) -> Publication:
+    promised = part.privacy
+    if promised is not None and promised.has_secret_cohort:
+        return OfSecretCohorts(ledger, promised.sampler.expected(sites))
+    return Publication(ledger) if part.method.protects is None else WithoutTimes(ledger)
 
 
 def _augmentation(part: ServerPart, server: Server, fleet: Fleet, folder: RunFolder) -> Augmentation | None:

@@ -292,26 +292,6 @@ def test_what_goes_wrong_in_this_process_stops_the_run_as_it_is():
         list(fleet.ask("train", ["a"]))
 
 
-# ---- secret cohorts ----------------------------------------------------------------------------------------------
-
-
-class Secretive(Small):
-    @verb(releases={"examples": Count()}, everyone=True)
-    def introduce(self, cohort, ask):
-        """Never run: the engine is scripted."""
-
-
-def test_what_all_sites_are_asked_is_no_secret_and_counts_as_it_was():
-    engine = Scripted(lambda site, ask: Reply(site, {"examples": 3}), ["a", "b", "c"])
-    fleet = Fleet(engine, verbs_of(Secretive(None)), Ledger(), Stream(0), secret_cohort=1.5)
-    list(fleet.ask("introduce", fleet.sites, {site: {"text": site * 10} for site in fleet.sites}))
-    assert fleet.told.traffic() == fleet.ledger.traffic() and fleet.told.traffic().down > 30
-    [row] = fleet.told.table()
-    assert (row["messages"], row["expected"]) == (3, False)
-    with pytest.raises(RunError, match="'train' is asked of a secret cohort"):
-        list(fleet.ask("train", ["a"]))
-
-
 def test_the_time_that_sites_take_is_counted_and_not_what_the_server_does_with_it(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("murmura.federation.server.fleet.time.perf_counter", lambda: now[0])

@@ -19,7 +19,7 @@ def fleet(**ledgers):
 
 
 def test_a_row_has_what_came_since_the_round_began():
-    tally = Tally(fleet(ledger=ledger(Traffic(5, 10, 1), Traffic(8, 30, 1)), told=ledger(Traffic(0, 0, 0))))
+    tally = Tally(fleet(ledger=ledger(Traffic(5, 10, 1), Traffic(8, 30, 1))))
     tally.count({"kept": 2})
     tally.count({"kept": 1, "lost": 4})
     tally.losses += [1.0, 2.0]
@@ -30,14 +30,3 @@ def test_a_row_has_what_came_since_the_round_began():
     assert (row["coverage"], row["heldout_loss"], row["epsilon"]) == (0.5, 2.0, 1.5)  # what is measured goes before
     assert row["events"] == ["a site was late"] and row["wall"] >= 0
     assert row["at_sites"] == 1.5
-
-
-def test_of_a_secret_cohort_neither_counts_nor_losses_times_or_events_are_told():
-    told = ledger(Traffic(0, 0, 0), Traffic(100, 200, 5))
-    tally = Tally(fleet(ledger=ledger(Traffic(0, 0, 0)), told=told))
-    tally.count({"kept": 2})
-    tally.losses.append(1.0)
-    assert tally.publication({"heldout_loss": 2.0}, {}) == {
-        "round": 3, "heldout_loss": 2.0, "bytes_up": 100, "bytes_down": 200, "bytes_measuring": 5,
-        "expected": ["bytes_up", "bytes_down"], "epsilon": None, "privacy": {},
-    }  # fmt: skip

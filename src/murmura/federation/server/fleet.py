@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from murmura.errors import CheckpointError, RunError
 from murmura.federation.server.ledger import Ledger
+from murmura.federation.server.publication import Publication
 from murmura.federation.server.unmasking import Each, Misfits, Unmasking, step_by_step
 from murmura.federation.wire.layout import MASKED, Agreement, Layout
 from murmura.federation.wire.masks import STEPS
@@ -50,12 +51,10 @@ class Fleet:
         min_replies: fewer answers than this stop the run.
         run: the run's id, which every ask carries.
         seconds: how long to wait for an answer; None: without limit.
-        secret_cohort: expected sites in a cohort, where nobody may know who is in one, nor how many; None: anybody may.
+        publication: what anybody may see of the run; None: all of it.
         agreement: what is known of the run's secure sums; None where sums are in clear.
 
     Attributes:
-        told: what may be told of the traffic. Where cohorts are secret, that is the expected traffic, which follows
-            from public numbers; else it is ``ledger``.
         listener: gets every reply that is not only added up.
         keeper: is called when something was entered in the ledgers, before it is sent or handed on; of many replies to
             one ask at every 64th.
@@ -73,13 +72,12 @@ class Fleet:
         *,
         run: str = "",
         seconds: float | None = None,
-        secret_cohort: float | None = None,
+        publication: Publication | None = None,
         agreement: Agreement | None = None,
     ) -> None:
         self.engine, self.verbs, self.ledger, self.stream = engine, list(verbs), ledger, stream
         self.min_replies, self.run, self.seconds = min_replies, run, seconds
-        self.secret_cohort, self.agreement = secret_cohort, agreement
-        self.told = ledger if secret_cohort is None else Ledger()
+        self.publication, self.agreement = publication or Publication(ledger), agreement
         self.listener: Callable[[Reply], None] | None = None
         self.keeper: Callable[[], None] | None = None
         self.answering: set[str] = set()
@@ -269,7 +267,7 @@ class Fleet:
         told = None if terms is None else terms.told
         ask = Ask(verb, self.round, shared, each or {}, self.run, self.seconds, told)
         common = size(shared if told is None else {**shared, MASKED: told})
-        ledgers = self._ledgers(verb, common, ask.each, like)
+        ledgers = self.publication.enter(owner(self.verbs, verb), verb, common, not ask.each, like)
         for ledger in ledgers:
             for site in sites:
                 ledger.asked(verb, common + size(dict(ask.each.get(site, {}))))
@@ -355,31 +353,6 @@ class Fleet:
     def _entered(self) -> None:
         if self.keeper is not None:
             self.keeper()
-
-    def _ledgers(self, verb: str, asked: int, each: Mapping[str, Payload], like: Payload | None) -> tuple[Ledger, ...]:
-        """The ledgers in which messages are counted. What may be told of a secret cohort is entered here already:
-        whoever measures is no cohort, nor are all sites.
-
-        Args:
-            asked: bytes of what all sites are sent alike.
-            each, like: as of ``sum``.
-        """
-        verbs = owner(self.verbs, verb)
-        declaration = verbs.declaration(verb)
-        measures = declaration.measures
-        self.ledger.declare(verb, disclosed(verbs, verb), measures=measures)
-        if self.told is self.ledger:
-            return (self.ledger,)
-        self.told.declare(verb, disclosed(verbs, verb), measures=measures)
-        if measures or declaration.everyone:
-            return self.ledger, self.told
-        if like is None or each or self.secret_cohort is None:
-            raise RunError(
-                f"'{verb}' is asked of a secret cohort, and it is not known beforehand how large its messages are",
-                fix="The method has to ask for a sum, of all sites alike, and say what a reply is like.",
-            )  # fmt: skip
-        self.told.expect(verb, round(self.secret_cohort), asked, field_sizes(like))
-        return (self.ledger,)
 
 
 def _broken(failure: Failure, what: str, kind: type[RunError] = RunError) -> RunError:

@@ -24,6 +24,14 @@ class Traffic:
     down: int
     measuring: int
 
+    def since(self, before: Traffic) -> dict[str, int]:
+        """What has travelled since then, as fields of a row."""
+        return {
+            "bytes_up": self.up - before.up,
+            "bytes_down": self.down - before.down,
+            "bytes_measuring": self.measuring - before.measuring,
+        }
+
 
 class Ledger:
     """Bytes each way and the disclosure table of a run. What was sent in a round that was then lost has left too, so it

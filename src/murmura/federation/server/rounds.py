@@ -25,7 +25,6 @@ from murmura.units import at_least, bound
 
 T = TypeVar("T")
 _STORE = "store."
-_TIMES = ("seconds", "at_sites", "wall", "peak_memory")  # of a row: they grow with what a round works on
 _STARTED = "started"  # in the store: the sites that have adapters of their own
 
 
@@ -40,9 +39,7 @@ class Server:
         rows: metrics of each finished round, round 0 being before training.
         about: JSON that tells what run this is; saved in every checkpoint.
         caveat: what to say beside the guarantee of every round, if anything.
-        hides_times: how long a round took, and how much memory, is for the run's owner alone, as in every run that
-            guarantees something: it grows with how many records sites have, and with samples that ε counts on being
-            secret.
+        publication: what anybody may see of the run.
         curious: keeps what a curious server would; None: nothing is kept.
         opening: is called with each round's number before the method works on it, as a part of that round; None:
             nothing comes before the method.
@@ -57,7 +54,6 @@ class Server:
         stream: Stream,
         adapter: State | None,
         rule: Rule | None = None,
-        hides_times: bool = False,
         curious: TranscriptWriter | None = None,
     ) -> None:
         self.runtime, self.stream, self._adapter = runtime, stream, adapter
@@ -65,17 +61,16 @@ class Server:
         self.rows: list[dict[str, Any]] = []
         self._journals: dict[str, Any] = {}
         self.about: dict[str, Any] = {}
-        self.hides_times, self.curious = hides_times, curious
+        self.publication, self.curious = fleet.publication, curious
         self.caveat: str | None = None
         self.opening: Callable[[int], None] | None = None
         self._fleet, self._monitor, self._folder = fleet, monitor, folder
         self._rule = rule or Mean()
         self._privacy: dict[str, Any] = {}
         self._known: set[str] = set()
-        self._published: list[dict[str, Any]] = []
-        fleet.listener, fleet.keeper = self._listen, lambda: folder.write_sent(self._sent())
+        fleet.listener, fleet.keeper = self._listen, lambda: folder.write_sent(self.publication.state())
         if (sent := folder.sent()) is not None:
-            self._restore_sent(sent)
+            self.publication.restore(sent)
 
     @property
     def adapter(self) -> State:
@@ -119,18 +114,9 @@ class Server:
         return self._fleet.round
 
     @property
-    def keeps_secrets(self) -> bool:
-        """Whether the guarantee counts on nobody knowing whom a round has asked, nor how many."""
-        return self._fleet.secret_cohort is not None
-
-    @property
     def published(self) -> list[dict[str, Any]]:
-        """The rows as anybody may see them: ``rows``, or of those what does not tell of secret cohorts or samples."""
-        if self.keeps_secrets:
-            return self._published
-        if self.hides_times:
-            return [{key: value for key, value in row.items() if key not in _TIMES} for row in self.rows]
-        return self.rows
+        """The rows as anybody may see them."""
+        return self.publication.rows(self.rows)
 
     @property
     def evaluation_set(self) -> Any:
@@ -213,7 +199,7 @@ class Server:
     def listens(self) -> bool:
         """Whether single uploads are measured or kept, so that they have to be told apart."""
         wanted = self._monitor.listens or self.curious is not None
-        return wanted and not self._rule.personal and not self.keeps_secrets
+        return wanted and not self._rule.personal and self.publication.tells_sites
 
     def _sending(
         self, sites: Sequence[str], each: Mapping[str, Payload] | None, shared: Payload
@@ -238,7 +224,7 @@ class Server:
     def observe_upload(self, site: str, upload: State) -> None:
         """Let the monitor attack an upload, and a curious server keep it: whole, as the server knows it. Replies with a
         field ``adapter`` are heard by themselves; what travels in another form is told here."""
-        if self._rule.personal or self.keeps_secrets:
+        if self._rule.personal or not self.publication.tells_sites:
             return
         whole = self._rule.complete(upload, self.adapter)
         self._monitor.observe_upload(site, whole)
@@ -308,20 +294,9 @@ class Server:
             name.removeprefix(_STORE): value for name, value in checkpoint.server.items() if name.startswith(_STORE)
         }
         self.rows, self._known = checkpoint.run["rows"], set(checkpoint.run["known"])
-        self._restore_sent(checkpoint.run)
-        if self.keeps_secrets:
-            self._published = checkpoint.run["published"]
+        self.publication.restore(checkpoint.run)
+        self.publication.rewind(checkpoint.run)
         self._write()  # the run may have been stopped between its checkpoint and these files
-
-    def _sent(self) -> dict[str, Any]:
-        """What has travelled so far, and what may be told of it where that is something else."""
-        sent = {"ledger": self._fleet.ledger.state()}
-        return sent | {"told": self._fleet.told.state()} if self.keeps_secrets else sent
-
-    def _restore_sent(self, sent: Mapping[str, Any]) -> None:
-        self._fleet.ledger.restore(sent["ledger"])
-        if self.keeps_secrets:
-            self._fleet.told.restore(sent["told"])
 
     def _begin(self, round: int) -> None:
         self._fleet.begin(round)
@@ -329,6 +304,7 @@ class Server:
         if self.curious is not None and round:  # before training there is nothing but the base model
             self.curious.begin(round)
         self._tally = Tally(self._fleet)
+        self.publication.begin()
         self._begun = list(self.store.get(_STARTED, []))
 
     def _close(self) -> None:
@@ -344,16 +320,14 @@ class Server:
             self.curious.close(self.adapter)
         memory = peak_memory(self.runtime.device)
         self.rows.append(self._tally.row(figures, self._privacy, memory))
-        if self.keeps_secrets:
-            self._published.append(self._tally.publication(figures, self._privacy))
+        self.publication.close(self.rows[-1], figures)
         # Sites first: they keep two generations, and can go back should the checkpoint not be written.
         self._keep(self._fleet.commit(last))
         server = {f"{_STORE}{name}": value for name, value in self.store.items()}
         if self.has_adapter:
             server["adapter"] = self.adapter
-        run = {"rows": self.rows, **self._sent(), "known": sorted(self._known), **self.about}
-        if self.keeps_secrets:
-            run["published"] = self._published
+        sent = self.publication.state() | self.publication.saved()
+        run = {"rows": self.rows, **sent, "known": sorted(self._known), **self.about}
         save(self._folder.checkpoint, Checkpoint(round, server, run))
         self._write()
         told = self._monitor.words(self.published[-1])
@@ -376,7 +350,7 @@ class Server:
             self.store[_STARTED] = [site for site in self.store[_STARTED] if site not in lost]
 
     def _write(self) -> None:
-        if self.keeps_secrets or self.hides_times:
+        if not self.publication.tells_all:
             self._folder.write_figures(self.rows, self._fleet.ledger.table())
         self._folder.write_metrics(self.published)
-        self._folder.write_disclosure(self._fleet.told.table())
+        self._folder.write_disclosure(self.publication.told.table())

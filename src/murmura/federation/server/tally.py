@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from murmura.federation.server.fleet import Fleet
-from murmura.federation.server.ledger import Traffic
 from murmura.progress import collect_phases
 
 
@@ -28,7 +27,7 @@ class Tally:
         self.losses: list[float] = []
         self.noted: dict[str, float] = {}
         self._fleet = fleet
-        self._traffic, self._told = fleet.ledger.traffic(), fleet.told.traffic()
+        self._traffic = fleet.ledger.traffic()
         self._phases = collect_phases()
         self._start = time.perf_counter()
 
@@ -50,7 +49,7 @@ class Tally:
             **self.noted,
             **figures,
             "train_loss": sum(self.losses) / len(self.losses) if self.losses else None,
-            **_since(self._traffic, self._fleet.ledger.traffic()),
+            **self._fleet.ledger.traffic().since(self._traffic),
             "seconds": self._phases.seconds,
             "at_sites": self._fleet.at_sites,
             "wall": time.perf_counter() - self._start,
@@ -60,25 +59,3 @@ class Tally:
             "privacy": privacy,
             "events": self._fleet.events,
         }
-
-    def publication(self, figures: Mapping[str, Any], privacy: Mapping[str, Any]) -> dict[str, Any]:
-        """What anybody may see of a round whose cohort is secret: what was measured, which follows from the noisy model
-        and public records, and the expected traffic. Neither time nor memory, which grow with the cohort, nor events,
-        which name who was asked."""
-        return {
-            "round": self._fleet.round,
-            **figures,
-            **_since(self._told, self._fleet.told.traffic()),
-            "expected": ["bytes_up", "bytes_down"],
-            "epsilon": privacy.get("epsilon"),
-            "privacy": privacy,
-        }
-
-
-def _since(before: Traffic, now: Traffic) -> dict[str, int]:
-    """Bytes that have travelled."""
-    return {
-        "bytes_up": now.up - before.up,
-        "bytes_down": now.down - before.down,
-        "bytes_measuring": now.measuring - before.measuring,
-    }
