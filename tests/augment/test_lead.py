@@ -61,9 +61,7 @@ def server():
     bench = SimpleNamespace(reading=SimpleNamespace(fit=fit))
     policy = SimpleNamespace(tells_sites=True)
     told = {"noted": noted, "events": events, "note": noted.__setitem__, "event": events.append}
-    return SimpleNamespace(
-        stream=Stream(0), store={}, runtime=bench, publication=SimpleNamespace(tells_sites=True), **told
-    )
+    return SimpleNamespace(stream=Stream(0), store={}, runtime=bench, publication=policy, **told)
 
 
 @pytest.fixture
