@@ -22,11 +22,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from murmura.methods.dpftrl.config import Banded, DPFTRLConfig, Tree
 from murmura.methods.dpftrl.method import plan as sums_plan
-from murmura.privacy.aggregator import TreeAggregator
-from murmura.privacy.banded import BandedAggregator
+from murmura.privacy import BandedNoise, ExampleClipping, FixedSizeSampling, GaussianNoise, TreeNoise
 from murmura.privacy.entropy import Entropy, SeededEntropy
 from murmura.privacy.lower_bound import audited
-from murmura.privacy.parts import BandedNoise, ExampleClipping, FixedSizeSampling, GaussianNoise, TreeNoise
+from murmura.privacy.mechanisms.tree import TreeSums
 from murmura.privacy.plan import PrivacyPlan
 from murmura.retrieval.noisy import noisy_centres, plan_of
 from murmura.streams import Stream
@@ -165,14 +164,10 @@ def _noises(epoch: int) -> list[tuple[str, dict[str, object]]]:
 def _variances(noise: TreeNoise | BandedNoise, rounds: int) -> list[float]:
     """Of one weight of the sum after each round, in squared norms: from the code that makes the sums."""
     entropy, nothing = Unit(), {"sum": torch.zeros(2 * rounds)}
-    made: TreeAggregator | BandedAggregator
-    if isinstance(noise, BandedNoise):
-        made = BandedAggregator(noise, 1.0, entropy)
-    else:
-        made = TreeAggregator(noise, 1.0, entropy)
+    made = noise.prefix_sums(1.0, entropy)
     done, last, found = torch.zeros(2 * rounds), torch.zeros(2 * rounds), []
     for _ in range(rounds):
-        if isinstance(made, TreeAggregator) and made.complete:
+        if isinstance(made, TreeSums) and made.complete:
             done = done + last  # the model goes on from what the tree before has come to
         last = made.add(nothing)["sum"]
         found.append(float((done + last).square().sum()))

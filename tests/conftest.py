@@ -37,7 +37,7 @@ def forked_workers(monkeypatch):
 @pytest.fixture
 def fine_grid(monkeypatch):
     """Noisy sums are hardly rounded, where a test looks at what is in them and not at their grid."""
-    monkeypatch.setattr("murmura.privacy.mechanisms._FINENESS", 2.0**40)
+    monkeypatch.setattr("murmura.privacy.mechanisms.gaussian._FINENESS", 2.0**40)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from murmura.aggregation.product_space import ProductSpace
 from murmura.errors import RunError
 from murmura.privacy.entropy import Entropy, OSEntropy
-from murmura.privacy.mechanisms import noise_like
+from murmura.privacy.mechanisms.gaussian import noise_like
 from tests.aggregation.adapters import NAMES, State, adapter, assert_close, factor
 from tests.training.helpers import Told
 

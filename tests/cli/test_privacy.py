@@ -21,7 +21,6 @@ from murmura.privacy import (
     groups,
 )
 from murmura.privacy.curve import Curve
-from murmura.privacy.parts import table
 from murmura.units import bound
 from tests.privacy.folders import run_folder
 from tests.privacy.plans import RECORDS, SITES
@@ -154,7 +153,10 @@ def test_next_to_no_noise_is_an_infinite_epsilon_too(invoke, noise):
         (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--batch", "4"), "a batch of fixed size. Give both"),
         (("epsilon", "--noise-multiplier", "1", *FIFTY, "--batch", "4", "--of", "9"), "two kinds of samples. Give"),
         (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--once"), "--once without trees. Give --restart-every"),
-        (("epsilon", "--noise-multiplier", "1", *FIFTY, "--restart-every", "5"), "no accounting of tree noise"),
+        (
+            ("epsilon", "--noise-multiplier", "1", *FIFTY, "--restart-every", "5"),
+            "ε of tree noise is not known with",
+        ),
         ((*TREES, "--clipping", "batch"), "trees or bands of sums that are clipped otherwise. With --restart-every"),
         ((*TREES, "--tensor-groups", "2"), "trees or bands of sums that are clipped otherwise"),
         ((*TREES, "--once", "--sampling-rate", "0.1"), "--once with samples. Each unit is in at most one step"),
@@ -212,8 +214,8 @@ def test_every_kind_of_plan_is_the_one_that_training_follows(invoke, monkeypatch
     for words, plan in cases.items():
         found = told(invoke, *noise, *words)
         assert found["epsilon"] == {"rdp": pytest.approx(plan.epsilon(accountant="rdp").value, rel=1e-6)}
-        assert (found["adjacency"], found["sampler"]) == (plan.adjacency, table(plan.sampler))
-        assert found["clipping"] == {**table(plan.clipping), "norm": 1.0}
+        assert (found["adjacency"], found["sampler"]) == (plan.adjacency, plan.sampler.to_json())
+        assert found["clipping"] == {**plan.clipping.to_json(), "norm": 1.0}
     tree = replace(SITES, noise=TreeNoise(2.0, 10), steps=50, delta=1e-5)
     assert told(invoke, *noise, "--restart-every", "10")["epsilon"]["exact"] == tree.epsilon().value
     once = replace(tree, sampler=OncePerTree(1))

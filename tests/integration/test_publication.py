@@ -14,6 +14,8 @@ from murmura.federation.engines.local import LocalEngine
 from murmura.federation.server.rounds import Server
 from murmura.federation.wire.messages import Failure
 from murmura.methods.dpfedavg.method import DPFedAvg
+from murmura.privacy import AdaptiveSiteClipping
+from murmura.privacy.observation import Observation
 from murmura.runs import read
 from murmura.runs.schema import NOT_FOR_PUBLICATION, site_folder
 from tests.experiment.small import experiment, write_data
@@ -44,7 +46,8 @@ def ran(tmp_path, llama_folder, monkeypatch, capsys):
         monkeypatch.setattr("murmura.methods.dpfedavg.method.draw", lambda *_: next(left))
         if not adapter_moves:
             monkeypatch.setattr(DPFedAvg, "_step", lambda *_: None)
-            monkeypatch.setattr("murmura.methods.dpfedavg.method.next_norm", lambda *_: 0.1)
+            seen = Observation(counts=1, count_squares=81.0)
+            monkeypatch.setattr(AdaptiveSiteClipping, "next_norm", lambda *_: (0.1, seen))
         result = run(experiment(folder, llama_folder, method, evaluation=evaluation))
         printed = capsys.readouterr()
         seen = {

@@ -11,7 +11,7 @@ from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
 
-from murmura.privacy.parts import ExampleClipping, FullParticipation, GaussianNoise
+from murmura.privacy import ExampleClipping, FullParticipation, GaussianNoise
 from murmura.privacy.plan import PrivacyPlan
 from murmura.streams import Stream
 from murmura.training.bank import Bank

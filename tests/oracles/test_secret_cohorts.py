@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from murmura.privacy.parts import GaussianNoise, PoissonSampling, SiteClipping
+from murmura.privacy import GaussianNoise, PoissonSampling, SiteClipping
 from murmura.privacy.plan import PrivacyPlan
 
 pytestmark = pytest.mark.slow

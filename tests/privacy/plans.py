@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from murmura.privacy import (
+    DiscreteGaussianNoise,
     ExampleClipping,
     FullParticipation,
     GaussianNoise,
@@ -17,6 +19,7 @@ from murmura.privacy import (
 from murmura.privacy.entropy import SeededEntropy
 from murmura.privacy.ledger import Spent
 from murmura.privacy.observation import Observation
+from murmura.privacy.renyi import IntegerNoiseDpEvent
 
 RECORDS = PrivacyPlan("record", "zero-out", PoissonSampling(0.04), ExampleClipping(1.5), GaussianNoise(2.0), 50, 1e-5)
 SITES = PrivacyPlan("site", "zero-out", FullParticipation(), SiteClipping(0.5), GaussianNoise(11.3), 11, 3e-6)
@@ -33,6 +36,15 @@ def of_sites(**changes):
 
 def of_votes(**changes):
     return replace(VOTES, **changes)
+
+
+def skellam_event(far, variance):
+    """Of one release, with neighbours so many votes apart."""
+    return IntegerNoiseDpEvent(SkellamNoise(math.sqrt(variance)), 1, far)
+
+
+def discrete_gaussian_event(far, std, shares=1):
+    return IntegerNoiseDpEvent(DiscreteGaussianNoise(std, shares), 1, far)
 
 
 class Rehearsed(SeededEntropy):
@@ -60,8 +72,6 @@ def seen(plan, steps=1, std=None, units=200, numbers=1000, shares=None):
 def followed(plan, steps=1, **changes):
     """Steps that were done as planned, but for ``changes`` of what is said; what is seen agrees with that."""
     told = {"sampler": plan.sampler, "clip_norm": plan.clipping.norm, "noise_std": plan.noise.std}
-    told |= {"count_noise": getattr(plan.clipping, "count_noise", None)}
-    told |= {name: getattr(plan.noise, name, None) for name in ("restart_every", "bands")}
-    told |= changes
+    told |= {"parameters": plan.parameters()} | changes
     observed = seen(plan, steps, told["noise_std"], shares=told.get("shares")) if steps else None
     return Spent(steps, **told, observed=observed)

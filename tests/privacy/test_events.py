@@ -8,7 +8,7 @@ import dp_accounting as dp
 import pytest
 
 from murmura.privacy import events
-from murmura.privacy.discrete import SkellamDpEvent
+from tests.privacy.plans import skellam_event
 
 GAUSSIAN = dp.GaussianDpEvent(2.0)
 
@@ -19,7 +19,7 @@ def test_several_gaussian_releases_are_one():
     assert events.inverse_variance(dp.ComposedDpEvent([both, dp.NonPrivateDpEvent()])) == math.inf
     assert events.inverse_variance(dp.GaussianDpEvent(1e-300)) == math.inf
     assert events.inverse_variance(dp.PoissonSampledDpEvent(0.1, GAUSSIAN)) is None
-    assert events.inverse_variance(dp.ComposedDpEvent([both, SkellamDpEvent(8, 3.0)])) is None
+    assert events.inverse_variance(dp.ComposedDpEvent([both, skellam_event(8, 3.0)])) is None
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def test_whoever_knows_the_samples_sees_every_release(sampled):
 
 def test_what_is_in_an_event_is_found_however_deep_it_is():
     mixture = dp.dp_event.MixtureOfGaussiansDpEvent(2.0, [0, 1], [0.9, 0.1])
-    for one, other, found in ((mixture, SkellamDpEvent(8, 3.0), events.has_mixtures), (
-        SkellamDpEvent(8, 3.0), mixture, events.has_integer_noise
+    for one, other, found in ((mixture, skellam_event(8, 3.0), events.has_mixtures), (
+        skellam_event(8, 3.0), mixture, events.has_integer_noise
     )):  # fmt: skip
         deep = dp.ComposedDpEvent([GAUSSIAN, dp.SelfComposedDpEvent(dp.ComposedDpEvent([one]), 2)])
         assert found(deep) and not found(other) and not found(GAUSSIAN)

@@ -29,7 +29,8 @@ TREE = of_sites(noise=TreeNoise(11.3, 4), sampler=OncePerTree(3))
 
 def spent(steps=1, plan=SITES, **done):
     """What a run that says that it has ``done`` this also saw."""
-    changes = DONE | {"count_noise": None, "restart_every": None} | done
+    parameters = {name: done.pop(name) for name in ("count_noise", "restart_every") if name in done}
+    changes = DONE | {"parameters": parameters} | done
     return followed(replace(plan, sampler=changes["sampler"]), steps, **changes)
 
 
@@ -63,7 +64,7 @@ def test_epsilon_is_that_of_the_steps_that_were_done():
         (ledger(noise_std=0.0), "its noise was 0 norms where 11.3 was planned"),
         (ledger(noise_std=math.nan), "its noise was nan norms where 11.3 was planned"),
         (ledger(steps=12), "it took 12 steps where 11 were planned"),
-        (ledger(restart_every=4), "its trees spanned 4 steps where None were planned"),
+        (ledger(restart_every=4), "it had restart_every = 4, which is not in its plan"),
         (ledger(ADAPTIVE), "its count noise was None where 20 was planned"),
         (ledger(ADAPTIVE, count_noise=19.0), "its count noise was 19.0 where 20 was planned"),
         (ledger(TREE, sampler=OncePerTree(3)), "its trees spanned None steps where 4 were planned"),

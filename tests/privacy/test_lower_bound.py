@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from murmura.errors import PrivacyError
+from murmura.privacy import ExampleClipping, GaussianNoise, PoissonSampling
 from murmura.privacy.accounting import epsilon as accounted
 from murmura.privacy.entropy import SeededEntropy
 from murmura.privacy.lower_bound import audited, lower_bound, p_value
-from murmura.privacy.mechanisms import gaussian
-from murmura.privacy.parts import ExampleClipping, GaussianNoise, PoissonSampling
+from murmura.privacy.mechanisms.gaussian import gaussian
 from murmura.privacy.plan import PrivacyPlan
-from murmura.privacy.sampling import poisson_batches
 from murmura.streams import Stream
 
 
@@ -144,21 +143,21 @@ PLAN = PrivacyPlan(
 )
 
 
-def audit_of(entropy, *, noise=1.0, batches=poisson_batches, length=1.0, known=None):
+def audit_of(entropy, *, noise=1.0, batches=PoissonSampling.batches, length=1.0, known=None):
     """A step of PLAN, or of what a mutant makes of it, on canaries whose gradient is ±1 along an axis of their own."""
     coins = SeededEntropy(Stream(0) / "coins").integers(2, COUNT)
     gradient = torch.from_numpy(length * (2.0 * coins - 1)).float()
-    [batch] = batches(COUNT, PLAN.sampler.rate, PLAN.steps, entropy)
+    [batch] = batches(PLAN.sampler, COUNT, PLAN.steps, entropy)
     total = {"sum": torch.zeros(COUNT).index_copy_(0, torch.tensor(batch), gradient[batch])}
     seen = gaussian(total, noise * PLAN.noise.std, entropy)["sum"]
     if known is not None:  # who knows the seed draws the same sample and the same noise
-        batches(COUNT, PLAN.sampler.rate, PLAN.steps, known)
+        batches(PLAN.sampler, COUNT, PLAN.steps, known)
         seen = seen - gaussian({"sum": torch.zeros(COUNT)}, noise * PLAN.noise.std, known)["sum"]
         seen = torch.where(seen.abs() > 0.5, seen, 0.0)
     return audited(seen.tolist(), coins.tolist(), PLAN.delta, PLAN.adjacency).epsilon
 
 
-def everybody(population, rate, steps, entropy):
+def everybody(sampler, population, steps, entropy):
     return [list(range(population)) for _ in range(steps)]
 
 

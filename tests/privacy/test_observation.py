@@ -26,24 +26,22 @@ from murmura.privacy import (
     FixedSizeSampling,
     FullParticipation,
     OncePerTree,
+    PoissonSampling,
     SkellamNoise,
     TreeNoise,
-    aggregator,
-    mechanisms,
 )
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
-from murmura.privacy.integers import noise_of
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger, Spent
+from murmura.privacy.mechanisms import gaussian, tree
 from murmura.privacy.observation import (
     Observation,
-    _binomial,
-    _chi_square,
+    chi_square,
     contradictions,
     length,
     noised,
-    require_share,
 )
+from murmura.privacy.samplers import binomial
 from murmura.streams import Stream
 from murmura.training import private
 from murmura.training.config import LocalTraining
@@ -153,18 +151,18 @@ def test_shares_are_counted_where_the_sites_add_the_noise():
 def test_integer_noise_that_is_as_planned_passes_and_other_does_not(noise, count, shares):
     votes = torch.arange(count) % 3
     for draw in range(40):
-        drawn = noise_of(noise, 8, count, SeededEntropy(Stream(0) / "integers" / draw), shares)
-        require_share(noise, 8, shares, votes, votes + drawn, "site a, round 3")
+        drawn = noise.draw(8, count, SeededEntropy(Stream(0) / "integers" / draw), shares)
+        noise.require_share(8, shares, votes, votes + drawn, "site a, round 3")
     for wrong in (torch.zeros_like(drawn), 2 * drawn, 8 * drawn):
         with pytest.raises(PrivacyError, match=r"site a, round 3: votes were about to leave with noise of"):
-            require_share(noise, 8, shares, votes, votes + wrong, "site a, round 3")
+            noise.require_share(8, shares, votes, votes + wrong, "site a, round 3")
 
 
 def test_noise_too_small_to_tell_anything_of_is_not_judged():
     nothing = torch.zeros(40, dtype=torch.int64)
-    require_share(SkellamNoise(1.0), 8, 6400, nothing, nothing, "")
+    SkellamNoise(1.0).require_share(8, 6400, nothing, nothing, "")
     with pytest.raises(PrivacyError):
-        require_share(SkellamNoise(1.0), 8, 1, nothing, nothing, "")
+        SkellamNoise(1.0).require_share(8, 1, nothing, nothing, "")
 
 
 def test_a_plan_without_noise_needs_no_secret():
@@ -186,20 +184,20 @@ def test_observations_stay_in_the_ledger_and_add_up(tmp_path):
 @pytest.mark.parametrize(("chances", "rate"), [(20, 0.5), (5000, 0.04), (10**10, 0.1)])
 def test_draws_are_judged_beyond_chance(chances, rate):
     mean, deviation = chances * rate, math.sqrt(chances * rate * (1 - rate))
-    assert all(_binomial(round(mean + away * deviation), chances, rate) for away in (-4, 0, 4) if mean - 4 >= 0)
+    assert all(binomial(round(mean + away * deviation), chances, rate) for away in (-4, 0, 4) if mean - 4 >= 0)
     for drawn in (round(mean + 7.5 * deviation), round(mean - 7.5 * deviation)):
-        assert not (0 <= drawn <= chances) or not _binomial(drawn, chances, rate)
-    assert _binomial(3, 3, 1.0) and not _binomial(2, 3, 1.0) and _binomial(0, 0, 0.3)
+        assert not (0 <= drawn <= chances) or not binomial(drawn, chances, rate)
+    assert binomial(3, 3, 1.0) and not binomial(2, 3, 1.0) and binomial(0, 0, 0.3)
 
 
 @pytest.mark.parametrize("numbers", [1, 50, 10**4, 10**6 + 1, 10**9, 10**12])
 def test_sums_of_squares_are_judged_beyond_chance(numbers):
-    assert _chi_square(numbers, numbers) and not _chi_square(0.0, numbers)
+    assert chi_square(numbers, numbers) and not chi_square(0.0, numbers)
     share = math.sqrt(2 / numbers)
     if numbers >= 10**4:
-        assert all(_chi_square(numbers * (1 + away * share), numbers) for away in (-5.5, 5.5))
+        assert all(chi_square(numbers * (1 + away * share), numbers) for away in (-5.5, 5.5))
     if numbers <= 10**9:  # beyond that it is within the slack
-        assert not _chi_square(numbers * (1 + 20 * share + 50 / numbers), numbers)
+        assert not chi_square(numbers * (1 + 20 * share + 50 / numbers), numbers)
 
 
 def test_true_draws_and_noise_pass():
@@ -207,7 +205,7 @@ def test_true_draws_and_noise_pass():
     for _ in range(200):
         drawn = int(generator.binomial(300, 0.07))
         squares = float(np.square(generator.normal(size=700)).sum())
-        assert _binomial(drawn, 300, 0.07) and _chi_square(squares, 700)
+        assert binomial(drawn, 300, 0.07) and chi_square(squares, 700)
 
 
 def test_noise_is_the_difference_that_was_made():
@@ -220,7 +218,7 @@ def test_noise_is_the_difference_that_was_made():
 # ---- mutants: code that does not do what is planned, in whole runs ---------------------------------------------------
 
 
-def everybody(population, rate, steps, entropy):
+def everybody(sampler, population, steps, entropy):
     return [list(range(population)) for _ in range(steps)]
 
 
@@ -292,18 +290,16 @@ def test_noise_on_the_count_is_seen(tokenizer, tmp_path, monkeypatch):
     # The norm hardly moves: these sites do not clip.
     options = {"adaptive": {"count_noise": 3.0, "lr": 0.01}}
     assert of_dpfedavg(tokenizer, tmp_path / "whole", **options)["refused"] is None
-    monkeypatch.setattr(
-        "murmura.methods.dpfedavg.method.next_norm",
-        lambda clipping, norm, *place: mechanisms.next_norm(replace(clipping, count_noise=1e-9), norm, *place),
-    )
+    next_norm = AdaptiveSiteClipping.next_norm
+    quiet = lambda clipping, *words: next_norm(replace(clipping, count_noise=1e-9), *words)  # noqa: E731
+    monkeypatch.setattr(AdaptiveSiteClipping, "next_norm", quiet)
     told = of_dpfedavg(tokenizer, tmp_path / "mutant", **options)
     assert "the noise on the count was seen to be another than planned" in told["refused"]
 
 
 @pytest.mark.parametrize("run", ["dplora", "dpfedavg"])
 def test_mutant_everybody_takes_part_in_every_step(tokenizer, tmp_path, monkeypatch, run):
-    where = {"dplora": "murmura.training.private", "dpfedavg": "murmura.methods.dpfedavg.method"}[run]
-    monkeypatch.setattr(f"{where}.poisson_batches", everybody)
+    monkeypatch.setattr(PoissonSampling, "batches", everybody)
     told = RUNS[run](tokenizer, tmp_path)
     assert told["epsilon"] is None and "were seen to take part, over all steps, where" in told["refused"]
 
@@ -350,14 +346,11 @@ def test_mutant_with_noise_from_a_public_seed(tokenizer, tmp_path, monkeypatch, 
     assert told["epsilon"] is None and "seen to come from a source that is no secret" in told["refused"]
 
 
-@pytest.mark.parametrize("module", [mechanisms, aggregator])
-def test_mutant_half_the_noise(tokenizer, tmp_path, monkeypatch, module):
-    gaussian, noise_like = mechanisms.gaussian, mechanisms.noise_like
-    monkeypatch.setattr(
-        "murmura.methods.dpfedavg.method.gaussian", lambda total, std, entropy: gaussian(total, std / 2, entropy)
-    )
-    monkeypatch.setattr(aggregator, "noise_like", lambda total, std, entropy: noise_like(total, std / 2, entropy))
-    told = (of_dpfedavg if module is mechanisms else of_dpftrl)(tokenizer, tmp_path)
+@pytest.mark.parametrize(("module", "run"), [(gaussian, of_dpfedavg), (tree, of_dpftrl)])
+def test_mutant_half_the_noise(tokenizer, tmp_path, monkeypatch, module, run):
+    noise_like = module.noise_like
+    monkeypatch.setattr(module, "noise_like", lambda total, std, entropy: noise_like(total, std / 2, entropy))
+    told = run(tokenizer, tmp_path)
     assert " times the standard deviation that was planned" in told["refused"]
 
 

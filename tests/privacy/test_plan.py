@@ -26,8 +26,15 @@ from murmura.privacy import (
     TreeNoise,
     VoteLimit,
 )
-from murmura.privacy.discrete import DiscreteGaussianDpEvent, SkellamDpEvent
-from tests.privacy.plans import RECORDS, SITES, VOTES, of_records, of_sites, of_votes
+from murmura.privacy.renyi import IntegerNoiseDpEvent
+from tests.privacy.plans import (
+    RECORDS,
+    SITES,
+    VOTES,
+    of_records,
+    of_sites,
+    of_votes,
+)
 
 FIXED = FixedSizeSampling(8, 200)
 ADAPTIVE = AdaptiveSiteClipping(norm=0.1, quantile=0.5, learning_rate=0.2, count_noise=62.5)
@@ -64,10 +71,10 @@ def test_the_event_is_made_of_the_plans_own_sampler_clipping_and_noise():
 
 
 def test_the_event_of_votes_counts_votes():
-    assert VOTES.event(2) == dp.SelfComposedDpEvent(SkellamDpEvent(8, (11.3 * 8) ** 2), 2)
-    assert of_votes(adjacency="replace-one").event(1).event == SkellamDpEvent(16, (11.3 * 8) ** 2)
+    assert VOTES.event(2) == dp.SelfComposedDpEvent(IntegerNoiseDpEvent(VOTES.noise, 8, 8), 2)
+    assert of_votes(adjacency="replace-one").event(1).event == IntegerNoiseDpEvent(VOTES.noise, 8, 16)
     shares = of_votes(noise=DiscreteGaussianNoise(2.0, 200))
-    assert shares.event(3) == dp.SelfComposedDpEvent(DiscreteGaussianDpEvent(8, 16.0, 200), 3)
+    assert shares.event(3) == dp.SelfComposedDpEvent(IntegerNoiseDpEvent(shares.noise, 8, 8), 3)
     assert of_votes(noise=GaussianNoise(11.3)).event() == SITES.event()
     assert VOTES.with_noise(0.0).event() == dp.NonPrivateDpEvent()
 
@@ -97,7 +104,7 @@ def test_adaptive_clipping_is_accounted_as_one_gaussian():
     plan = of_sites(clipping=ADAPTIVE, noise=GaussianNoise(std))
     assert plan.noise_multiplier == pytest.approx(34.01)
     assert replace(plan, adjacency="replace-one").noise_multiplier == pytest.approx(34.01 / 2)
-    assert ADAPTIVE.combined(0.0) == ADAPTIVE.split(0.0) == 0.0
+    assert ADAPTIVE.multiplier(0.0) == ADAPTIVE.split(0.0) == 0.0
     with pytest.raises(PrivacyError, match=r"Make count_noise larger than 62\.5"):
         ADAPTIVE.split(125.0)
 
@@ -167,19 +174,19 @@ def test_infinite_epsilon_needs_no_noise():
         (lambda: of_records(adjacency="add-remove"), "Use 'zero-out', which was called add-remove before"),
         (lambda: of_records(unit="site"), "example clipping does not bound the influence of a site. Clip whole"),
         (lambda: of_sites(unit="record"), "site clipping does not bound the influence of a record. Clip examples"),
-        (lambda: of_records(noise=TreeNoise(1.0, 4)), "benefits from sampling. Use full participation"),
-        (lambda: of_sites(noise=TreeNoise(1.0, 4), clipping=ADAPTIVE), "Fix the norm, or use Gaussian"),
-        (lambda: of_sites(sampler=OncePerTree(4)), "once per tree means nothing without tree noise. Use full"),
+        (lambda: of_records(noise=TreeNoise(1.0, 4)), "the sampler 'poisson'. Take one of these: full"),
+        (lambda: of_sites(noise=TreeNoise(1.0, 4), clipping=ADAPTIVE), "tree noise is not known with the clipping"),
+        (lambda: of_sites(sampler=OncePerTree(4)), "gaussian noise is not known with the sampler 'once-per-tree'"),
         (lambda: of_records(clipping=BatchClipping(1.0)).calibrated(2.0), "what clipping does not give. Clip each"),
         (lambda: VoteLimit(0), "at most 0 votes a site. Give a whole number"),
         (lambda: VoteLimit(1.5), "at most 1.5 votes a site. Give a whole number"),
         (lambda: SkellamNoise(-1.0), "noise = -1.0. Give a finite number"),
         (lambda: DiscreteGaussianNoise(1.0, 0), "discrete Gaussian noise of 0 sites. Give a whole number"),
         (lambda: of_votes(unit="record"), "votes clipping does not bound the influence of a record"),
-        (lambda: of_sites(noise=SkellamNoise(1.0)), "and not for each site's update clipped to 0.5. Use Gaussian"),
-        (lambda: of_votes(sampler=PoissonSampling(0.5)), "no accounting of skellam noise benefits from sampling"),
-        (lambda: of_votes(noise=TreeNoise(1.0, 4)), "are not added up, and so no noise is shared by them. Use"),
-        (lambda: of_votes(noise=BandedNoise(1.0, 4), sampler=MinSeparation(8, 4)), "no noise is shared by them"),
+        (lambda: of_sites(noise=SkellamNoise(1.0)), "clipping 'site'. Take one of these: votes"),
+        (lambda: of_votes(sampler=PoissonSampling(0.5)), "skellam noise is not known with the sampler 'poisson'"),
+        (lambda: of_votes(noise=TreeNoise(1.0, 4)), "tree noise is not known with the clipping 'votes'"),
+        (lambda: of_votes(noise=BandedNoise(1.0, 4), sampler=MinSeparation(8, 4)), "banded noise is not known with"),
         (lambda: of_votes(noise=DiscreteGaussianNoise(2.31, 1250)), "noise of 0.523 votes, whose sum is too little"),
         (lambda: of_votes(noise=DiscreteGaussianNoise(2.31, 1250)), "Use Skellam noise, whose shares may be as small"),
         (lambda: VOTES.epsilon(accountant="exact"), "no closed form for integer noise. Use the accountant 'rdp'"),
@@ -237,7 +244,7 @@ def test_what_is_no_plan_is_refused(text):
 def test_an_unknown_part_is_named():
     data = json.loads(RECORDS.to_json())
     data["sampler"]["kind"] = "poison"
-    with pytest.raises(PrivacyError, match=r"sampler 'poison' is unknown\. Did you mean 'poisson'"):
+    with pytest.raises(PrivacyError, match=r"'poison' is unknown in a privacy plan\. Did you mean 'poisson'"):
         PrivacyPlan.from_json(json.dumps(data))
 
 

@@ -8,12 +8,11 @@ import dp_accounting as dp
 import pytest
 
 from murmura.privacy import PoissonSampling, renyi
-from murmura.privacy.discrete import DiscreteGaussianDpEvent, SkellamDpEvent
 from murmura.privacy.renyi import Accountant
-from tests.privacy.plans import of_records
+from tests.privacy.plans import discrete_gaussian_event, of_records, skellam_event
 
 
-@pytest.mark.parametrize("event", [SkellamDpEvent(8, 341.5), DiscreteGaussianDpEvent(8, 18.48, 10)])
+@pytest.mark.parametrize("event", [skellam_event(8, 341.5), discrete_gaussian_event(8, 18.48, 10)])
 def test_the_accountant_adds_curves_up(event):
     orders = [2, 3.5, 7]
     composed = dp.ComposedDpEvent([dp.SelfComposedDpEvent(event, 11), dp.GaussianDpEvent(2.0)])

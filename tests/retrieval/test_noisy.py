@@ -100,9 +100,9 @@ def test_centres_that_are_given_twice_count_twice():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda monkeypatch: monkeypatch.setattr(noisy, "_noised", lambda exact, std, entropy: exact), "noise of 0"),
+        (lambda monkeypatch: monkeypatch.setattr(noisy, "_noised", lambda exact, *_: exact), "noise of 0"),
         (  # half of the noise, to the digit: drawn, it would be told as 0.49 now and then
-            lambda monkeypatch: monkeypatch.setattr(noisy, "_noised", lambda exact, std, entropy: exact + std / 2),
+            lambda monkeypatch: monkeypatch.setattr(noisy, "_noised", lambda exact, noise, _: exact + noise.std / 2),
             r"noise of 0\.5 times",
         ),
         (lambda monkeypatch: monkeypatch.setattr(noisy, "_SHORTER", 2.0), "clipped contribution of 2 norms"),
@@ -130,7 +130,7 @@ def test_no_epsilon_of_noise_that_others_know():
 def test_noise_is_as_large_as_the_plan_says_on_every_number():
     """Of nobody's records: all that is released is noise. 40 standard errors to each side."""
     exact = np.zeros((64, 257))
-    noise = noisy._noised(exact, 2.0, OSEntropy())
+    noise = noisy._noised(exact, GaussianNoise(2.0), OSEntropy())
     for part in (noise[:, :-1], noise[:, -1]):
         assert np.square(part).mean() == pytest.approx(4.0, rel=40 * math.sqrt(2 / part.size) / 8)
         assert abs(part.mean()) < 10 / math.sqrt(part.size)
@@ -139,8 +139,8 @@ def test_noise_is_as_large_as_the_plan_says_on_every_number():
 def test_no_record_is_ruled_out_by_what_is_released():
     exact = released(vectors(50, 384), vectors(5, 384, seed=1))
     sums = torch.from_numpy(exact), torch.from_numpy(released(vectors(50, 384)[1:], vectors(5, 384, seed=1)))
-    flat = [sum.flatten() for sum in sums]
-    made = given_away(lambda sum, told: torch.from_numpy(noisy._noised(sum.numpy(), 2.3, told)), flat, 2.3)
+    flat, noise = [sum.flatten() for sum in sums], GaussianNoise(2.3)
+    made = given_away(lambda sum, told: torch.from_numpy(noisy._noised(sum.numpy(), noise, told)), flat, noise.std)
     assert made == [0, 0]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from murmura.privacy import ExampleClipping, FullParticipation, GaussianNoise
 from murmura.privacy.entropy import SeededEntropy
-from murmura.privacy.parts import ExampleClipping, FullParticipation, GaussianNoise
 from murmura.privacy.plan import PrivacyPlan
 from murmura.streams import Stream
 from murmura.training.config import LocalTraining, LoraSpec

@@ -6,10 +6,7 @@ import pytest
 import torch
 
 from murmura.errors import ModelError, PrivacyError
-from murmura.privacy.entropy import OSEntropy
-from murmura.privacy.ledger import PrivacyLedger
-from murmura.privacy.observation import Observation
-from murmura.privacy.parts import (
+from murmura.privacy import (
     BatchClipping,
     ExampleClipping,
     FixedSizeSampling,
@@ -19,6 +16,9 @@ from murmura.privacy.parts import (
     SiteClipping,
     TreeNoise,
 )
+from murmura.privacy.entropy import OSEntropy
+from murmura.privacy.ledger import PrivacyLedger
+from murmura.privacy.observation import Observation
 from murmura.privacy.plan import PrivacyPlan
 from murmura.streams import Stream
 from murmura.training import by_example, private
@@ -391,7 +391,7 @@ def test_plans_that_are_not_for_local_training(bank):
 
 
 def test_a_plan_for_other_data(bank):
-    with pytest.raises(PrivacyError, match="the plan is for 6 records, the site has 7"):
+    with pytest.raises(PrivacyError, match="the plan is for 6 units, and there are 7"):
         run(bank, [items(7)], [plan(FixedSizeSampling(2, 6))])
     with pytest.raises(PrivacyError, match="1 privacy plans for 2 sites"):
         run(bank, [items(2)] * 2, [plan()], entropy=[Told()])

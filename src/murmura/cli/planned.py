@@ -86,7 +86,8 @@ def of_votes(plan: PrivacyPlan, votes: int | None, kind: str, shares: int | None
     Raises:
         PrivacyError: as ``sampler_of``.
     """
-    from murmura.privacy import DiscreteGaussianNoise, PrivacyPlan, SkellamNoise, VoteLimit
+    from murmura.privacy import PrivacyPlan, VoteLimit
+    from murmura.privacy.mechanisms import NOISES
 
     require(shares is None or kind == "discrete-gaussian", "--shares of other noise", "Skellam noise needs no number.")
     if votes is None:
@@ -94,11 +95,7 @@ def of_votes(plan: PrivacyPlan, votes: int | None, kind: str, shares: int | None
         return plan
     plain = plan.clipping.kind == "example" and plan.clipping.groups == 1
     require(plain, "votes that are clipped, or noise that is shared by steps", "Give --votes without them.")
-    noise = plan.noise
-    if kind == "skellam":
-        noise = SkellamNoise(noise.std)
-    if kind == "discrete-gaussian":
-        noise = DiscreteGaussianNoise(noise.std, 1 if shares is None else shares)
+    noise = NOISES[kind](plan.noise.std).divided(shares or 1)
     return PrivacyPlan("site", plan.adjacency, plan.sampler, VoteLimit(votes), noise, plan.steps, plan.delta)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -114,15 +116,15 @@ def epsilon(
     more = _more(plan, group, chosen_among, shape)
     if as_json:
         values = {name: _finite(one.value) for name, one in found.items()}
-        _print_json(
-            _asked(plan)
-            | {
-                "noise_multiplier": noise_multiplier, "epsilon": values, "notes": _notes(found),
-                "curve": [{"delta": at, "epsilon": _finite(one)} for at, one in whole.table],
-                "true_positives": {f"{rate:g}": whole.true_positives(rate) for rate in RATES},
-                "also": {words: _bound(one) for words, one in more.items()},
-            }
-        )  # fmt: skip
+        figures = {
+            "noise_multiplier": noise_multiplier,
+            "epsilon": values,
+            "notes": _notes(found),
+            "curve": [{"delta": at, "epsilon": _finite(one)} for at, one in whole.table],
+            "true_positives": {f"{rate:g}": whole.true_positives(rate) for rate in RATES},
+            "also": {words: _bound(one) for words, one in more.items()},
+        }
+        _print_json(_asked(plan) | figures)
         return
     _print(plan, {name: (f"ε {bound(one.value, 4)}", one.value) for name, one in found.items()}, _notes(found))
     for words, one in more.items():
@@ -232,17 +234,13 @@ def _about(found: Epsilon) -> str:
 def _total(total: Total) -> dict[str, Any]:
     found = {} if total.epsilon is None else _bound(total.epsilon)
     members = [{"run": run, "site": site} for run, site in total.members]
-    return {
-        "unit": total.unit, "members": members, "runs": total.runs, "epsilon": None, "refused": total.refused or None,
-        "remarks": list(total.remarks), **found,
-    }  # fmt: skip
+    known = {"unit": total.unit, "members": members, "runs": total.runs, "epsilon": None}
+    return known | {"refused": total.refused or None, "remarks": list(total.remarks)} | found
 
 
 def _bound(found: Epsilon) -> dict[str, Any]:
-    return {
-        "epsilon": _finite(found.value), "delta": found.delta, "adjacency": found.adjacency,
-        "accountant": found.accountant, "note": found.note or None,
-    }  # fmt: skip
+    known = asdict(found)
+    return known | {"epsilon": _finite(known.pop("value")), "note": found.note or None}
 
 
 def _require_choice(chosen_among: float | None, shape: float) -> None:
@@ -301,22 +299,15 @@ def _print(plan: PrivacyPlan, lines: Mapping[str, tuple[str, float]], notes: Map
 
 def _noise(plan: PrivacyPlan) -> str:
     """Which noise it is, unless it is Gaussian; how much is unknown where that is asked."""
-    from murmura.privacy import DiscreteGaussianNoise, SkellamNoise
-
     noise = plan.noise
-    if noise.std:
-        return "" if noise.kind == "gaussian" else f"{noise.describe()}; "
-    if isinstance(noise, DiscreteGaussianNoise):
-        return f"discrete Gaussian noise in {noise.sites} shares; " if noise.sites > 1 else "discrete Gaussian noise; "
-    return "Skellam noise; " if isinstance(noise, SkellamNoise) else ""
+    if noise.kind == "gaussian":
+        return ""
+    return f"{noise.describe() if noise.std else noise.words('')}; "
 
 
 def _asked(plan: PrivacyPlan) -> dict[str, Any]:
-    from murmura.privacy.parts import table
-
-    asked = {"steps": plan.steps, "delta": plan.delta, "adjacency": plan.adjacency}
-    parts = {"sampler": plan.sampler, "clipping": plan.clipping, "noise": plan.noise}
-    return asked | {name: table(part) for name, part in parts.items()}
+    asked = json.loads(plan.to_json())
+    return {name: value for name, value in asked.items() if name != "unit"}
 
 
 def _print_json(figures: dict[str, Any]) -> None:

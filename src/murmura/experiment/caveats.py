@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from murmura.experiment.config import Experiment
-from murmura.privacy.parts import ExampleClipping
 from murmura.privacy.plan import PrivacyPlan
 
 
@@ -23,7 +22,7 @@ def caveat(experiment: Experiment, plan: PrivacyPlan, records: Sequence[int]) ->
 def _of_passes(experiment: Experiment, plan: PrivacyPlan) -> str | None:
     """Clipped by themselves, records must not meet in a pass: see docs/privacy.md, "Rounding"."""
     asked = experiment.training.tokens_per_pass
-    if asked in ("auto", 1) or not isinstance(plan.clipping, ExampleClipping):
+    if asked in ("auto", 1) or plan.clipping.kind != "example":
         return None
     return (
         f"Records share passes (training.tokens_per_pass = {asked}), so this holds against a server that follows the "

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from murmura.privacy.parts import (
+from murmura.privacy.clipping import (
     AdaptiveSiteClipping,
-    BandedNoise,
     BatchClipping,
     Clipping,
     ClusterClipping,
-    DiscreteGaussianNoise,
     ExampleClipping,
-    FixedSizeSampling,
-    FullParticipation,
+    SiteClipping,
+    VoteLimit,
+)
+from murmura.privacy.mechanisms import (
+    BandedNoise,
+    DiscreteGaussianNoise,
     GaussianNoise,
     IntegerNoise,
-    MinSeparation,
     Noise,
+    SkellamNoise,
+    TreeNoise,
+)
+from murmura.privacy.parts import Adjacency, Unit
+from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import (
+    FixedSizeSampling,
+    FullParticipation,
+    MinSeparation,
     OncePerTree,
     PoissonSampling,
     Sampler,
-    SiteClipping,
-    SkellamNoise,
-    TreeNoise,
-    VoteLimit,
 )
-from murmura.privacy.plan import Adjacency, PrivacyPlan, Unit
 
 __all__ = [
     "AdaptiveSiteClipping",

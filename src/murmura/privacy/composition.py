@@ -12,8 +12,8 @@ from murmura.errors import PrivacyError
 from murmura.privacy import accounting, groups
 from murmura.privacy.accounting import Epsilon
 from murmura.privacy.ledger import PrivacyLedger
-from murmura.privacy.parts import FixedSizeSampling, FullParticipation, PoissonSampling, check
-from murmura.privacy.plan import Adjacency, PrivacyPlan, Unit
+from murmura.privacy.parts import Adjacency, Unit, check
+from murmura.privacy.plan import PrivacyPlan
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -56,8 +56,7 @@ class Release:
         """
         plan = replace(self.plan, adjacency=adjacency)
         if self.by_record and plan.unit == "site":
-            sampled = isinstance(plan.sampler, PoissonSampling | FixedSizeSampling)
-            plan = replace(plan, adjacency="replace-one", sampler=FullParticipation() if sampled else plan.sampler)
+            plan = replace(plan, adjacency="replace-one", sampler=plan.sampler.without_sampling())
             size = 1
         if size == 1:
             return plan.event(self.steps, self.repeated)
@@ -67,16 +66,13 @@ class Release:
 def undominated(releases: Iterable[Release]) -> list[Release]:
     """Of releases that differ in their sampling rates alone those with the largest, whose ε is the largest at every δ;
     each once."""
-    found: dict[object, Release] = {}
+    found: dict[object, tuple[float, Release]] = {}
     for release in releases:
-        plan, rate = release.plan, 1.0
-        if isinstance(plan.sampler, PoissonSampling):
-            rate, plan = plan.sampler.rate, replace(plan, sampler=PoissonSampling(1.0))
-        key = (plan, release.steps, release.repeated, release.by_record)
-        before = found.get(key)
-        if before is None or rate > getattr(before.plan.sampler, "rate", 1.0):
-            found[key] = release
-    return list(found.values())
+        sampler, rate = release.plan.sampler.rate_apart()
+        key = replace(release, plan=replace(release.plan, sampler=sampler))
+        if key not in found or rate > found[key][0]:
+            found[key] = rate, release
+    return [release for _, release in found.values()]
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def has_mixtures(event: DpEvent) -> bool:
 
 def has_integer_noise(event: DpEvent) -> bool:
     """Whether a part of the event has integer noise, which Rényi divergences alone account for."""
-    from murmura.privacy.discrete import IntegerNoiseDpEvent
+    from murmura.privacy.renyi import IntegerNoiseDpEvent
 
     return _has(IntegerNoiseDpEvent, event)
 

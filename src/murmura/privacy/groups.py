@@ -11,7 +11,6 @@ from murmura.errors import PrivacyError
 from murmura.privacy import accounting, events
 from murmura.privacy.accounting import Epsilon
 from murmura.privacy.curve import Curve
-from murmura.privacy.parts import BatchClipping, PoissonSampling
 from murmura.privacy.plan import PrivacyPlan
 
 if TYPE_CHECKING:
@@ -55,32 +54,22 @@ def event(plan: PrivacyPlan, size: int, steps: int | None = None, repeated: Sequ
     once at most, whoever turns it. For other samples no sampling is counted.
     """
     import dp_accounting as dp
-    from scipy.stats import binom
 
-    sampler, whole = plan.sampler, plan.event(steps, repeated)
-    if not _mixes(plan):
-        by_batch = isinstance(plan.clipping, BatchClipping)
-        return _further(events.unsampled(whole), 1 if by_batch else size)
-    assert isinstance(sampler, PoissonSampling)
-    if isinstance(plan.clipping, BatchClipping):
-        any_of_them = -math.expm1(size * math.log1p(-sampler.rate))
-        return replace(plan, sampler=PoissonSampling(any_of_them)).event(steps, repeated)
-    chances = [float(chance) for chance in binom.pmf(range(size + 1), size, sampler.rate)]
+    chances, at_once = plan.sampler.members_drawn(size), plan.clipping.can_reverse
+    # How sampling protects a group is known from being blanked, where members are drawn one by one.
+    if chances is None or plan.adjacency == "replace-one" or plan.noise_multiplier == 0:
+        return _further(events.unsampled(plan.event(steps, repeated)), 1 if at_once else size)
+    if at_once:
+        return replace(plan, sampler=plan.sampler.any_of(size)).event(steps, repeated)
     step = dp.dp_event.MixtureOfGaussiansDpEvent(plan.noise_multiplier, list(range(size + 1)), chances)
     return dp.SelfComposedDpEvent(step, (plan.steps if steps is None else steps) + len(repeated))
-
-
-def _mixes(plan: PrivacyPlan) -> bool:
-    """Whether it is known how sampling protects a group: from being blanked, where members are drawn one by one."""
-    drawn = isinstance(plan.sampler, PoissonSampling) and plan.sampler.rate < 1
-    return drawn and plan.adjacency != "replace-one" and plan.noise_multiplier > 0
 
 
 def _further(one: DpEvent, size: int) -> DpEvent:
     """The same releases without sampling, where neighbours are so many times as far apart."""
     import dp_accounting as dp
 
-    from murmura.privacy.discrete import IntegerNoiseDpEvent
+    from murmura.privacy.renyi import IntegerNoiseDpEvent
 
     if isinstance(one, dp.GaussianDpEvent):
         return dp.GaussianDpEvent(one.noise_multiplier / size)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
+from murmura.privacy.parts import Unit
 from murmura.privacy.plan import PrivacyPlan
 from murmura.units import bound
-
-Unit = Literal["record", "site"]
 
 
 @dataclass(frozen=True)

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import PrivacyError
 from murmura.privacy.journal import Anchor, Journal
 from murmura.privacy.observation import Observation, contradictions
-from murmura.privacy.parts import (
-    AdaptiveSiteClipping,
-    BandedNoise,
-    DiscreteGaussianNoise,
-    IntegerNoise,
-    Sampler,
-    TreeNoise,
-    part,
-    table,
-)
+from murmura.privacy.parts import from_json
 from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import SAMPLERS, Sampler
 
 if TYPE_CHECKING:
     from murmura.privacy.accounting import Epsilon
 
-_SAME = 1e-6  # numbers that went through float32 still count as equal
+_NONE = {"count_noise": None, "restart_every": None, "bands": None}
+"""Parameters that have a place in every line of a ledger, whatever the mechanism."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +31,7 @@ class Spent:
         clip_norm: what was clipped to.
         noise_std: standard deviation of the noise on the sum (on a node of the tree), in units of ``clip_norm``; where
             it is in shares, of all that were in the sum together.
-        count_noise: with adaptive clipping, σ_b.
-        restart_every: with tree noise, steps a tree spanned.
-        bands: with banded noise, over how many steps it was correlated.
+        parameters: what else the mechanism did: ``Noise.parameters`` and ``Clipping.parameters``.
         shares: where each site adds a share of the noise, how many shares were in the sum of each step.
         observed: what the code that did it saw; a secret. Entries are alike whatever was seen.
 
@@ -53,9 +43,7 @@ class Spent:
     sampler: Sampler
     clip_norm: float
     noise_std: float
-    count_noise: float | None = None
-    restart_every: int | None = None
-    bands: int | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     shares: int | None = None
     observed: Observation | None = field(default=None, compare=False)
 
@@ -66,13 +54,18 @@ class Spent:
             )
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"sampler": table(self.sampler)}
+        known = asdict(self) | {"sampler": self.sampler.to_json()}
+        return _NONE | known.pop("parameters") | known
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Spent:
-        seen = entry["observed"]
-        observed = None if seen is None else Observation.from_json(seen)
-        return cls(**{**entry, "sampler": part("sampler", entry["sampler"]), "observed": observed})
+        seen, own = entry["observed"], {one.name for one in fields(cls)} & entry.keys()
+        changed = {
+            "sampler": from_json(SAMPLERS, entry["sampler"]),
+            "observed": None if seen is None else Observation.from_json(seen),
+            "parameters": {name: entry[name] for name in entry.keys() - own if entry[name] is not None},
+        }
+        return cls(**{name: entry[name] for name in own} | changed)
 
     def joined(self, more: Spent) -> Spent | None:
         """This and more steps that were done alike, as one entry; None where they were not."""
@@ -216,30 +209,7 @@ def _departures(plan: PrivacyPlan, entry: Spent) -> list[str]:
     found = []
     if entry.sampler != plan.sampler:
         found.append(f"it drew {entry.sampler.describe()} where {plan.sampler.describe()} was planned")
-    if isinstance(plan.clipping, AdaptiveSiteClipping):
-        # The norm may vary, since it follows from accounted releases; the noise on the count may not.
-        if not _at_least(entry.count_noise, plan.clipping.count_noise):
-            found.append(f"its count noise was {entry.count_noise} where {plan.clipping.count_noise:g} was planned")
-    elif not math.isclose(entry.clip_norm, plan.clipping.norm, rel_tol=_SAME):
-        found.append(f"it clipped to {entry.clip_norm:g} where {plan.clipping.norm:g} was planned")
-    if not _at_least(entry.noise_std, plan.noise.std):
-        shares = f" in {entry.shares} shares" if entry.shares is not None else ""
-        found.append(f"its noise was {entry.noise_std:.6g} norms{shares} where {plan.noise.std:.6g} was planned")
-    if entry.shares is not None and not isinstance(plan.noise, IntegerNoise):
-        # Shares are rounded before they are summed, and a sum of rounded Gaussians is not accounted for.
-        found.append(f"its {plan.noise.kind} noise was in shares, where only integer noise may be")
-    if isinstance(plan.noise, DiscreteGaussianNoise):
-        share, planned = entry.noise_std / math.sqrt(entry.shares or 1), plan.noise.std / math.sqrt(plan.noise.sites)
-        if not _at_least(share, planned):  # a sum of more and smaller shares is less like a discrete Gaussian
-            found.append(f"its shares of noise were {share:.6g} norms each where {planned:.6g} was planned")
-    every = plan.noise.restart_every if isinstance(plan.noise, TreeNoise) else None
-    if entry.restart_every != every:
-        found.append(f"its trees spanned {entry.restart_every} steps where {every} were planned")
-    bands = plan.noise.bands if isinstance(plan.noise, BandedNoise) else None
-    if entry.bands != bands:
-        found.append(f"its noise had {entry.bands} bands where {bands} were planned")
+    found += plan.clipping.departures(entry) + plan.noise.departures(entry)
+    for name in sorted(entry.parameters.keys() - plan.parameters().keys()):
+        found.append(f"it had {name} = {entry.parameters[name]}, which is not in its plan")
     return found
-
-
-def _at_least(value: float | None, planned: float) -> bool:
-    return value is not None and value >= planned * (1 - _SAME)

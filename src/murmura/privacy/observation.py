@@ -11,23 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from murmura.errors import PrivacyError
-from murmura.privacy.parts import (
-    DiscreteGaussianNoise,
-    FixedSizeSampling,
-    FullParticipation,
-    IntegerNoise,
-    MinSeparation,
-    Noise,
-    OncePerTree,
-    PoissonSampling,
-    SkellamNoise,
-)
-
 if TYPE_CHECKING:
     import torch
 
     from murmura.privacy.ledger import Spent
+    from murmura.privacy.mechanisms import Noise
     from murmura.privacy.plan import PrivacyPlan
 
 CHANCE = 1e-9
@@ -112,29 +100,6 @@ def noised(before: Iterable[torch.Tensor], after: Iterable[torch.Tensor], norm: 
     return Observation(numbers=sum(new.numel() for _, new in pairs), squares=squares / norm**2)
 
 
-def require_share(
-    noise: IntegerNoise, norm: int, shares: int, before: torch.Tensor, after: torch.Tensor, where: str
-) -> None:
-    """A site looks at the share of noise that it has added before it leaves: under a secure sum nobody else can.
-
-    Args:
-        noise: the plan's, and so ``norm``.
-        shares: among how many sites it is divided.
-        before, after: whole numbers.
-        where: for the message, such as ``site a, round 3``.
-
-    Raises:
-        PrivacyError: what was added cannot be such a share, beyond chance.
-    """
-    seen, share = noised([before], [after], norm), noise.std / math.sqrt(shares)
-    if share and not _noise_fits(noise, norm, [(share, seen)]):
-        times = math.sqrt(seen.squares / max(seen.numbers, 1)) / share
-        raise PrivacyError(
-            f"votes were about to leave with noise of {times:.4g} times the standard deviation that was planned",
-            where=where, fix="Use a release of murmura as it was published: this one does not protect.",
-        )  # fmt: skip
-
-
 def length(tensors: Iterable[torch.Tensor]) -> float:
     """L2 norm of all tensors together, in double precision."""
     return math.sqrt(sum(float(tensor.double().square().sum()) for tensor in tensors))
@@ -157,47 +122,12 @@ def contradictions(plan: PrivacyPlan, entries: Sequence[Spent]) -> list[str]:
         seen += entry.observed or Observation()
     missing = sum(entry.steps != (entry.observed.steps if entry.observed else 0) for entry in entries)
     found = [f"{missing} of its {len(entries)} entries in the ledger do not say what was seen"] if missing else []
-    found += _of_clipping(plan, seen)
-    if not missing:
-        found += _of_draws(plan, seen)
-        if plan.noise.std:
-            found += _of_noise(plan, entries, seen)
-    return found
-
-
-def _of_draws(plan: PrivacyPlan, seen: Observation) -> list[str]:
-    sampler = plan.sampler
-    if isinstance(sampler, PoissonSampling):
-        expected, fits = sampler.rate * seen.chances, _binomial(seen.drawn, seen.chances, sampler.rate)
-    elif isinstance(sampler, FixedSizeSampling):
-        expected = float(sampler.batch * seen.steps)
-        fits = seen.drawn == expected and seen.chances == sampler.population * seen.steps
-    else:
-        expected = float(seen.chances if isinstance(sampler, FullParticipation) else sampler.batch * seen.steps)
-        fits = seen.drawn == expected
-    if seen.apart is not None:
-        back = f"a {plan.unit} was seen to be back after {seen.apart} step{'s' * (seen.apart != 1)}"
-        if isinstance(sampler, MinSeparation) and seen.apart < sampler.separation:
-            return [f"{back}, where {sampler.separation} are the fewest"]
-        if isinstance(sampler, OncePerTree):
-            return [f"{back}, in a tree that it may be in once"]
-    if fits:
-        return []
-    what = f"{plan.unit}s of {seen.chances} were seen to take part, over all steps"
-    return [f"{seen.drawn} {what}, where {expected:.6g} {'are' if expected != 1 else 'is'} to be expected"]
-
-
-def _of_clipping(plan: PrivacyPlan, seen: Observation) -> list[str]:
-    planned = (plan.clipping.kind.removeprefix("adaptive-"), plan.clipping.groups)
-    found = [
-        f"it was seen to clip by {kind} in {groups} group{'s' * (groups != 1)} of tensors, where {planned[0]} in "
-        f"{planned[1]} was planned"
-        for kind, groups in seen.clipped
-        if (kind, groups) != planned
-    ]
-    if not seen.after <= 1 + SLACK:
-        found.append(f"a clipped contribution of {seen.after:.4g} norms was seen, where 1 is the most")
-    return found
+    found += plan.clipping.contradictions([] if missing else entries, seen)
+    if missing:
+        return found
+    drawn = plan.sampler.contradiction(seen, plan.unit)
+    found += [drawn] if drawn else []
+    return found + _of_noise(plan, entries, seen) if plan.noise.std else found
 
 
 def _of_noise(plan: PrivacyPlan, entries: Sequence[Spent], seen: Observation) -> list[str]:
@@ -205,28 +135,17 @@ def _of_noise(plan: PrivacyPlan, entries: Sequence[Spent], seen: Observation) ->
     said = sum(entry.steps * (entry.shares or 0) for entry in entries)
     if seen.shares != said:
         found.append(f"{seen.shares} shares of noise were seen to be in its sums, where {said} are said to be")
-    pairs = [(entry, entry.observed or Observation()) for entry in entries if entry.noise_std > 0]
     # Of shares each site sees its own, and under a secure sum nobody sees more.
-    own = [(entry.noise_std, one) for entry, one in pairs if entry.shares is None]
-    if any(entry.shares is None for entry in entries) and not _noise_fits(plan.noise, plan.clipping.norm, own):
+    whole = [entry for entry in entries if entry.shares is None]
+    own = [(entry.noise_std, entry.observed or Observation()) for entry in whole if entry.noise_std > 0]
+    if whole and not noise_fits(plan.noise, plan.clipping.norm, own):
         squares, numbers = sum(one.squares / std**2 for std, one in own), sum(one.numbers for _, one in own)
         times = math.sqrt(squares / numbers) if numbers else 0.0
         found.append(f"noise of {times:.4g} times the standard deviation that was planned was seen")
-    if any(entry.count_noise for entry in entries):
-        counted = sum(one.count_squares / (entry.count_noise or math.inf) ** 2 for entry, one in pairs)
-        if not _chi_square(counted, seen.counts):
-            found.append("the noise on the count was seen to be another than planned")
     return found
 
 
-def _binomial(drawn: int, chances: int, rate: float) -> bool:
-    """Whether so many of ``chances`` can have been drawn, each with probability ``rate``."""
-    from scipy.stats import binom
-
-    return bool(min(binom.cdf(drawn, chances, rate), binom.sf(drawn - 1, chances, rate)) >= CHANCE / 2)
-
-
-def _noise_fits(noise: Noise, norm: float, seen: Iterable[tuple[float, Observation]]) -> bool:
+def noise_fits(noise: Noise, norm: float, seen: Iterable[tuple[float, Observation]]) -> bool:
     """Whether the noise that was seen can be what it is said to be.
 
     Squares count in units of what is said, so that steps with different noise are one sum. Of integer noise this sum
@@ -238,40 +157,26 @@ def _noise_fits(noise: Noise, norm: float, seen: Iterable[tuple[float, Observati
     """
     squares = numbers = variance = 0.0
     for std, one in seen:
-        second, fourth = _moments(noise, std * norm)
+        second, fourth = noise.moments(std * norm)
         squares += one.squares / (std**2 * second)
         numbers += one.numbers
         variance += one.numbers * (fourth / second**2 - 1)  # of a squared normal it is 2
     if not numbers:
         return False
     factor = 2 * numbers / variance
-    return (factor < _ROUGH and numbers * factor < _FEWEST) or _chi_square(squares * factor, numbers * factor)
+    return (factor < _ROUGH and numbers * factor < _FEWEST) or chi_square(squares * factor, numbers * factor)
 
 
-def _moments(noise: Noise, sigma: float) -> tuple[float, float]:
-    """The second and the fourth moment of noise that is said to have the standard deviation σ, in units of σ."""
-    if isinstance(noise, SkellamNoise):
-        return 1.0, 3 + sigma**-2
-    if isinstance(noise, DiscreteGaussianNoise) and sigma < 4:  # wider ones have a Gaussian's
-        import numpy as np
-
-        numbers = np.arange(-60, 61) / max(sigma, 0.1)  # below that all numbers are 0 anyway
-        chances = np.exp(-(numbers**2) / 2)
-        second, fourth = (float((numbers**power * chances).sum() / chances.sum()) for power in (2, 4))
-        return second, fourth
-    return 1.0, 3.0
-
-
-def _chi_square(squares: float, numbers: float) -> bool:
+def chi_square(squares: float, numbers: float) -> bool:
     """Whether the squares of so many standard normals can have this sum, but for the slack."""
     if not numbers:
         return False
-    fewer, _ = _chi_square_tails(squares * (1 + SLACK) ** 2, numbers)
-    _, more = _chi_square_tails(squares * (1 - SLACK) ** 2, numbers)
+    fewer, _ = __chi_square_tails(squares * (1 + SLACK) ** 2, numbers)
+    _, more = __chi_square_tails(squares * (1 - SLACK) ** 2, numbers)
     return min(fewer, more) >= CHANCE / 2
 
 
-def _chi_square_tails(squares: float, numbers: float) -> tuple[float, float]:
+def __chi_square_tails(squares: float, numbers: float) -> tuple[float, float]:
     from scipy.stats import chi2, norm
 
     if numbers <= 1e6:

@@ -17,7 +17,7 @@ from murmura.privacy.accounting import Epsilon
 from murmura.privacy.composition import Release, Selection, adjacency, at_most, composed
 from murmura.privacy.journal import Anchor, Journal
 from murmura.privacy.ledger import PrivacyLedger
-from murmura.privacy.plan import Unit
+from murmura.privacy.parts import Unit
 from murmura.runs.schema import (
     ANCHOR,
     CHECKPOINTS,

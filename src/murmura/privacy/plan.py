@@ -7,48 +7,20 @@ so that the two cannot disagree. Every field is public; what may be private (rec
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from murmura.errors import PrivacyError
-from murmura.privacy import toeplitz, tree
-from murmura.privacy.parts import (
-    AdaptiveSiteClipping,
-    BandedNoise,
-    BatchClipping,
-    Clipping,
-    DiscreteGaussianNoise,
-    FixedSizeSampling,
-    FullParticipation,
-    GaussianNoise,
-    IntegerNoise,
-    MinSeparation,
-    Noise,
-    OncePerTree,
-    PoissonSampling,
-    Sampler,
-    SiteClipping,
-    SkellamNoise,
-    TreeNoise,
-    VoteLimit,
-    check,
-    part,
-    table,
-)
+from murmura.privacy.clipping import CLIPPINGS, Clipping
+from murmura.privacy.mechanisms import NOISES, Noise
+from murmura.privacy.parts import Adjacency, Unit, check, from_json
+from murmura.privacy.samplers import SAMPLERS, Sampler
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from murmura.privacy.accounting import Epsilon
-
-Unit = Literal["record", "site"]
-Adjacency = Literal["zero-out", "replace-one"]
-
-_LEAST_SHARE = 1.0
-"""The least parameter, in votes, of one of several discrete Gaussians. With less their sum is too little like one for
-its bound to be of use: τ (``privacy.discrete``) of 1,250 shares is 5.8e-4 at 1, 0.25 at 0.75 and 59 at 0.523."""
 
 
 @dataclass(frozen=True)
@@ -85,71 +57,10 @@ class PrivacyPlan:
         whole = isinstance(self.steps, int) and self.steps >= 1
         check(whole, f"steps = {self.steps!r}", "Give a whole number of steps, at least 1.")
         check(0 < self.delta < 1, f"δ = {self.delta}", "δ lies between 0 and 1; less than 1/number of units is usual.")
-        site = isinstance(self.clipping, SiteClipping | AdaptiveSiteClipping | VoteLimit)
-        if site != (self.unit == "site"):
+        if self.clipping.unit != self.unit:
             fix = "Clip whole sites' updates." if self.unit == "site" else "Clip examples, or make the unit a site."
             raise PrivacyError(f"{self.clipping.kind} clipping does not bound the influence of a {self.unit}", fix=fix)
-        self._check_tree()
-        self._check_bands()
-        self._check_votes()
-
-    def _check_tree(self) -> None:
-        is_tree = isinstance(self.noise, TreeNoise)
-        if is_tree and isinstance(self.sampler, PoissonSampling | FixedSizeSampling):
-            fix = "Use full participation or once per tree, or Gaussian noise."
-            raise PrivacyError("no accounting of tree noise benefits from sampling", fix=fix)
-        if not isinstance(self.noise, GaussianNoise) and isinstance(self.clipping, AdaptiveSiteClipping):
-            fix = "Fix the norm, or use Gaussian noise."
-            raise PrivacyError("noisy sums cannot be added up when the clipping norm changes between them", fix=fix)
-        if not is_tree and isinstance(self.sampler, OncePerTree):
-            raise PrivacyError("once per tree means nothing without tree noise", fix="Use full participation.")
-
-    def _check_bands(self) -> None:
-        sampler, noise = self.sampler, self.noise
-        if isinstance(sampler, MinSeparation) != isinstance(noise, BandedNoise):
-            raise PrivacyError(
-                f"{noise.kind} noise is not accounted with '{sampler.describe()}'",
-                fix="Banded noise and a least separation of a unit's steps belong together.",
-            )
-        if isinstance(sampler, MinSeparation) and isinstance(noise, BandedNoise) and noise.bands > sampler.separation:
-            raise PrivacyError(
-                f"noise with {noise.bands} bands, and a unit may be back after {sampler.separation} steps",
-                fix=f"Take {sampler.separation} bands at most: then no two steps of a unit share noise.",
-            )
-
-    def _check_votes(self) -> None:
-        votes, noise = isinstance(self.clipping, VoteLimit), self.noise
-        if votes and isinstance(noise, TreeNoise | BandedNoise):
-            fix = "Use Gaussian, Skellam or discrete Gaussian noise."
-            raise PrivacyError("votes of several rounds are not added up, and so no noise is shared by them", fix=fix)
-        if not isinstance(noise, IntegerNoise):
-            return
-        if not votes:
-            what = f"{noise.kind} noise is for whole numbers, as votes are, and not for {self.clipping.describe()}"
-            raise PrivacyError(what, fix="Use Gaussian noise.")
-        if not isinstance(self.sampler, FullParticipation):
-            fix = "Use full participation, or Gaussian noise."
-            raise PrivacyError(f"no accounting of {noise.kind} noise benefits from sampling", fix=fix)
-        if noise.std and noise.std < self._least_noise * (1 - 1e-9):
-            assert isinstance(noise, DiscreteGaussianNoise)
-            raise PrivacyError(
-                f"{noise.sites} sites would each add discrete Gaussian noise of {self._share:.3g} votes, whose sum is "
-                "too little like a discrete Gaussian for any bound to be of use",
-                fix=f"Use Skellam noise, whose shares may be as small as you like, or at least {self._least_noise:.4g} "
-                f"norms of noise: {_LEAST_SHARE:g} vote a share.",
-            )
-
-    @property
-    def _share(self) -> float:
-        """Standard deviation of what one site adds, in votes."""
-        sites = self.noise.sites if isinstance(self.noise, DiscreteGaussianNoise) else 1
-        return self.noise.std * self.clipping.norm / math.sqrt(sites)
-
-    @property
-    def _least_noise(self) -> float:
-        """In norms; 0 unless several sites add a discrete Gaussian each."""
-        sites = self.noise.sites if isinstance(self.noise, DiscreteGaussianNoise) else 1
-        return _LEAST_SHARE * math.sqrt(sites) / self.clipping.norm if sites > 1 else 0.0
+        self.noise.check_fits(self.sampler, self.clipping)
 
     @property
     def has_secret_cohort(self) -> bool:
@@ -159,12 +70,7 @@ class PrivacyPlan:
     @property
     def has_secret_samples(self) -> bool:
         """Whether ε counts on nobody knowing which units took part in a step."""
-        sampler = self.sampler
-        if isinstance(sampler, PoissonSampling):
-            sampled = sampler.rate < 1
-        else:
-            sampled = isinstance(sampler, FixedSizeSampling) and sampler.batch < sampler.population
-        return self.noise.std > 0 and sampled
+        return self.noise.std > 0 and self.sampler.is_secret
 
     @property
     def sensitivity(self) -> float:
@@ -173,22 +79,20 @@ class PrivacyPlan:
         A batch of fixed size holds another unit in the place of a missing one, so it counts as replacement under
         either adjacency. So does a clipped batch gradient: one example can turn it around.
         """
-        replaced = self.adjacency == "replace-one" or isinstance(self.sampler, FixedSizeSampling)
-        factor = 2.0 if replaced or isinstance(self.clipping, BatchClipping) else 1.0
-        return factor * math.sqrt(self.clipping.groups)
+        return self.clipping.sensitivity(self.adjacency == "replace-one" or self.sampler.replaces)
 
     @property
     def noise_multiplier(self) -> float:
         """z: the standard deviation of the noise over the sensitivity, of one step (of one node of a tree; of banded
         noise before it is correlated).
 
-        With adaptive clipping, of the sum and the count of unclipped sites taken together as one Gaussian release
-        (Andrew et al. 2021, Theorem 1).
+        With adaptive clipping, of the sum and the count of unclipped sites taken together as one Gaussian release.
         """
-        std = self.noise.std
-        if isinstance(self.clipping, AdaptiveSiteClipping):
-            std = self.clipping.combined(std)
-        return std / self.sensitivity
+        return self.clipping.multiplier(self.noise.std) / self.sensitivity
+
+    def parameters(self) -> dict[str, Any]:
+        """What a ledger has to hold of each step, besides its norm and its noise."""
+        return self.clipping.parameters() | self.noise.parameters()
 
     def event(self, steps: int | None = None, repeated: Sequence[int] = ()) -> DpEvent:
         """What ``dp_accounting`` has to know of ``steps`` steps (default: all that are planned).
@@ -206,38 +110,7 @@ class PrivacyPlan:
             return dp.NoOpDpEvent()
         if self.noise_multiplier == 0:
             return dp.NonPrivateDpEvent()
-        if isinstance(self.noise, TreeNoise):
-            every_step = not isinstance(self.sampler, OncePerTree)
-            squared: float = tree.squared_sensitivity(steps, self.noise.restart_every, every_step)
-            squared += sum(tree.completed_by(step, self.noise.restart_every, every_step) for step in repeated)
-            return dp.GaussianDpEvent(self.noise_multiplier / math.sqrt(squared))
-        if isinstance(self.noise, BandedNoise) and isinstance(self.sampler, MinSeparation):
-            # A step that is done again is one more row of C·x + z, and at most one step of a unit is in it, by f₀ = 1.
-            squared = toeplitz.squared_sensitivity(steps, self.noise.bands, self.sampler.separation) + len(repeated)
-            return dp.GaussianDpEvent(self.noise_multiplier / math.sqrt(squared))
-        return dp.SelfComposedDpEvent(self._step(), steps + len(repeated))
-
-    def _step(self) -> DpEvent:
-        import dp_accounting as dp
-
-        if isinstance(self.noise, IntegerNoise):
-            return self._integer_noise(self.noise)
-        gaussian = dp.GaussianDpEvent(self.noise_multiplier)
-        # Known bounds for a Poisson sample with a record replaced assume a sum: the sample's other records cancel.
-        is_sum = self.adjacency == "zero-out" or not isinstance(self.clipping, BatchClipping)
-        if isinstance(self.sampler, PoissonSampling) and self.sampler.rate < 1 and is_sum:
-            return dp.PoissonSampledDpEvent(self.sampler.rate, gaussian)
-        if isinstance(self.sampler, FixedSizeSampling) and self.sampler.batch < self.sampler.population:
-            return dp.SampledWithoutReplacementDpEvent(self.sampler.population, self.sampler.batch, gaussian)
-        return gaussian
-
-    def _integer_noise(self, noise: IntegerNoise) -> DpEvent:
-        from murmura.privacy.discrete import DiscreteGaussianDpEvent, SkellamDpEvent
-
-        votes, std = round(self.sensitivity * self.clipping.norm), noise.std * self.clipping.norm
-        if isinstance(noise, SkellamNoise):
-            return SkellamDpEvent(votes, std**2)
-        return DiscreteGaussianDpEvent(votes, std, noise.sites)
+        return self.noise.event(self, steps, repeated)
 
     def epsilon(self, steps: int | None = None, accountant: str = "best", repeated: Sequence[int] = ()) -> Epsilon:
         """ε of the plan after ``steps`` steps, some of them ``repeated``. Of a run, ask its ``PrivacyLedger`` instead.
@@ -257,12 +130,12 @@ class PrivacyPlan:
         """
         from murmura.privacy import calibration
 
-        if isinstance(self.clipping, BatchClipping):
+        if self.clipping.can_reverse:
             fix = "Clip each example, or give the noise and read off its actual ε."
             raise PrivacyError(
                 "a target ε with clipped batch gradients would promise what clipping does not give", fix=fix
             )
-        lowest = max(self._least_noise, calibration.LOWEST)
+        lowest = max(self.noise.least(self.clipping.norm), calibration.LOWEST)
         std = calibration.calibrate(
             lambda std: self.with_noise(std).event(), epsilon, self.delta, self.adjacency, accountant, lowest
         )
@@ -274,8 +147,8 @@ class PrivacyPlan:
 
     def to_json(self) -> str:
         fields = {"unit": self.unit, "adjacency": self.adjacency, "steps": self.steps, "delta": float(self.delta)}
-        parts = {"sampler": table(self.sampler), "clipping": table(self.clipping), "noise": table(self.noise)}
-        return json.dumps(fields | parts, sort_keys=True)
+        parts = {"sampler": self.sampler, "clipping": self.clipping, "noise": self.noise}
+        return json.dumps(fields | {name: part.to_json() for name, part in parts.items()}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyPlan:
@@ -285,8 +158,12 @@ class PrivacyPlan:
         """
         try:
             data: Mapping[str, Any] = json.loads(text)
-            parts = {name: part(name, data[name]) for name in ("sampler", "clipping", "noise")}
-            return cls(data["unit"], data["adjacency"], steps=data["steps"], delta=data["delta"], **parts)
+            parts = (
+                from_json(SAMPLERS, data["sampler"]),
+                from_json(CLIPPINGS, data["clipping"]),
+                from_json(NOISES, data["noise"]),
+            )
+            return cls(data["unit"], data["adjacency"], *parts, data["steps"], data["delta"])
         except (ValueError, KeyError, TypeError) as error:
             raise PrivacyError("this is not a privacy plan", fix="Write it with PrivacyPlan.to_json().") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dp_accounting as dp
@@ -10,13 +11,35 @@ import numpy as np
 from dp_accounting import rdp
 from scipy.special import gammaln
 
-from murmura.privacy.discrete import IntegerNoiseDpEvent
 from murmura.privacy.events import Ask, changed, has_integer_noise, quiet, spent, without
+from murmura.privacy.mechanisms import IntegerNoise
 
 ORDERS = [*(1 + tenth / 10 for tenth in range(1, 1000)), *range(101, 257), 512, 1024, 2048]
 FEW_ORDERS = [*(1 + tenth / 10 for tenth in range(1, 21)), *range(4, 65), *range(72, 257, 8), 512, 1024, 2048]
 """For the curve of samples of a fixed size, where each order takes long: it is hardly looser with these."""
 _ROUNDING = 1e-14
+
+
+@dataclass(frozen=True)
+class IntegerNoiseDpEvent(dp.DpEvent):
+    """Integer noise on a sum of whole numbers, where neighbours' sums are ``sensitivity`` apart by L1 norm.
+
+    Args:
+        norm: votes a site, in which the noise is measured.
+    """
+
+    noise: IntegerNoise
+    norm: float
+    sensitivity: int
+
+    def renyi(self, order: float) -> float:
+        """An upper bound of the Rényi divergence of two neighbours' noisy sums; infinite unless the order is whole,
+        since only those are bounded."""
+        return self.noise.renyi(int(order), self.sensitivity, self.norm) if order == int(order) else math.inf
+
+    def further(self, times: int) -> IntegerNoiseDpEvent:
+        """The same noise where neighbours are so many times as far apart."""
+        return replace(self, sensitivity=times * self.sensitivity)
 
 
 class Accountant(rdp.RdpAccountant):

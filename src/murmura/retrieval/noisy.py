@@ -17,11 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from murmura.errors import PrivacyError
+from murmura.privacy.clipping import ClusterClipping
 from murmura.privacy.entropy import Entropy
 from murmura.privacy.ledger import Spent
+from murmura.privacy.mechanisms import GaussianNoise, Noise
 from murmura.privacy.observation import Observation
-from murmura.privacy.parts import ClusterClipping, FullParticipation, GaussianNoise
 from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import FullParticipation
 
 Floats = npt.NDArray[np.float64]
 
@@ -97,7 +99,7 @@ def noisy_centres(
         PrivacyError: the plan is not one for centres, or the starts are of another dimension or not finite.
     """
     norm, std = plan.clipping.norm, plan.noise.std
-    if not isinstance(plan.clipping, ClusterClipping) or not isinstance(plan.noise, GaussianNoise) or norm != 1:
+    if (plan.clipping.kind, plan.noise.kind, norm) != ("cluster", "gaussian", 1):
         raise PrivacyError(f"a plan for something else than centres: {plan.describe()}")
     if starts.ndim != 2 or not len(starts) or starts.shape[1] != vectors.shape[1] or not np.isfinite(starts).all():
         raise PrivacyError(
@@ -108,13 +110,13 @@ def noisy_centres(
     points, counts = _within(starts.astype(np.float64)), np.zeros(len(starts))
     for _ in range(iterations):
         exact = sums(rows, points)
-        noisy = _noised(exact, std, entropy)
+        noisy = _noised(exact, plan.noise, entropy)
         counts = noisy[:, -1]
         kept = counts >= 1
         points[kept] = _within(noisy[kept, :-1] / counts[kept, None])
         drawn, squares = round(float(exact[:, -1].sum())), float(np.square(noisy - exact).sum())
         seen += Observation(1, drawn, len(rows), numbers=exact.size, squares=squares)
-    seen += Observation(is_secret=entropy.is_secret, clipped=((plan.clipping.kind, plan.clipping.groups),))
+    seen += Observation(is_secret=entropy.is_secret, clipped=(plan.clipping.observed,))
     spent = Spent(iterations, FullParticipation(), norm, std, observed=seen)
     return NoisyCentres(points.astype(np.float32), np.maximum(np.rint(counts), 0).astype(np.int64), spent)
 
@@ -155,12 +157,10 @@ def _contributions(vectors: npt.NDArray[np.floating]) -> tuple[Floats, Observati
     return rows, Observation(before=before, after=after, not_finite=int(bad.sum()))
 
 
-def _noised(exact: Floats, std: float, entropy: Entropy) -> Floats:
+def _noised(exact: Floats, noise: Noise, entropy: Entropy) -> Floats:
     import torch
 
-    from murmura.privacy.mechanisms import gaussian
-
-    noisy: Floats = gaussian({"sums": torch.from_numpy(exact)}, std, entropy)["sums"].double().numpy()
+    noisy: Floats = noise.add({"sums": torch.from_numpy(exact)}, 1.0, entropy)["sums"].double().numpy()
     return noisy
 
 

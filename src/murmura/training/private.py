@@ -21,11 +21,8 @@ from murmura.errors import PrivacyError
 from murmura.precision import in_bfloat16
 from murmura.privacy.entropy import Entropy
 from murmura.privacy.ledger import Spent
-from murmura.privacy.mechanisms import gaussian
 from murmura.privacy.observation import Observation, length, noised
-from murmura.privacy.parts import BatchClipping, ExampleClipping, FixedSizeSampling, GaussianNoise, PoissonSampling
 from murmura.privacy.plan import PrivacyPlan
-from murmura.privacy.sampling import fixed_size_batches, poisson_batches
 from murmura.streams import Stream
 from murmura.training.bank import Entry, Factor
 from murmura.training.by_example import by_example
@@ -56,20 +53,20 @@ class Private:
         if len(self.plans) != len(self.entropy):
             raise PrivacyError(f"{len(self.plans)} plans for {len(self.entropy)} sources of randomness")
         for plan in self.plans:
-            if plan.unit != "record" or not isinstance(plan.clipping, ExampleClipping | BatchClipping):
+            if plan.unit != "record" or plan.clipping.kind not in ("example", "batch"):
                 raise PrivacyError("local training protects records, not whole sites", fix="Noise the sites' updates.")
-            if not isinstance(plan.noise, GaussianNoise):
+            if plan.noise.kind != "gaussian":
                 raise PrivacyError(f"local training has no {plan.noise.kind} noise", fix="Use Gaussian noise.")
             if plan.clipping.groups > 2:
                 raise PrivacyError(
                     f"an adapter has no {plan.clipping.groups} groups of tensors", fix="2 are all A's and all B's."
                 )
-        if len({type(plan.clipping) for plan in self.plans}) > 1:
+        if len({plan.clipping.kind for plan in self.plans}) > 1:
             raise PrivacyError("some sites clip examples, others batches", fix="Train them one after the other.")
 
     @property
     def clips_examples(self) -> bool:
-        return all(isinstance(plan.clipping, ExampleClipping) for plan in self.plans)
+        return all(plan.clipping.kind == "example" for plan in self.plans)
 
     def batches(self, slot: int, records: int, training: LocalTraining) -> list[list[int]]:
         """Indices of each step's records, drawn by the plan's sampler; a Poisson batch may be empty.
@@ -84,15 +81,7 @@ class Private:
         sampler, entropy = self.plans[slot].sampler, self.entropy[slot]
         # A rate of 8/200 is not quite that in binary, and makes 25 steps all the same.
         steps = training.max_steps or training.epochs * math.ceil(records / sampler.expected(records) - 1e-9)
-        if isinstance(sampler, PoissonSampling):
-            return poisson_batches(records, sampler.rate, steps, entropy)
-        if isinstance(sampler, FixedSizeSampling):
-            if sampler.population != records:
-                raise PrivacyError(
-                    f"the plan is for {sampler.population} records, the site has {records}", fix="Plan for what it has."
-                )
-            return fixed_size_batches(records, sampler.batch, steps, entropy)
-        return [list(range(records)) for _ in range(steps)]
+        return sampler.batches(records, steps, entropy)
 
 
 class PrivateStep(Step):
@@ -256,7 +245,7 @@ class PrivateStep(Step):
             padding = self.bank.padding(slot)
             real = slice(None) if padding is None else ~padding[self.columns]
             exact = {"gradient": gradient[real].clone()}
-            noisy = gaussian(exact, std * norm, self.privacy.entropy[slot])
+            noisy = plan.noise.add(exact, norm, self.privacy.entropy[slot])
             gradient[real] = noisy["gradient"]
             seen += noised(exact.values(), noisy.values(), norm)
         if self.privacy.clips_examples:
@@ -269,7 +258,7 @@ class PrivateStep(Step):
         share = length([gradient]) / (clipping.norm * math.sqrt(clipping.groups))
         if self.privacy.clips_examples:
             share /= max(self._seen[slot].drawn, 1)
-        kind = (ExampleClipping if self.privacy.clips_examples else BatchClipping).kind
+        kind = "example" if self.privacy.clips_examples else "batch"
         groups = 1 if self._together[slot] else 2
         return Observation(after=share, is_secret=self.privacy.entropy[slot].is_secret, clipped=((kind, groups),))
 

@@ -8,8 +8,8 @@ import torch
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask, Failure, Reply
+from murmura.privacy.clipping import clip
 from murmura.privacy.entropy import Entropy
-from murmura.privacy.mechanisms import clip
 from murmura.training.adapter import subtract
 from murmura.training.config import LocalTraining
 from tests.federation.world import Scripted, lead, make_world

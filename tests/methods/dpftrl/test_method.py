@@ -11,6 +11,7 @@ from murmura.federation.engines.local import LocalEngine
 from murmura.federation.server.checkpoint import latest
 from murmura.methods.dpftrl.config import DPFTRLConfig
 from murmura.methods.dpftrl.method import DPFTRL, plan
+from murmura.privacy import MinSeparation, OncePerTree
 from murmura.privacy.entropy import OSEntropy
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
@@ -209,7 +210,7 @@ def test_with_banded_noise_all_sites_have_turns_however_many_there_are(tokenizer
 
 
 def test_a_site_that_is_asked_too_soon_has_no_epsilon(tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr("murmura.methods.dpftrl.method.disjoint_batches", lambda *_: [[0], [1], [0]])
+    monkeypatch.setattr(MinSeparation, "batches", lambda *_: [[0], [1], [0]])
     method = dpftrl(**VARIANTS["banded"])
     world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0)
     method.lead(world.server, world.fleet)
@@ -220,7 +221,7 @@ def test_a_site_that_is_asked_too_soon_has_no_epsilon(tokenizer, tmp_path, monke
 def test_a_site_that_is_asked_twice_in_a_tree_has_no_epsilon(tokenizer, tmp_path, monkeypatch):
     """As many sites are asked as planned, so that nothing else tells; and a tree does not remember the one before."""
     turns = iter([[[0], [1], [2]], [[2], [1], [2]]])
-    monkeypatch.setattr("murmura.methods.dpftrl.method.disjoint_batches", lambda *_: next(turns))
+    monkeypatch.setattr(OncePerTree, "batches", lambda *_: next(turns))
     method = dpftrl(rounds=6, sites_per_round=1, restart_every=3)
     world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0)
     method.lead(world.server, world.fleet)

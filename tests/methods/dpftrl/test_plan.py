@@ -10,7 +10,7 @@ import pytest
 from murmura.errors import PrivacyError
 from murmura.methods.dpftrl.config import DPFTRLConfig
 from murmura.methods.dpftrl.method import plan
-from murmura.privacy.parts import BandedNoise, FullParticipation, MinSeparation, OncePerTree
+from murmura.privacy import BandedNoise, FullParticipation, MinSeparation, OncePerTree
 
 SITES = 1250
 DELTA = 3e-6

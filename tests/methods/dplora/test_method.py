@@ -17,12 +17,11 @@ from murmura.methods import build, parse_config
 from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.methods.dplora.guarantee import plan
 from murmura.methods.dplora.method import DPLoRA
+from murmura.privacy import GaussianNoise
 from murmura.privacy.entropy import OSEntropy
-from murmura.privacy.mechanisms import gaussian
 from murmura.privacy.observation import length
 from murmura.privacy.standing import told
 from murmura.runs.folder import RunFolder
-from murmura.training import private
 from murmura.training.config import LocalTraining
 from murmura.training.loop import train
 from tests.aggregation.means import weighted_mean
@@ -145,11 +144,12 @@ def test_noise_on_weights_comes_before_they_are_rounded(tokenizer, tmp_path, mon
     """On weights as large as a server pleases, one record may move the rounding of each."""
     seen = []
 
-    def noted(exact, std, entropy):
+    def noted(noise, exact, norm, entropy):
         seen.append(length(exact.values()))
-        return gaussian(exact, std, entropy)
+        return add(noise, exact, norm, entropy)
 
-    monkeypatch.setattr(private, "gaussian", noted)
+    add = GaussianNoise.add
+    monkeypatch.setattr(GaussianNoise, "add", noted)
     training = SGD.model_copy(update={"clip": 0.1})
     method = dplora(noise_multiplier=0.25, noise_on="weights", preset="paper", rounds=1)
     run(tokenizer, tmp_path, method, training=training)

@@ -11,9 +11,9 @@ import torch
 from murmura import methods
 from murmura.aggregation.config import AggregationConfig
 from murmura.errors import BudgetError, PrivacyError
-from murmura.methods.pretext import guarantee
 from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.guarantee import noise_added, noise_in_shares, plan, share_added
+from murmura.privacy import SkellamNoise
 from murmura.privacy.budget import Budget
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.plan import PrivacyPlan
@@ -45,7 +45,7 @@ def test_shares_make_up_the_planned_noise_and_too_few_are_no_guarantee(noise):
 
 def test_a_share_that_is_missing_does_not_leave_the_site(monkeypatch):
     promised = plan(config(noise="skellam"), 20)
-    monkeypatch.setattr(guarantee, "noise_of", lambda noise, norm, count, *rest: torch.zeros(count, dtype=torch.int64))
+    monkeypatch.setattr(SkellamNoise, "draw", lambda noise, norm, count, *rest: torch.zeros(count, dtype=torch.int64))
     with pytest.raises(PrivacyError, match="site north, round 3"):
         share_added(promised, [torch.zeros(900, dtype=torch.int32)], 20, ["north"], 3)
 

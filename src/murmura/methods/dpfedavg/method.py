@@ -11,23 +11,15 @@ from murmura.federation.traits import Traits
 from murmura.methods.dpfedavg.config import DPFedAvgConfig, EverySite
 from murmura.methods.site_level.account import Account, with_noise
 from murmura.methods.site_level.method import SiteLevel
+from murmura.privacy.clipping import AdaptiveSiteClipping, SiteClipping
 from murmura.privacy.entropy import Entropy
 from murmura.privacy.guarantee import Guarantee
 from murmura.privacy.ledger import Spent
-from murmura.privacy.mechanisms import count_noise_of, gaussian, next_norm
+from murmura.privacy.mechanisms import GaussianNoise
 from murmura.privacy.observation import Observation, noised
-from murmura.privacy.parts import (
-    AdaptiveSiteClipping,
-    FixedSizeSampling,
-    FullParticipation,
-    GaussianNoise,
-    PoissonSampling,
-    Sampler,
-    SiteClipping,
-)
 from murmura.privacy.pending import PendingCohort
 from murmura.privacy.plan import PrivacyPlan
-from murmura.privacy.sampling import fixed_size_batches, poisson_batches
+from murmura.privacy.samplers import FixedSizeSampling, FullParticipation, PoissonSampling, Sampler
 from murmura.runs.schema import PENDING
 from murmura.training.adapter import State
 from murmura.training.config import LocalTraining
@@ -80,12 +72,7 @@ def _sampler(config: DPFedAvgConfig, sites: int) -> Sampler:
 
 def draw(sampler: Sampler, sites: list[str], entropy: Entropy) -> list[str]:
     """A round's cohort; who is in it is a secret of the server."""
-    if isinstance(sampler, PoissonSampling):
-        [chosen] = poisson_batches(len(sites), sampler.rate, 1, entropy)
-    elif isinstance(sampler, FixedSizeSampling):
-        [chosen] = fixed_size_batches(len(sites), sampler.batch, 1, entropy)
-    else:
-        chosen = list(range(len(sites)))
+    [chosen] = sampler.batches(len(sites), 1, entropy)
     return [sites[index] for index in chosen]
 
 
@@ -136,25 +123,22 @@ class DPFedAvg(SiteLevel):
         followed = plan(self.config, len(fleet.sites))
         account = Account(server, followed, self.config.accountant)
         server.journal(PENDING, PendingCohort)  # refused now, if at all
-        sampler, clipping, std = followed.sampler, followed.clipping, followed.noise.std
+        sampler, clipping, noise = followed.sampler, followed.clipping, followed.noise
         expected = sampler.expected(len(fleet.sites))  # m
         for round in server.rounds(self.config.rounds):
             entropy = self.entropy(server, round)
             norm = server.store.get(_NORM, self.config.clip_norm)
             cohort = _cohort(server, account, fleet.sites, entropy)
             total, balance, seen = self.gather(server, cohort, norm, round)
-            noisy = gaussian(total, std * norm, entropy)
+            noisy = noise.add(total, norm, entropy)
             seen += Observation(1, len(cohort), len(fleet.sites), is_secret=entropy.is_secret)
             seen += noised(total.values(), noisy.values(), norm)
             mean = {name: tensor / expected for name, tensor in noisy.items()}
             self._step(server, self.left(mean, server.adapter))
-            count_noise = None
-            if isinstance(clipping, AdaptiveSiteClipping):
-                count_noise = clipping.count_noise
-                server.store[_NORM] = next_norm(clipping, norm, balance, expected, entropy)
-                noise = count_noise_of(clipping, norm, server.store[_NORM], balance, expected)
-                seen += Observation(counts=1, count_squares=noise**2)
-            account.record(round, Spent(1, sampler, norm, std, count_noise, observed=seen))
+            if self.config.adaptive:
+                server.store[_NORM], counted = clipping.next_norm(norm, balance, expected, entropy)
+                seen += counted
+            account.record(round, Spent(1, sampler, norm, noise.std, followed.parameters(), observed=seen))
 
     def _step(self, server: Server, mean: State) -> None:
         """v ← βv + mean, W ← W + ηv, for the tensors that were trained."""

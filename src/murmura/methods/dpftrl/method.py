@@ -9,24 +9,14 @@ from murmura.errors import PrivacyError
 from murmura.methods.dpftrl.config import Banded, DPFTRLConfig, Tree
 from murmura.methods.site_level.account import Account
 from murmura.methods.site_level.method import SiteLevel
-from murmura.privacy.aggregator import TreeAggregator
-from murmura.privacy.banded import BandedAggregator
+from murmura.privacy.clipping import SiteClipping
 from murmura.privacy.entropy import Entropy
 from murmura.privacy.guarantee import Guarantee
 from murmura.privacy.ledger import Spent
+from murmura.privacy.mechanisms import BandedNoise, Noise, TreeNoise
 from murmura.privacy.observation import Observation
-from murmura.privacy.parts import (
-    BandedNoise,
-    FullParticipation,
-    MinSeparation,
-    Noise,
-    OncePerTree,
-    Sampler,
-    SiteClipping,
-    TreeNoise,
-)
 from murmura.privacy.plan import PrivacyPlan
-from murmura.privacy.sampling import disjoint_batches
+from murmura.privacy.samplers import FullParticipation, MinSeparation, OncePerTree, Sampler
 from murmura.training.adapter import State
 from murmura.training.config import LocalTraining
 
@@ -114,42 +104,36 @@ class DPFTRL(SiteLevel):
         followed = plan(self.config, len(fleet.sites))
         account = Account(server, followed, self.config.accountant)
         sampler, noise, norm = followed.sampler, followed.noise, followed.clipping.norm
-        span = noise.restart_every if isinstance(noise, TreeNoise) else None
-        bands = noise.bands if isinstance(noise, BandedNoise) else None
+        done = noise.parameters()
+        span = done.get("restart_every")
         expected = sampler.expected(len(fleet.sites))  # m
         for round in server.rounds(self.config.rounds):
             entropy = self.entropy(server, round)
             if round == 1 or (span and (round - 1) % span == 0):
-                self._restart(server, fleet, span, entropy)
+                self._restart(server, fleet, sampler, span, entropy)
             cohort = self._turn(server, fleet, span, round)
             total, _, seen = self.gather(server, cohort, norm, round)
             prefix, fresh = _prefix(server, total, noise, norm, entropy)
             self._step(server, prefix, expected)
             drawn = Observation(1, len(cohort), len(fleet.sites), is_secret=entropy.is_secret)
             seen += fresh + drawn + _back(server, cohort, round)
-            account.record(round, Spent(1, sampler, norm, noise.std, restart_every=span, bands=bands, observed=seen))
+            account.record(round, Spent(1, sampler, norm, noise.std, done, observed=seen))
 
-    def _restart(self, server: Server, fleet: Fleet, span: int | None, entropy: Entropy) -> None:
-        """Begin to sum up anew at the present model: θ_0 ← θ, v ← 0, and new turns: for each round of a tree who is in
-        it, or the order in which all sites come round. Who was in the tree before may be in this one."""
+    def _restart(self, server: Server, fleet: Fleet, sampler: Sampler, span: int | None, entropy: Entropy) -> None:
+        """Begin to sum up anew at the present model: θ_0 ← θ, v ← 0, and new turns: for each round of a tree, or of the
+        run, who is in it. Who was in the tree before may be in this one."""
         for name in (_VELOCITY, _LAST):
             server.store.pop(name, None)
         server.store[_ANCHOR] = server.adapter
-        if each := self.config.sites_per_round:
-            count = len(fleet.sites)
-            turns = disjoint_batches(count, each, span, entropy) if span else disjoint_batches(count, 1, count, entropy)
+        if self.config.sites_per_round:
+            turns = sampler.batches(len(fleet.sites), span or self.config.rounds, entropy)
             server.store[_TURNS] = [[fleet.sites[index] for index in turn] for turn in turns]
 
     def _turn(self, server: Server, fleet: Fleet, span: int | None, round: int) -> list[str]:
-        """Who is asked in a round. In one order of n sites, m of them a round, each is back after ⌊n/m⌋ rounds or one
-        more."""
-        each, turns = self.config.sites_per_round, server.store.get(_TURNS, [])
-        if each is None:
+        """Who is asked in a round."""
+        if self.config.sites_per_round is None:
             return fleet.sites
-        if span:
-            return list(turns[(round - 1) % span])
-        chosen = {turns[place % len(turns)][0] for place in range((round - 1) * each, round * each)}
-        return [site for site in fleet.sites if site in chosen]
+        return list(server.store[_TURNS][(round - 1) % (span or self.config.rounds)])
 
     def _step(self, server: Server, prefix: State, expected: float) -> None:
         """FTRL-M: v ← βv + (the private mean of all updates since the restart), θ ← θ_0 + ηv."""
@@ -165,12 +149,7 @@ class DPFTRL(SiteLevel):
 def _prefix(server: Server, total: State, noise: Noise, norm: float, entropy: Entropy) -> tuple[State, Observation]:
     """The private sum of all updates since the restart, and the noise that this round really added; what remembers the
     rounds before lives in the server's store."""
-    made: TreeAggregator | BandedAggregator
-    if isinstance(noise, BandedNoise):
-        made = BandedAggregator(noise, norm, entropy)
-    else:
-        assert isinstance(noise, TreeNoise), "the plan is this method's own"
-        made = TreeAggregator(noise, norm, entropy)
+    made = noise.prefix_sums(norm, entropy)
     kept = [name for name in server.store if name.startswith(_NOISE)]
     if kept:
         made.restore(server.store)

@@ -11,10 +11,12 @@ import torch
 
 from murmura.errors import PrivacyError
 from murmura.methods.dplora.config import DPLoRAConfig
+from murmura.privacy.clipping import BatchClipping, ExampleClipping
 from murmura.privacy.ledger import PrivacyLedger, Spent
-from murmura.privacy.parts import BatchClipping, ExampleClipping, FixedSizeSampling, GaussianNoise, PoissonSampling
+from murmura.privacy.mechanisms import GaussianNoise
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.reported import ReportedEpsilons
+from murmura.privacy.samplers import FixedSizeSampling, PoissonSampling
 from murmura.privacy.standing import told
 from murmura.runs.schema import REPORTED
 from murmura.training.config import LocalTraining
@@ -174,12 +176,9 @@ class Guard:
     def _described(self, target: float) -> str:
         """The plan in words that are the same for sites of any size."""
         batch, plan = self.training.batch_size, self.plan
-        poisson = isinstance(plan.sampler, PoissonSampling)
-        drawn = (
-            f"{batch} of a site's records expected a step, Poisson sampling"
-            if poisson
-            else (f"{batch} of a site's records a step, without replacement")
-        )
+        drawn = f"{batch} of a site's records a step, without replacement"
+        if self.config.sampler == "poisson":
+            drawn = f"{batch} of a site's records expected a step, Poisson sampling"
         return (
             f"{plan.unit}-level, {plan.adjacency}; {drawn}; {plan.clipping.describe()}; "
             f"Gaussian noise for ε = {target:g} over the run; δ = {plan.delta:g}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -11,22 +11,13 @@ from murmura.errors import PrivacyError
 from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.voting import length
 from murmura.methods.site_level.account import with_noise
+from murmura.privacy.clipping import SiteClipping, VoteLimit
 from murmura.privacy.entropy import Entropy, OSEntropy
-from murmura.privacy.integers import noise_of
 from murmura.privacy.ledger import Spent
-from murmura.privacy.mechanisms import gaussian
-from murmura.privacy.observation import Observation, noised, require_share
-from murmura.privacy.parts import (
-    DiscreteGaussianNoise,
-    FullParticipation,
-    GaussianNoise,
-    IntegerNoise,
-    Noise,
-    SiteClipping,
-    SkellamNoise,
-    VoteLimit,
-)
+from murmura.privacy.mechanisms import NOISES
+from murmura.privacy.observation import Observation, noised
 from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import FullParticipation
 
 
 def plan(config: PretextConfig, shares: int = 1) -> PrivacyPlan:
@@ -38,15 +29,16 @@ def plan(config: PretextConfig, shares: int = 1) -> PrivacyPlan:
     Raises:
         PrivacyError: no noise gives the ε that is asked for, or it cannot be divided so.
     """
-    kinds: dict[str, Callable[[], Noise]] = {
-        "gaussian": lambda: GaussianNoise(0.0), "skellam": lambda: SkellamNoise(0.0),
-        "discrete-gaussian": lambda: DiscreteGaussianNoise(0.0, shares),
-    }  # fmt: skip
-    clipping = VoteLimit(config.texts_per_site) if config.votes == "nearest" else SiteClipping(1.0)
+    votes = config.votes == "nearest"
     made = PrivacyPlan(
-        unit="site", adjacency="zero-out", sampler=FullParticipation(), clipping=clipping, noise=kinds[config.noise](),
-        steps=config.rounds, delta=config.delta,
-    )  # fmt: skip
+        unit="site",
+        adjacency="zero-out",
+        sampler=FullParticipation(),
+        clipping=VoteLimit(config.texts_per_site) if votes else SiteClipping(1.0),
+        noise=NOISES[config.noise](0.0).divided(shares),
+        steps=config.rounds,
+        delta=config.delta,
+    )
     return with_noise(made, config)
 
 
@@ -64,18 +56,15 @@ def share_added(
         PrivacyError: what was added cannot be such a share, beyond chance; or the round is none of the plan's, whatever
             the server says.
     """
-    assert isinstance(plan.noise, IntegerNoise) and isinstance(plan.clipping, VoteLimit), "only these have shares"
     if not 1 <= round <= plan.steps:
-        raise PrivacyError(
-            f"votes are asked for in round {round}, and ε is for {plan.steps} rounds", where=f"site {sites[0]}",
-            fix="Server and sites need the same experiment; if they have it, do not trust this server.",
-        )  # fmt: skip
-    limit, numbers = plan.clipping.norm, votes[0].numel()
-    drawn = noise_of(plan.noise, limit, len(votes) * numbers, OSEntropy(), shares).view(len(votes), numbers)
-    noisy = [(own + share).to(torch.int32) for own, share in zip(votes, drawn, strict=True)]
-    for site, before, after in zip(sites, votes, noisy, strict=True):
-        require_share(plan.noise, limit, shares, before, after, f"site {site}, round {round}")
-    return noisy
+        what = f"votes are asked for in round {round}, and ε is for {plan.steps} rounds"
+        fix = "Server and sites need the same experiment; if they have it, do not trust this server."
+        raise PrivacyError(what, where=f"site {sites[0]}", fix=fix)
+    noise, limit, entropy = plan.noise, plan.clipping.norm, OSEntropy()
+    return [
+        noise.share_added(own, limit, shares, entropy, f"site {site}, round {round}")
+        for site, own in zip(sites, votes, strict=True)
+    ]
 
 
 def noise_added(
@@ -91,12 +80,9 @@ def noise_added(
         entropy: where noise comes from.
     """
     limit, noise = plan.clipping.norm, plan.noise
-    if isinstance(noise, IntegerNoise) and noise.std:
-        noisy = exact + noise_of(noise, int(limit), exact.numel(), entropy)
-    else:
-        noisy = gaussian({"votes": exact}, noise.std * limit, entropy)["votes"].double()
+    noisy = noise.add({"votes": exact}, limit, entropy)["votes"].double()
     # Of single sites this says little; each looks at its own votes before they are sent.
-    longest = length(exact, whole=isinstance(plan.clipping, VoteLimit)) / (limit * max(replies, 1))
+    longest = length(exact, whole=plan.clipping.kind == "votes") / (limit * max(replies, 1))
     seen = _seen(plan, sites) + Observation(after=longest, is_secret=entropy.is_secret)
     seen += noised([exact], [noisy], limit)
     return noisy, Spent(1, plan.sampler, limit, noise.std, observed=seen)
@@ -114,4 +100,4 @@ def noise_in_shares(plan: PrivacyPlan, shares: int, replies: int, sites: int) ->
 
 
 def _seen(plan: PrivacyPlan, sites: int) -> Observation:
-    return Observation(1, sites, sites, clipped=((plan.clipping.kind, plan.clipping.groups),))
+    return Observation(1, sites, sites, clipped=(plan.clipping.observed,))

@@ -21,11 +21,10 @@ from murmura.federation.wire.releases import DifferentialPrivacy, Metric, Releas
 from murmura.federation.wire.sums import Sum
 from murmura.methods.local_rules import local_rule
 from murmura.methods.site_level.config import SiteLevelConfig
+from murmura.privacy.clipping import SiteClipping, clip
 from murmura.privacy.entropy import Entropy, OSEntropy, SeededEntropy
-from murmura.privacy.guarantee import Unit
-from murmura.privacy.mechanisms import clip
 from murmura.privacy.observation import SLACK, Observation, length
-from murmura.privacy.parts import SiteClipping
+from murmura.privacy.parts import Unit
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:

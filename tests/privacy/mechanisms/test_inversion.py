@@ -13,9 +13,13 @@ from scipy.stats import chisquare
 from scipy.stats import skellam as scipy_skellam
 
 from murmura.errors import PrivacyError
-from murmura.privacy import DiscreteGaussianNoise, SkellamNoise, integers
+from murmura.privacy import DiscreteGaussianNoise, SkellamNoise
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
-from murmura.privacy.integers import _discrete_gaussian, _skellam, discrete_gaussian, noise_of, skellam
+from murmura.privacy.mechanisms import discrete_gaussian as discrete
+from murmura.privacy.mechanisms import inversion
+from murmura.privacy.mechanisms import skellam as poissons
+from murmura.privacy.mechanisms.discrete_gaussian import discrete_gaussian
+from murmura.privacy.mechanisms.skellam import skellam
 from murmura.streams import Stream
 
 FINE = Fraction(1, 2**100)
@@ -34,7 +38,7 @@ def chances(table):
 
 @pytest.mark.parametrize("variance", [0.001, 0.2732, 40.86, 8172.16])
 def test_skellam_has_its_moments_to_a_hundred_bits(variance):
-    numbers, found = chances(_skellam(variance))
+    numbers, found = chances(poissons.table(variance))
     moments = [sum(x**power * chance for x, chance in zip(numbers, found, strict=True)) for power in range(5)]
     exact, whole = Fraction(variance), 2**24  # numbers to the fourth make the last bits count for more
     assert moments[0] == 1
@@ -45,7 +49,7 @@ def test_skellam_has_its_moments_to_a_hundred_bits(variance):
 
 @pytest.mark.parametrize("sigma", [0.05, 0.7, 18.48])
 def test_discrete_gaussian_has_its_ratios_to_a_hundred_bits(sigma):
-    numbers, found = chances(_discrete_gaussian(sigma))
+    numbers, found = chances(discrete.table(sigma))
     middle = -numbers[0]
     for x in (1, 2, 10, 50):
         with localcontext(prec=60):
@@ -82,7 +86,7 @@ def fits(drawn, chance):
 
 
 def test_shares_of_skellam_noise_add_up_to_all_of_it():
-    _, share = chances(_skellam(40.0 / 8))
+    _, share = chances(poissons.table(40.0 / 8))
     one = np.array([float(chance) for chance in share])
     summed = one
     for _ in range(7):
@@ -104,7 +108,7 @@ class Told(SeededEntropy):
 
 @pytest.mark.parametrize("number", [-20, 0, 7])
 def test_where_64_bits_do_not_tell_64_more_do(number):
-    table = _skellam(40.86)
+    table = poissons.table(40.86)
     bound = table._bounds[number - table._least]  # from here on more than the number is drawn
     high, low = bound >> 64, bound % 2**64
     assert table.draw(2, Told(high - 1, high + 1)).tolist() == [number, number + 1]
@@ -113,27 +117,27 @@ def test_where_64_bits_do_not_tell_64_more_do(number):
 
 
 def test_the_rarest_words_give_numbers_too():
-    table = _skellam(40.86)
+    table = poissons.table(40.86)
     assert table.draw(1, Told(0, 0)).tolist()[0] < -70
     assert table.draw(1, Told(2**64 - 1, 2**64 - 1)).tolist()[0] > 70
 
 
 def test_wide_noise_is_a_sum_of_narrower(monkeypatch):
-    monkeypatch.setattr(integers, "WIDEST", 4)
+    monkeypatch.setattr(inversion, "WIDEST", 4)
     drawn = skellam(50_000, 100.0, entropy("wide")).numpy()
     assert fits(drawn, scipy_skellam(50.0, 50.0).pmf)
 
 
 def test_a_plans_noise_and_a_share_of_it():
-    whole = noise_of(SkellamNoise(2.0), 8, 50_000, entropy("whole")).double()
-    share = noise_of(SkellamNoise(2.0), 8, 50_000, entropy("share"), shares=64).double()
-    discrete = noise_of(DiscreteGaussianNoise(2.0, 16), 8, 50_000, entropy("discrete"), shares=16).double()
+    whole = SkellamNoise(2.0).draw(8, 50_000, entropy("whole")).double()
+    share = SkellamNoise(2.0).draw(8, 50_000, entropy("share"), shares=64).double()
+    discrete = DiscreteGaussianNoise(2.0, 16).draw(8, 50_000, entropy("discrete"), shares=16).double()
     found = [float(one.var()) for one in (whole, share, discrete)]
     assert found == pytest.approx([256.0, 4.0, 16.0], rel=0.03)
-    assert noise_of(SkellamNoise(0.0), 8, 3, OSEntropy()).equal(torch.zeros(3, dtype=torch.int64))
-    assert not noise_of(SkellamNoise(2.0), 8, 50, OSEntropy()).equal(noise_of(SkellamNoise(2.0), 8, 50, OSEntropy()))
+    assert SkellamNoise(0.0).draw(8, 3, OSEntropy()).equal(torch.zeros(3, dtype=torch.int64))
+    assert not SkellamNoise(2.0).draw(8, 50, OSEntropy()).equal(SkellamNoise(2.0).draw(8, 50, OSEntropy()))
     with pytest.raises(PrivacyError, match="among 15 sites, where the plan has 16"):
-        noise_of(DiscreteGaussianNoise(2.0, 16), 8, 3, OSEntropy(), shares=15)
+        DiscreteGaussianNoise(2.0, 16).draw(8, 3, OSEntropy(), shares=15)
 
 
 def test_noise_that_cannot_be_drawn_is_refused():

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from murmura.errors import PrivacyError
+from murmura.privacy import FixedSizeSampling, OncePerTree, PoissonSampling
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
-from murmura.privacy.sampling import disjoint_batches, fixed_size_batches, poisson_batches
 from murmura.streams import Stream
 
 
@@ -18,7 +18,7 @@ def entropy():
 
 
 def test_poisson_draws_each_with_its_own_coin(entropy):
-    batches = poisson_batches(4, 0.3, 20_000, entropy)
+    batches = PoissonSampling(0.3).batches(4, 20_000, entropy)
     patterns = Counter(map(tuple, batches))
     observed, expected = [], []
     for size in range(5):
@@ -30,30 +30,30 @@ def test_poisson_draws_each_with_its_own_coin(entropy):
 
 
 def test_at_rate_one_everybody_is_drawn(entropy):
-    assert poisson_batches(5, 1.0, 2, entropy) == [[0, 1, 2, 3, 4]] * 2
+    assert PoissonSampling(1.0).batches(5, 2, entropy) == [[0, 1, 2, 3, 4]] * 2
 
 
 def test_of_a_fixed_size_every_set_has_the_same_chance(entropy):
-    sets = Counter(map(tuple, fixed_size_batches(5, 2, 10_000, entropy)))
+    sets = Counter(map(tuple, FixedSizeSampling(2, 5).batches(5, 10_000, entropy)))
     assert sets.keys() == set(combinations(range(5), 2))
     assert stats.chisquare(list(sets.values())).pvalue > 1e-3
 
 
 def test_between_two_restarts_nobody_is_drawn_twice(entropy):
-    batches = disjoint_batches(12, 3, 4, entropy)
+    batches = OncePerTree(3).batches(12, 4, entropy)
     assert sorted(chain(*batches)) == list(range(12))
     assert [len(batch) for batch in batches] == [3] * 4
-    assert disjoint_batches(12, 3, 4, entropy) != batches
+    assert OncePerTree(3).batches(12, 4, entropy) != batches
 
 
 def test_the_operating_system_can_draw_too():
-    assert poisson_batches(40, 0.5, 2, OSEntropy()) != poisson_batches(40, 0.5, 2, OSEntropy())
+    assert PoissonSampling(0.5).batches(40, 2, OSEntropy()) != PoissonSampling(0.5).batches(40, 2, OSEntropy())
 
 
 def test_impossible_draws_are_refused(entropy):
-    with pytest.raises(PrivacyError, match="the data set is smaller than the batch: 3 units, batch 4"):
-        fixed_size_batches(3, 4, 1, entropy)
+    with pytest.raises(PrivacyError, match="the plan is for 5 units, and there are 3"):
+        FixedSizeSampling(4, 5).batches(3, 1, entropy)
     with pytest.raises(PrivacyError, match="11 units cannot take part once each in 4 steps of 3"):
-        disjoint_batches(11, 3, 4, entropy)
+        OncePerTree(3).batches(11, 4, entropy)
     with pytest.raises(PrivacyError, match="sampling rate = 2"):
-        poisson_batches(3, 2.0, 1, entropy)
+        PoissonSampling(2.0)

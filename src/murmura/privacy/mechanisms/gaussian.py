@@ -1,4 +1,4 @@
-"""Clipping, noise on sums (McMahan et al. 2018, Algorithm 1), and the norm that follows a quantile.
+"""Gaussian noise, added to the sum of each step by itself.
 
 Noise is added to *sums*; whoever averages divides afterwards, by a number that does not depend on the data.
 
@@ -11,37 +11,44 @@ cell of the grid that this tells next to nothing; docs/privacy.md, "Rounding", s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
+from murmura.privacy.mechanisms.noise import Noise, Tensors
 
 if TYPE_CHECKING:
+    import torch
+    from dp_accounting import DpEvent
+
     from murmura.privacy.entropy import Entropy
-    from murmura.privacy.parts import AdaptiveSiteClipping
+    from murmura.privacy.plan import PrivacyPlan
 
-Tensors = Mapping[str, torch.Tensor]
-"""An update or a sum of updates, name -> tensor: what federation calls a state."""
-
-_MARGIN = 1 - 1e-6  # float32 rounding must not carry a clipped update beyond its norm
 _FINENESS = 1024
 """Steps of the grid to a standard deviation, at least. Rounding adds a 12 millionth of the noise's variance."""
 
 
-def clip(update: Tensors, norm: float) -> tuple[dict[str, torch.Tensor], bool]:
-    """Scale all tensors together down to L2 norm ``norm``.
+@dataclass(frozen=True)
+class GaussianNoise(Noise):
+    """N(0, (``std``·norm)²) is added to every coordinate of each sum (McMahan et al. 2018, Algorithm 1). 0: none."""
 
-    Returns:
-        The float32 update; whether it was within the norm already. An update with a NaN or an infinity, whose
-        influence no factor bounds, counts as zero, and as one that was too long.
-    """
-    size = math.sqrt(sum(float(tensor.double().square().sum()) for tensor in update.values()))
-    if not math.isfinite(size):
-        return {name: torch.zeros_like(tensor, dtype=torch.float32) for name, tensor in update.items()}, False
-    if size <= norm:
-        return {name: tensor.float() for name, tensor in update.items()}, True
-    factor = norm / size * _MARGIN
-    return {name: tensor.float() * factor for name, tensor in update.items()}, False
+    kind: ClassVar[str] = "gaussian"
+    samplers: ClassVar[tuple[str, ...]] = ("poisson", "fixed-size", "full")
+    clippings: ClassVar[tuple[str, ...]] = ("example", "batch", "cluster", "site", "adaptive-site", "votes")
+
+    def event(self, plan: PrivacyPlan, steps: int, repeated: Sequence[int]) -> DpEvent:
+        import dp_accounting as dp
+
+        # Known bounds for a Poisson sample with a record replaced assume a sum: the sample's other records cancel.
+        of_sum = plan.adjacency == "zero-out" or not plan.clipping.can_reverse
+        step = plan.sampler.amplified(dp.GaussianDpEvent(plan.noise_multiplier), of_sum)
+        return dp.SelfComposedDpEvent(step, steps + len(repeated))
+
+    def add(self, total: Tensors, norm: float, entropy: Entropy) -> dict[str, torch.Tensor]:
+        return gaussian(total, self.std * norm, entropy)
+
+    def words(self, amount: str) -> str:
+        return f"Gaussian noise{amount}"
 
 
 def gaussian(total: Tensors, std: float, entropy: Entropy) -> dict[str, torch.Tensor]:
@@ -56,6 +63,8 @@ def gaussian(total: Tensors, std: float, entropy: Entropy) -> dict[str, torch.Te
 
 def noise_like(total: Tensors, std: float, entropy: Entropy) -> dict[str, torch.Tensor]:
     """N(0, ``std``²) in the names and shapes of a sum, float64 on the CPU: never to leave but by ``released``."""
+    import torch
+
     if not std:
         return {name: torch.zeros(tensor.shape, dtype=torch.float64) for name, tensor in total.items()}
     return {name: entropy.normal(tensor.numel()).view(tensor.shape).double() * std for name, tensor in total.items()}
@@ -85,30 +94,3 @@ def _rounded(exact: torch.Tensor, noise: torch.Tensor, step: float) -> torch.Ten
     whole = (exact / step).round_()
     part = noise.add(exact - whole * step).div_(step).round_()
     return whole.add_(part).mul_(step).float()
-
-
-def next_norm(clipping: AdaptiveSiteClipping, norm: float, balance: float, expected: float, entropy: Entropy) -> float:
-    """C of the next round, from a noisy count of updates that were within this one's (Andrew et al. 2021, Algorithm 1).
-
-    ``b̃ = ½ + (Σᵢ (bᵢ − ½) + N(0, σ_b²)) / m`` and ``C ← C · exp(−η_C (b̃ − γ))``: norms shrink while too few are
-    clipped, and grow while too many are. This round's noise was made with this round's C.
-
-    Args:
-        norm: C of this round.
-        balance: Σ(bᵢ − ½) of the sites that replied.
-        expected: m, the sites a round is planned for, however many replied.
-    """
-    total = {"count": torch.tensor(balance, dtype=torch.float64)}
-    count = float(gaussian(total, clipping.count_noise, entropy)["count"])
-    fraction = 0.5 + count / expected
-    return norm * math.exp(-clipping.learning_rate * (fraction - clipping.quantile))
-
-
-def count_noise_of(clipping: AdaptiveSiteClipping, norm: float, moved: float, balance: float, expected: float) -> float:
-    """The noise that ``next_norm`` must have added to the count for the norm to have moved so: its inverse.
-
-    Args:
-        moved: what ``next_norm`` returned.
-    """
-    fraction = clipping.quantile - math.log(moved / norm) / clipping.learning_rate
-    return (fraction - 0.5) * expected - balance

@@ -1,0 +1,163 @@
+"""Noise that is correlated over a few steps, by a banded square root of all prefix sums, for DP-FTRL.
+
+All prefix sums of x are A·x, with A the lower triangle of ones. Where C·x is released under fresh Gaussian noise z, the
+sums follow as A·C⁻¹(C·x + z) = A(x + C⁻¹z). A itself has the square root whose first column is 1, 1/2, 3/8, … (the
+series of (1 − x)^(−1/2): Fichtenberger, Henzinger and Upadhyay 2023). Here C is that one with the first ``bands``
+diagonals alone (Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization"): two steps that are at least
+``bands`` apart then have no row of C in common.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from murmura.privacy.mechanisms.gaussian import noise_like, released
+from murmura.privacy.mechanisms.noise import Noise, Tensors
+from murmura.privacy.observation import Observation, noised
+from murmura.privacy.parts import check
+from murmura.privacy.samplers import MinSeparation
+
+if TYPE_CHECKING:
+    import torch
+    from dp_accounting import DpEvent
+
+    from murmura.privacy.clipping import Clipping
+    from murmura.privacy.entropy import Entropy
+    from murmura.privacy.ledger import Spent
+    from murmura.privacy.plan import PrivacyPlan
+    from murmura.privacy.samplers import Sampler
+
+
+@dataclass(frozen=True)
+class BandedNoise(Noise):
+    """Noise C⁻¹z on each step's sum, for C a square root of all prefix sums with so many ``bands``.
+
+    Args:
+        std: standard deviation of z, in units of the norm.
+        bands: diagonals of C. One is fresh noise in each step.
+    """
+
+    bands: int
+    kind: ClassVar[str] = "banded"
+    samplers: ClassVar[tuple[str, ...]] = ("min-separation",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.bands >= 1, f"bands = {self.bands}", "A banded matrix has at least 1 band.")
+
+    def check_fits(self, sampler: Sampler, clipping: Clipping) -> None:
+        super().check_fits(sampler, clipping)
+        apart = _separation(sampler)
+        what = f"noise with {self.bands} bands, and a unit may be back after {apart} steps"
+        check(self.bands <= apart, what, f"Take {apart} bands at most: then no two steps of a unit share noise.")
+
+    def event(self, plan: PrivacyPlan, steps: int, repeated: Sequence[int]) -> DpEvent:
+        """A step that is done again is one more row of C·x + z, and at most one step of a unit is in it, by f₀ = 1."""
+        import dp_accounting as dp
+
+        squared = squared_sensitivity(steps, self.bands, _separation(plan.sampler)) + len(repeated)
+        return dp.GaussianDpEvent(plan.noise_multiplier / math.sqrt(squared))
+
+    def prefix_sums(self, norm: float, entropy: Entropy) -> BandedSums:
+        return BandedSums(self, norm, entropy)
+
+    def parameters(self) -> dict[str, Any]:
+        return {"bands": self.bands}
+
+    def departures(self, entry: Spent) -> list[str]:
+        found, bands = super().departures(entry), entry.parameters.get("bands")
+        if bands != self.bands:
+            found.append(f"its noise had {bands} bands where {self.bands} were planned")
+        return found
+
+    def words(self, amount: str) -> str:
+        return f"banded noise{amount}, {self.bands} band{'s' * (self.bands != 1)}"
+
+
+def _separation(sampler: Sampler) -> int:
+    assert isinstance(sampler, MinSeparation), "no other fits"
+    return sampler.separation
+
+
+@lru_cache(maxsize=64)
+def coefficients(bands: int) -> tuple[float, ...]:
+    """The first column of C down to its last band: f₀ = 1, f_k = f_{k−1}·(2k − 1)/(2k)."""
+    found = [1.0]
+    for k in range(1, bands):
+        found.append(found[-1] * (2 * k - 1) / (2 * k))
+    return tuple(found)
+
+
+def squared_sensitivity(steps: int, bands: int, separation: int) -> float:
+    """Most of ‖C·u‖², in squared sensitivities of one step, for a unit whose steps are at least ``separation`` apart,
+    with contributions u of norm 1 at most.
+
+    Its columns of C have no row in common, so their squared lengths add up, whichever way its contributions point. The
+    earlier a unit begins and the sooner it comes back, the more columns there are, and the less of them is cut off at
+    the end: the worst is to take part at steps 1, 1 + separation, 1 + 2·separation and so on.
+
+    Args:
+        separation: at least ``bands``.
+    """
+    squares = [f * f for f in coefficients(bands)]
+    return sum(sum(squares[: steps - start]) for start in range(0, steps, separation))
+
+
+class BandedSums:
+    """Takes each step's sum and gives the noisy sum of all steps so far.
+
+    Step t's sum gets the noise w_t = (C⁻¹z)_t, with z_t ~ N(0, (std·norm)²) drawn afresh. C is banded and has ones on
+    its diagonal, so C·w = z says w_t = z_t − Σ_{0<k<bands} f_k·w_{t−k}: each step takes back some of the noise before.
+
+    What is kept, in float64, is the exact sum, the noise in it, and that of the last ``bands`` − 1 steps. All of it is
+    as secret as the data. Noise is never rounded by itself, and each sum of all steps once.
+
+    Args:
+        noise: the plan's.
+        norm: the clipping norm C.
+        entropy: where z comes from.
+    """
+
+    def __init__(self, noise: BandedNoise, norm: float, entropy: Entropy) -> None:
+        self.noise, self.norm = noise, norm
+        self._entropy = entropy
+        self.seen = Observation()
+        """The fresh noise that the last step really added to what earlier noise made of its sum."""
+        self._total: dict[str, torch.Tensor] = {}
+        self._noise: dict[str, torch.Tensor] = {}  # in the sum of all steps: Σ w
+        self._before: list[dict[str, torch.Tensor]] = []  # w of the last steps, the latest first
+
+    def add(self, total: Tensors) -> dict[str, torch.Tensor]:
+        """The private sum of all steps, this one's ``total`` included, float32."""
+        std = self.noise.std * self.norm
+        none = noise_like(total, 0.0, self._entropy)
+        old, noise = self._total or none, self._noise or none
+        self._total = {name: old[name] + tensor for name, tensor in total.items()}
+        taken = {name: tensor.clone() for name, tensor in none.items()}
+        for share, before in zip(coefficients(self.noise.bands)[1:], self._before, strict=False):
+            for name, tensor in taken.items():
+                tensor.sub_(before[name], alpha=share)
+        fresh = noise_like(total, std, self._entropy)
+        made = {name: tensor + fresh[name] for name, tensor in taken.items()}
+        self._before = [made, *self._before][: self.noise.bands - 1]
+        self._noise = {name: tensor + made[name] for name, tensor in noise.items()}
+        sums = released(self._total, self._noise, std)
+        without = [tensor + noise[name] + taken[name] for name, tensor in self._total.items()]
+        self.seen = noised(without, sums.values(), self.norm)
+        return sums
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint needs, as fields of a payload: the exact sum, its noise, and that of the last steps."""
+        kept = {f"banded.noise.{back}": noise for back, noise in enumerate(self._before)}
+        sums = {"banded.total": self._total, "banded.noise": self._noise}
+        return {"banded.steps": len(self._before), **sums, **kept}
+
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        """Go on from what ``state`` gave."""
+        self._total, self._noise = state["banded.total"], state["banded.noise"]
+        self._before = [state[f"banded.noise.{back}"] for back in range(state["banded.steps"])]
+        return self
