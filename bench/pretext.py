@@ -24,12 +24,7 @@ import ways
 from way_votes import VotingWork
 
 COMPARISON = ways.Comparison(
-    {
-        "l": "a product for each site",
-        "p": "one matrix product",
-        "v": "Murmura, voting",
-        "m": "Murmura, as a run asks",
-    },
+    {"l": "a product for each site", "p": "one matrix product", "v": "Murmura, voting", "m": "Murmura, as a run asks"},
     timed="one round",
     pairs=[(way, "l") for way in "pvm"],
     alike={f"votes of ({way}) and (l)": (way, "l") for way in "vm"},

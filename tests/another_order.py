@@ -8,8 +8,6 @@ differently in a larger batch, as with real libraries.
     python -m pytest -p tests.another_order tests/training
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode

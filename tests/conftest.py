@@ -1,7 +1,5 @@
 """Tiny models with real tokenizers, built once a session."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -4,8 +4,6 @@ Called as ``forked_bench.py FILE``, where FILE holds the benchmarks to run as JS
 Prints a list of what each of them printed, and its exit status, as JSON.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io

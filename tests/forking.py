@@ -3,8 +3,6 @@
 That process is started when the first fork is asked for, has a single thread, and knows nothing of any test.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import runpy

@@ -1,7 +1,5 @@
 """The processor that nobody has."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import torch

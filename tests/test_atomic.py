@@ -1,7 +1,5 @@
 """Files are written whole, or what was there before is left."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """The benchmarks run, on a tiny model, and print their ratios; how fast anything is, no test asks."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

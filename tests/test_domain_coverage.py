@@ -1,7 +1,5 @@
 """The study of domain coverage: what it deals out, fetches, measures, keeps and tells, on a few vectors."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

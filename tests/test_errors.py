@@ -1,7 +1,5 @@
 """What a user is told."""
 
-from __future__ import annotations
-
 import errno
 
 import pytest

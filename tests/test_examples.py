@@ -1,7 +1,5 @@
 """Every experiment file under examples/ can be read, and planned with a tiny model and small files in its places."""
 
-from __future__ import annotations
-
 import csv
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """What is settled before torch loads."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

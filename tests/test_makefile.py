@@ -1,7 +1,5 @@
 """What make shows when it installs."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """One bank for many adapters: what does not fit at once is processed in turns."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -98,12 +96,7 @@ def test_what_is_drawn_does_not_depend_on_who_shares_the_bank(tokenizer, bench, 
 
 @pytest.mark.parametrize(
     ("asked", "native", "used"),
-    [
-        ("model", True, None),
-        ("bfloat16", False, torch.bfloat16),
-        ("auto", True, torch.bfloat16),
-        ("auto", False, None),
-    ],
+    [("model", True, None), ("bfloat16", False, torch.bfloat16), ("auto", True, torch.bfloat16), ("auto", False, None)],
 )
 def test_products_while_writing_are_in_the_type_asked_for(bench, monkeypatch, asked, native, used):
     monkeypatch.setattr("murmura.precision.is_native", lambda device: native)

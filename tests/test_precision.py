@@ -1,7 +1,5 @@
 """Which devices multiply bfloat16 natively, also those that nobody here has, and what an option makes of it."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys

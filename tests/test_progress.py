@@ -1,7 +1,5 @@
 """Bars, lines and phase times."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

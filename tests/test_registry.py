@@ -1,7 +1,5 @@
 """Another package brings a method: it is found, listed, checked and run like those that are built in."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

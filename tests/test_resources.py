@@ -1,7 +1,5 @@
 """What each side of a run has of the resources that are declared."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.errors import RunError

@@ -1,7 +1,5 @@
 """Named randomness."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The studies prepare their data and write experiment files that load; the runs themselves take hours."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

@@ -120,11 +120,7 @@ _IN_TOML = dict.fromkeys(("tuple_type", "list_type"), 'Input should be a list: [
 
 
 def _readable(
-    section: type[Section],
-    error: ValidationError,
-    where: str,
-    elsewhere: Elsewhere | None,
-    former: Mapping[str, str],
+    section: type[Section], error: ValidationError, where: str, elsewhere: Elsewhere | None, former: Mapping[str, str]
 ) -> ConfigError:
     errors = error.errors()
     # A misspelt key comes before the one that is missing because of it.

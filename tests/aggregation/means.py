@@ -1,7 +1,5 @@
 """Means of states that are all at hand, to hold against what comes out one reply at a time."""
 
-from __future__ import annotations
-
 from murmura.aggregation.mean import WeightedMean
 
 

@@ -1,7 +1,5 @@
 """Finished runs of tiny models, to be audited."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.experiment.run import run

@@ -1,7 +1,5 @@
 """AUC, rates and intervals against their definitions, spelt out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score, roc_curve

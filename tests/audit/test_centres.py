@@ -1,7 +1,5 @@
 """What centres of clusters give away."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

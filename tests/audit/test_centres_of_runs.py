@@ -1,7 +1,5 @@
 """Runs whose sites send centres: what is kept and found of these, and what is promised where they are noisy."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """Attacks by definition, written out record by record; and losses of what was kept against one model at a time."""
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist, mean, stdev
 

@@ -1,7 +1,5 @@
 """(n, p)-extraction against counting every text that a model can write over a tiny vocabulary."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Samples, and which attack is called the strongest."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Min-K%++ against the definition, from the model's whole softmax."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,20 +1,9 @@
 """What is left of an audit's findings where the run promises an ε."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.audit.published import published
-from murmura.runs.audit import (
-    Audit,
-    AuditedModel,
-    Centred,
-    CentreShare,
-    Extraction,
-    Histogram,
-    Separation,
-    Written,
-)
+from murmura.runs.audit import Audit, AuditedModel, Centred, CentreShare, Extraction, Histogram, Separation, Written
 
 
 def found(members):

@@ -1,7 +1,5 @@
 """Audits of whole runs: what is found, what is kept, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What models write, with a runtime that writes what it is told."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.audit.membership import Sample

@@ -1,7 +1,5 @@
 """Pools of public records like those of the small experiments, with vectors of a tiny encoder."""
 
-from __future__ import annotations
-
 from murmura.data.records import Instruction
 from murmura.retrieval.encoder import Encoder
 from murmura.retrieval.pool import MANIFEST, Made, Pool

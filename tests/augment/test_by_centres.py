@@ -1,7 +1,5 @@
 """What is fetched for centres that sites have sent: here sites are scripted, and vectors are chosen by hand."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

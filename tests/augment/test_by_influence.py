@@ -1,7 +1,5 @@
 """What LESS fetches: sites answer with gradients of their own records, on a tiny model."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from types import SimpleNamespace

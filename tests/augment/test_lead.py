@@ -1,7 +1,5 @@
 """When records are chosen, what is sent and kept, and what the run tells."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

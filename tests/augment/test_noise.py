@@ -1,7 +1,5 @@
 """Noise on centres: what a site sends and enters in its ledger, and what is told of its ε."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What sites send of their records, and what becomes of public ones at a site."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

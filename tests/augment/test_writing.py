@@ -1,7 +1,5 @@
 """What Self-Instruct has written at the sites, by a model that says what a script says."""
 
-from __future__ import annotations
-
 from itertools import count
 from types import SimpleNamespace
 

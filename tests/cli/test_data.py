@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -31,10 +29,7 @@ def test_all_that_is_bad_is_listed_and_the_exit_code_says_so(check, tmp_path):
     assert lines[0] == f"{site}: 1 usable, 12 bad, 0 repeated"
     assert [line.split(": ")[0] for line in lines[1:13]] == [f"  {site}:{n}" for n in range(2, 14)]
     assert lines[13].endswith("If another column holds it: --field output=COLUMN.")
-    assert lines[14:16] == [
-        f"{held_out}: 1 usable, 0 bad, 1 repeated",
-        f"  {held_out}:1: the same as {site}:1",
-    ]
+    assert lines[14:16] == [f"{held_out}: 1 usable, 0 bad, 1 repeated", f"  {held_out}:1: the same as {site}:1"]
     assert "absent.jsonl: there is no such file" in lines[16]
 
 

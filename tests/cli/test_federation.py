@@ -1,7 +1,5 @@
 """``murmura federation new``."""
 
-from __future__ import annotations
-
 import pytest
 from typer.testing import CliRunner
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -153,10 +151,7 @@ def test_next_to_no_noise_is_an_infinite_epsilon_too(invoke, noise):
         (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--batch", "4"), "a batch of fixed size. Give both"),
         (("epsilon", "--noise-multiplier", "1", *FIFTY, "--batch", "4", "--of", "9"), "two kinds of samples. Give"),
         (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--once"), "--once without trees. Give --restart-every"),
-        (
-            ("epsilon", "--noise-multiplier", "1", *FIFTY, "--restart-every", "5"),
-            "ε of tree noise is not known with",
-        ),
+        (("epsilon", "--noise-multiplier", "1", *FIFTY, "--restart-every", "5"), "ε of tree noise is not known with"),
         ((*TREES, "--clipping", "batch"), "trees or bands of sums that are clipped otherwise. With --restart-every"),
         ((*TREES, "--tensor-groups", "2"), "trees or bands of sums that are clipped otherwise"),
         ((*TREES, "--once", "--sampling-rate", "0.1"), "--once with samples. Each unit is in at most one step"),

@@ -1,7 +1,5 @@
 """Tokenizers that differ in what they put around a text, and a way to write small files."""
 
-from __future__ import annotations
-
 import copy
 import json
 

@@ -1,7 +1,5 @@
 """Questions of benchmarks from files: what is bad is named by file and line."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow

@@ -1,7 +1,5 @@
 """What is told of files before a run."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest

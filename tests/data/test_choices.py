@@ -1,7 +1,5 @@
 """Questions with options from files of many shapes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

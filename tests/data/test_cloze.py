@@ -1,7 +1,5 @@
 """Cloze items: the ids of patterns around texts, and the words that may fill the blank."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

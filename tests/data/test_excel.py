@@ -1,7 +1,5 @@
 """Workbooks read as the CSV files that could be saved of them, and nothing of them goes unread without a word."""
 
-from __future__ import annotations
-
 import datetime
 import zipfile
 

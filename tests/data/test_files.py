@@ -1,7 +1,5 @@
 """Every fault of a file, with the place where the user finds it."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Nothing in a folder of sites goes unread without a word."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.data.folder import entries, site_files

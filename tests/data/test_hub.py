@@ -1,7 +1,5 @@
 """The hub, without the hub: what an id is, and what a user without a network reads."""
 
-from __future__ import annotations
-
 import datasets
 import pytest
 

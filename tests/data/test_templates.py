@@ -1,7 +1,5 @@
 """Golden texts: each byte of a template is part of the method."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 from datetime import datetime
@@ -119,8 +117,7 @@ def test_braces_in_a_record_are_text():
 
 @pytest.mark.parametrize("name", [name for name in TEMPLATES if name != "chat"])
 @pytest.mark.parametrize(
-    "record",
-    [PLAIN, GIVEN, Instruction("\n {{ x }} \"'\\n é \n", "{% y %}\n"), Instruction("murmura", "murmurinput")],
+    "record", [PLAIN, GIVEN, Instruction("\n {{ x }} \"'\\n é \n", "{% y %}\n"), Instruction("murmura", "murmurinput")]
 )
 def test_a_tokenizer_asks_with_it_as_was_trained(tokenizer, name, record):
     made = template(name)

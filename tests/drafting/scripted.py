@@ -1,7 +1,5 @@
 """A runtime whose model says what a script says."""
 
-from __future__ import annotations
-
 from murmura.generation.writer import Completion
 
 

@@ -1,17 +1,9 @@
-from __future__ import annotations
-
 import random
 
 import pytest
 
 from murmura.data.records import Instruction
-from murmura.drafting.prompts import (
-    alternating,
-    example_prompt,
-    instruction_prompt,
-    read_example,
-    read_instruction,
-)
+from murmura.drafting.prompts import alternating, example_prompt, instruction_prompt, read_example, read_instruction
 
 WITH = Instruction("Sum up the visit:", "BP 132/78.\n\nNo pain.", "All well.\n\nNext visit in May.")
 WITHOUT = Instruction("Name a  risk\nof statins.", "", "Muscle ache.")

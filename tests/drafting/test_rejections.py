@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import get_args
 
 from murmura.drafting.rejections import REASONS, Rejection, counted

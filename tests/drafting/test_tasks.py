@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from murmura.data.records import Instruction
 from murmura.drafting.tasks import as_task, from_task, shared_instruction
 

@@ -1,7 +1,5 @@
 """A site answers what its run asks, by its own copy of the experiment, and nothing else, whoever asks."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

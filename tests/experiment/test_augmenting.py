@@ -1,7 +1,5 @@
 """Runs with ``[augment]``, from their file to their folder."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tomllib
@@ -67,8 +65,7 @@ def make(tmp_path, llama_folder, pool, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "strategy",
-    ["feddca", "random", *(pytest.param(name, marks=pytest.mark.slow) for name in ("coverage", "direct"))],
+    "strategy", ["feddca", "random", *(pytest.param(name, marks=pytest.mark.slow) for name in ("coverage", "direct"))]
 )
 def test_a_run_tells_what_was_given_to_whom_and_why(make, strategy, monkeypatch):
     devices = devices_asked(monkeypatch)
@@ -327,11 +324,7 @@ def test_a_dry_run_foresees_steps_and_bytes_and_tells_what_would_be_sent(make, m
         ({"name": "centralised"}, {}, "augment: .*: all records are in one place"),
         ({"name": "fewfedweight"}, {}, "augment: FewFedWeight .* writes and weighs answers"),
         ({"name": "fewfedpit", "beta": 1.0}, {}, r"augment: .*with method\.beta = 1 there is no branch"),
-        (
-            {"name": "dplora"},
-            {},
-            r"augment\.strategy: .*promises an ε .*not cover.* centres of clusters.*'random'",
-        ),
+        ({"name": "dplora"}, {}, r"augment\.strategy: .*promises an ε .*not cover.* centres of clusters.*'random'"),
         ({"name": "dpfedavg"}, {"strategy": "direct"}, r"augment\.strategy: .*promises an ε"),
         ({}, {"domain": "hart"}, r"augment\.domain: .*'hart'.*Did you mean 'heart'"),
         ({}, {"site_encoder": "SAME"}, r"augment\.site_encoder: .* is the pool's own encoder"),

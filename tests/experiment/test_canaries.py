@@ -1,7 +1,5 @@
 """Canaries in whole runs: where they are told, where they are refused, and what an audit of a broken run shows."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

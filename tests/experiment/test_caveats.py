@@ -1,7 +1,5 @@
 """An ε that a server could undo by making up an adapter is not told without that."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.experiment.forecast.dry_run import dry_run

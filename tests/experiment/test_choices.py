@@ -1,7 +1,5 @@
 """Questions with options in a run: read, fitted to the model, asked, and shown."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

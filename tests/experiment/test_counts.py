@@ -1,7 +1,5 @@
 """How many records a site has: told by a run that promises nothing, and by no run that promises an ε."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A whole run on documents: texts with nothing to answer."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Whether a run promises an ε has one answer, on which everything hangs that depends on it."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura import methods

@@ -1,7 +1,5 @@
 """What a private run says of its cost when it stops, and what a finished one leaves."""
 
-from __future__ import annotations
-
 import os
 import stat
 from contextlib import contextmanager

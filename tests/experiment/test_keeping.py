@@ -1,7 +1,5 @@
 """``audit.keep``: what a run keeps for an audit, and where it is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.errors import ConfigError

@@ -1,7 +1,5 @@
 """A user's table of texts with a few labels: plan, run, report, and labels for new texts."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

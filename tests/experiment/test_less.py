@@ -1,7 +1,5 @@
 """Runs whose public records are chosen by LESS."""
 
-from __future__ import annotations
-
 import pytest
 from safetensors.torch import load_file
 

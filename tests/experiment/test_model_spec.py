@@ -1,7 +1,5 @@
 """What is known of a model without its weights is true of it when it is loaded."""
 
-from __future__ import annotations
-
 import shutil
 
 import huggingface_hub

@@ -1,7 +1,5 @@
 """The arithmetic of a run: what "auto" comes to, where that is written, and that a run keeps what it began with."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from functools import partial

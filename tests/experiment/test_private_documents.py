@@ -1,7 +1,5 @@
 """Whole runs on documents under differential privacy: one document, whatever its length, is one record."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Questions of benchmarks in a run: read, fitted to the model, asked, judged, and shown."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """What a run declares is found, or said to be missing, side by side; tests/integration has a run with it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 

@@ -1,7 +1,5 @@
 """Whole runs of a tiny model: what they leave behind, and what stops them before they start."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Runs whose sites train on what a model has written after their own records."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

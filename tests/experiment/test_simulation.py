@@ -1,7 +1,5 @@
 """Worker processes give the adapters that one process gives, whatever is run."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """A site's folder: what its owner allows, and what a simulation puts there."""
 
-from __future__ import annotations
-
 import json
 import stat
 import tomllib

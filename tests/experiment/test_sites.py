@@ -1,7 +1,5 @@
 """From files to sites: who gets which records, and who none."""
 
-from __future__ import annotations
-
 import gzip
 from collections import Counter
 from functools import partial

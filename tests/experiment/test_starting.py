@@ -1,7 +1,5 @@
 """A run that begins with the adapter that another run has left."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Whole runs whose sums are secure, beside the same in clear; and what is refused before a run."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

@@ -1,7 +1,5 @@
 """What each side of a run is assembled from; that neither loads a module of the other is in ``test_imports.py``."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

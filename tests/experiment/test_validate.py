@@ -1,7 +1,5 @@
 """Refusals that take more than one section to tell."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Worker processes: the pipe to one, and how they start."""
 
-from __future__ import annotations
-
 import errno
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Sites and a server of secure sums, without engines: what passes between them can be changed on its way."""
 
-from __future__ import annotations
-
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 

@@ -1,7 +1,5 @@
 """What a run will take, as a method says before it."""
 
-from __future__ import annotations
-
 from murmura.federation.forecast import Forecast, Part
 from murmura.training.config import LocalTraining
 from tests.federation.server.test_fleet import Small

@@ -1,7 +1,5 @@
 """What a site says of itself, and with what it does not go on."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

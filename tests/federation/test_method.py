@@ -1,7 +1,5 @@
 """Verbs and what they declare."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.errors import UndeclaredReleaseError

@@ -1,7 +1,5 @@
 """Secure sums through a fleet and its engines: who drops out, what is counted, and what sites refuse."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Columns of keys and values: where texts lie, and that nothing of another text shows through."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Scores of labels against a loop over transformers' own logits, many adapters in one batch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

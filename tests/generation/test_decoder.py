@@ -1,7 +1,5 @@
 """Which prompts are read together, and models that keep something else than keys and values."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Texts as they grow, token by token, against all their tokens decoded at once."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.generation.ending import Draft, Ending, end_tokens

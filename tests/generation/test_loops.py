@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from murmura.generation.loops import complete_sentences, goes_round, whole

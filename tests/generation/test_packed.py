@@ -1,7 +1,5 @@
 """Products with packed weights against the layers' own."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

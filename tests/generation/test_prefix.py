@@ -1,7 +1,5 @@
 """Which beginnings are shared, against every pair of prompts."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 

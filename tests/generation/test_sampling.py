@@ -1,7 +1,5 @@
 """Filters against transformers' own, and what is drawn against the distribution spelt out."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

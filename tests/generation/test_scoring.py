@@ -1,7 +1,5 @@
 """Losses and energies of given texts, many adapters in one batch."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Writing against transformers' own, what ends a continuation, and what changes nothing: company, order, memory."""
 
-from __future__ import annotations
-
 import random
 from functools import partial
 

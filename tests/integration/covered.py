@@ -1,7 +1,5 @@
 """Registers the method ``covering`` beside the built-in ones; called as a program, it is a worker that knows it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

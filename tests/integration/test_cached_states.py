@@ -1,7 +1,5 @@
 """With adapters in the last layers only, what the layers below compute is kept; no result of any method changes."""
 
-from __future__ import annotations
-
 import pytest
 from safetensors.torch import load_file
 

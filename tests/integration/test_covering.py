@@ -1,7 +1,5 @@
 """A method that works with an encoder at the sites, another one and a masked model at the server, and no adapter."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """A run that was killed, at whatever moment, and resumed ends as one that was never killed: bit for bit."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """What anybody may see of a run whose ε counts on secret cohorts."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

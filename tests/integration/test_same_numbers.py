@@ -1,7 +1,5 @@
 """One seed gives the same numbers in every process, wherever its memory comes to lie: bit for bit."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

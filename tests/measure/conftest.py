@@ -1,7 +1,5 @@
 """What tests of measuring share."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.federation.world import make_workbench

@@ -1,7 +1,5 @@
 """Each score against its definition, spelt out; the names that tasks use."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

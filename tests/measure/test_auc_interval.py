@@ -1,7 +1,5 @@
 """By simulation: intervals hold the truth as often as they say, where there are few members above all."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import ndtri

@@ -1,7 +1,5 @@
 """One catalogue of figures: each once, and everything that shows figures reads it."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura import report

@@ -1,7 +1,5 @@
 """Likelihoods of options, against the same sums made with transformers alone."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """How right and how sure a classifier is, by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Scores of several patterns, put together as LP-FL does it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

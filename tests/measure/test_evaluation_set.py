@@ -1,7 +1,5 @@
 """Public records are the server's; a site has those that an ask brings."""
 
-from __future__ import annotations
-
 from murmura.data.records import Choice, Labelled
 from murmura.federation.wire.messages import decode, encode
 from murmura.measure.evaluation_set import EvaluationSet

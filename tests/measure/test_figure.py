@@ -1,7 +1,5 @@
 """Wilson's interval, against the formula written out."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Levels that figures reach without skill, against their definitions."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Utility on held-out records, many adapters at once."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

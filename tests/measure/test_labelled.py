@@ -1,7 +1,5 @@
 """Reading labels at the blank of a tiny causal model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

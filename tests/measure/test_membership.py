@@ -1,7 +1,5 @@
 """Attacks on models that know their members by heart, that know nothing, and of every kind of record."""
 
-from __future__ import annotations
-
 from itertools import cycle
 
 import numpy as np

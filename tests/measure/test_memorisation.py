@@ -1,7 +1,5 @@
 """A model that was made to learn one record by heart gives it away, and only that."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.data.records import Instruction

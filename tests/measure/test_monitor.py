@@ -1,7 +1,5 @@
 """What is measured after a round, with sites that answer as told."""
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 

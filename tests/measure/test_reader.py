@@ -1,7 +1,5 @@
 """No model reads a record twice."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.measure import heldout

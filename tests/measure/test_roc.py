@@ -1,7 +1,5 @@
 """Counts between cut points say what scores would: against scikit-learn, and by simulation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score, roc_curve

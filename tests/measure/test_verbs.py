@@ -1,7 +1,5 @@
 """What the monitor asks of sites."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.data.records import Choice
@@ -99,10 +97,7 @@ def test_attack_counts_uploads_beside_the_global_adapter(cohort, public):
     adapter, upload = (random_state(cohort.runtime.bank, seed, scale=1.0) for seed in (0, 1))
     of_adapter, of_upload = public.seen(cohort.runtime, [adapter, upload])
     alone = counted(cohort, adapter=upload, records=2, cuts=of_upload.cuts)["site-0"]["tally"]
-    each = {
-        "site-0": {"upload": upload, "upload_records": 2, "upload_cuts": of_upload.cuts},
-        "site-1": {"records": 0},
-    }
+    each = {"site-0": {"upload": upload, "upload_records": 2, "upload_cuts": of_upload.cuts}, "site-1": {"records": 0}}
     ask = Ask("attack", 1, {"adapter": adapter, "records": 2, "cuts": of_adapter.cuts}, each)
     one, two = Measuring(INSTRUCTION).attack(cohort, ask)
     assert one.fields.keys() == {"tally", "upload_tally"} and two.fields == {}

@@ -1,7 +1,5 @@
 """A whole run of a method on a tiny model, without experiment files."""
 
-from __future__ import annotations
-
 from murmura.data.records import Instruction
 from murmura.data.templates import template
 from murmura.federation.engines.local import LocalEngine

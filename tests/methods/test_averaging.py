@@ -1,7 +1,5 @@
 """The base of methods that train adapters and combine them: every part of it with a method of a dozen lines."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Methods stand beside one another: what two of them share has a place of its own."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Unpacking SmolLM2; what comes out is tested with the real file in ``test_real.py``."""
 
-from __future__ import annotations
-
 import transformers
 from tqdm.auto import tqdm
 

@@ -1,7 +1,5 @@
 """ε against ``dp_accounting`` and Opacus, and against the figures that were worked out for the papers we rebuild."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

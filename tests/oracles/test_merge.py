@@ -3,8 +3,6 @@
 GPT-2's layers store their weight as [in, out] and Llama's as [out, in]; adapters are A [r, in] and B [out, r] in both.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from peft import PeftModel

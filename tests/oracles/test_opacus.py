@@ -1,7 +1,5 @@
 """Gradients of single examples and whole private steps against Opacus, and one backward pass for each example."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

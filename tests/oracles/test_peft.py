@@ -1,7 +1,5 @@
 """The bank against PEFT: forward, gradients, twenty training steps, and adapter folders in both directions."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """The attack on noise as floats (Mironov 2012): which sums can have become what was released, digit by digit."""
 
-from __future__ import annotations
-
 import torch
 
 from murmura.privacy.entropy import Entropy, OSEntropy

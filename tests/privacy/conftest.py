@@ -1,7 +1,5 @@
 """What makes accounting in tests cheaper."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.privacy import accounting

@@ -1,7 +1,5 @@
 """Run folders with nothing in them but ledgers."""
 
-from __future__ import annotations
-
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.runs import RunFolder

@@ -1,7 +1,5 @@
 """Plans that tests vary."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

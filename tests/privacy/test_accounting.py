@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import logging
 import math
 
@@ -9,13 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from murmura.errors import PrivacyError
-from murmura.privacy import (
-    BatchClipping,
-    ExampleClipping,
-    FixedSizeSampling,
-    FullParticipation,
-    PoissonSampling,
-)
+from murmura.privacy import BatchClipping, ExampleClipping, FixedSizeSampling, FullParticipation, PoissonSampling
 from murmura.privacy.accounting import epsilon
 from tests.privacy.plans import of_records
 

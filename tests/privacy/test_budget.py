@@ -1,7 +1,5 @@
 """What is spent over all runs is on the account before it is spent, and nothing exceeds what the owner allows."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Releases about one unit and about a group; of several runs, tests/privacy/test_odometer.py."""
 
-from __future__ import annotations
-
 import dp_accounting as dp
 import pytest
 

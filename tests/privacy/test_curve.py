@@ -1,7 +1,5 @@
 """The curve holds what it promises: no attack on a Gaussian is better, and the best one is hardly worse."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What is in an event, and the same event without some of it."""
 
-from __future__ import annotations
-
 import math
 
 import dp_accounting as dp
@@ -23,8 +21,7 @@ def test_several_gaussian_releases_are_one():
 
 
 @pytest.mark.parametrize(
-    "sampled",
-    [dp.PoissonSampledDpEvent(0.1, GAUSSIAN), dp.SampledWithoutReplacementDpEvent(10, 1, GAUSSIAN)],
+    "sampled", [dp.PoissonSampledDpEvent(0.1, GAUSSIAN), dp.SampledWithoutReplacementDpEvent(10, 1, GAUSSIAN)]
 )
 def test_whoever_knows_the_samples_sees_every_release(sampled):
     whole = dp.ComposedDpEvent([dp.SelfComposedDpEvent(sampled, 3), dp.dp_event.RepeatAndSelectDpEvent(sampled, 5, 1)])

@@ -1,7 +1,5 @@
 """What protects one protects a group, only less: bounds held against mechanisms whose ε is known."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

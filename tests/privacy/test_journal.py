@@ -1,7 +1,5 @@
 """A journal's lines are on the disk before anything relies on them, and none is lost unnoticed."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Privacy loss distributions never say less than the truth, where their arithmetic ends either."""
 
-from __future__ import annotations
-
 import math
 
 import dp_accounting as dp

@@ -1,7 +1,5 @@
 """Lower bounds on ε: the theorem by brute force, and mechanisms whose ε is known."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

@@ -1,7 +1,5 @@
 """What was seen, what it says against a plan, and the four mutants that all printed one ε."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -34,13 +32,7 @@ from murmura.privacy.entropy import OSEntropy, SeededEntropy
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger, Spent
 from murmura.privacy.mechanisms import gaussian, tree
-from murmura.privacy.observation import (
-    Observation,
-    chi_square,
-    contradictions,
-    length,
-    noised,
-)
+from murmura.privacy.observation import Observation, chi_square, contradictions, length, noised
 from murmura.privacy.samplers import binomial
 from murmura.streams import Stream
 from murmura.training import private

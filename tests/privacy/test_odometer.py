@@ -1,7 +1,5 @@
 """What several runs have spent together is neither the largest ε nor their sum."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

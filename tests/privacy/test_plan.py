@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import FrozenInstanceError, fields, replace
@@ -27,14 +25,7 @@ from murmura.privacy import (
     VoteLimit,
 )
 from murmura.privacy.renyi import IntegerNoiseDpEvent
-from tests.privacy.plans import (
-    RECORDS,
-    SITES,
-    VOTES,
-    of_records,
-    of_sites,
-    of_votes,
-)
+from tests.privacy.plans import RECORDS, SITES, VOTES, of_records, of_sites, of_votes
 
 FIXED = FixedSizeSampling(8, 200)
 ADAPTIVE = AdaptiveSiteClipping(norm=0.1, quantile=0.5, learning_rate=0.2, count_noise=62.5)

@@ -1,7 +1,5 @@
 """Rényi divergences: of integer noise too, and of samples none that rounding has made smaller."""
 
-from __future__ import annotations
-
 import math
 
 import dp_accounting as dp

@@ -1,7 +1,5 @@
 """What tests read of sections: by structure, so that words may change."""
 
-from __future__ import annotations
-
 from murmura.report.content import Bars, Details, Grid, Paragraph, Pictures, Table
 
 

@@ -1,7 +1,5 @@
 """What should be noted of a table: each sentence where it is due, and nowhere else."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.report import markdown, show, table

@@ -1,7 +1,5 @@
 """The table as Markdown."""
 
-from __future__ import annotations
-
 from murmura.report import markdown, table
 from murmura.runs import read_all
 from tests.report.runs import write_run

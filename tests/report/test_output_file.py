@@ -1,7 +1,5 @@
 """A file that a user asked for is there whole, or the one before it is."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.errors import CheckpointError

@@ -1,7 +1,5 @@
 """Pools of a few invented records, with vectors that are nobody's."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from murmura.data.records import Instruction

@@ -1,7 +1,5 @@
 """Records in the plane, and histograms of their scores."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Centres behind noise: how far one record moves what is released, how large the noise is, and what it costs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What a run says of the public records that sites were given."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """What a run of PrE-Text leaves is read as it was written, or refused."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

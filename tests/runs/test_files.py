@@ -1,7 +1,5 @@
 """Reading single files, and what is told of a damaged one."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.errors import CheckpointError

@@ -1,7 +1,5 @@
 """The run folder: what is refused before any work, and files that are replaced whole."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

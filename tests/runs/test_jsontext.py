@@ -1,7 +1,5 @@
 """JSON that any reader takes, and that gives back what was written."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """Starting over keeps the run that was there, whole, whenever the process is killed, and touches nothing else."""
 
-from __future__ import annotations
-
 import os
 import threading
 

@@ -1,7 +1,5 @@
 """Run folders as values: what is read back, and what is told of a damaged one."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

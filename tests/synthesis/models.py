@@ -1,7 +1,5 @@
 """A masked model whose tokens are words, and a causal one that writes."""
 
-from __future__ import annotations
-
 import torch
 
 from murmura.models import Loaded

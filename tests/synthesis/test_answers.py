@@ -1,7 +1,5 @@
 """A file that is killed at any byte, grows, and is read in the samples' order."""
 
-from __future__ import annotations
-
 import errno
 import json
 

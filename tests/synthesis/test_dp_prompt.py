@@ -1,7 +1,5 @@
 """DP-Prompt against the mechanism spelt out, the bound that its ε rests on, and what must not depend on a document."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A real server of the protocol in another process: what it does to us, and what we do not do to it."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

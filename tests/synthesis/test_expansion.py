@@ -1,7 +1,5 @@
 """Many texts after a few seeds: each follows from its number, and nothing is asked twice."""
 
-from __future__ import annotations
-
 import json
 import random
 from itertools import islice

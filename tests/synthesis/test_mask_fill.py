@@ -1,7 +1,5 @@
 """Filling masks against the algorithm spelt out, and what never happens to a text."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What is asked, and what is taken out of what comes back."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.errors import ConfigError

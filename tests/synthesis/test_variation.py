@@ -1,7 +1,5 @@
 """Other ends and other words: what is kept, how long a text can become, and whose randomness it is."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -74,11 +72,7 @@ def test_a_tail_of_random_length_is_written_anew(bench):
     # The same start, and what the model writes after it with the stream's own numbers.
     cut = streams[0].python().randint(1, int(0.4 * len(ids)))
     [written] = bench.write(
-        [bench.bank.untrained],
-        [ids[:-cut]],
-        [cut],
-        sampling=Sampling(),
-        streams=[streams[0] / "tokens"],
+        [bench.bank.untrained], [ids[:-cut]], [cut], sampling=Sampling(), streams=[streams[0] / "tokens"]
     )
     assert found[0] == bench.tokenizer.decode([*ids[:-cut], *written.ids], skip_special_tokens=True).strip()
 

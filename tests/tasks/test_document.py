@@ -1,7 +1,5 @@
 """Documents as a kind of record."""
 
-from __future__ import annotations
-
 from murmura.data.config import DataConfig
 from murmura.data.records import Document
 from murmura.tasks import DOCUMENT

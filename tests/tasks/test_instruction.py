@@ -1,7 +1,5 @@
 """Instructions as a kind of record."""
 
-from __future__ import annotations
-
 from murmura.data.config import DataConfig
 from murmura.data.records import Instruction
 from murmura.data.templates import template

@@ -1,7 +1,5 @@
 """Labelled texts as a kind of record."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

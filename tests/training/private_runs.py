@@ -1,7 +1,5 @@
 """Plans of privacy, and training by them, as tests of private training take them."""
 
-from __future__ import annotations
-
 import random
 
 from murmura.privacy import ExampleClipping, FullParticipation, GaussianNoise

@@ -1,7 +1,5 @@
 """Arithmetic of adapters, and how they are stored."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What a bank holds, how slots are filled and read, and what it refuses."""
 
-from __future__ import annotations
-
 import math
 from contextlib import nullcontext
 

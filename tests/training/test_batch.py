@@ -1,7 +1,5 @@
 """Padding, and which rows share a pass."""
 
-from __future__ import annotations
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Training on labels through cloze patterns, against transformers' full logits and a loop that is written out."""
 
-from __future__ import annotations
-
 import copy
 import random
 from functools import partial

@@ -1,7 +1,5 @@
 """Options of adapters and of local training."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.errors import ConfigError

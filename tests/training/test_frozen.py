@@ -1,7 +1,5 @@
 """What the layers below the first adapter compute is computed once, and changes no result."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model, set_peft_model_state_dict

@@ -1,7 +1,5 @@
 """Losses at label positions: the short way through the head, and when it must not be taken."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

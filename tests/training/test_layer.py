@@ -1,7 +1,5 @@
 """The arithmetic of an adapted layer, and which slot each row of a batch goes to."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Local training: each site as if alone, each optimiser as torch has it, and what stops it."""
 
-from __future__ import annotations
-
 import copy
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """How many tokens go through a model at once follows from device and model."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Private training: which records, how they are clipped, what is added, and what is written down."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Learning rates by round."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.training.schedule import cosine_by_round, learning_rate

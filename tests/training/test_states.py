@@ -1,7 +1,5 @@
 """Hidden states are kept within a bound, in memory and on disk."""
 
-from __future__ import annotations
-
 import shutil
 from types import SimpleNamespace
 

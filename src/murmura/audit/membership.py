@@ -111,9 +111,7 @@ class Scorer:
         before, after = found[: len(own) + 1], found[len(own) + 1 :]
         passes = [_passes(model, known) for model, known in zip(after, before[:-1], strict=False)]
         return Readings(
-            dict(zip(own, passes, strict=True)),
-            [_passes(model, before[-1]) for model in after[len(own) :]],
-            rows,
+            dict(zip(own, passes, strict=True)), [_passes(model, before[-1]) for model in after[len(own) :]], rows
         )
 
 

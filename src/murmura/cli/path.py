@@ -7,9 +7,7 @@ from typing import Annotated
 import typer
 
 
-def path(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A short name, a hub id or a folder.")],
-) -> None:
+def path(model: Annotated[str, typer.Argument(metavar="MODEL", help="A short name, a hub id or a folder.")]) -> None:
     """Print the folder of a model, fetched first if need be: the base that goes with a run's adapter."""
     from murmura import models
 

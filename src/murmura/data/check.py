@@ -109,11 +109,7 @@ def _files(source: str, ignore: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _check(
-    file: str,
-    kind: type[Any],
-    fields: Mapping[str, str] | None,
-    site_column: str | None,
-    first: dict[object, Place],
+    file: str, kind: type[Any], fields: Mapping[str, str] | None, site_column: str | None, first: dict[object, Place]
 ) -> Checked:
     try:
         loaded = scan(file, kind, fields=fields, site_column=site_column, renaming=_RENAMING)

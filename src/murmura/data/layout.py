@@ -148,9 +148,7 @@ class Layout(Generic[R]):
         for column in dict.fromkeys([*needed, *sorted(self.named)]):
             if column not in found:
                 raise DataError(
-                    f"no column '{column}'",
-                    where=where,
-                    fix=f"{nearest(column, found)} {self._another(column)}.",
+                    f"no column '{column}'", where=where, fix=f"{nearest(column, found)} {self._another(column)}."
                 )
         ours = self.wanted(found)
         unread = {name.strip().casefold(): name for name in found if name not in ours}

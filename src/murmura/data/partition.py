@@ -16,12 +16,7 @@ SCHEMES = ("iid", "dirichlet", "dirichlet-equal")
 
 
 def partition(
-    labels: npt.NDArray[Any] | None,
-    n_items: int,
-    sites: int,
-    scheme: str,
-    alpha: float,
-    rng: np.random.Generator,
+    labels: npt.NDArray[Any] | None, n_items: int, sites: int, scheme: str, alpha: float, rng: np.random.Generator
 ) -> list[Indices]:
     """Give every item to one site.
 

@@ -76,10 +76,7 @@ def tokenise(
 
 
 def tokenise_all(
-    records: Sequence[Instruction],
-    template: Template,
-    tokenizer: PreTrainedTokenizerBase,
-    max_length: int,
+    records: Sequence[Instruction], template: Template, tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> TokenisedSet:
     """``tokenise`` for many records: the same ids, in a fraction of the time.
 

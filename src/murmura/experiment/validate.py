@@ -228,13 +228,7 @@ def _transcript_has_uploads(experiment: Experiment, method: Method) -> None:
         raise ConfigError(what, where="audit.keep", fix="Remove it; `murmura audit` attacks what the run leaves.")
 
 
-OF_METHODS = (
-    _aggregation_suits,
-    _sums_suffice,
-    _public_records_suit,
-    _choice_keeps_promise,
-    _transcript_has_uploads,
-)
+OF_METHODS = (_aggregation_suits, _sums_suffice, _public_records_suit, _choice_keeps_promise, _transcript_has_uploads)
 
 # ---- runs --------------------------------------------------------------------------------------------------------
 

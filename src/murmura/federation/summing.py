@@ -33,8 +33,7 @@ class SecureSumming(Verbs):
         return cohort.reply(keys=[packed([offer], OFFER_BYTES) for offer in offers])
 
     @verb(
-        releases={"sealed": Keys("shares of the site's secrets of one sum, encrypted for each other site")},
-        slots=False,
+        releases={"sealed": Keys("shares of the site's secrets of one sum, encrypted for each other site")}, slots=False
     )
     def share_keys(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Share the secrets out among the sites of these ``names``, whose ``keys`` are [sites, bytes]."""

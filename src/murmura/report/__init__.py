@@ -1,7 +1,5 @@
 """One self-contained HTML page, and the table, of runs (``murmura.runs.read``)."""
 
-from __future__ import annotations
-
 from murmura.measure.catalogue import CATALOGUE, figure
 from murmura.report.markdown import markdown
 from murmura.report.page import write

@@ -114,10 +114,7 @@ def contrastive_loss(
 
 
 def train(
-    small: npt.NDArray[np.float32],
-    large: npt.NDArray[np.float32],
-    seed: int,
-    training: ProjectorTraining | None = None,
+    small: npt.NDArray[np.float32], large: npt.NDArray[np.float32], seed: int, training: ProjectorTraining | None = None
 ) -> Projector:
     """Learn how vectors of a small encoder lie in a large one's space.
 

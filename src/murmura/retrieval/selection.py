@@ -91,12 +91,7 @@ def facility_location(centres: Sequence[Centres]) -> list[int | None]:
 
 
 def covering(
-    ranked: Sequence[Sequence[Rows]],
-    vectors: Vectors,
-    *,
-    targets: int = 2048,
-    seed: int = 0,
-    device: str | None = None,
+    ranked: Sequence[Sequence[Rows]], vectors: Vectors, *, targets: int = 2048, seed: int = 0, device: str | None = None
 ) -> list[int | None]:
     """The centres for which the most different records would be fetched, one of each site.
 

@@ -1,7 +1,5 @@
 """The run folder: what is in it, written and read in one place."""
 
-from __future__ import annotations
-
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import RunRecord, read, read_all
 

@@ -44,8 +44,7 @@ class Head:
         backbone = getattr(model, "base_model", None)
         self.backbone: Any = backbone if backbone is not model else None
         self.project: nn.Module | None = next(
-            (getattr(model, n) for n in HEADS if isinstance(getattr(model, n, None), nn.Module)),
-            None,
+            (getattr(model, n) for n in HEADS if isinstance(getattr(model, n, None), nn.Module)), None
         )
         self.is_linear = isinstance(self.project, nn.Linear)
         self.is_direct = self.backbone is not None and self.project is not None and self._agrees()

@@ -1,7 +1,5 @@
 """What a dry run foretells of the sites' accounts, against what a run then does to them."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura import methods
@@ -66,10 +64,7 @@ def test_a_site_that_would_refuse_is_named_with_the_rounds_that_it_answers(make,
 
 @pytest.mark.parametrize(
     ("method", "evaluation", "why"),
-    [
-        ({"name": "vanilla-fl"}, {}, "what verb train releases"),
-        ({}, {"attacks": True}, "attacks on their records"),
-    ],
+    [({"name": "vanilla-fl"}, {}, "what verb train releases"), ({}, {"attacks": True}, "attacks on their records")],
 )
 def test_what_no_epsilon_covers_is_told(make, tmp_path, method, evaluation, why):
     refused = budgeted(make, tmp_path, 8.0, method, **evaluation)

@@ -1,7 +1,5 @@
 """A plan's figures against what a run of the same experiment really does."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter
@@ -307,11 +305,7 @@ def test_the_example_is_public(make, tmp_path):
 
 
 def test_records_of_the_sites_own_to_measure_with_are_disclosed(make):
-    for data, expected in (
-        ({}, []),
-        ({"heldout": None, "heldout_records": 4}, [4]),
-        ({"nonmember_records": 2}, [2]),
-    ):
+    for data, expected in (({}, []), ({"heldout": None, "heldout_records": 4}, [4]), ({"nonmember_records": 2}, [2])):
         found = [one for one in dry_run(make(data=data)).disclosure if one.verb == "(set apart)"]
         assert [one.messages for one in found] == expected
         assert all((one.kind, one.protection) == ("records", None) for one in found)

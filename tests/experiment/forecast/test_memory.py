@@ -1,7 +1,5 @@
 """What a dry run counts of the states that are kept."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.experiment.forecast.memory import peak, states

@@ -1,7 +1,5 @@
 """What is out of all proportion is said before the run, with the options that make it smaller; nothing else is."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.experiment.forecast import proportions

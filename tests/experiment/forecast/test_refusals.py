@@ -1,7 +1,5 @@
 """A dry run says what the run would refuse, in the same words, and ends as it would."""
 
-from __future__ import annotations
-
 import shutil
 from collections import namedtuple
 

@@ -1,7 +1,5 @@
 """How long a run will take: how much of what is tried is done, and that what is tried is what the run does."""
 
-from __future__ import annotations
-
 import io
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a plan looks like."""
 
-from __future__ import annotations
-
 import io
 
 from rich.console import Console

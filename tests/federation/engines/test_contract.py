@@ -1,8 +1,6 @@
 """What every engine does. A new one joins ``ENGINES`` (``tests/federation/world.py``); where something crosses, it has
 ``crossing(monkeypatch)``, bytes that grow with all that comes from sites, and ``kill(site)``."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

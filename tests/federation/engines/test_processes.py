@@ -1,7 +1,5 @@
 """Workers that are spoken to in bytes, where they do more than every engine does."""
 
-from __future__ import annotations
-
 from multiprocessing import Pipe
 from pathlib import Path
 

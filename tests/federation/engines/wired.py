@@ -1,8 +1,6 @@
 """Workers without processes: threads at the other end of real pipes, each with a method, a model and sites of its
 own, so that whatever crosses does so in bytes."""
 
-from __future__ import annotations
-
 import copy
 import os
 import socket

@@ -1,7 +1,5 @@
 """A checkpoint is whole or not there."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Whom the server asks, what is entered in the ledger, and sites that do not answer."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Bytes each way, and the disclosure table."""
 
-from __future__ import annotations
-
 import json
 
 from murmura.federation.server.ledger import Ledger, Traffic

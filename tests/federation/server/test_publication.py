@@ -1,7 +1,5 @@
 """What anybody may see of a run."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.errors import RunError

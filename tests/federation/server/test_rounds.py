@@ -1,7 +1,5 @@
 """The loop of rounds: what is recorded, saved, and taken up again."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What a round comes to."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from murmura.federation.server.ledger import Traffic

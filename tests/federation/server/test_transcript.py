@@ -1,7 +1,5 @@
 """What a curious server keeps."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

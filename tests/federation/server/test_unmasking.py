@@ -1,7 +1,5 @@
 """The sum is that of who is in, exactly, whoever drops out where; and with too few there is none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

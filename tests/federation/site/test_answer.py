@@ -1,7 +1,5 @@
 """The one place where sites answer: in time, or not at all."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Owners' budgets behind engines: by the records, whatever a run calls the sites that have them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

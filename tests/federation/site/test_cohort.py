@@ -1,7 +1,5 @@
 """Sites that work together."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.errors import RunError

@@ -1,7 +1,5 @@
 """Identity keys and the roster: kept, read again, and refused where they are not what they should be."""
 
-from __future__ import annotations
-
 import json
 import stat
 

@@ -1,7 +1,5 @@
 """What a site does in a secure sum, and what it does not do for a server that lies."""
 
-from __future__ import annotations
-
 import copy
 import re
 from contextlib import nullcontext

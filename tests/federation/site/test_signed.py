@@ -1,7 +1,5 @@
 """What a site knows of the secure sums of other runs on its records."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

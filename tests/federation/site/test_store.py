@@ -1,7 +1,5 @@
 """What a site keeps: generations that can be gone back to, and a journal that cannot."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

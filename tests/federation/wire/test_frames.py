@@ -1,7 +1,5 @@
 """Asks and replies as bytes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Replies as vectors of integers: exact where they are whole, fine where they are not, and never over the edge."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Masks come off, depend on every bit of their seed, and belong to one sum."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey

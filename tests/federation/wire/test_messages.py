@@ -1,7 +1,5 @@
 """What goes through the wire encoding comes out as it was; what is damaged does not come out at all."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What verbs declare that they release, as it is entered for the disclosure table."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Secrets come back from enough shares, whichever these are, and from no fewer."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Sums of replies."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Sites vote for the texts nearest to theirs; the server keeps the winner and the text least like it, varying both."""
 
-from __future__ import annotations
-
 import torch
 
 from murmura.federation.method import Method

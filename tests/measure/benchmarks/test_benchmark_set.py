@@ -1,7 +1,5 @@
 """Benchmarks asked of adapters."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.data.records import Instruction, Labelled, Program

@@ -1,7 +1,5 @@
 """Which number a solution comes to."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

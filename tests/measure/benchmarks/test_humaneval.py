@@ -1,7 +1,5 @@
 """Functions that a model writes, judged by their tests."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.data.layout import BadValueError

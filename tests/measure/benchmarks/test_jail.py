@@ -1,7 +1,5 @@
 """What the jail does before a program runs, and the outcomes it reports; test_sandbox.py runs programs."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

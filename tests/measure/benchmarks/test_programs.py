@@ -1,7 +1,5 @@
 """The program in an answer."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.data.records import Program

@@ -1,7 +1,5 @@
 """Programs that a model wrote can compute, and nothing else."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Labels in a model's own words."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Secret randomness that is none, sites that answer what they are told to, and what a run would do by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """DP-FedAvg of one factor a round, and with lengths measured on the product (DEeR)."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

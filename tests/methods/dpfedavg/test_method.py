@@ -1,7 +1,5 @@
 """DP-FedAvg: whole runs on a tiny model."""
 
-from __future__ import annotations
-
 import math
 
 import dp_accounting as dp

@@ -1,7 +1,5 @@
 """What DP-FedAvg promises, against published figures and dp_accounting."""
 
-from __future__ import annotations
-
 import math
 
 import dp_accounting as dp

@@ -1,7 +1,5 @@
 """DP-FedAvg and DP-FTRL from an experiment file to the report."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.errors import ConfigError

@@ -1,7 +1,5 @@
 """DP-FTRL: whole runs on a tiny model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

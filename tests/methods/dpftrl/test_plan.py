@@ -1,7 +1,5 @@
 """What DP-FTRL promises: by how often a site is really in a tree."""
 
-from __future__ import annotations
-
 import math
 
 import dp_accounting as dp

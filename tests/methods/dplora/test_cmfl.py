@@ -1,7 +1,5 @@
 """CMFL: a site sends what points where the global model went last, and nothing else."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.aggregation.config import AggregationConfig

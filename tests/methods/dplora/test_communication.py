@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from murmura.methods.dplora.communication import formula, of_round
 from tests.conftest import make_gpt2, make_llama
 

@@ -1,7 +1,5 @@
 """Options of DP-LoRA: presets fill what is not given, and what makes no sense is refused with what to change."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.errors import ConfigError

@@ -1,7 +1,5 @@
 """Plans and accounts of DP-LoRA's sites."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

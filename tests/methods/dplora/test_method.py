@@ -1,7 +1,5 @@
 """DP-LoRA and Vanilla FL: whole runs on a tiny model."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

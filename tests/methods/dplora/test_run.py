@@ -1,7 +1,5 @@
 """DP-LoRA and its baselines from an experiment file to the report."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -63,9 +61,7 @@ def test_a_delta_of_no_use_is_told_everywhere(make, capfd):
 
 
 @pytest.mark.parametrize(
-    "method",
-    [{"noise_multiplier": 1.0}, {"name": "vanilla-fl"}, {"name": "tfedavg"}],
-    ids=["dp", "avg", "ternary"],
+    "method", [{"noise_multiplier": 1.0}, {"name": "vanilla-fl"}, {"name": "tfedavg"}], ids=["dp", "avg", "ternary"]
 )
 def test_a_plan_knows_the_bytes(make, method):
     chosen = make(**method)

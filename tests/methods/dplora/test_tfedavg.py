@@ -1,7 +1,5 @@
 """T-FedAvg: training through ternary weights, a sixteenth of the bytes, and float weights where ternary ones fail."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Aggregation rules through a whole run: what travels, what stays, what a checkpoint and a PEFT folder hold."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Options of the FedIT family."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.errors import ConfigError

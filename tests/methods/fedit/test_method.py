@@ -1,7 +1,5 @@
 """The FedIT family: each algorithm, on either engine, with sites that fail and losses that explode."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Annotation: how many texts an event takes, which ones, and what their labels are."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

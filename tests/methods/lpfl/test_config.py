@@ -1,7 +1,5 @@
 """Options of LP-FL: what a file may leave out, and what makes no sense is refused with what to change."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.errors import ConfigError

@@ -1,7 +1,5 @@
 """LP-FL: whole runs on a tiny model of each kind."""
 
-from __future__ import annotations
-
 import random
 from copy import deepcopy
 

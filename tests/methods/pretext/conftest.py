@@ -1,7 +1,5 @@
 """Tiny models and the data of small runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conftest import make_bert, make_encoder

@@ -1,7 +1,5 @@
 """What a site's votes follow from: some of its own texts, and nobody else's."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Options that make no sense together are refused, and a dry run says what a run would send."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A round of voting at the server, with sites, models and vectors that a test can see through."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The noise on votes, added by the server or in shares by the sites."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs that are killed while sites vote or while texts are written, and runs in worker processes, end as others do."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a server that lies gets from sites that vote: no more than ε is for."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

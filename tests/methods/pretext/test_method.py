@@ -1,7 +1,5 @@
 """Whole runs of PrE-Text and its baselines."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 
@@ -109,9 +107,7 @@ def test_public_texts_do_not_stand_in_for_what_no_site_has_sent(seeds, monkeypat
     monkeypatch.setattr("murmura.methods.pretext.paraphrases.note_privacy", lambda *_: None)
     method = methods.build(PretextConfig(seeds=seeds, public="nowhere.jsonl", samples=0))
     server = SimpleNamespace(
-        rows=[{"round": 0}, {"round": 1}],
-        store={"given": [], "rules": 2},
-        rounds=lambda count: [count],
+        rows=[{"round": 0}, {"round": 1}], store={"given": [], "rules": 2}, rounds=lambda count: [count]
     )
     with pytest.raises(RunError, match="no seed is left"):
         method.lead(server, None)

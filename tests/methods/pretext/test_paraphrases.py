@@ -1,7 +1,5 @@
 """What paraphrases that sites make under local differential privacy have cost."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Public texts as candidates, and as seeds."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Which candidates survive."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

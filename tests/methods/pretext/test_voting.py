@@ -1,7 +1,5 @@
 """Votes of texts, as numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Small runs: sites that write of tablets, public texts of other things too, and tiny models."""
 
-from __future__ import annotations
-
 import json
 
 from tests.experiment.small import experiment, write_lines

@@ -1,7 +1,5 @@
 """Options that every method with site-level privacy has."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.errors import ConfigError

@@ -1,7 +1,5 @@
 """Banded noise: its matrix, and its accounting against a sensitivity that is computed from the matrix itself."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import product

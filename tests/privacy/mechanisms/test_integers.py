@@ -1,7 +1,5 @@
 """Bounds for integer noise, held against the divergences themselves, summed number by number."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Integer noise is what it is said to be: its distribution function to the last bit, and what is drawn by it."""
 
-from __future__ import annotations
-
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Noise of a tree: its accounting against a sensitivity that is computed from the nodes themselves, and its sums."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

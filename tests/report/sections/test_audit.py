@@ -1,7 +1,5 @@
 """What an audit has found, for the terminal and on the page."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What the page says of public records that sites were given."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Tables of right and wrong answers."""
 
-from __future__ import annotations
-
 from murmura.report.content import Table
 from murmura.report.sections.confusion import confusion
 from tests.report.blocks import blocks, tables

@@ -1,7 +1,5 @@
 """What a run costs its sites."""
 
-from __future__ import annotations
-
 from murmura.report.sections.cost import cost
 from murmura.runs.schema import SiteReport
 from tests.report.blocks import tables

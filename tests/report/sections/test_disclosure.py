@@ -1,7 +1,5 @@
 """What left the sites, and what is said of its protection."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.report.content import Heading

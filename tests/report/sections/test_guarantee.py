@@ -1,7 +1,5 @@
 """What is guaranteed: ε as it was accounted, for whom it holds and what it is held against."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from math import log

@@ -1,7 +1,5 @@
 """Pictures of figures round by round, and of leakage against utility."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

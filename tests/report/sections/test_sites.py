@@ -1,7 +1,5 @@
 """Sites with their numbers of records, and where time went there."""
 
-from __future__ import annotations
-
 import pytest
 
 from murmura.report.content import Details, Table

@@ -1,7 +1,5 @@
 """Texts that evolved by votes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

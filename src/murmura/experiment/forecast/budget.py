@@ -21,10 +21,7 @@ from murmura.units import bound
 
 
 def of_budgets(
-    experiment: Experiment,
-    method: Method,
-    sizes: Mapping[str, int] | None,
-    digests: Mapping[str, str] | None = None,
+    experiment: Experiment, method: Method, sizes: Mapping[str, int] | None, digests: Mapping[str, str] | None = None
 ) -> list[str]:
     """What each site would spend, and whether it would refuse, as sentences; sites that fare alike share one.
 

@@ -28,13 +28,7 @@ class Monitor(Protocol):
     def due(self, round: int, last: int) -> bool: ...
 
     def measure(
-        self,
-        adapter: State,
-        fleet: Fleet,
-        personal: Sequence[str],
-        common: Mapping[str, State] | None,
-        *,
-        last: bool,
+        self, adapter: State, fleet: Fleet, personal: Sequence[str], common: Mapping[str, State] | None, *, last: bool
     ) -> dict[str, Any]: ...
 
     def words(self, row: Mapping[str, Any]) -> str:

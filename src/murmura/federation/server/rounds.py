@@ -181,13 +181,7 @@ class Server:
         replies = self._fleet.ask(verb, sites, each, **shared)
         return self._starting(replies) if self._rule.personal else replies
 
-    def sum(
-        self,
-        verb: str,
-        sites: Sequence[str],
-        each: Mapping[str, Payload] | None = None,
-        **options: Any,
-    ) -> Sum:
+    def sum(self, verb: str, sites: Sequence[str], each: Mapping[str, Payload] | None = None, **options: Any) -> Sum:
         """As ``ask``, but nothing is learnt but the sum of the replies; ``options`` are those of ``Fleet.sum``."""
         each, options = self._sending(sites, each, options)
         sums = self._fleet.sum(verb, sites, each, **options)

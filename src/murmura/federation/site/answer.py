@@ -243,10 +243,7 @@ class Host:
         if (ask.masked is None) == (verbs.secure(ask.verb) is None):
             return
         how = "in clear, and its replies leave in a secure sum alone" if ask.masked is None else "in a secure sum"
-        error = SecureSumError(
-            f"verb {ask.verb} is asked for {how}",
-            fix=_FIX,
-        )
+        error = SecureSumError(f"verb {ask.verb} is asked for {how}", fix=_FIX)
         for name in names:
             self._note(ask, self.sites[name], str(error))
         error.where = f"site {names[0]}, round {ask.round}"

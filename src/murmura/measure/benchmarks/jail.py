@@ -47,10 +47,7 @@ _ARM = _calls("""
 """)
 # By machine: the kernel's name of its calls (AUDIT_ARCH), those that are needed, and open (None: there is none),
 # openat, fcntl and ioctl, where it depends on what is asked.
-_MACHINES = {
-    "x86_64": (0xC000003E, _X86, (2, 257, 72, 16)),
-    "aarch64": (0xC00000B7, _ARM, (None, 56, 25, 29)),
-}
+_MACHINES = {"x86_64": (0xC000003E, _X86, (2, 257, 72, 16)), "aarch64": (0xC00000B7, _ARM, (None, 56, 25, 29))}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _HARMLESS = (0, 1, 2, 3, 1030)  # fcntl's F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC; others can send signals
 

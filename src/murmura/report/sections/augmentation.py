@@ -6,18 +6,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from murmura.report.content import (
-    Block,
-    Details,
-    Entry,
-    Picture,
-    Pictures,
-    Section,
-    Table,
-    capital,
-    note,
-    shortened,
-)
+from murmura.report.content import Block, Details, Entry, Picture, Pictures, Section, Table, capital, note, shortened
 from murmura.report.drawing import MUTED, PAPER, dots, means, shares, svg
 from murmura.report.style import Style, style
 from murmura.report.table import Row, each_run, runs_of
