@@ -57,11 +57,8 @@ class Registry(Mapping[str, Source]):
         except Exception as error:  # whatever another package does when it is imported
             if not source.package:
                 raise
-            raise ConfigError(
-                f"'{name}' cannot be loaded from {source.path} ({type(error).__name__}: {error})",
-                where=f"package {source.package}",
-                fix="Mend or uninstall the package.",
-            ) from error
+            what = f"'{name}' cannot be loaded from {source.path} ({type(error).__name__}: {error})"
+            raise ConfigError(what, where=f"package {source.package}", fix="Mend or uninstall the package.") from error
 
     def _brought(self) -> dict[str, Source]:
         """What other packages bring, by name.
@@ -74,11 +71,8 @@ class Registry(Mapping[str, Source]):
             source = Source(point.value, _package(point))
             other = self.builtin.get(point.name) or found.get(point.name)
             if other and other != source:
-                raise ConfigError(
-                    f"'{point.name}' is brought by {source.package} and by {other.package or 'Murmura itself'}",
-                    where=self.group,
-                    fix="Uninstall one of them.",
-                )
+                what = f"'{point.name}' is brought by {source.package} and by {other.package or 'Murmura itself'}"
+                raise ConfigError(what, where=self.group, fix="Uninstall one of them.")
             found[point.name] = source
         return dict(sorted(found.items()))
 

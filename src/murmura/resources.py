@@ -134,10 +134,8 @@ class Resources:
         resource = self._own.get(option)
         if resource is None:
             known = nearest(option, self._own) if self._own else "It declares none there."
-            raise RunError(
-                f"the method does not declare '{option}' as a resource {PLACES[self._side]}",
-                where="Method.resources", fix=known,
-            )  # fmt: skip
+            what = f"the method does not declare '{option}' as a resource {PLACES[self._side]}"
+            raise RunError(what, where="Method.resources", fix=known)
         if resource.kind not in kinds:
             raise RunError(
                 f"'{option}' is declared as a {KINDS[resource.kind]}, and asked for as a "

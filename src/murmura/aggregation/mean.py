@@ -77,11 +77,9 @@ class WeightedMean:
                 unexpected, of another shape, or holds a NaN or an infinity.
         """
         if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
-            raise RunError(
-                f"the weight {weight} is not a positive finite number",
-                where=f"contribution {self._sum.count + 1}",
-                fix="A site without examples must be left out of the mean.",
-            )
+            what = f"the weight {weight} is not a positive finite number"
+            fix = "A site without examples must be left out of the mean."
+            raise RunError(what, where=f"contribution {self._sum.count + 1}", fix=fix)
         share = 1.0 if self._uniform else float(weight)
         self._sum.add(state, share)
         self._weight += share
@@ -114,14 +112,8 @@ def _check(state: State, shapes: dict[str, torch.Size], where: str) -> None:
         raise RunError(f"the tensor '{odd}' {what}", where=where, fix="All sites must train the same tensors.")
     for name, tensor in state.items():
         if tensor.shape != shapes[name]:
-            raise RunError(
-                f"the tensor '{name}' has shape {tuple(tensor.shape)}, expected {tuple(shapes[name])}",
-                where=where,
-                fix="All sites must use the same model and the same adapter rank.",
-            )
+            what = f"the tensor '{name}' has shape {tuple(tensor.shape)}, expected {tuple(shapes[name])}"
+            raise RunError(what, where=where, fix="All sites must use the same model and the same adapter rank.")
         if not torch.isfinite(tensor).all():
-            raise RunError(
-                f"the tensor '{name}' holds a NaN or an infinity",
-                where=where,
-                fix="Training has diverged there: lower the learning rate.",
-            )
+            fix = "Training has diverged there: lower the learning rate."
+            raise RunError(f"the tensor '{name}' holds a NaN or an infinity", where=where, fix=fix)

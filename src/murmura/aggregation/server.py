@@ -107,10 +107,9 @@ class ServerOptimizer(ABC):
         rounds = int(state.get("rounds", -1))
         complete = all(moments.keys() == set(self.remembers) for moments in memory.values())
         if rounds < 0 or not complete or bool(memory) != bool(rounds and self.remembers):
-            raise CheckpointError(
-                f"the checkpoint does not hold what {type(self).__name__} remembers between rounds",
-                fix="Resume with the server optimiser and the options that the run was started with.",
-            )
+            what = f"the checkpoint does not hold what {type(self).__name__} remembers between rounds"
+            fix = "Resume with the server optimiser and the options that the run was started with."
+            raise CheckpointError(what, fix=fix)
         self.rounds, self._memory = rounds, memory
 
 

@@ -63,10 +63,8 @@ class Released:
 
 def _require(place: Path) -> None:
     if not place.is_dir():
-        raise ConfigError(
-            "the run has left no model, so there is nothing to audit", where=str(place),
-            fix="Audit a run of a method that trains one; or restore the folder.",
-        )  # fmt: skip
+        fix = "Audit a run of a method that trains one; or restore the folder."
+        raise ConfigError("the run has left no model, so there is nothing to audit", where=str(place), fix=fix)
 
 
 def _widest(specs: Sequence[LoraSpec], where: Path) -> LoraSpec:

@@ -57,10 +57,8 @@ class Options:
         if self.texts < 0:
             raise ConfigError(f"{self.texts} texts", where="--texts", fix="Give a number of texts, or 0 for none.")
         if not 0 < self.probability < 1:
-            raise ConfigError(
-                f"{self.probability:g} is no probability to succeed with", where="--probability",
-                fix="Give one above 0 and below 1.",
-            )  # fmt: skip
+            fix = "Give one above 0 and below 1."
+            raise ConfigError(f"{self.probability:g} is no probability to succeed with", where="--probability", fix=fix)
 
 
 def audit(path: Path, options: Options) -> Audit:
@@ -87,10 +85,8 @@ def _audited(what: Subject, options: Options) -> tuple[Audit, list[Line]]:
     members, missing = reachable(what)
     sample = Sample.drawn(members, what.others, options.records, stream)
     if not sample.count:
-        raise DataError(
-            "no site has a record that can be attacked", where=" ".join(missing) or None,
-            fix="Audit a run whose sites have labelled records, or have left their adapters.",
-        )  # fmt: skip
+        fix = "Audit a run whose sites have labelled records, or have left their adapters."
+        raise DataError("no site has a record that can be attacked", where=" ".join(missing) or None, fix=fix)
     scorer = Scorer(task, what.runtime, sample, options.sampling)
     models: list[AuditedModel] = []
     extraction: list[Extraction] = []

@@ -68,9 +68,8 @@ def subject(path: Path) -> Subject:
     """
     folder = RunFolder(path)
     if not read(path).finished:
-        raise CheckpointError(
-            "the run is not finished", where=str(path), fix="Finish it first: murmura run ... --resume."
-        )
+        fix = "Finish it first: murmura run ... --resume."
+        raise CheckpointError("the run is not finished", where=str(path), fix=fix)
     experiment = Experiment.load(folder.config)
     if experiment.run.engine not in SIMULATIONS:
         raise ConfigError(
@@ -87,10 +86,8 @@ def subject(path: Path) -> Subject:
     _hold_to_digests(folder, joined)
     others = [record for record in prepared.public.nonmembers if record.is_complete]
     if not others:
-        raise DataError(
-            "there is no record that no site trained on, to compare members with", where=str(path),
-            fix="Run again with data.nonmember_records, or hold out more records.",
-        )  # fmt: skip
+        fix = "Run again with data.nonmember_records, or hold out more records."
+        raise DataError("there is no record that no site trained on, to compare members with", where=str(path), fix=fix)
     bench = ModelRuntime(
         bank, released.tokenizer, what, experiment.training, max_length=experiment.data.max_length,
         slots=experiment.run.slots, decode_rows=experiment.run.decode_rows, decode_dtype=experiment.run.decode_dtype,
@@ -106,16 +103,12 @@ def _hold_to_digests(folder: RunFolder, sites: Sequence[Site]) -> None:
     for site in sites:
         noted = _digest(folder.private_of(site.name) / SITE_JOURNAL, site.name)
         if noted is None:
-            raise CheckpointError(
-                f"what site {site.name} noted of its records is not here, so nobody knows whether these are they",
-                where=str(folder.private), fix="Audit the run in the folder where it was made, not in a copy of its "
-                "published files.",
-            )  # fmt: skip
+            what = f"what site {site.name} noted of its records is not here, so nobody knows whether these are they"
+            fix = "Audit the run in the folder where it was made, not in a copy of its published files."
+            raise CheckpointError(what, where=str(folder.private), fix=fix)
         if noted != digest(site.records):
-            raise DataError(
-                "the records are not those that the run was trained on", where=f"site {site.name}",
-                fix="Bring the files of the [data] section back as they were, or audit another run.",
-            )  # fmt: skip
+            fix = "Bring the files of the [data] section back as they were, or audit another run."
+            raise DataError("the records are not those that the run was trained on", where=f"site {site.name}", fix=fix)
 
 
 def _digest(journal: Path, site: str) -> str | None:

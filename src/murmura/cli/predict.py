@@ -42,9 +42,8 @@ def predict(
     _, experiment = described(run)
     target = out or Path(f"{stem(file)}.labels.csv")
     if target.resolve() == file.resolve():
-        raise ConfigError(
-            "this file holds the texts and would be overwritten", where=f"--out {target}", fix="Name another."
-        )
+        fix = "Name another."
+        raise ConfigError("this file holds the texts and would be overwritten", where=f"--out {target}", fix=fix)
     if target.exists() and not overwrite:
         raise ConfigError("this file already exists", where=str(target), fix="Use --overwrite, or give another name.")
     column = text or experiment.data.fields.get("text")

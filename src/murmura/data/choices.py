@@ -69,9 +69,8 @@ def load_choices(
     for name, value in given.items():
         if value and name in (fields or {}):
             fix = f"Leave one of the two out: fields.{name}, or what all records share."
-            raise DataError(
-                f"'{name}' is both in a column and given for all records", where="evaluation.choices", fix=fix
-            )
+            what = f"'{name}' is both in a column and given for all records"
+            raise DataError(what, where="evaluation.choices", fix=fix)
     columns = {name: column for name, column in plain.columns.items() if not given.get(name)}
     named = plain.named | frozenset(common.option_columns or ())
     layout = _ChoiceLayout(Choice, columns, named, None, _RENAMING, common=common)

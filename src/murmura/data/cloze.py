@@ -106,10 +106,8 @@ class Cloze:
             self._frames = [pattern.before_word(self._pieces, self.tokens[0]) for pattern in parsed]
         for pattern, frame in zip(parsed, self._frames, strict=True):
             if frame.length >= max_length:
-                raise ConfigError(
-                    f"{pattern.name} takes {frame.length} of {max_length} tokens and leaves none for a text",
-                    fix="Shorten it, or raise max_length.",
-                )
+                what = f"{pattern.name} takes {frame.length} of {max_length} tokens and leaves none for a text"
+                raise ConfigError(what, fix="Shorten it, or raise max_length.")
 
     def tokenise(self, text: str) -> list[ClozeItem]:
         """One item a pattern, in their order.
@@ -195,9 +193,8 @@ class _Pattern:
         name = f"pattern {number}, '{pattern}',"
         for hole in (TEXT, BLANK):
             if pattern.count(hole) != 1:
-                raise ConfigError(
-                    f"{name} has {hole} {pattern.count(hole)} times", fix=f"Write {TEXT} once and {BLANK} once."
-                )
+                fix = f"Write {TEXT} once and {BLANK} once."
+                raise ConfigError(f"{name} has {hole} {pattern.count(hole)} times", fix=fix)
         before, first, between, _, after = _HOLES.split(pattern.strip())
         start: Border = "space" if before.endswith(" ") else "none" if before else "start"
         inner: Border = "space" if between.endswith(" ") else "none"
@@ -214,17 +211,13 @@ class _Pattern:
 
     def before_word(self, pieces: _Pieces, stand_in: int) -> _Frame:
         if self.after or not self.text_first:
-            raise ConfigError(
-                f"{self.name} goes on after {BLANK}, and a causal model reads nothing that comes later",
-                fix=f'Let it end with {BLANK}: "{TEXT} All in all, it was {BLANK}".',
-            )
+            what = f"{self.name} goes on after {BLANK}, and a causal model reads nothing that comes later"
+            raise ConfigError(what, fix=f'Let it end with {BLANK}: "{TEXT} All in all, it was {BLANK}".')
         [before], [between] = pieces.ids([self.before]), pieces.ids([self.between], "none")
         left = pieces.opening + before
         if not left + between:
-            raise ConfigError(
-                f"{self.name} has nothing before {BLANK} when a text is empty, so no token predicts there",
-                fix=f'Write some words: "{TEXT} It was {BLANK}".',
-            )
+            what = f"{self.name} has nothing before {BLANK} when a text is empty, so no token predicts there"
+            raise ConfigError(what, fix=f'Write some words: "{TEXT} It was {BLANK}".')
         return _Frame(left, [*between, stand_in], self.text, blank=-1)
 
 
@@ -311,10 +304,8 @@ def _word(word: str, named: str, pieces: _Pieces, patterns: Sequence[_Pattern], 
     if pieces.tokenizer.unk_token_id in ids:
         raise ConfigError(f"{named} is not in the tokenizer's vocabulary", fix="Choose another word.")
     if len(ids) > 1 and not average:
-        raise ConfigError(
-            f"{named} is not one token but {len(ids)}: {pieces.shown(ids)}",
-            fix='Choose words of one token, or set several_tokens = "average".',
-        )
+        fix = 'Choose words of one token, or set several_tokens = "average".'
+        raise ConfigError(f"{named} is not one token but {len(ids)}: {pieces.shown(ids)}", fix=fix)
     return ids
 
 

@@ -22,9 +22,8 @@ def read_workbook(path: Path, layout: Layout[Any]) -> Rows:
     sheets = _sheets(path)
     if len(sheets) > 1:
         names = listing([f"'{name}'" for name in sheets])
-        raise DataError(
-            f"several sheets hold something: {names}", where=str(path), fix="Keep the records in a file of one sheet."
-        )
+        fix = "Keep the records in a file of one sheet."
+        raise DataError(f"several sheets hold something: {names}", where=str(path), fix=fix)
     for rows in sheets.values():
         yield from _records(rows, layout, path)
 
@@ -53,11 +52,8 @@ def _sheets(path: Path) -> dict[str, list[tuple[int, list[Any]]]]:
             book = openpyxl.load_workbook(file, read_only=True, data_only=True)
             found = {sheet.title: list(_rows(sheet)) for sheet in book.worksheets}
         except Exception as error:  # of a damaged file: whatever zipfile, the XML parser or openpyxl stumbles over
-            raise DataError(
-                "not an Excel workbook, or a damaged or encrypted one",
-                where=str(path),
-                fix="Open it in Excel and save it again, as .xlsx without a password or as CSV UTF-8.",
-            ) from error
+            fix = "Open it in Excel and save it again, as .xlsx without a password or as CSV UTF-8."
+            raise DataError("not an Excel workbook, or a damaged or encrypted one", where=str(path), fix=fix) from error
     return {name: rows for name, rows in found.items() if rows}
 
 

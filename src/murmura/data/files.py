@@ -115,9 +115,8 @@ def _read_csv(path: Path, layout: Layout[Any]) -> Rows:
                     yield BadRecord(where, f"{len(cells)} columns where the header has {len(header)}")
     except csv.Error as error:
         line = reader.line_num if reader else 1
-        raise DataError(
-            f"broken quoting ({error})", where=f"{path}:{line}", fix='A quote inside a quoted field is written "".'
-        ) from error
+        fix = 'A quote inside a quoted field is written "".'
+        raise DataError(f"broken quoting ({error})", where=f"{path}:{line}", fix=fix) from error
     finally:
         csv.field_size_limit(limit)
 
@@ -200,8 +199,5 @@ def _refuse_utf16(path: Path) -> None:
         found = "utf-16be" if start[0] == 0 else "utf-16le"
     else:
         return
-    raise DataError(
-        "the file is UTF-16, expected UTF-8",
-        where=str(path),
-        fix=f"Save the file as UTF-8, for example: iconv -f {found} -t utf-8 OLD > NEW",
-    )
+    fix = f"Save the file as UTF-8, for example: iconv -f {found} -t utf-8 OLD > NEW"
+    raise DataError("the file is UTF-16, expected UTF-8", where=str(path), fix=fix)

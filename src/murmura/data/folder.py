@@ -48,20 +48,16 @@ def entries(folder: str | Path, ignore: Sequence[str] = ()) -> Entries:
     """
     path = Path(folder)
     if not path.is_dir():
-        raise DataError(
-            "there is no such folder" if not path.exists() else "not a folder",
-            where=str(folder),
-            fix=f"Expected a folder with one file a site. {_ONE_FILE}",
-        )
+        fix = f"Expected a folder with one file a site. {_ONE_FILE}"
+        raise DataError("there is no such folder" if not path.exists() else "not a folder", where=str(folder), fix=fix)
     found = sorted(entry for entry in path.iterdir() if not _is_like(entry, _HIDDEN))
     ignored = [entry for entry in found if _is_like(entry, [*_ABOUT, *ignore])]
     left = [entry for entry in found if entry not in ignored]
     files = [entry for entry in left if ending(entry) in READERS and not entry.is_dir()]
     others = [entry for entry in left if entry not in files]
     if not left:
-        raise DataError(
-            "no site's file in this folder", where=str(folder), fix=f"Expected one file a site: {', '.join(READERS)}."
-        )
+        fix = f"Expected one file a site: {', '.join(READERS)}."
+        raise DataError("no site's file in this folder", where=str(folder), fix=fix)
     return Entries(_by_site(files, folder), ignored, others)
 
 
@@ -76,9 +72,8 @@ def site_files(folder: str | Path, ignore: Sequence[str] = ()) -> dict[str, Path
     for pattern in ignore:
         if not any(_is_like(entry, [pattern]) for entry in found.ignored):
             names = [entry.name for entry in [*found.sites.values(), *found.others]]
-            raise DataError(
-                f"nothing here is called '{pattern}', to ignore", where=str(folder), fix=nearest(pattern, names)
-            )
+            fix = nearest(pattern, names)
+            raise DataError(f"nothing here is called '{pattern}', to ignore", where=str(folder), fix=fix)
     if found.others:
         names = [entry.name + "/" * entry.is_dir() for entry in found.others]
         what = "1 entry" if len(names) == 1 else f"{len(names)} entries"
@@ -103,9 +98,6 @@ def _by_site(files: Sequence[Path], folder: str | Path) -> dict[str, Path]:
     for file in sorted(files, key=lambda entry: (stem(entry), entry.name)):
         twin = sites.setdefault(stem(file).casefold(), file)
         if twin != file:
-            raise DataError(
-                f"'{twin.name}' and '{file.name}' both name the site '{stem(file)}'",
-                where=str(folder),
-                fix="Rename or remove one of them.",
-            )
+            what = f"'{twin.name}' and '{file.name}' both name the site '{stem(file)}'"
+            raise DataError(what, where=str(folder), fix="Rename or remove one of them.")
     return {stem(file): file for file in sites.values()}

@@ -100,9 +100,8 @@ class Layout(Generic[R]):
         renamed = dict(renamed or {})
         for name in renamed:
             if name not in names:
-                raise DataError(
-                    f"'{name}' is not a field of {kind.__name__} records", where="fields", fix=nearest(name, names)
-                )
+                fix = nearest(name, names)
+                raise DataError(f"'{name}' is not a field of {kind.__name__} records", where="fields", fix=fix)
         named = frozenset(renamed.values()) | {column for column in (site_column, user_column) if column}
         taken = set(renamed.values()) - set(kind.required)
         columns = {name: renamed.get(name, name) for name in names if name in renamed or name not in taken}
@@ -147,20 +146,16 @@ class Layout(Generic[R]):
         needed: list[str] = [self.columns[name] for name in self.required]
         for column in dict.fromkeys([*needed, *sorted(self.named)]):
             if column not in found:
-                raise DataError(
-                    f"no column '{column}'", where=where, fix=f"{nearest(column, found)} {self._another(column)}."
-                )
+                fix = f"{nearest(column, found)} {self._another(column)}."
+                raise DataError(f"no column '{column}'", where=where, fix=fix)
         ours = self.wanted(found)
         unread = {name.strip().casefold(): name for name in found if name not in ours}
         for field, column in self.columns.items():
             close = get_close_matches(column.casefold(), unread, n=1, cutoff=_CLOSE) if column not in found else []
             if close:
                 name = unread[close[0]]
-                raise DataError(
-                    f"no column '{column}', but one called '{name}'",
-                    where=where,
-                    fix=f"Use {self._renaming(field, name)}, or rename the column if it holds something else.",
-                )
+                fix = f"Use {self._renaming(field, name)}, or rename the column if it holds something else."
+                raise DataError(f"no column '{column}', but one called '{name}'", where=where, fix=fix)
 
     def read(self, values: Mapping[str, Any]) -> tuple[R, str | None]:
         """The record that the columns hold, and the name of its site where there is a site column.

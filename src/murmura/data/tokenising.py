@@ -229,10 +229,8 @@ class _Reader:
 def _end(tokenizer: PreTrainedTokenizerBase) -> int:
     """The end-of-sequence token, or a DataError."""
     if tokenizer.eos_token_id is None:
-        raise DataError(
-            "the tokenizer has no end-of-sequence token, so a model would not learn where a response ends",
-            fix="Use a causal model with its own tokenizer.",
-        )
+        what = "the tokenizer has no end-of-sequence token, so a model would not learn where a response ends"
+        raise DataError(what, fix="Use a causal model with its own tokenizer.")
     return int(tokenizer.eos_token_id)
 
 

@@ -34,15 +34,12 @@ def opened(experiment: Experiment) -> tuple[Experiment, Pool | None]:
         except DataError as error:
             raise ConfigError(error.what, where="augment.domain", fix=error.fix) from None
         if not len(rows):
-            raise ConfigError(
-                f"the pool has the domain '{config.domain}' and no records of it", where="augment.domain",
-                fix=f"`murmura pool info {config.pool}` says what became of them. Name another domain, or remove it.",
-            )  # fmt: skip
+            what = f"the pool has the domain '{config.domain}' and no records of it"
+            fix = f"`murmura pool info {config.pool}` says what became of them. Name another domain, or remove it."
+            raise ConfigError(what, where="augment.domain", fix=fix)
     if config.site_encoder == pool.encoder.name:
-        raise ConfigError(
-            f"'{config.site_encoder}' is the pool's own encoder, so there is nothing to project",
-            where="augment.site_encoder", fix="Remove it.",
-        )  # fmt: skip
+        what = f"'{config.site_encoder}' is the pool's own encoder, so there is nothing to project"
+        raise ConfigError(what, where="augment.site_encoder", fix="Remove it.")
     if config.search == "approximate":
         Index.open(pool)  # or told now, before sites have done anything
     return experiment.model_copy(update={"augment": _written_out(config, pool)}), pool

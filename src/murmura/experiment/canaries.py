@@ -42,18 +42,15 @@ def plant(
     if not count:
         return people, []
     if method.keeps_adapters:
-        raise ConfigError(
-            "canaries are looked for in what leaves the sites, and here they keep adapters of their own",
-            where="audit.canaries", fix="Remove it, or take a method with one model for all.",
-        )  # fmt: skip
+        what = "canaries are looked for in what leaves the sites, and here they keep adapters of their own"
+        raise ConfigError(what, where="audit.canaries", fix="Remove it, or take a method with one model for all.")
     names = [site.name for site in people.sites]
     canaries = drawn(experiment, names, "record", stream)
     candidates = [record for canary in canaries for record in canary.candidates]
     fitted = reading.fit(candidates)
     if len(fitted.kept) < len(candidates) or fitted.truncated:
-        raise ConfigError(
-            f"a canary does not fit {experiment.data.max_length} tokens", where="data.max_length", fix="Raise it."
-        )
+        what = f"a canary does not fit {experiment.data.max_length} tokens"
+        raise ConfigError(what, where="data.max_length", fix="Raise it.")
     planted = _among(people, canaries)
     if method.protects == "site":
         canaries = drawn(experiment, names, "site", stream)  # as many for each site

@@ -61,10 +61,8 @@ def with_options(experiment: Experiment, reading: Reading, stream: Stream) -> Fo
     unused += [Unused(one.where, "long", why) for one, form in zip(chosen, asked, strict=True) if form is None]
     kept = [(form, one.plain.subject) for one, form in zip(chosen, asked, strict=True) if form is not None]
     if not kept:
-        raise DataError(
-            f"no question fits {room} tokens with each of its options", where=", ".join(wanted.files),
-            fix="Raise data.max_length.",
-        )  # fmt: skip
+        what = f"no question fits {room} tokens with each of its options"
+        raise DataError(what, where=", ".join(wanted.files), fix="Raise data.max_length.")
     tell(unused, room, "question")
     return Found([form for form, _ in kept], unused, [subject for _, subject in kept])
 
@@ -93,10 +91,8 @@ class _Question:
         if not wanted.letters:
             return self.plain
         if len(self.plain.options) > MOST:
-            raise DataError(
-                f"a question with {len(self.plain.options)} options, and there are {MOST} letters",
-                where=str(self.where), fix="Leave out evaluation.choices.letters.",
-            )  # fmt: skip
+            what = f"a question with {len(self.plain.options)} options, and there are {MOST} letters"
+            raise DataError(what, where=str(self.where), fix="Leave out evaluation.choices.letters.")
         others = [one for one in self.examples if one != self.plain]
         return lettered(self.plain, self.subject, others[:examples])
 
@@ -118,10 +114,9 @@ def _examples(experiment: Experiment, wanted: ChoicesConfig, place: int) -> list
     if wanted.examples_from is not None:
         return _load(experiment, wanted.examples_from[place], wanted.examples_split).records
     if Path(file).exists():
-        raise ConfigError(
-            "examples must be other questions than those that are asked, and a file has no splits", where=file,
-            fix="Name files of examples, one for each file of questions: evaluation.choices.examples_from = [...]",
-        )  # fmt: skip
+        what = "examples must be other questions than those that are asked, and a file has no splits"
+        fix = "Name files of examples, one for each file of questions: evaluation.choices.examples_from = [...]"
+        raise ConfigError(what, where=file, fix=fix)
     return _load(experiment, file, wanted.examples_split).records
 
 

@@ -145,9 +145,8 @@ class Experiment(Section):
         try:
             table = tomllib.loads(file.read_text(encoding="utf-8"))
         except OSError as error:
-            raise ConfigError(
-                f"cannot be read ({error.strerror})", where=str(path), fix="Name an experiment file."
-            ) from None
+            fix = "Name an experiment file."
+            raise ConfigError(f"cannot be read ({error.strerror})", where=str(path), fix=fix) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"is not TOML ({error})", where=str(path)) from None
         for key, value in (set or {}).items():
@@ -205,9 +204,8 @@ def _override(table: dict[str, Any], key: str, value: Any) -> None:
     *path, last = key.split(".")
     for depth, part in enumerate(path):
         if depth == 0 and part not in Experiment.model_fields:
-            raise ConfigError(
-                f"unknown section '{part}'", where=f"--set {key}", fix=nearest(part, Experiment.model_fields)
-            )
+            fix = nearest(part, Experiment.model_fields)
+            raise ConfigError(f"unknown section '{part}'", where=f"--set {key}", fix=fix)
         if isinstance(inner := table.get(part), str | bool):  # short for a table
             table[part] = {"kind": inner} if isinstance(inner, str) else {}
         table = table.setdefault(part, {})

@@ -74,10 +74,8 @@ def described(folder: Path) -> tuple[PatternWeights, Experiment]:
     told = read_classifier(folder)
     if told is None:
         missing = "there is no classifier here" if folder.is_dir() else "there is no such folder"
-        raise ConfigError(
-            missing, where=str(folder),
-            fix="Name the folder of a finished run of a method that works with labels, such as lpfl.",
-        )  # fmt: skip
+        fix = "Name the folder of a finished run of a method that works with labels, such as lpfl."
+        raise ConfigError(missing, where=str(folder), fix=fix)
     return told, Experiment.load(RunFolder(folder).config)
 
 
@@ -94,10 +92,8 @@ def _model(experiment: Experiment, folder: RunFolder, site: str | None) -> tuple
     own = folder.sites_with_adapters
     if own and site not in own:
         missing = "" if site is None else f", and none is called '{site}'"
-        raise ConfigError(
-            f"each site keeps an adapter of its own{missing}", where=str(folder.path),
-            fix=f"Name one: --site {' | '.join(own[:10])}",
-        )  # fmt: skip
+        fix = f"Name one: --site {' | '.join(own[:10])}"
+        raise ConfigError(f"each site keeps an adapter of its own{missing}", where=str(folder.path), fix=fix)
     if site is not None and not own:
         raise ConfigError("the run has one adapter for all sites", where=str(folder.path), fix="Leave --site out.")
     state, spec = load_peft(folder.adapter if site is None else folder.adapter_of(site))

@@ -97,10 +97,8 @@ def _benchmark(
     ids = plain_ids([prompt(benchmark, question, template) for question, _ in chosen], model.tokenizer)
     long = [room is not None and len(found) + options.tokens > room for found in ids]
     if all(long):
-        raise DataError(
-            f"no question leaves room for an answer of {options.tokens} tokens in the {room} that the model reads",
-            where=options.file, fix=f"Lower {name}.tokens.",
-        )  # fmt: skip
+        what = f"no question leaves room for an answer of {options.tokens} tokens in the {room} that the model reads"
+        raise DataError(what, where=options.file, fix=f"Lower {name}.tokens.")
     why = f"no room for an answer of {options.tokens} tokens"
     unused = [Unused.bad(record) for record in loaded.bad]
     unused += [Unused(where, "long", why) for (_, where), is_long in zip(chosen, long, strict=True) if is_long]

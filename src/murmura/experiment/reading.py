@@ -30,10 +30,9 @@ def reading(experiment: Experiment, tokenizer: Any, config: Any, *, masked: bool
     """
     limit, longest = _reads(tokenizer, config, masked=masked), experiment.data.max_length
     if limit is not None and longest > limit:
-        raise ConfigError(
-            f"records may have {longest} tokens, and the model reads {limit} at most", where="data.max_length",
-            fix=f"Set data.max_length = {limit} or less; what is longer is shortened or left out.",
-        )  # fmt: skip
+        what = f"records may have {longest} tokens, and the model reads {limit} at most"
+        fix = f"Set data.max_length = {limit} or less; what is longer is shortened or left out."
+        raise ConfigError(what, where="data.max_length", fix=fix)
     return experiment.task.reading(experiment.method, experiment.data, tokenizer, masked=masked)
 
 

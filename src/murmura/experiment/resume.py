@@ -81,17 +81,16 @@ class Past:
         old, new = (method_of(one) for one in (self.begun, experiment))
         before, now = old.guarantee(sizes, self.begun.training), new.guarantee(sizes, experiment.training)
         if self.checkpoint and before and now and before != now:
-            raise PrivacyError(
-                f"the run was begun under another privacy plan ({before.words}) and would go on under {now.words}",
-                fix="Resume with the same rounds, [training] and options of the method, or start another run.",
-            )
+            what = f"the run was begun under another privacy plan ({before.words}) and would go on under {now.words}"
+            fix = "Resume with the same rounds, [training] and options of the method, or start another run."
+            raise PrivacyError(what, fix=fix)
         times = [_noisy_selections(one) for one in (self.begun, experiment)]
         if self.checkpoint and times[0] != times[1]:
-            raise PrivacyError(
+            what = (
                 f"the run was begun with noisy centres in {_rounds(times[0])}, and would go on with some in "
-                f"{_rounds(times[1])}",
-                where="method.rounds", fix="Resume with the same rounds, or start another run.",
-            )  # fmt: skip
+                f"{_rounds(times[1])}"
+            )
+            raise PrivacyError(what, where="method.rounds", fix="Resume with the same rounds, or start another run.")
 
 
 def _rounds(number: int) -> str:
@@ -118,15 +117,12 @@ def past(folder: RunFolder, experiment: Experiment, refused: Mapping[int, str] |
     """
     checkpoint = latest(folder.checkpoint, refused)
     if checkpoint is None and folder.is_finished and read(folder.path).last.privacy:
-        raise CheckpointError(
-            "the run is finished, and since it promised privacy, what its server knew is removed",
-            where=str(folder.path), fix="Start another run.",
-        )  # fmt: skip
+        what = "the run is finished, and since it promised privacy, what its server knew is removed"
+        raise CheckpointError(what, where=str(folder.path), fix="Start another run.")
     if checkpoint is None and folder.metrics.exists():
-        raise CheckpointError(
-            "the run has rounds behind it, but its checkpoint is gone", where=str(folder.checkpoint),
-            fix="Restore it, start over with --overwrite, or take another run.folder.",
-        )  # fmt: skip
+        what = "the run has rounds behind it, but its checkpoint is gone"
+        fix = "Restore it, start over with --overwrite, or take another run.folder."
+        raise CheckpointError(what, where=str(folder.checkpoint), fix=fix)
     begun = Experiment.of(checkpoint.run["experiment"]) if checkpoint else _written_down(folder)
     experiment = settled(experiment, begun)
     changed = _changed(folder, begun, experiment)
@@ -174,10 +170,9 @@ def _written_down(folder: RunFolder) -> Experiment:
     try:
         return Experiment.of(tomllib.loads(folder.config.read_text(encoding="utf-8")))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, ConfigError) as error:
-        raise CheckpointError(
-            f"this is no longer the experiment that the run was started with ({error})",
-            where=str(folder.config), fix="No round is saved: start over with --overwrite.",
-        ) from None  # fmt: skip
+        what = f"this is no longer the experiment that the run was started with ({error})"
+        fix = "No round is saved: start over with --overwrite."
+        raise CheckpointError(what, where=str(folder.config), fix=fix) from None
 
 
 def _changed(folder: RunFolder, begun: Experiment, experiment: Experiment) -> dict[str, list[Any]]:
@@ -205,16 +200,14 @@ def _in_rounds(experiment: Experiment) -> tuple[str, ...]:
 def _require_rounds(folder: RunFolder, done: int, experiment: Experiment, changed: Mapping[str, Any]) -> None:
     rounds = experiment.method.total_rounds
     if rounds < done:
-        raise ConfigError(
-            f"method.rounds is {rounds}, but the run has {done} rounds behind it", where=str(folder.path),
-            fix=f"Set method.rounds to {done} or more, or start another run.",
-        )  # fmt: skip
+        what = f"method.rounds is {rounds}, but the run has {done} rounds behind it"
+        fix = f"Set method.rounds to {done} or more, or start another run."
+        raise ConfigError(what, where=str(folder.path), fix=fix)
     idle = next((key for key in changed if key.startswith(_in_rounds(experiment))), None)
     if rounds == done and idle:
-        raise ConfigError(
-            f"all rounds are done ({done}), so {idle} = {_value(changed[idle][1])} would change none of them",
-            where=str(folder.path), fix="Raise method.rounds too, resume without the change, or start another run.",
-        )  # fmt: skip
+        what = f"all rounds are done ({done}), so {idle} = {_value(changed[idle][1])} would change none of them"
+        fix = "Raise method.rounds too, resume without the change, or start another run."
+        raise ConfigError(what, where=str(folder.path), fix=fix)
 
 
 def _options(experiment: Experiment) -> dict[str, Any]:

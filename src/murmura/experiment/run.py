@@ -203,12 +203,9 @@ def _published(server: Server, folder: RunFolder, engine: Engine) -> Iterator[No
         except MurmuraError as error:
             engine.close()  # so that this is the last line
             folder.log(str(error))
-            raise RunError(
-                "the run stopped; the reason may tell which sites were asked, which its ε counts on being secret",
-                where=f"round {server.round}",
-                fix=f"Read the last line of {folder.path / LOG}, and keep it to yourself; then start again with "
-                "--resume.",
-            ) from None  # fmt: skip
+            what = "the run stopped; the reason may tell which sites were asked, which its ε counts on being secret"
+            fix = f"Read the last line of {folder.path / LOG}, and keep it to yourself; then start again with --resume."
+            raise RunError(what, where=f"round {server.round}", fix=fix) from None
 
 
 def _cost(folder: RunFolder, experiment: Experiment) -> str:

@@ -97,16 +97,13 @@ class ServerSide:
             if "records" in reply.fields:
                 sizes[reply.site] = reply["records"]
             if reply["versions"]["messages"] != VERSION:
-                raise RunError(
-                    f"the site speaks version {reply['versions']['messages']} of the messages, the server {VERSION}",
-                    where=f"site {reply.site}", fix="Install the same version of Murmura on both sides.",
-                )  # fmt: skip
+                what = f"the site speaks version {reply['versions']['messages']} of the messages, the server {VERSION}"
+                fix = "Install the same version of Murmura on both sides."
+                raise RunError(what, where=f"site {reply.site}", fix=fix)
             kind = self.monitor.evaluation_set.task.kind
             if reply["kind"] != kind:
-                raise RunError(
-                    f"the site has records of the kind '{reply['kind']}', the run is about '{kind}'",
-                    where=f"site {reply.site}",
-                )  # fmt: skip
+                what = f"the site has records of the kind '{reply['kind']}', the run is about '{kind}'"
+                raise RunError(what, where=f"site {reply.site}")
         missing = [site for site in self.fleet.sites if site not in answered]
         if missing:
             raise RunError(f"sites did not join: {'; '.join(self.fleet.events)}", where=f"site {missing[0]}")

@@ -65,11 +65,8 @@ def _require_shares(data: DataConfig, owners: npt.NDArray[np.str_], count: int) 
     most = len(owners) - sites
     if count > most:
         lower = f"Lower data.{_taken_by(data)} to {most} or less, or" if most else "Instead,"
-        raise DataError(
-            f"{count} of {len(owners)} records of {sites} sites cannot be set apart such that each site keeps one",
-            where=data.train,
-            fix=f"{lower} name a file with others to measure on: data.heldout.",
-        )
+        what = f"{count} of {len(owners)} records of {sites} sites cannot be set apart such that each site keeps one"
+        raise DataError(what, where=data.train, fix=f"{lower} name a file with others to measure on: data.heldout.")
 
 
 def share_out(
@@ -134,10 +131,8 @@ def _take_apart(data: DataConfig, records: Sequence[Placed], stream: Stream) -> 
     count = _checked_count(data, len(records))
     complete = len(_complete(data, records))
     if complete <= count:
-        raise DataError(
-            f"{complete} of {complete} labelled records are held out, and none is left to the sites",
-            where=data.train, fix=f"Lower data.{_taken_by(data)}.",
-        )  # fmt: skip
+        what = f"{complete} of {complete} labelled records are held out, and none is left to the sites"
+        raise DataError(what, where=data.train, fix=f"Lower data.{_taken_by(data)}.")
     return order[:count], sorted(order[count:])
 
 
@@ -149,11 +144,11 @@ def _complete(data: DataConfig, records: Sequence[Placed]) -> list[int]:
     """
     complete = [index for index, placed in enumerate(records) if placed.record.is_complete]
     if not complete:
-        raise DataError(
-            "no record has a label", where=data.train,
-            fix=f"Labels are read from the column '{data.fields.get('label', 'label')}'; if they stand in another one, "
-            "name it: data.fields = {label = 'column'}.",
-        )  # fmt: skip
+        fix = (
+            f"Labels are read from the column '{data.fields.get('label', 'label')}'; if they stand in another one, "
+            "name it: data.fields = {label = 'column'}."
+        )
+        raise DataError("no record has a label", where=data.train, fix=fix)
     return complete
 
 

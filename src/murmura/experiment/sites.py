@@ -134,17 +134,14 @@ def fit(gathered: Gathered, data: DataConfig, reading: Reading) -> Population:
             say(f"site {name} has no record that {_use(fitted, data)}; it is left out")
     sites = [Site(name, records) for name, records in zip(names, own, strict=True) if records]
     if not sites:
-        raise DataError(
-            "no site has a usable record", where=data.train, fix="Raise data.max_length, or look at the data."
-        )
+        fix = "Raise data.max_length, or look at the data."
+        raise DataError("no site has a usable record", where=data.train, fix=fix)
     if not heldout:
         fix = "Raise data.max_length." if public.dropped else "Look at their labels."
         raise DataError(f"no held-out record {_use(public, data)}", where=data.heldout or data.train, fix=fix)
     if data.nonmember_records and not nonmembers:
-        raise DataError(
-            "no non-member is left to compare members with", where=data.train,
-            fix="Raise data.max_length or data.nonmember_records, or leave the latter out.",
-        )  # fmt: skip
+        fix = "Raise data.max_length or data.nonmember_records, or leave the latter out."
+        raise DataError("no non-member is left to compare members with", where=data.train, fix=fix)
     causes = Counter(one.cause for one in unused)
     users = [{records[i].user for i in fitted.kept} for records, fitted in zip(parts, found, strict=True)]
     exclusions = Exclusions(

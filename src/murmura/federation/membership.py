@@ -57,15 +57,12 @@ class Membership(Verbs):
             raise RefusedError("the server's experiment is not the one that this site has")
         for site, resumed in zip(cohort.sites, cohort.given(ask, "resumed"), strict=True):
             if site.kept is not None and resumed and not site.kept.is_known:
-                raise CheckpointError(
-                    f"what site {site.name} kept is gone, and with it what its privacy has spent",
-                    where=str(site.kept.folder), fix="Restore it from a copy, or start over with --overwrite.",
-                )  # fmt: skip
+                what = f"what site {site.name} kept is gone, and with it what its privacy has spent"
+                fix = "Restore it from a copy, or start over with --overwrite."
+                raise CheckpointError(what, where=str(site.kept.folder), fix=fix)
             if site.kept is not None and not site.kept.is_about(digest(site.records)):
-                raise DataError(
-                    "the records are not those that the run was started with", where=f"site {site.name}",
-                    fix="Restore them, or start another run.",
-                )  # fmt: skip
+                what = "the records are not those that the run was started with"
+                raise DataError(what, where=f"site {site.name}", fix="Restore them, or start another run.")
             site.join(ask.run)
         told: dict[str, Any] = {"murmura": murmura.__version__, "messages": VERSION}
         count = len(cohort.sites)

@@ -66,10 +66,8 @@ class _Calls:
         takes = inspect.signature(bank.model.forward).parameters
         cache = next((name for name in ("past_key_values", "cache_params") if name in takes), None)
         if cache is None:
-            raise ModelError(
-                f"{type(bank.model).__name__} keeps no cache between tokens, so it cannot write",
-                fix="Use a model whose forward pass takes past_key_values.",
-            )
+            fix = "Use a model whose forward pass takes past_key_values."
+            raise ModelError(f"{type(bank.model).__name__} keeps no cache between tokens, so it cannot write", fix=fix)
         self._cache, self._takes_positions = cache, "position_ids" in takes
 
     def logits(

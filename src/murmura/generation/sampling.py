@@ -47,18 +47,15 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < float("inf"):
-            raise ConfigError(
-                f"a temperature of {self.temperature} cannot be sampled at", fix="Use a temperature above 0."
-            )
+            fix = "Use a temperature above 0."
+            raise ConfigError(f"a temperature of {self.temperature} cannot be sampled at", fix=fix)
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"top_p is {self.top_p}", fix="Use a probability above 0 and at most 1.")
         if self.top_k < 0:
             raise ConfigError(f"top_k is {self.top_k}", fix="Use a number of tokens, or 0 for all of them.")
         if self.clip is not None and not (all(map(isfinite, self.clip)) and self.clip[0] < self.clip[1]):
-            raise ConfigError(
-                f"logits cannot be clipped to {self.clip[0]} and {self.clip[1]}",
-                fix="Use a smaller number and a larger one.",
-            )
+            fix = "Use a smaller number and a larger one."
+            raise ConfigError(f"logits cannot be clipped to {self.clip[0]} and {self.clip[1]}", fix=fix)
 
 
 def choose(logits: torch.Tensor, sampling: Sampling | None, draws: torch.Tensor | None) -> torch.Tensor:

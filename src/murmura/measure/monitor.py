@@ -121,9 +121,8 @@ class Monitor:
         )
         loss = figures.get("heldout_loss")
         if loss is not None and not math.isfinite(loss):
-            raise RunError(
-                "the held-out loss is not a finite number", where=f"round {fleet.round}", fix="Lower training.lr."
-            )
+            fix = "Lower training.lr."
+            raise RunError("the held-out loss is not a finite number", where=f"round {fleet.round}", fix=fix)
         if self._nonmembers is not None:
             figures |= self._attack(fleet, self._nonmembers, adapter, personal, common or {})
         if self._canaries is not None and fleet.round:

@@ -63,10 +63,8 @@ class References:
         for word in words:
             if word not in self._characters:
                 if len(self._characters) == sys.maxunicode:
-                    raise DataError(
-                        f"the reference texts hold more than {sys.maxunicode} distinct words",
-                        fix="Compare with fewer texts at once.",
-                    )
+                    fix = "Compare with fewer texts at once."
+                    raise DataError(f"the reference texts hold more than {sys.maxunicode} distinct words", fix=fix)
                 self._characters[word] = chr(len(self._characters) + 1)  # 0 is _UNSEEN
         self._texts.append("".join(self._characters[word] for word in words))
         self._lengths.append(len(words))

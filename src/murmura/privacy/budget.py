@@ -116,10 +116,9 @@ class Budget:
             if self.epsilon is None:
                 self._enter(account, run, lost=reason)
                 return
-        raise BudgetError(
-            f"{reason}, and the owner's budget is ε = {self.epsilon:g} over all runs", where=f"site {self.site}",
-            fix="Take a method that protects records at the site, and evaluate without attacks.",
-        )  # fmt: skip
+        what = f"{reason}, and the owner's budget is ε = {self.epsilon:g} over all runs"
+        fix = "Take a method that protects records at the site, and evaluate without attacks."
+        raise BudgetError(what, where=f"site {self.site}", fix=fix)
 
     def departed(self, run: str, reason: str) -> None:
         """Enter that a run was seen not to follow its plan, so that nothing is known of what it released.
@@ -164,10 +163,8 @@ class Budget:
         found = read(self.accounts)
         lost = found.lost_of(self.records)
         if lost is not None:
-            raise BudgetError(
-                f"no ε covers what run {lost.run} did ({lost.lost}), so that no budget holds for these records",
-                where=f"site {self.site}", fix=f"Look at {self.accounts}/*/{ACCOUNT}.",
-            )  # fmt: skip
+            what = f"no ε covers what run {lost.run} did ({lost.lost}), so that no budget holds for these records"
+            raise BudgetError(what, where=f"site {self.site}", fix=f"Look at {self.accounts}/*/{ACCOUNT}.")
         return found
 
     def _epsilon(self, spending: Spending) -> Epsilon:
@@ -184,10 +181,9 @@ class Budget:
         except Timeout as error:
             raise CheckpointError("another run holds the accounts", where=str(self.accounts)) from error
         except OSError as error:
-            raise CheckpointError(
-                f"the account of site {self.site} cannot be written ({error.strerror})", where=str(self.folder),
-                fix="Mend the rights, or give another budget.folder.",
-            ) from error  # fmt: skip
+            what = f"the account of site {self.site} cannot be written ({error.strerror})"
+            fix = "Mend the rights, or give another budget.folder."
+            raise CheckpointError(what, where=str(self.folder), fix=fix) from error
 
 
 @dataclass(frozen=True)

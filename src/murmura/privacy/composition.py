@@ -93,10 +93,8 @@ class Selection:
 
     def __post_init__(self) -> None:
         if not self.mean >= 1 or not self.shape >= 0:
-            raise PrivacyError(
-                f"a result chosen among {self.mean:g} runs, shape {self.shape:g}",
-                fix="The mean number of runs is at least 1, the shape at least 0 (1 for a geometric distribution).",
-            )
+            fix = "The mean number of runs is at least 1, the shape at least 0 (1 for a geometric distribution)."
+            raise PrivacyError(f"a result chosen among {self.mean:g} runs, shape {self.shape:g}", fix=fix)
 
     def event(self, event: DpEvent) -> DpEvent:
         import dp_accounting as dp

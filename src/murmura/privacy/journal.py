@@ -64,16 +64,14 @@ class Journal:
         """
         known = anchor["lines"]
         if len(self.lines) < known:
-            raise PrivacyError(
-                f"the {self.what} has {len(self.lines)} lines, and had {known} when the run was last saved",
-                where=self._where, fix="Restore it from a copy, or start another run.",
-            )  # fmt: skip
+            what = f"the {self.what} has {len(self.lines)} lines, and had {known} when the run was last saved"
+            raise PrivacyError(what, where=self._where, fix="Restore it from a copy, or start another run.")
         if _head(self._digests[:known]) != anchor["head"]:
-            raise PrivacyError(
+            what = (
                 f"the {self.what} is not the one that was written: its first {known} lines were others when the run "
-                "was last saved",
-                where=self._where, fix="Restore it from a copy, or start another run.",
-            )  # fmt: skip
+                "was last saved"
+            )
+            raise PrivacyError(what, where=self._where, fix="Restore it from a copy, or start another run.")
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Append a line; it is on disk when this returns.
@@ -87,10 +85,9 @@ class Journal:
             try:
                 atomic.append(self.path, f"{digest} {text}\n".encode())
             except OSError as error:
-                raise CheckpointError(
-                    f"the {self.what} cannot be written ({error.strerror})", where=str(self.path),
-                    fix=f"{remedy(error)}, then start again with --resume.",
-                ) from error  # fmt: skip
+                what = f"the {self.what} cannot be written ({error.strerror})"
+                fix = f"{remedy(error)}, then start again with --resume."
+                raise CheckpointError(what, where=str(self.path), fix=fix) from error
         self.lines.append(json.loads(text))
         self._digests.append(digest)
 

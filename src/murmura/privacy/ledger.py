@@ -49,9 +49,8 @@ class Spent:
 
     def __post_init__(self) -> None:
         if not isinstance(self.steps, int) or self.steps < 0:
-            raise PrivacyError(
-                f"{self.steps!r} steps cannot be entered in a ledger", fix="Enter whole steps that were done."
-            )
+            fix = "Enter whole steps that were done."
+            raise PrivacyError(f"{self.steps!r} steps cannot be entered in a ledger", fix=fix)
 
     def to_json(self) -> dict[str, Any]:
         known = asdict(self) | {"sampler": self.sampler.to_json()}
@@ -190,10 +189,8 @@ class PrivacyLedger:
             PrivacyError: the run departed from its plan, so that nothing is known.
         """
         if departures := self.departures:
-            raise PrivacyError(
-                f"no ε: the run did not follow its plan ({'; '.join(departures)})",
-                fix="Make the plan match what the run does, and start a new run.",
-            )
+            fix = "Make the plan match what the run does, and start a new run."
+            raise PrivacyError(f"no ε: the run did not follow its plan ({'; '.join(departures)})", fix=fix)
 
     def epsilon(self, accountant: str = "best") -> Epsilon:
         """ε of the steps that were really done.

@@ -59,9 +59,8 @@ def read(folder: Path) -> RunLedgers:
         PrivacyError: the server's ledger is damaged or has lost lines; of sites see ``damaged``.
     """
     if not (folder / CONFIG).is_file():
-        raise CheckpointError(
-            "this is not a run folder", where=str(folder), fix="Give a folder that `murmura run` wrote."
-        )
+        fix = "Give a folder that `murmura run` wrote."
+        raise CheckpointError("this is not a run folder", where=str(folder), fix=fix)
     places = sorted(path for path in (folder / PRIVATE).glob("*") if path.is_dir() and path.name != OWNER)
     records, ledgers, damaged = {}, {}, {}
     for place in places:
@@ -81,10 +80,8 @@ def read(folder: Path) -> RunLedgers:
     if (folder / ANCHOR).exists():
         server.check(_anchor(folder / ANCHOR))
     if not places and not server.lines:
-        raise CheckpointError(
-            "nothing is left of what this run spent", where=str(folder),
-            fix=f"Its ledgers are in {PRIVATE}/ and {CHECKPOINTS}/, which are not published with a run.",
-        )  # fmt: skip
+        fix = f"Its ledgers are in {PRIVATE}/ and {CHECKPOINTS}/, which are not published with a run."
+        raise CheckpointError("nothing is left of what this run spent", where=str(folder), fix=fix)
     return RunLedgers(str(folder), records, ledgers, PrivacyLedger.of(server) if server.lines else None, damaged)
 
 
@@ -96,9 +93,8 @@ def _anchor(path: Path) -> Anchor:
     try:
         found: Anchor = json.loads(path.read_text(encoding="utf-8").splitlines()[1])[SITE_ANCHOR]
     except (ValueError, IndexError, KeyError, TypeError) as error:
-        raise PrivacyError(
-            "how far the privacy ledger had come is damaged", where=str(path), fix="Restore it from a copy."
-        ) from error
+        fix = "Restore it from a copy."
+        raise PrivacyError("how far the privacy ledger had come is damaged", where=str(path), fix=fix) from error
     return found
 
 

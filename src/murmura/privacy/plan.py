@@ -132,9 +132,8 @@ class PrivacyPlan:
 
         if self.clipping.can_reverse:
             fix = "Clip each example, or give the noise and read off its actual ε."
-            raise PrivacyError(
-                "a target ε with clipped batch gradients would promise what clipping does not give", fix=fix
-            )
+            what = "a target ε with clipped batch gradients would promise what clipping does not give"
+            raise PrivacyError(what, fix=fix)
         lowest = max(self.noise.least(self.clipping.norm), calibration.LOWEST)
         std = calibration.calibrate(
             lambda std: self.with_noise(std).event(), epsilon, self.delta, self.adjacency, accountant, lowest

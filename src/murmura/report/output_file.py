@@ -37,6 +37,5 @@ def replacing(path: Path, what: str, option: str) -> Iterator[TextIO]:
     except OSError as error:
         if error.filename is not None and Path(error.filename) not in {atomic.draft_of(path), path, *path.parents}:
             raise  # about another file, which the block was reading
-        raise CheckpointError(
-            f"{what} cannot be written ({error.strerror})", where=str(path), fix=f"Give another {option}."
-        ) from None
+        fix = f"Give another {option}."
+        raise CheckpointError(f"{what} cannot be written ({error.strerror})", where=str(path), fix=fix) from None

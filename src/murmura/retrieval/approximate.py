@@ -124,9 +124,8 @@ class Index:
         except (OSError, ValidationError) as error:
             raise DataError("the index cannot be read", where=str(pool.folder / ABOUT), fix=make) from error
         if not whole or about.vectors != pool.manifest.files[VECTORS].sha256:
-            raise DataError(
-                "the index is damaged, or of other vectors than the pool's", where=str(pool.folder / INDEX), fix=make
-            )
+            what = "the index is damaged, or of other vectors than the pool's"
+            raise DataError(what, where=str(pool.folder / INDEX), fix=make)
         return cls(pool, faiss.read_index(str(pool.folder / INDEX)), about)
 
     def nearest(

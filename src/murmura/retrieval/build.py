@@ -119,9 +119,8 @@ def build(
                 _write_vectors(draft, Cached(encoder, cache))
                 _write_manifest(draft, encoder, sources, without_private=bool(reading.without_private))
     except OSError as error:
-        raise DataError(
-            f"the pool cannot be written ({error.strerror or error})", where=str(out), fix=f"{remedy(error)}."
-        ) from error
+        fix = f"{remedy(error)}."
+        raise DataError(f"the pool cannot be written ({error.strerror or error})", where=str(out), fix=fix) from error
     return Pool.open(out)
 
 
@@ -138,9 +137,8 @@ def _alone(out: Path) -> Iterator[None]:
             finally:
                 Path(lock.lock_file).unlink(missing_ok=True)
     except Timeout as error:
-        raise DataError(
-            "another process is building this pool", where=str(out), fix="Wait until it ends, or give another --out."
-        ) from error
+        fix = "Wait until it ends, or give another --out."
+        raise DataError("another process is building this pool", where=str(out), fix=fix) from error
 
 
 def _refuse_other_things(out: Path, overwrite: bool) -> None:

@@ -198,9 +198,8 @@ def read_classifier(folder: Path) -> PatternWeights | None:
 def _require_run(folder: Path) -> None:
     """Refuse what is not a run folder, with a hint to the runs that lie inside it."""
     if not folder.is_dir():
-        raise CheckpointError(
-            "there is no such run folder", where=str(folder), fix="Give a folder that `murmura run` wrote."
-        )
+        fix = "Give a folder that `murmura run` wrote."
+        raise CheckpointError("there is no such run folder", where=str(folder), fix=fix)
     if (folder / schema.METRICS).is_file():
         return
     if (folder / schema.SUMMARY).is_file():
@@ -209,11 +208,8 @@ def _require_run(folder: Path) -> None:
         raise _without_round(folder)
     inside = sorted(path.parent.name for path in folder.glob(f"*/{schema.METRICS}"))
     hint = f"Runs inside it: {', '.join(inside[:5])}{', ...' if len(inside) > 5 else ''}." if inside else ""
-    raise CheckpointError(
-        f"this is not a run folder (no {schema.METRICS}, no {schema.SUMMARY})",
-        where=str(folder),
-        fix=hint or "Give a folder that `murmura run` wrote.",
-    )
+    what = f"this is not a run folder (no {schema.METRICS}, no {schema.SUMMARY})"
+    raise CheckpointError(what, where=str(folder), fix=hint or "Give a folder that `murmura run` wrote.")
 
 
 def _without_round(folder: Path) -> CheckpointError:

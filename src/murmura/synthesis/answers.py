@@ -58,11 +58,9 @@ class Answers:
             if self._size:
                 self._count(line)
             elif others := sorted(key for key in line.keys() | asked.keys() if line.get(key) != asked.get(key)):
-                raise CheckpointError(
-                    f"the file holds texts that were written with another {' and another '.join(others)}",
-                    where=str(self.path),
-                    fix="Move it away to have new texts written, or go back to what these were begun with.",
-                )
+                what = f"the file holds texts that were written with another {' and another '.join(others)}"
+                fix = "Move it away to have new texts written, or go back to what these were begun with."
+                raise CheckpointError(what, where=str(self.path), fix=fix)
             self._size = end
 
     def attempts(self, sample: int) -> int:

@@ -73,16 +73,13 @@ def paraphrased(runtime: ModelRuntime, documents: Sequence[str], how: DPPrompt, 
         ConfigError: the template has no place for a document, or is too long for the model.
     """
     if not entropy.is_secret:
-        raise PrivacyError(
-            "paraphrases whose tokens are drawn from a known seed protect nothing", fix="Draw them by OSEntropy()."
-        )
+        fix = "Draw them by OSEntropy()."
+        raise PrivacyError("paraphrases whose tokens are drawn from a known seed protect nothing", fix=fix)
     wording = Wording(how.template, runtime.tokenizer)
     room = sys.maxsize if runtime.context is None else runtime.context - how.tokens
     if len(runtime.prompt_ids(wording.prompt(""))) > room:
-        raise ConfigError(
-            f"the template leaves no room for {how.tokens} tokens in the model's context of {runtime.context}",
-            fix="Shorten it, or write fewer tokens.",
-        )
+        what = f"the template leaves no room for {how.tokens} tokens in the model's context of {runtime.context}"
+        raise ConfigError(what, fix="Shorten it, or write fewer tokens.")
     prompts = [_fitting(runtime, wording, document, room) for document in documents]
     return [_written(runtime, prompt, how, entropy) for prompt in prompts]
 

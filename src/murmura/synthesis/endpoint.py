@@ -72,9 +72,8 @@ class Endpoint:
         if concurrency < 1:
             raise ConfigError(f"{concurrency} requests at a time ask nothing", fix="Use at least 1.")
         if key_variable is not None and not os.environ.get(key_variable):
-            raise ConfigError(
-                f"the environment variable {key_variable} is empty", fix="Set it to the key, or name another one."
-            )
+            fix = "Set it to the key, or name another one."
+            raise ConfigError(f"the environment variable {key_variable} is empty", fix=fix)
         if importlib.util.find_spec("openai") is None:
             raise ConfigError("an endpoint needs the openai client", fix="Install it: pip install 'murmura[endpoint]'.")
 

@@ -59,9 +59,8 @@ class MaskFill:
             raise ModelError("is no masked language model", where=loaded.name)
         longest = self._tokenizer.model_max_length
         if not 3 <= max_tokens <= longest:
-            raise ConfigError(
-                f"texts of {max_tokens} tokens cannot be varied by {loaded.name}", fix=f"Use 3 to {longest} tokens."
-            )
+            fix = f"Use 3 to {longest} tokens."
+            raise ConfigError(f"texts of {max_tokens} tokens cannot be varied by {loaded.name}", fix=fix)
         if steps < 1:
             raise ConfigError(f"{steps} steps vary nothing", fix="Use at least 1.")
         self._share, self._steps, self._at_once = checked_share(share), steps, at_once

@@ -156,19 +156,15 @@ def _set_apart(
     """
     count = len(heldout) // 2 if wanted is None else wanted
     if not 0 < count < len(heldout):
-        raise DataError(
-            f"{count} of {len(heldout)} held-out records cannot be set apart for validation",
-            fix="Hold out more records (data.heldout_records), or lower method.validation_records.",
-        )
+        fix = "Hold out more records (data.heldout_records), or lower method.validation_records."
+        raise DataError(f"{count} of {len(heldout)} held-out records cannot be set apart for validation", fix=fix)
     order = list(heldout)
     stream.python().shuffle(order)
     validation, rest = order[:count], order[count:]
     labels = {record.label for record in validation}
     if len(labels) == 1:
-        raise DataError(
-            f"all {count} validation records have the label '{labels.pop()}', and cannot tell good patterns from bad",
-            fix="Hold out more records, or raise method.validation_records.",
-        )
+        what = f"all {count} validation records have the label '{labels.pop()}', and cannot tell good patterns from bad"
+        raise DataError(what, fix="Hold out more records, or raise method.validation_records.")
     return validation, rest
 
 

@@ -116,10 +116,8 @@ class Bank:
         manifest, start = [], 0
         for name, parameter in self.model.named_parameters():  # tied weights are named once
             if parameter.dtype != torch.float32:
-                raise ModelError(
-                    f"full-parameter training needs float32 weights, {name} is {parameter.dtype}",
-                    fix="Set model.dtype = 'float32' and no quantization.",
-                )
+                fix = "Set model.dtype = 'float32' and no quantization."
+                raise ModelError(f"full-parameter training needs float32 weights, {name} is {parameter.dtype}", fix=fix)
             self._parameters[name] = parameter
             self._untrained[name] = parameter.detach()
             manifest.append(Entry(name, tuple(parameter.shape), start))
@@ -200,10 +198,9 @@ class Bank:
         places = self.unpack(vector)
         for name, place in (places if rank is None else crop(places, rank)).items():
             if place.shape != state[name].shape:
-                raise ModelError(
-                    f"{name} has shape {tuple(state[name].shape)}, this model needs {tuple(place.shape)}",
-                    fix="Use the targets that the adapter was trained with, and one rank, at most lora.rank.",
-                )
+                what = f"{name} has shape {tuple(state[name].shape)}, this model needs {tuple(place.shape)}"
+                fix = "Use the targets that the adapter was trained with, and one rank, at most lora.rank."
+                raise ModelError(what, fix=fix)
             place.copy_(state[name])
         return vector
 

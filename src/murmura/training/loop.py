@@ -169,9 +169,8 @@ def _planned(
         plans = [list(batches(len(shard), training, stream)) for shard, stream in zip(shards, streams, strict=True)]
         return step(*inputs), plans
     if step is not Step:
-        raise PrivacyError(
-            "record-level privacy is for losses on tokens only", fix="Train without it, or protect whole sites."
-        )
+        fix = "Train without it, or protect whole sites."
+        raise PrivacyError("record-level privacy is for losses on tokens only", fix=fix)
     source = PrivateStep(*inputs, privacy=privacy, frozen=frozen)
     return source, [privacy.batches(slot, len(shard), training) for slot, shard in enumerate(shards)]
 

@@ -58,9 +58,8 @@ class Private:
             if plan.noise.kind != "gaussian":
                 raise PrivacyError(f"local training has no {plan.noise.kind} noise", fix="Use Gaussian noise.")
             if plan.clipping.groups > 2:
-                raise PrivacyError(
-                    f"an adapter has no {plan.clipping.groups} groups of tensors", fix="2 are all A's and all B's."
-                )
+                fix = "2 are all A's and all B's."
+                raise PrivacyError(f"an adapter has no {plan.clipping.groups} groups of tensors", fix=fix)
         if len({plan.clipping.kind for plan in self.plans}) > 1:
             raise PrivacyError("some sites clip examples, others batches", fix="Train them one after the other.")
 
@@ -94,10 +93,8 @@ class PrivateStep(Step):
     def __init__(self, *arguments: Any, privacy: Private, frozen: Factor | None) -> None:
         super().__init__(*arguments)
         if self.bank.lora is None:
-            raise PrivacyError(
-                "record-level privacy needs an adapter: gradients of all parameters by example do not fit memory",
-                fix="Set model.trainable = 'adapter', or protect whole sites.",
-            )
+            what = "record-level privacy needs an adapter: gradients of all parameters by example do not fit memory"
+            raise PrivacyError(what, fix="Set model.trainable = 'adapter', or protect whole sites.")
         if len(privacy.plans) != len(self.shards):
             raise PrivacyError(f"{len(privacy.plans)} privacy plans for {len(self.shards)} sites")
         self.privacy, self.frozen = privacy, frozen

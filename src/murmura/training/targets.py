@@ -58,15 +58,12 @@ def _in_layers(model: nn.Module, names: list[str], layers: str) -> list[str]:
     count = max((len(model.get_submodule(path)) for path, _ in filter(None, places.values())), default=0)  # type: ignore[arg-type]
     wanted = layer_range(layers, count) if count else range(0)
     if wanted is None:
-        raise ModelError(
-            f'lora.layers is "{layers}", and the targets are in {count} layers',
-            fix=f'Say "all", "last N" with N at most {count}, or a range within "0-{count - 1}".',
-        )
+        fix = f'Say "all", "last N" with N at most {count}, or a range within "0-{count - 1}".'
+        raise ModelError(f'lora.layers is "{layers}", and the targets are in {count} layers', fix=fix)
     found = [name for name, place in places.items() if place is not None and place[1] in wanted]
     if not found:
-        raise ModelError(
-            f"no target of the adapter is in the layers {layers}", fix="Change lora.layers or lora.targets."
-        )
+        fix = "Change lora.layers or lora.targets."
+        raise ModelError(f"no target of the adapter is in the layers {layers}", fix=fix)
     return found
 
 

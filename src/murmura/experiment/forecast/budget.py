@@ -69,11 +69,9 @@ def require_answers(
     whys = {site: _refusal(experiment, method, site, records) for site in asked}
     refusing = [f"site {site}: {why}" for site, why in whys.items() if why]
     if len(asked) - len(refusing) <= stops:
-        raise BudgetError(
-            f"{len(refusing)} of {len(asked)} sites would not answer:{listing(refusing)}",
-            where="budget.epsilon",
-            fix="That is for the sites' owners to decide: nothing was trained, and nothing was sent.",
-        )
+        what = f"{len(refusing)} of {len(asked)} sites would not answer:{listing(refusing)}"
+        fix = "That is for the sites' owners to decide: nothing was trained, and nothing was sent."
+        raise BudgetError(what, where="budget.epsilon", fix=fix)
 
 
 def _refusal(experiment: Experiment, method: Method, site: str, records: Mapping[str, Sequence[Any]]) -> str:

@@ -50,10 +50,8 @@ class WorkerProcess:
                 )
             except OSError as error:
                 ours.close()
-                raise RunError(
-                    f"{name} could not be started ({error.strerror})",
-                    fix="Lower run.workers, close other programs, or raise the limits of open files and processes.",
-                ) from error
+                fix = "Lower run.workers, close other programs, or raise the limits of open files and processes."
+                raise RunError(f"{name} could not be started ({error.strerror})", fix=fix) from error
         self._pipe, self.connection = ours, Connection(os.dup(ours.fileno()))
         self._printing = threading.Thread(target=self._show, daemon=True)
         self._printing.start()

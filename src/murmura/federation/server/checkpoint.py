@@ -58,10 +58,9 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         partial.rename(final)
         atomic.sync(folder)
     except OSError as error:
-        raise CheckpointError(
-            f"the checkpoint could not be written ({error.strerror})", where=str(folder),
-            fix=f"{remedy(error)}, then use --resume; the checkpoint before is intact.",
-        ) from error  # fmt: skip
+        what = f"the checkpoint could not be written ({error.strerror})"
+        fix = f"{remedy(error)}, then use --resume; the checkpoint before is intact."
+        raise CheckpointError(what, where=str(folder), fix=fix) from error
     for _, old in _found(folder)[_KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
 
@@ -106,18 +105,16 @@ def latest(folder: Path, refused: Mapping[int, str] | None = None) -> Checkpoint
         try:
             return _read(path, round, tuple(damaged))
         except PermissionError as error:
-            raise CheckpointError(
-                f"the checkpoint cannot be read ({error.strerror})", where=str(path),
-                fix="Resume as the user who started the run, or mend the rights.",
-            ) from error  # fmt: skip
+            what = f"the checkpoint cannot be read ({error.strerror})"
+            fix = "Resume as the user who started the run, or mend the rights."
+            raise CheckpointError(what, where=str(path), fix=fix) from error
         except (OSError, ValueError, KeyError, RunError) as error:
             damaged.append(f"the checkpoint of round {round} is damaged ({_why(error)})")
     if damaged:
         rounds = " nor ".join(str(round) for round, _ in _found(folder))
-        raise CheckpointError(
-            f"the run cannot go back to round {rounds}: {'; '.join(dict.fromkeys(damaged))}", where=str(folder),
-            fix="Bring one back from a copy, or start over with --overwrite.",
-        )  # fmt: skip
+        what = f"the run cannot go back to round {rounds}: {'; '.join(dict.fromkeys(damaged))}"
+        fix = "Bring one back from a copy, or start over with --overwrite."
+        raise CheckpointError(what, where=str(folder), fix=fix)
     return None
 
 

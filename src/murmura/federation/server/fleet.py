@@ -207,10 +207,8 @@ class Fleet:
         ]
         left = len(self._took_part) - sum(map(len, concerned.values()))
         if told and left < min(self.min_replies, len(self._took_part)):
-            raise RunError(
-                "; ".join(told), where=f"round {self.round}",
-                fix="Bring the sites back and start again with --resume, or lower run.min_replies.",
-            )  # fmt: skip
+            fix = "Bring the sites back and start again with --resume, or lower run.min_replies."
+            raise RunError("; ".join(told), where=f"round {self.round}", fix=fix)
         self.events += told
         return [site for site in self.sites if site in missing]
 
@@ -328,11 +326,12 @@ class Fleet:
     ) -> Sum:
         """A sum under masks. What is left out at one of its steps is a drop-out."""
         if self.agreement is None or like is None or each:
-            raise RunError(
+            what = (
                 f"'{verb}' is to be added up under masks, and what a reply is like is not known, or not all sites are "
-                "asked alike", where=f"round {self.round}",
-                fix="The method has to say what a reply is like, and to ask nothing of single sites.",
-            )  # fmt: skip
+                "asked alike"
+            )
+            fix = "The method has to say what a reply is like, and to ask nothing of single sites."
+            raise RunError(what, where=f"round {self.round}", fix=fix)
         now = Unmasking(self.run, self.round, verb, sites, Layout.of(like, weights, len(sites), self.agreement.options))
 
         def step(name: str, sites: Sequence[str], fields: Payload, each: Each, misfits: Misfits) -> Iterator[Reply]:

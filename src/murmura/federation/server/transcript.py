@@ -153,6 +153,5 @@ def _read(path: Path) -> Payload:
         return decode(path.read_bytes())
     except (OSError, RunError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not what was written"
-        raise CheckpointError(
-            f"what was kept of a round cannot be read ({why})", where=str(path), fix="Run the experiment again."
-        ) from error
+        fix = "Run the experiment again."
+        raise CheckpointError(f"what was kept of a round cannot be read ({why})", where=str(path), fix=fix) from error

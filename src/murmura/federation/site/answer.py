@@ -226,11 +226,9 @@ class Host:
         for reply in replies:
             for name in reply.fields:
                 if name not in declared:
-                    raise UndeclaredReleaseError(
-                        f"verb {ask.verb} would send '{name}', which it does not declare",
-                        where=f"site {reply.site}, round {ask.round}",
-                        fix=nearest(name, declared),
-                    )
+                    what = f"verb {ask.verb} would send '{name}', which it does not declare"
+                    fix = nearest(name, declared)
+                    raise UndeclaredReleaseError(what, where=f"site {reply.site}, round {ask.round}", fix=fix)
         return replies
 
     def _require_masked(self, ask: Ask, verbs: Verbs, names: Sequence[str]) -> None:

@@ -42,15 +42,13 @@ def identity(folder: Path) -> Ed25519PrivateKey:
             atomic.write(path, pem, private=True)
         key = load_pem_private_key(path.read_bytes(), None)
     except OSError as error:
-        raise CheckpointError(
-            f"the site's identity key cannot be used ({error.strerror})", where=str(path), fix=f"{remedy(error)}."
-        ) from error
+        what = f"the site's identity key cannot be used ({error.strerror})"
+        raise CheckpointError(what, where=str(path), fix=f"{remedy(error)}.") from error
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise CheckpointError(
-            "this is no Ed25519 private key in PEM", where=str(path), fix="Restore it from a copy, or start over."
-        )
+        fix = "Restore it from a copy, or start over."
+        raise CheckpointError("this is no Ed25519 private key in PEM", where=str(path), fix=fix)
     return key
 
 

@@ -340,6 +340,5 @@ _FIX = "If nobody changed the roster or the site's identity key, do not trust th
 
 
 def _refuse(why: str, fix: str = _FIX) -> NoReturn:
-    raise SecureSumError(
-        f"{why}: this site takes no further part in the secure sum, and reveals nothing of it", fix=fix
-    )
+    what = f"{why}: this site takes no further part in the secure sum, and reveals nothing of it"
+    raise SecureSumError(what, fix=fix)

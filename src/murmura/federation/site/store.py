@@ -205,10 +205,9 @@ class SiteStore:
                     raise ValueError("it is not what was written")
                 store = decode(data)
             except PermissionError as error:  # which is no damage, so that no round is given up for it
-                raise RunError(
-                    f"what site {self.site} kept cannot be read ({error.strerror})", where=str(self._file(one)),
-                    fix="Resume as the user who started the run, or mend the rights.",
-                ) from error  # fmt: skip
+                what = f"what site {self.site} kept cannot be read ({error.strerror})"
+                fix = "Resume as the user who started the run, or mend the rights."
+                raise RunError(what, where=str(self._file(one)), fix=fix) from error
             except (OSError, ValueError, RunError) as error:
                 damage = damage or ("it is missing" if isinstance(error, FileNotFoundError) else str(error))
                 continue
@@ -216,10 +215,9 @@ class SiteStore:
                 say(f"{self._file(generation)} cannot be read ({damage}); {self._file(one).name} holds the same")
                 del self._generations[generation]  # so that it is written again
             return store
-        raise CheckpointError(
-            f"what site {self.site} kept after round {generation} cannot be read ({damage})",
-            where=str(self._file(generation)), fix="Restore it from a copy, or start over with --overwrite.",
-        )  # fmt: skip
+        what = f"what site {self.site} kept after round {generation} cannot be read ({damage})"
+        fix = "Restore it from a copy, or start over with --overwrite."
+        raise CheckpointError(what, where=str(self._file(generation)), fix=fix)
 
     # ---- the journal -------------------------------------------------------------------------------------------------
 

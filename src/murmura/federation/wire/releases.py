@@ -216,9 +216,8 @@ class Verbs:
         """
         found: Declaration | None = getattr(getattr(type(self), name, None), "declaration", None)
         if found is None:
-            raise UndeclaredReleaseError(
-                f"{name} is not a verb of {type(self).__name__}", fix=nearest(name, self.verb_names())
-            )
+            fix = nearest(name, self.verb_names())
+            raise UndeclaredReleaseError(f"{name} is not a verb of {type(self).__name__}", fix=fix)
         return found
 
     def releases(self, name: str) -> Mapping[str, Release]:

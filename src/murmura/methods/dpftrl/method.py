@@ -66,10 +66,8 @@ def _banded(config: DPFTRLConfig, banded: Banded, sites: int) -> tuple[Sampler, 
     each = config.sites_per_round or sites
     epoch = sites // each
     if epoch == 0 or (banded.bands or 1) > epoch:
-        raise PrivacyError(
-            f"with {each} of {sites} sites a round, no site can keep away for {max(banded.bands or 1, 1)} rounds",
-            where="method.sites_per_round", fix="Ask fewer sites a round, or take fewer bands.",
-        )  # fmt: skip
+        what = f"with {each} of {sites} sites a round, no site can keep away for {max(banded.bands or 1, 1)} rounds"
+        raise PrivacyError(what, where="method.sites_per_round", fix="Ask fewer sites a round, or take fewer bands.")
     bands = banded.bands or min(epoch, config.rounds)
     return MinSeparation(each, epoch), BandedNoise(config.noise_multiplier or 0.0, bands)
 

@@ -68,19 +68,14 @@ def plan(config: DPLoRAConfig, training: LocalTraining, records: int) -> Privacy
     """
     batch, norm = training.batch_size, training.clip or _UNCLIPPED
     if batch > records:
-        raise PrivacyError(
-            f"the data set is smaller than the batch: {records} records, training.batch_size = {batch}",
-            fix=f"Set training.batch_size to at most {records}, or leave the site out.",
-        )
+        what = f"the data set is smaller than the batch: {records} records, training.batch_size = {batch}"
+        raise PrivacyError(what, fix=f"Set training.batch_size to at most {records}, or leave the site out.")
     if config.private and not training.clip:
-        raise PrivacyError(
-            "noise without a bound on gradients protects nobody: training.clip = 0", fix="Set training.clip to C."
-        )
+        fix = "Set training.clip to C."
+        raise PrivacyError("noise without a bound on gradients protects nobody: training.clip = 0", fix=fix)
     if config.noise_on == "weights" and (training.optimizer != "sgd" or steps_of(records, training) != 1):
-        raise PrivacyError(
-            "noise on weights has a known effect after one step of SGD only",
-            fix="Set training.optimizer = 'sgd' and training.max_steps = 1, or method.noise_on = 'gradient'.",
-        )
+        fix = "Set training.optimizer = 'sgd' and training.max_steps = 1, or method.noise_on = 'gradient'."
+        raise PrivacyError("noise on weights has a known effect after one step of SGD only", fix=fix)
     groups = 2 if config.groups == "factors" else 1
     by_batch = config.clipping == "batch"
     made = PrivacyPlan(

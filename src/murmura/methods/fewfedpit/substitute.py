@@ -41,10 +41,8 @@ class Substitute:
         assert config.substitute is not None
         records = load_records(config.substitute).records
         if len(records) < config.keep:
-            raise ConfigError(
-                f"the substitute has {len(records)} records, a site trains on {config.keep}",
-                where=config.substitute, fix="Lower method.keep, or give more public records.",
-            )  # fmt: skip
+            what = f"the substitute has {len(records)} records, a site trains on {config.keep}"
+            raise ConfigError(what, where=config.substitute, fix="Lower method.keep, or give more public records.")
         say(f"{len(records)} public records of {config.substitute_name} stand in for synthetic ones")
         return cls(records, config.keep)
 

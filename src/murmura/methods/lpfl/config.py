@@ -91,9 +91,8 @@ class LPFLConfig(MethodConfig):
         if not self.annotate:
             return self  # the baseline of any experiment is that experiment with this one option changed
         if self.rounds == 1:
-            raise ValueError(
-                "texts are annotated between rounds, and there is one; set rounds = 2, or annotate = false"
-            )
+            what = "texts are annotated between rounds, and there is one; set rounds = 2, or annotate = false"
+            raise ValueError(what)
         if self._all_at_once:
             idle = [option for option in _OF_CHOICE if option != "gate" or self.gate > 0]  # no gate is no gate
             self.refuse_idle(idle, "in 2 rounds with force_complete, where all is annotated at once")

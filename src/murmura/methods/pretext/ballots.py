@@ -84,10 +84,9 @@ def require_allowed(config: PretextConfig, cohort: Cohort, votes: Sequence[torch
     """
     for site, own in zip(cohort.sites, votes, strict=True):
         if why := fault(own, config.limit, whole=config.votes == "nearest"):
-            raise PrivacyError(
-                f"votes were about to leave that are too many: {why}", where=f"site {site.name}, round {cohort.round}",
-                fix="Use a release of murmura as it was published: this one does not bound them.",
-            )  # fmt: skip
+            what = f"votes were about to leave that are too many: {why}"
+            fix = "Use a release of murmura as it was published: this one does not bound them."
+            raise PrivacyError(what, where=f"site {site.name}, round {cohort.round}", fix=fix)
 
 
 def chosen_texts(config: PretextConfig, cohort: Cohort, site: Site) -> Sequence[str]:

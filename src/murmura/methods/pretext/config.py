@@ -166,9 +166,8 @@ class PretextConfig(SiteNoiseConfig):
         if self.seeds != "private" and self.public is None:
             raise ValueError("'public' is missing: name a file of public texts, from which the population is drawn")
         if self.seeds == "paraphrased" and self.epsilon is None:
-            raise ValueError(
-                "paraphrases take an 'epsilon', from which their temperature follows, not noise_multiplier"
-            )
+            what = "paraphrases take an 'epsilon', from which their temperature follows, not noise_multiplier"
+            raise ValueError(what)
         if self.seeds == "voted" and self.variation != "mask-fill" and self.variation_model is None:
             raise ValueError(f"variation '{self.variation}' needs 'variation_model'; name a causal model")
         if self.noise != "gaussian" and self.votes != "nearest":

@@ -149,11 +149,9 @@ def starting(config: PretextConfig, server: Server) -> list[str]:
 
     found = population.drawn(texts, config.population, stream, fit, again=config.seeds == "voted")
     if not found:
-        raise DataError(
-            f"of no public text the first {config.text_tokens} tokens hold a whole sentence",
-            where=config.public,
-            fix="Raise method.text_tokens, or have texts cut anywhere: method.torn = 'kept'.",
-        )
+        what = f"of no public text the first {config.text_tokens} tokens hold a whole sentence"
+        fix = "Raise method.text_tokens, or have texts cut anywhere: method.torn = 'kept'."
+        raise DataError(what, where=config.public, fix=fix)
     return found
 
 

@@ -41,9 +41,8 @@ def close(config: PretextConfig, server: Server, seeds: Sequence[str]) -> None:
         CheckpointError: texts cannot be written.
     """
     if not seeds:
-        raise RunError(
-            "no seed is left to expand or to train on", fix="Let more sites take part, or more public texts in."
-        )
+        fix = "Let more sites take part, or more public texts in."
+        raise RunError("no seed is left to expand or to train on", fix=fix)
     server.store[SEEDS] = list(seeds)
     texts = expanded(config, server) if config.samples else list(seeds)
     server.note("trained_texts", len(texts))

@@ -206,10 +206,8 @@ class Pretext(Method):
 
         c = self.config
         if server.rows and server.store.get(_RULES) != _THESE:
-            raise CheckpointError(
-                "the run was begun with another release of Murmura, which drew, varied and read texts by other rules",
-                fix="Finish it with that release, or start another run.",
-            )
+            what = "the run was begun with another release of Murmura, which drew, varied and read texts by other rules"
+            raise CheckpointError(what, fix="Finish it with that release, or start another run.")
         server.store[_RULES] = _THESE
         if c.samples and c.endpoint:
             generator_of(c, server)  # refused now, if at all

@@ -33,10 +33,8 @@ def read(config: PretextConfig) -> list[str]:
     )  # fmt: skip
     texts = [one.text for one in found.records if len(one.text.split()) > config.public_words]
     if not texts:
-        raise DataError(
-            f"no public text has more than {config.public_words} words", where=config.public,
-            fix="Lower method.public_words, or name another file.",
-        )  # fmt: skip
+        fix = "Lower method.public_words, or name another file."
+        raise DataError(f"no public text has more than {config.public_words} words", where=config.public, fix=fix)
     return texts
 
 
@@ -52,9 +50,8 @@ def public_texts(config: PretextConfig, measured_with: Iterable[str]) -> list[st
     texts, held_out = read(config), {text_hash(text) for text in measured_with}
     kept = [text for text in texts if text_hash(text) not in held_out]
     if not kept:
-        raise DataError(
-            "every public text is one that the run is measured with", where=config.public, fix="Name another file."
-        )
+        fix = "Name another file."
+        raise DataError("every public text is one that the run is measured with", where=config.public, fix=fix)
     if len(kept) < len(texts):
         say(f"{len(texts) - len(kept)} public texts are held-out ones too, and are not drawn")
     return kept

@@ -138,10 +138,9 @@ class SiteLevel(Method):
                 )
             update, unclipped = clip(entered, ask["norm"])
             if not length(update.values()) <= ask["norm"] * (1 + SLACK):
-                raise PrivacyError(
-                    "an update was about to leave unclipped", where=f"site {site.name}, round {cohort.round}",
-                    fix="Use a release of murmura as it was published: this one does not clip.",
-                )  # fmt: skip
+                what = "an update was about to leave unclipped"
+                fix = "Use a release of murmura as it was published: this one does not clip."
+                raise PrivacyError(what, where=f"site {site.name}, round {cohort.round}", fix=fix)
             replies.append(Reply(site.name, {"update": update} | self._bit(unclipped)))
         return replies
 
