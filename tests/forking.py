@@ -13,9 +13,12 @@ from multiprocessing.reduction import DupFd
 from types import SimpleNamespace
 
 IMPORTED = [
-    "transformers.models.llama.modeling_llama", "peft", "sentence_transformers", "murmura.experiment.run",
+    "transformers.models.llama.modeling_llama",
+    "peft",
+    "sentence_transformers",
+    "murmura.experiment.run",
     "murmura.experiment.context",
-]  # fmt: skip
+]
 
 forks = multiprocessing.get_context("forkserver")
 forks.set_forkserver_preload(IMPORTED)

@@ -30,9 +30,10 @@ EXAMPLES = Path(murmura.__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.rglob("*.toml"))
 PAPERS = sorted((EXAMPLES / "papers").glob("fewfedpit-*.toml"))
 DPLORA = {
-    "dplora-gpt2": "openai-community/gpt2", "dplora-llama2-7b": "meta-llama/Llama-2-7b-hf",
+    "dplora-gpt2": "openai-community/gpt2",
+    "dplora-llama2-7b": "meta-llama/Llama-2-7b-hf",
     "dplora-chatglm-6b": "THUDM/chatglm-6b",
-}  # fmt: skip
+}
 EVERY_PAPER = sorted((EXAMPLES / "papers").glob("*.toml"))
 LPFL = sorted((EXAMPLES / "papers").glob("lpfl-*.toml"))
 FEDDCA = sorted((EXAMPLES / "papers").glob("feddca-*.toml"))

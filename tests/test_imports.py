@@ -16,17 +16,44 @@ from murmura.methods import METHODS
 from tests.experiment.small import experiment, write_data
 
 ORDER = (
-    ("cli",), ("audit",), ("experiment",), ("methods",), ("augment",), ("report",), ("tasks",), ("drafting",),
-    ("measure",), ("federation",), ("synthesis",), ("model_runtime",), ("generation",), ("reading",), ("aggregation",),
-    ("training",), ("resources",), ("retrieval",), ("privacy",), ("data",), ("models",), ("runs",),
+    ("cli",),
+    ("audit",),
+    ("experiment",),
+    ("methods",),
+    ("augment",),
+    ("report",),
+    ("tasks",),
+    ("drafting",),
+    ("measure",),
+    ("federation",),
+    ("synthesis",),
+    ("model_runtime",),
+    ("generation",),
+    ("reading",),
+    ("aggregation",),
+    ("training",),
+    ("resources",),
+    ("retrieval",),
+    ("privacy",),
+    ("data",),
+    ("models",),
+    ("runs",),
     ("config", "progress", "streams", "atomic", "library_settings", "precision", "registry", "units", "errors"),
-)  # fmt: skip
+)
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # What some runs need, for clusters, hub data, Parquet files, guarantees, or at their end, and most steps do not.
 NOT_TO_TRAIN = (
-    "sklearn", "datasets", "pandas", "pyarrow", "sentence_transformers", "dp_accounting", "gguf", "peft", "matplotlib",
+    "sklearn",
+    "datasets",
+    "pandas",
+    "pyarrow",
+    "sentence_transformers",
+    "dp_accounting",
+    "gguf",
+    "peft",
+    "matplotlib",
     "openpyxl",
-)  # fmt: skip
+)
 HEAVY = ("torch", "transformers", "sklearn", "datasets", "sentence_transformers", "matplotlib", "peft", "numpy")
 
 SOURCE = Path(murmura.__file__).parent
@@ -75,8 +102,12 @@ def test_what_a_module_needs_is_found_through_packages_and_functions(tmp_path):
     write(tmp_path, "errors.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import murmura.data.hub")
     write(tmp_path, "cli.py", "from murmura.data import hub")
     assert below(tmp_path, "cli") - {"murmura"} == {
-        "murmura.cli", "murmura.data", "murmura.data.hub", "murmura.data.files", "murmura.errors",
-    }  # fmt: skip
+        "murmura.cli",
+        "murmura.data",
+        "murmura.data.hub",
+        "murmura.data.files",
+        "murmura.errors",
+    }
 
 
 def test_no_two_modules_that_measure_stand_on_one_another():

@@ -8,10 +8,17 @@ from murmura import units
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0, "0 B"), (999, "999 B"), (999.6, "1.00 kB"), (1_500_000, "1.50 MB"), (29_491_200, "29.5 MB"),
-        (999_499_999, "999 MB"), (999_500_000, "1.00 GB"), (1_650_000_000, "1.65 GB"), (5e16, "50000 TB"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (999.6, "1.00 kB"),
+        (1_500_000, "1.50 MB"),
+        (29_491_200, "29.5 MB"),
+        (999_499_999, "999 MB"),
+        (999_500_000, "1.00 GB"),
+        (1_650_000_000, "1.65 GB"),
+        (5e16, "50000 TB"),
     ],
-)  # fmt: skip
+)
 def test_size(value, text):
     assert units.size(value) == text
 
@@ -19,10 +26,15 @@ def test_size(value, text):
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0.42, "0.42 s"), (0.996, "1.0 s"), (12.34, "12.3 s"), (99.96, "1 min 40 s"), (245, "4 min 05 s"),
-        (3599.7, "1 h 00 min"), (3725, "1 h 02 min"),
+        (0.42, "0.42 s"),
+        (0.996, "1.0 s"),
+        (12.34, "12.3 s"),
+        (99.96, "1 min 40 s"),
+        (245, "4 min 05 s"),
+        (3599.7, "1 h 00 min"),
+        (3725, "1 h 02 min"),
     ],
-)  # fmt: skip
+)
 def test_duration(value, text):
     assert units.duration(value) == text
 

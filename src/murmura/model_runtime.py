@@ -143,10 +143,17 @@ class ModelRuntime:
         return [slot_of[id(adapter)] for adapter in adapters]
 
     def write(
-        self, adapters: Sequence[State], prompts: Sequence[Sequence[int]], limits: Sequence[int], *,
-        sampling: Sampling | None = None, streams: Sequence[Numbers] = (),
-        stop: Sequence[str] = (), halt: Callable[[str], bool] | None = None, description: str = "generate",
-    ) -> list[Completion]:  # fmt: skip
+        self,
+        adapters: Sequence[State],
+        prompts: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        *,
+        sampling: Sampling | None = None,
+        streams: Sequence[Numbers] = (),
+        stop: Sequence[str] = (),
+        halt: Callable[[str], bool] | None = None,
+        description: str = "generate",
+    ) -> list[Completion]:
         """Continue ``prompts[i]`` with ``adapters[i]``, at most ``limits[i]`` tokens; see ``complete``.
 
         Greedily, or with ``sampling`` by numbers from ``streams[i]``. It also ends, cut off, where the model's context
@@ -159,11 +166,19 @@ class ModelRuntime:
             for chosen in self.chunks(adapters):
                 slots = self.load([adapters[i] for i in chosen])
                 written = complete(
-                    self.bank, self.tokenizer, [prompts[i] for i in chosen], slots, [limits[i] for i in chosen],
-                    sampling=sampling, streams=[streams[i] for i in chosen] if streams else (), stop=stop, halt=halt,
-                    rows=self.decode_rows, bfloat16=in_bfloat16(self.decode_dtype, self.bank.device),
+                    self.bank,
+                    self.tokenizer,
+                    [prompts[i] for i in chosen],
+                    slots,
+                    [limits[i] for i in chosen],
+                    sampling=sampling,
+                    streams=[streams[i] for i in chosen] if streams else (),
+                    stop=stop,
+                    halt=halt,
+                    rows=self.decode_rows,
+                    bfloat16=in_bfloat16(self.decode_dtype, self.bank.device),
                     description=description,
-                )  # fmt: skip
+                )
                 results.update(zip(chosen, written, strict=True))
         return [results[i] for i in range(len(prompts))]
 
@@ -179,9 +194,16 @@ class ModelRuntime:
             found = self.resources.language_model(option)
             bank = self.resources.built(option, _least_bank)
             self._others[option] = ModelRuntime(
-                bank, found.tokenizer, self.reading, self.training, max_length=self.max_length, slots=1,
-                decode_rows=self.decode_rows, decode_dtype=self.decode_dtype, base=found.base,
-            )  # fmt: skip
+                bank,
+                found.tokenizer,
+                self.reading,
+                self.training,
+                max_length=self.max_length,
+                slots=1,
+                decode_rows=self.decode_rows,
+                decode_dtype=self.decode_dtype,
+                base=found.base,
+            )
         return self._others[option]
 
     def score(
@@ -215,9 +237,8 @@ class ModelRuntime:
             for chosen in self.chunks(adapters):
                 slots = self.load([adapters[i] for i in chosen])
                 found = scoring(
-                    self.bank, [items[i] for i in chosen], slots,
-                    tokens_per_pass=2 * self.per_pass, **options,
-                )  # fmt: skip
+                    self.bank, [items[i] for i in chosen], slots, tokens_per_pass=2 * self.per_pass, **options
+                )
                 results.update(zip(chosen, found, strict=True))
         return [results[i] for i in range(len(items))]
 

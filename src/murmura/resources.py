@@ -23,8 +23,10 @@ Side = Literal["site", "server"]
 T = TypeVar("T")
 
 KINDS: dict[Kind, str] = {
-    "encoder": "sentence encoder", "masked": "masked language model", "causal": "causal language model",
-}  # fmt: skip
+    "encoder": "sentence encoder",
+    "masked": "masked language model",
+    "causal": "causal language model",
+}
 """How people call the kinds."""
 PLACES = {"site": "at the sites", "server": "at the server", "both": "at the sites and the server"}
 """Where a resource is used, in words, by ``Resource.side``."""

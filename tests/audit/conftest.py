@@ -15,7 +15,11 @@ def finished(tmp_path_factory, llama_folder):
     small.write_data(folder, SIZES)
     small.write_lines(folder / "heldout.jsonl", [small.record("kidney", number) for number in range(24)])
     experiment = small.experiment(
-        folder, llama_folder, {"rounds": 1}, model={"trainable": "all"},
-        training={"lr": 1e-2, "epochs": 6, "batch_size": 7}, evaluation={"attacks": False, "sample": 1},
-    )  # fmt: skip
+        folder,
+        llama_folder,
+        {"rounds": 1},
+        model={"trainable": "all"},
+        training={"lr": 1e-2, "epochs": 6, "batch_size": 7},
+        evaluation={"attacks": False, "sample": 1},
+    )
     return run(experiment).folder

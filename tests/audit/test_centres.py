@@ -33,12 +33,20 @@ def test_whose_the_nearest_record_is():
     sent = {(1, "a"): centres([0.5 * east + 0.1 * up, 0.2 * north, 3 * up, 0 * up], [2, 3, 4, 5])}
     found = guesses(sent, own, pool)
     assert [(one.whose, one.record, one.place, one.size) for one in found] == [
-        ("own", 0, 0, 2), ("public", None, 1, 3), ("another site's", None, 2, 4), ("public", None, 3, 5),
-    ]  # fmt: skip
+        ("own", 0, 0, 2),
+        ("public", None, 1, 3),
+        ("another site's", None, 2, 4),
+        ("public", None, 3, 5),
+    ]
     assert found[2].line("sent") == {
-        "target": "centres, sent", "site": "a", "round": 1, "centre": 2, "size": 4, "nearest": "another site's",
+        "target": "centres, sent",
+        "site": "a",
+        "round": 1,
+        "centre": 2,
+        "size": 4,
+        "nearest": "another site's",
         "cosine": 1.0,
-    }  # fmt: skip
+    }
 
 
 def test_a_public_copy_of_a_record_does_not_hide_that_it_was_found():
@@ -52,7 +60,10 @@ def test_shares_by_size_and_of_all():
     found = guesses({(1, "a"): centres(points, [1, 1, 9, 2])}, own, -own["a"])
     told = shares("sent", found, {"a": 6, "b": 0}, 6)
     assert [(one.least, one.most, one.centres, one.own) for one in told.groups] == [
-        (1, 1, 2, 1.0), (2, 3, 1, 0.0), (8, None, 1, 0.0), (0, None, 4, 0.5),
-    ]  # fmt: skip
+        (1, 1, 2, 1.0),
+        (2, 3, 1, 0.0),
+        (8, None, 1, 0.0),
+        (0, None, 4, 0.5),
+    ]
     assert (told.pool, told.records, told.chance) == (6, 6, 0.5)
     assert told.groups[-1].low < 0.5 < told.groups[-1].high

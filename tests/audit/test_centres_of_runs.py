@@ -34,10 +34,13 @@ def finished(pool, tmp_path_factory, llama_folder):
         small.write_data(folder)
         noise = {"noise_multiplier": noise_multiplier, "every": 1} if noise_multiplier else {}
         experiment = small.experiment(
-            folder, llama_folder, {"rounds": 2 if noise_multiplier else 1},
+            folder,
+            llama_folder,
+            {"rounds": 2 if noise_multiplier else 1},
             augment={"pool": str(pool.folder), "records": 2, "clusters": 6, "alpha": 0, **noise},
-            evaluation={"attacks": False, "sample": 1, "every": 9}, audit={"keep": True},
-        )  # fmt: skip
+            evaluation={"attacks": False, "sample": 1, "every": 9},
+            audit={"keep": True},
+        )
         return run(experiment).folder
 
     return {noise: made(noise) for noise in (None, 1.0)}

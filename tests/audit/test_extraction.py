@@ -31,9 +31,15 @@ def bank():
 
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=2, max_position_embeddings=32, initializer_range=1.0,
-    )  # fmt: skip
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=32,
+        initializer_range=1.0,
+    )
     bank = Bank(LlamaForCausalLM(config).eval(), LoraSpec(rank=2, alpha=4, targets=("q_proj",)))
     bank.load([random_state(bank, 0)])
     return bank
@@ -84,9 +90,10 @@ def test_shares_of_members_and_others():
         return [Passes(scores(log, -1.0), scores(log, -1.0)) for log in logs]
 
     readings = Readings(
-        {"a": passes(0.0, math.log(0.1)), "b": passes(-np.inf)}, [passes(math.log(1e-4)), passes(-np.inf)],
+        {"a": passes(0.0, math.log(0.1)), "b": passes(-np.inf)},
+        [passes(math.log(1e-4)), passes(-np.inf)],
         {"a": 0, "b": 1},
-    )  # fmt: skip
+    )
     found = extracted("adapters", INSTRUCTION, readings, Sampling(top_k=40), 0.5)
     assert (found.members, found.others, found.top_k, found.p) == (3, 1, 40, 0.5)
     assert found.tries[:3] == (1, 10, 100)

@@ -31,8 +31,15 @@ def test_the_strongest_is_chosen_by_the_records_set_apart_alone():
     flat = one_model(np.arange(40), np.arange(40))
     apart = ~np.isin(np.arange(40), np.flatnonzero(_rest(40, stream / "members")))
     lucky = np.where(apart, 100.0, -100.0)
-    found = measured("model", {"luck": one_model(lucky, flat.others[0]), "plain loss": one_model(-lucky, np.zeros(40)),
-                               "skill": one_model(-lucky, flat.others[0])}, stream)  # fmt: skip
+    found = measured(
+        "model",
+        {
+            "luck": one_model(lucky, flat.others[0]),
+            "plain loss": one_model(-lucky, np.zeros(40)),
+            "skill": one_model(-lucky, flat.others[0]),
+        },
+        stream,
+    )
     each = {one.attack: one for one in found.attacks}
     assert found.strongest == "luck" and each["luck"].auc == 0.0 and each["skill"].auc == 1.0
     assert (found.members, found.others) == (30, 30)

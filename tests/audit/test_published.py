@@ -8,9 +8,13 @@ from murmura.runs.audit import Audit, AuditedModel, Centred, CentreShare, Extrac
 
 def found(members):
     model = AuditedModel(
-        "model", members, 40, "x", (Separation("x", 2 / 3, 1 / 7, 6 / 7, None, None, None),),
+        "model",
+        members,
+        40,
+        "x",
+        (Separation("x", 2 / 3, 1 / 7, 6 / 7, None, None, None),),
         Histogram((0.0, 0.5, 1.0), (1, members - 1), (30, 10)),
-    )  # fmt: skip
+    )
     tries = Extraction(
         "model", 1.0, 40, 0.99999, members, 40, (1, 10), (0.0, 1 / 7), (0.0, 1 / 9), (1 / 3, 0.5), (0, 0)
     )

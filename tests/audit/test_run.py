@@ -165,9 +165,14 @@ def test_what_a_curious_server_kept_is_attacked_too(tmp_path, llama_folder):
     """Of each site its last upload, though not every site is asked in every round."""
     small.write_data(tmp_path, {"heart": 6, "skin": 3, "liver": 5, "lung": 4})
     table = small.experiment(
-        tmp_path, llama_folder, {"rounds": 2, "sites_per_round": 3}, audit={"keep": True}, run={"slots": 3},
-        training={"lr": 5e-2, "epochs": 6}, evaluation={"attacks": False, "sample": 1},
-    )  # fmt: skip
+        tmp_path,
+        llama_folder,
+        {"rounds": 2, "sites_per_round": 3},
+        audit={"keep": True},
+        run={"slots": 3},
+        training={"lr": 5e-2, "epochs": 6},
+        evaluation={"attacks": False, "sample": 1},
+    )
     folder = run(table).folder
     rounds = kept(RunFolder(folder).transcript)
     assert [len(one.sites) for one in rounds] == [3, 3]
@@ -219,9 +224,13 @@ def test_labels_are_attacked_by_their_losses(tmp_path, llama_folder, keep):
         rows = [{"text": f"{name} {k}", "label": label} for k, label in enumerate(labels)]
         small.write_lines(tmp_path / f"{name}.jsonl", rows)
     method = {
-        "name": "lpfl", "rounds": 1, "annotate": False, "several_tokens": "average", "verbaliser": words,
+        "name": "lpfl",
+        "rounds": 1,
+        "annotate": False,
+        "several_tokens": "average",
+        "verbaliser": words,
         "patterns": ["{text} it was {blank}"],
-    }  # fmt: skip
+    }
     table = small.experiment(
         tmp_path, llama_folder, method, audit={"keep": keep}, evaluation={"attacks": False, "sample": 16}
     )
@@ -240,8 +249,9 @@ def test_labels_are_attacked_by_their_losses(tmp_path, llama_folder, keep):
 def test_documents_are_attacked_and_short_ones_cannot_be_extracted(tmp_path, llama_folder):
     for name in ("sites/heart", "sites/skin", "heldout"):
         small.write_lines(tmp_path / f"{name}.jsonl", [{"text": f"a note about {name} {k}"} for k in range(4)])
-    table = small.experiment(tmp_path, llama_folder, {"rounds": 1}, data={"kind": "document"},
-                             evaluation={"attacks": False, "sample": 16})  # fmt: skip
+    table = small.experiment(
+        tmp_path, llama_folder, {"rounds": 1}, data={"kind": "document"}, evaluation={"attacks": False, "sample": 16}
+    )
     found = audit(run(table).folder, Options(texts=3))
     assert MIN_K in {one.attack for one in found.models[0].attacks}
     assert found.missing[-1] == "No document has 100 tokens, so it was not tried to get one word for word."

@@ -11,8 +11,10 @@ from murmura.streams import Stream
 from tests.federation.world import make_workbench
 from tests.training.helpers import random_state
 
-OWN = {"a": [Instruction(f"explain the kidney result {k}", "", f"the heart dose {k}") for k in range(4)],
-       "b": [Instruction(f"draft a letter about fever {k}", "", f"call the nurse {k}") for k in range(2)]}  # fmt: skip
+OWN = {
+    "a": [Instruction(f"explain the kidney result {k}", "", f"the heart dose {k}") for k in range(4)],
+    "b": [Instruction(f"draft a letter about fever {k}", "", f"call the nurse {k}") for k in range(2)],
+}
 OTHERS = [Instruction(f"summary of visit {k}", "", f"take it with food {k}") for k in range(5)]
 SAMPLE = Sample(OWN, {"a": [0, 1, 2, 3], "b": [0, 1]}, OTHERS)
 

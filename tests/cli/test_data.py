@@ -49,12 +49,15 @@ def test_json_has_the_same(check, tmp_path):
     assert json.loads(done.stdout) == {
         "files": [
             {
-                "file": str(path), "records": 2, "fault": None, "ignored": False,
+                "file": str(path),
+                "records": 2,
+                "fault": None,
+                "ignored": False,
                 "bad": [{"file": str(path), "line": 2, "reason": "'output' is empty"}],
                 "repeated": [{"file": str(path), "line": 3, "reason": f"the same as {path}:1"}],
             }
         ]
-    }  # fmt: skip
+    }
 
 
 def test_mistakes_are_told_as_such(check, tmp_path):

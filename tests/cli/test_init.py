@@ -22,9 +22,15 @@ from murmura.measure.config import ChoicesConfig
 OF_INSTRUCTIONS = (AugmentConfig, BenchmarksConfig, ChoicesConfig)
 TABLE, OPTION = re.compile(r"(# )?\[([\w.]+)\]"), re.compile(r"(?:# )?(\w+) = ")
 SIZES = {
-    "rounds": 4, "population": 64, "text_tokens": 40, "lookahead": 2, "variation": "continue",
-    "variation_model": "smollm2-135m", "samples": 256, "sample_tokens": 48,
-}  # fmt: skip
+    "rounds": 4,
+    "population": 64,
+    "text_tokens": 40,
+    "lookahead": 2,
+    "variation": "continue",
+    "variation_model": "smollm2-135m",
+    "samples": 256,
+    "sample_tokens": 48,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -214,9 +220,12 @@ def test_no_placeholder_fails_when_it_is_uncommented(method):
 def test_what_has_no_default_is_a_comment():
     text = every("fewfedpit")
     for line in (
-        "# sites_per_round = 10", '# folder = "..."', '# quantization = "int8"',
-        '# workers = 10  # with engine = "processes"', '# [augment]  # with pool = "FOLDER"',
-    ):  # fmt: skip
+        "# sites_per_round = 10",
+        '# folder = "..."',
+        '# quantization = "int8"',
+        '# workers = 10  # with engine = "processes"',
+        '# [augment]  # with pool = "FOLDER"',
+    ):
         assert line in text.splitlines()
 
 

@@ -104,10 +104,16 @@ def test_epsilon_for_machines(invoke):
     told = json.loads(invoke("epsilon", "--noise-multiplier", "11.3", *ELEVEN, "--json").stdout)
     epsilon, curve, caught = told.pop("epsilon"), told.pop("curve"), told.pop("true_positives")
     assert told == {
-        "steps": 11, "delta": 3e-6, "adjacency": "zero-out", "notes": {}, "noise_multiplier": 11.3, "also": {},
-        "sampler": {"kind": "full"}, "clipping": {"kind": "example", "norm": 1.0, "groups": 1},
+        "steps": 11,
+        "delta": 3e-6,
+        "adjacency": "zero-out",
+        "notes": {},
+        "noise_multiplier": 11.3,
+        "also": {},
+        "sampler": {"kind": "full"},
+        "clipping": {"kind": "example", "norm": 1.0, "groups": 1},
         "noise": {"kind": "gaussian", "std": 11.3},
-    }  # fmt: skip
+    }
     exact = pytest.approx(1.18896, abs=1e-4)
     assert epsilon == {"rdp": pytest.approx(1.28748, abs=1e-5), "pld": exact, "exact": exact}
     assert [one["delta"] for one in curve][:2] == [0.1, 0.01] and curve[4]["epsilon"] == pytest.approx(1.1049, abs=1e-4)

@@ -25,9 +25,12 @@ from tests.methods.lpfl.test_method import VERBALISER
 
 ALWAYS, OPEN, CLOSED = {"join", "commit", "rewind"}, {"attack"}, set()
 LABELLED = {
-    "name": "lpfl", "several_tokens": "average", "labelled_share": 0.5, "patterns": ["{text} it was {blank}"],
+    "name": "lpfl",
+    "several_tokens": "average",
+    "labelled_share": 0.5,
+    "patterns": ["{text} it was {blank}"],
     "verbaliser": {label: list(words) for label, words in VERBALISER.items()},
-}  # fmt: skip
+}
 TEXTS = {"name": "pretext", "public": "public.jsonl"}
 NOISE = {"noise_multiplier": 1.0}
 SUMS = {"secure": True}
@@ -79,9 +82,13 @@ EVALUATIONS = [
     ({"attacks": True, "uploads": 0, "memorisation": True}, lambda usual: usual | {"attack", "memorise"}),
 ]
 STRATEGIES = {
-    "feddca": {"centres", "take"}, "coverage": {"centres", "take"}, "direct": {"centres", "take"},
-    "random": {"take"}, "less": {"features", "take"}, "self-instruct": {"write"},
-}  # fmt: skip
+    "feddca": {"centres", "take"},
+    "coverage": {"centres", "take"},
+    "direct": {"centres", "take"},
+    "random": {"take"},
+    "less": {"features", "take"},
+    "self-instruct": {"write"},
+}
 OTHERS = (Exporting, Membership, Measuring, SecureSumming, Augmenting)
 DECLARED = sorted({name for one in OTHERS for name in one.verb_names(one.__new__(one))})
 

@@ -129,12 +129,9 @@ def trained(monkeypatch):
 
 @pytest.mark.parametrize(
     "method",
-    [
-        {"name": "local"}, {"name": "cmfl"},
-        {"name": "tfedavg"}, {"name": "dpftrl", "noise_multiplier": 0.0},
-    ],
+    [{"name": "local"}, {"name": "cmfl"}, {"name": "tfedavg"}, {"name": "dpftrl", "noise_multiplier": 0.0}],
     ids=str,
-)  # fmt: skip
+)
 def test_other_methods_train_on_public_records_with_the_own_ones_too(make, trained, method):
     run(make(method | {"rounds": 1}, {"strategy": "random", "records": 7}, evaluation=QUICK))
     assert trained == [("private", [6 + 7, 3 + 7], True)]
@@ -154,8 +151,14 @@ def test_in_fewfedpit_public_records_join_the_public_branch_and_no_other(make, t
     assert trained == [("private", [6, 3], True), ("synthetic", [5, 5], True)]  # a random model writes nothing of use
     assert not result.rows[1]["events"] and "sites.without_synthetic" not in result.rows[1]["counts"]
     trained.clear()
-    run(make(writing | {"name": "fedmit"}, {"strategy": "random", "records": 5}, evaluation=QUICK,
-             run={"folder": str(result.folder.parent / "fedmit")}))  # fmt: skip
+    run(
+        make(
+            writing | {"name": "fedmit"},
+            {"strategy": "random", "records": 5},
+            evaluation=QUICK,
+            run={"folder": str(result.folder.parent / "fedmit")},
+        )
+    )
     assert trained[-1] == ("together", [6 + 5, 3 + 5], True)
 
 
@@ -247,9 +250,13 @@ def test_what_one_file_has_shared_out_to_the_sites_is_given_to_none(make, tmp_pa
     )
     shared = {"train": str(tmp_path / "all.jsonl"), "sites": {"by": "partition", "count": 2}}
     result = run(
-        make({"rounds": 1}, {"strategy": "random", "pool": str(folder), "records": 6}, evaluation=QUICK,
-             **({"data": shared} if by == "partition" else {}))
-    )  # fmt: skip
+        make(
+            {"rounds": 1},
+            {"strategy": "random", "pool": str(folder), "records": 6},
+            evaluation=QUICK,
+            **({"data": shared} if by == "partition" else {}),
+        )
+    )
     given = {one.rows for one in read(result.folder).augment[0].sites.values()}
     said = "4 records of the pool were shared out to the sites" in capsys.readouterr().err
     assert (given, said) == (({2}, True) if by == "partition" else ({6}, False))
@@ -353,7 +360,7 @@ def test_a_domain_of_which_the_pool_has_no_record_is_refused(make, tmp_path):
         ({}, {"noise_multiplier": 2.0}, "the centres' ε"),
         ({}, {"strategy": "random"}, None),
     ],
-)  # fmt: skip
+)
 def test_no_epsilon_is_stated_over_a_pool_from_which_private_records_are_missing(
     make, encoder, tmp_path, method, augment, said
 ):

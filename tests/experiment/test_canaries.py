@@ -160,9 +160,11 @@ def test_a_run_goes_on_with_the_same_canaries(make, tmp_path, monkeypatch):
     """Though only with them the sites have as many records as a batch."""
     small.write_data(tmp_path, {"heart": 1, "skin": 1})
     experiment = make(
-        method={"name": "dplora", "noise_multiplier": 1.0, "accountant": "rdp"}, audit={"canaries": 6, "candidates": 2},
-        evaluation={"sample": 1, "uploads": 1}, training={"batch_size": 3, "max_steps": 1},
-    )  # fmt: skip
+        method={"name": "dplora", "noise_multiplier": 1.0, "accountant": "rdp"},
+        audit={"canaries": 6, "candidates": 2},
+        evaluation={"sample": 1, "uploads": 1},
+        training={"batch_size": 3, "max_steps": 1},
+    )
     average = DPLoRA.average
 
     def stopped(self, server, *arguments):
@@ -205,11 +207,15 @@ def private_run(tmp_path, llama_folder, monkeypatch):
             DPLoRA, "entropy", lambda self, cohort, site: source(cohort.stream / "entropy" / cohort.round / site.name)
         )
         experiment = small.experiment(
-            tmp_path, llama_folder, audit={"canaries": CANARIES, "candidates": 2}, run={"slots": 16},
-            lora={"rank": 4}, training={"lr": 3e-2, "epochs": 12, "batch_size": 2, "clip": 1e-4},
+            tmp_path,
+            llama_folder,
+            audit={"canaries": CANARIES, "candidates": 2},
+            run={"slots": 16},
+            lora={"rank": 4},
+            training={"lr": 3e-2, "epochs": 12, "batch_size": 2, "clip": 1e-4},
             evaluation={"uploads": 16, "attacks": False, "sample": 1},
             method={"name": "dplora", "rounds": 1, "epsilon": CLAIMED, "accountant": "rdp"},
-        )  # fmt: skip
+        )
         return start(experiment)
 
     return begin

@@ -17,9 +17,11 @@ from tests.experiment.small import experiment, write_data, write_lines
 EXAMPLE = Path(__file__).parents[2] / "examples" / "clinic" / "questions.jsonl"
 URGENT = [{"text": f"the patient asks about letter {k}", "label": k % 2} for k in range(6)]
 COMMON = {
-    "file": "urgent.jsonl", "instruction": "is this urgent", "options": ["no", "yes"],
+    "file": "urgent.jsonl",
+    "instruction": "is this urgent",
+    "options": ["no", "yes"],
     "fields": {"input": "text", "answer": "label"},
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -46,9 +48,8 @@ def test_a_run_asks_them_in_every_measured_round_and_tells_everywhere(folder, ll
 
 def test_sites_adapters_are_examined_each_and_their_mean_is_told(folder, llama_folder):
     alone = experiment(
-        folder, llama_folder, method={"name": "local", "rounds": 1},
-        evaluation={"choices": COMMON, "attacks": False},
-    )  # fmt: skip
+        folder, llama_folder, method={"name": "local", "rounds": 1}, evaluation={"choices": COMMON, "attacks": False}
+    )
     last = run(alone).rows[-1]
     assert last["choice_accuracy_n"] == 6 and 0 <= last["choice_accuracy"] <= 1
     assert sum(map(sum, (given.values() for given in last["confusion"].values()))) == pytest.approx(6)
@@ -119,9 +120,7 @@ def test_options_that_make_no_sense_are_refused(folder, llama_folder, options, w
 
 
 def test_classifiers_are_not_asked(folder, llama_folder):
-    method = {
-        "name": "lpfl", "patterns": ["{text} it was {blank}"], "verbaliser": {"a": ["one"], "b": ["two"]},
-    }  # fmt: skip
+    method = {"name": "lpfl", "patterns": ["{text} it was {blank}"], "verbaliser": {"a": ["one"], "b": ["two"]}}
     with pytest.raises(ConfigError, match=r"evaluation\.choices: it does nothing with labelled records"):
         experiment(folder, llama_folder, method, evaluation={"choices": COMMON, "sample": 16, "uploads": 2})
 
@@ -136,10 +135,12 @@ def subjects(folder):
             ]
             write_lines(folder / part / f"{name}.jsonl", rows)
     return {
-        "file": ["test/heart.jsonl", "test/skin.jsonl"], "letters": True, "examples": 2,
+        "file": ["test/heart.jsonl", "test/skin.jsonl"],
+        "letters": True,
+        "examples": 2,
         "examples_from": ["dev/heart.jsonl", "dev/skin.jsonl"],
         "fields": {"instruction": "question", "options": "choices"},
-    }  # fmt: skip
+    }
 
 
 def planned(folder, llama_folder, choices, max_length=128):
@@ -156,8 +157,15 @@ def test_questions_of_several_files_are_asked_by_letters_behind_their_own_exampl
         assert one.instruction.count(f"{name} dev") == 2 and one.instruction.count("Answer: ") == 2
     same = planned(folder, llama_folder, choices | {"examples_from": choices["file"]}, 512)
     assert all(one.instruction.count("Answer: ") == 1 for one in same)  # no question answers itself
-    last = run(experiment(folder, llama_folder, {"rounds": 1}, data={"max_length": 512},
-                          evaluation={"choices": choices, "attacks": False})).rows[-1]  # fmt: skip
+    last = run(
+        experiment(
+            folder,
+            llama_folder,
+            {"rounds": 1},
+            data={"max_length": 512},
+            evaluation={"choices": choices, "attacks": False},
+        )
+    ).rows[-1]
     assert last["choice_accuracy_n"] == 4 and set(last["confusion"]) == {"A", "B", "C", "D"}
 
 
@@ -165,9 +173,11 @@ def test_examples_that_do_not_fit_are_left_away_and_questions_are_never_cut(fold
     choices = subjects(folder)
     write_lines(
         folder / "dev" / "skin.jsonl",
-        [{"question": "skin dev", "choices": ["w", "x"], "answer": 0},
-         {"question": "the rash spreads " * 300, "choices": ["w", "x"], "answer": 0}],
-    )  # fmt: skip
+        [
+            {"question": "skin dev", "choices": ["w", "x"], "answer": 0},
+            {"question": "the rash spreads " * 300, "choices": ["w", "x"], "answer": 0},
+        ],
+    )
     found = planned(folder, llama_folder, choices, 512)
     assert [one.instruction.count("Answer: ") for one in found] == [2, 2, 1, 1]
     told = " ".join(capsys.readouterr().err.split())

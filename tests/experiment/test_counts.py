@@ -44,8 +44,12 @@ def test_no_file_for_others_has_the_numbers(make, private):
     none = dict.fromkeys(("records", "used", "truncated", "dropped")) | {"canaries": 0}
     assert json.loads(seen["sites.json"]) == [{"site": "heart", **none}, {"site": "skin", **none}]
     assert json.loads(seen["data.json"]) == {
-        "bad": None, "overlap": None, "heldout": 0, "nonmembers": 0, "person_at": None,
-    }  # fmt: skip
+        "bad": None,
+        "overlap": None,
+        "heldout": 0,
+        "nonmembers": 0,
+        "person_at": None,
+    }
     assert json.loads(seen["exclusions.json"]) == []
     assert "<p>heart and skin.</p>" in seen["report.html"]
     assert "How many records they have is not told" in seen["report.html"]

@@ -48,16 +48,21 @@ def make(folder, llama_folder):
             "model": {"name": str(llama_folder)},
             "lora": {"rank": 4, "alpha": 8},
             "data": {
-                "train": "notes.csv", "heldout": "public.csv", "fields": {"text": "note", "label": "verdict"},
-                "max_length": 48, "sites": {"by": "column", "column": "department"},
+                "train": "notes.csv",
+                "heldout": "public.csv",
+                "fields": {"text": "note", "label": "verdict"},
+                "max_length": 48,
+                "sites": {"by": "column", "column": "department"},
             },
             "training": {"lr": 0.02, "batch_size": 4, "epochs": 2},
             "method": {
-                "name": "lpfl", "rounds": 2, "several_tokens": "average",
+                "name": "lpfl",
+                "rounds": 2,
+                "several_tokens": "average",
                 "verbaliser": {label: list(words) for label, words in VERBALISER.items()},
                 "patterns": ["{text} it was {blank}", "{text} in short it is {blank}"],
             },
-        }  # fmt: skip
+        }
         for name, options in sections.items():
             table[name] = {**table.get(name, {}), **options}
         return Experiment.of(table, base=folder)
@@ -228,9 +233,12 @@ def test_what_cannot_be_is_told(make, sections, message):
 
 @pytest.mark.parametrize(
     ("sections", "option"),
-    [({"data": {"template": "chat"}}, "template"), ({"evaluation": {"sample": 4}}, "sample"),
-     ({"evaluation": {"memorisation": True}}, "memorisation")],
-)  # fmt: skip
+    [
+        ({"data": {"template": "chat"}}, "template"),
+        ({"evaluation": {"sample": 4}}, "sample"),
+        ({"evaluation": {"memorisation": True}}, "memorisation"),
+    ],
+)
 def test_options_of_instructions_do_nothing_here_and_say_so(make, sections, option):
     with pytest.raises(ConfigError, match=f"{option}: it does nothing with labelled records"):
         make(**sections)

@@ -25,9 +25,15 @@ def make(tmp_path, llama_folder):
 
     def made(method=None, augment=None, **sections):
         chosen = {
-            "pool": str(pool.folder), "strategy": "less", "records": 4, "less_warm_up": 0.5,
-            "less_epochs": EPOCHS, "less_batch": 2, "less_lr": 1e-3, "less_dimension": DIMENSION,
-        } | (augment or {})  # fmt: skip
+            "pool": str(pool.folder),
+            "strategy": "less",
+            "records": 4,
+            "less_warm_up": 0.5,
+            "less_epochs": EPOCHS,
+            "less_batch": 2,
+            "less_lr": 1e-3,
+            "less_dimension": DIMENSION,
+        } | (augment or {})
         return experiment(tmp_path, llama_folder, method, augment=chosen, evaluation=QUICK, **sections)
 
     return made

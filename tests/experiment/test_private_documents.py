@@ -41,9 +41,13 @@ def make(tmp_path, llama_folder):
         write_lines(tmp_path / "heldout.jsonl", [{"text": "the letter is about the kidney"}])
         data = {"kind": "document", "max_length": MAX_LENGTH}
         return experiment(
-            tmp_path, llama_folder, {"rounds": ROUNDS} | method, data=data, evaluation={"sample": 16, "uploads": 2},
+            tmp_path,
+            llama_folder,
+            {"rounds": ROUNDS} | method,
+            data=data,
+            evaluation={"sample": 16, "uploads": 2},
             **sections,
-        )  # fmt: skip
+        )
 
     return build
 
@@ -65,9 +69,10 @@ def test_each_document_is_clipped_as_a_whole(make):
     """By hand: the gradient of each document's mean token loss, shortened to C; their mean; one step."""
     norm = 0.05
     chosen = make(
-        {"name": "dplora", "noise_multiplier": 0.0, "sampler": "fixed", "rounds": 1}, {"heart": SITES["heart"]},
+        {"name": "dplora", "noise_multiplier": 0.0, "sampler": "fixed", "rounds": 1},
+        {"heart": SITES["heart"]},
         training=SGD | {"clip": norm},
-    )  # fmt: skip
+    )
     start, end, place = adapters(chosen, run(chosen).folder)
     items = place.runtime("site").tokenise_fitting(map(Document, SITES["heart"]))
     assert len({len(item.ids) for item in items}) == 3 and [item.truncated for item in items] == [False, False, True]

@@ -39,9 +39,12 @@ def folder(tmp_path):
 
 def asking(folder, llama, method=None, *, data=None, **benchmarks):
     return experiment(
-        folder, llama, {"rounds": 1} | (method or {}), data=data or {},
+        folder,
+        llama,
+        {"rounds": 1} | (method or {}),
+        data=data or {},
         evaluation={"attacks": False, "benchmarks": benchmarks},
-    )  # fmt: skip
+    )
 
 
 def test_a_run_measures_them_in_every_measured_round_and_tells_everywhere(folder, llama_folder, capsys, monkeypatch):
@@ -111,11 +114,11 @@ def test_rows_of_a_pool_that_ask_the_same_are_found(folder, llama_folder):
     write_lines(
         folder / "options.jsonl",
         [{"instruction": "which dose", "input": "daily", "options": ["one", "two"], "answer": 1}] * 2,
-    )  # fmt: skip
+    )
     choices = {"file": "options.jsonl", "letters": True, "examples": 1, "examples_from": ["options.jsonl"]}
     planned = experiment(
-        folder, llama_folder, evaluation={"choices": choices, "benchmarks": {"gsm8k": GSM8K, "fpb": FPB}},
-    )  # fmt: skip
+        folder, llama_folder, evaluation={"choices": choices, "benchmarks": {"gsm8k": GSM8K, "fpb": FPB}}
+    )
     asked = dry_run(planned).plan.asked
     assert len(asked.choices) == 2
     sentiment = "What is the sentiment of this news? Please choose an answer from {negative/neutral/positive}."
@@ -148,16 +151,24 @@ def test_a_system_that_does_not_cut_programs_off_is_told_before_a_run_begins(fol
     [
         ({"data": {"kind": "document"}}, r"benchmarks: it does nothing with documents"),
         (
-            {"method": {"name": "lpfl", "patterns": ["{text} it was {blank}"],
-                        "verbaliser": {"a": ["one"], "b": ["two"]}}},
+            {
+                "method": {
+                    "name": "lpfl",
+                    "patterns": ["{text} it was {blank}"],
+                    "verbaliser": {"a": ["one"], "b": ["two"]},
+                }
+            },
             r"benchmarks: it does nothing with labelled records",
         ),
     ],
-)  # fmt: skip
+)
 def test_kinds_of_record_with_no_template_are_refused(folder, llama_folder, sections, why):
     method = sections.pop("method", {"name": "dplora", "epsilon": 8.0} if "data" in sections else None)
     with pytest.raises(ConfigError, match=why):
         experiment(
-            folder, llama_folder, method,
-            evaluation={"sample": 16, "uploads": 2, "benchmarks": {"gsm8k": GSM8K}}, **sections,
-        )  # fmt: skip
+            folder,
+            llama_folder,
+            method,
+            evaluation={"sample": 16, "uploads": 2, "benchmarks": {"gsm8k": GSM8K}},
+            **sections,
+        )

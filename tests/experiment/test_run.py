@@ -46,9 +46,20 @@ def test_a_run_leaves_all_its_files(make):
     folder = result.folder
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     assert names == {
-        "config.toml", "environment.json", "sites.json", "data.json", "exclusions.json", "measured.json",
-        "metrics.jsonl", "disclosure.json", "summary.json", "adapter", "checkpoint", "private", "report.html",
-    }  # fmt: skip
+        "config.toml",
+        "environment.json",
+        "sites.json",
+        "data.json",
+        "exclusions.json",
+        "measured.json",
+        "metrics.jsonl",
+        "disclosure.json",
+        "summary.json",
+        "adapter",
+        "checkpoint",
+        "private",
+        "report.html",
+    }
     assert Experiment.load(folder / "config.toml") == settled(experiment)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert rows == result.rows
@@ -303,13 +314,18 @@ def test_a_bad_record_is_named_or_skipped_and_counted(quick, tmp_path):
     sites = json.loads((tmp_path / "run" / "sites.json").read_text())
     assert [site["records"] for site in sites] == [6, 3]
     assert json.loads((tmp_path / "run" / "data.json").read_text()) == {
-        "bad": 1, "overlap": 1, "heldout": 0, "nonmembers": 0, "person_at": None,
-    }  # fmt: skip
+        "bad": 1,
+        "overlap": 1,
+        "heldout": 0,
+        "nonmembers": 0,
+        "person_at": None,
+    }
     reasons = json.loads((tmp_path / "run" / "exclusions.json").read_text())
     skin, heldout = tmp_path / "sites" / "skin.jsonl", tmp_path / "heldout.jsonl"
     assert [(row["file"], row["line"], row["cause"]) for row in reasons] == [
-        (str(skin), 2, "bad"), (str(heldout), 1, "overlap"),
-    ]  # fmt: skip
+        (str(skin), 2, "bad"),
+        (str(heldout), 1, "overlap"),
+    ]
     assert reasons[0]["reason"].startswith("record without 'output'")
     assert reasons[1]["reason"] == f"held out, and a site has it too: {skin}:1"
 

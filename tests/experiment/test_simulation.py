@@ -26,10 +26,13 @@ METHODS = {
     "dpfedavg": {"name": "dpfedavg", "noise_multiplier": 0.0},
     "dpftrl": {"name": "dpftrl", "noise_multiplier": 0.0},
     "lpfl": {
-        "name": "lpfl", "several_tokens": "average", "labelled_share": 0.5, "patterns": ["{text} it was {blank}"],
+        "name": "lpfl",
+        "several_tokens": "average",
+        "labelled_share": 0.5,
+        "patterns": ["{text} it was {blank}"],
         "verbaliser": {label: list(words) for label, words in VERBALISER.items()},
     },
-}  # fmt: skip
+}
 AGGREGATIONS = [
     *({"rule": one} for one in ("ffa", "rolora", "fedsa", "fedex", "flora", "flexlora", "fair")),
     *({"local": one} for one in ("fedprox", "scaffold")),

@@ -34,10 +34,13 @@ def trained(make, tmp_path, name, method, **aggregation):
     tmp_path.mkdir(exist_ok=True)
     folder = run(
         make(
-            run={"folder": str(tmp_path / name)}, method=method | {"rounds": 2}, aggregation=aggregation,
-            evaluation=QUIET, training={"eps": EPS},
+            run={"folder": str(tmp_path / name)},
+            method=method | {"rounds": 2},
+            aggregation=aggregation,
+            evaluation=QUIET,
+            training={"eps": EPS},
         )
-    ).folder  # fmt: skip
+    ).folder
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     adapters = {path.parent.name: load_file(path) for path in folder.rglob("adapter_model.safetensors")}
     found = {f"{where} {name}": tensor for where, own in adapters.items() for name, tensor in own.items()}

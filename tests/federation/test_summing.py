@@ -132,9 +132,13 @@ def test_what_travels_is_counted_field_by_field(runtime, tmp_path):
     vote(fleet)
     rows = {(row["verb"], row["field"]): row for row in fleet.ledger.table()}
     assert {key: row["bytes"] // 5 for key, row in rows.items()} == {
-        ("advertise_keys", "keys"): 160, ("share_keys", "sealed"): 5 * 82, ("vote", "votes"): 4 * 8,
-        ("vote", "loss"): 2 * 8, ("check_consistency", "signature"): 64, ("unmask", "shares"): 5 * 33,
-    }  # fmt: skip
+        ("advertise_keys", "keys"): 160,
+        ("share_keys", "sealed"): 5 * 82,
+        ("vote", "votes"): 4 * 8,
+        ("vote", "loss"): 2 * 8,
+        ("check_consistency", "signature"): 64,
+        ("unmask", "shares"): 5 * 33,
+    }
     assert rows["vote", "votes"]["protection"]["type"] == "secure sum"
     assert all(rows[key]["kind"] == "keys" and rows[key]["protection"] is None for key in rows if key[0] in STEPS)
     assert fleet.ledger.traffic().down > 5 * 5 * (160 + 82)

@@ -41,9 +41,10 @@ def folders(tokenizer, tmp_path_factory):
     """Tiny models, by the option that names them."""
     root = tmp_path_factory.mktemp("resources")
     made = {
-        "site_encoder": make_encoder(tokenizer, hidden=SMALL), "server_encoder": make_encoder(tokenizer, hidden=LARGE),
+        "site_encoder": make_encoder(tokenizer, hidden=SMALL),
+        "server_encoder": make_encoder(tokenizer, hidden=LARGE),
         "varying": make_bert(tokenizer),
-    }  # fmt: skip
+    }
     for name, model in made.items():
         model.save_pretrained(root / name)
         tokenizer.save_pretrained(root / name)

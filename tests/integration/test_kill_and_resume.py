@@ -137,9 +137,13 @@ def make(root, model, tokenizer):
         augment = AUGMENT if name == "augmented" else ""
         (root / f"{name}.toml").write_text(EXPERIMENT.format(model=model, method=method, run=run, augment=augment))
     done = subprocess.run(
-        [sys.executable, str(VICTIM), str(root)], input=json.dumps(STORIES | PRIVATE), text=True, capture_output=True,
-        timeout=900, env=os.environ | FORKING,
-    )  # fmt: skip
+        [sys.executable, str(VICTIM), str(root)],
+        input=json.dumps(STORIES | PRIVATE),
+        text=True,
+        capture_output=True,
+        timeout=900,
+        env=os.environ | FORKING,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
 
 

@@ -65,9 +65,10 @@ def without_start(files):
     page = files["report.html"]
     begin, end = page.index("<dt>Started</dt>"), page.index("<dt>Trained</dt>")
     return {
-        **files, "environment.json": files["environment.json"].replace(started, ""),
+        **files,
+        "environment.json": files["environment.json"].replace(started, ""),
         "report.html": page[:begin] + page[end:],
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("sampler", METHODS)

@@ -46,9 +46,13 @@ def sites(sizes=(6, 3, 9)):
 def runtime(model, tokenizer, **options):
     training = LocalTraining(lr=5e-3, batch_size=2, eps=EPS)
     return ModelRuntime(
-        Bank(model, LoraSpec(rank=4, alpha=8)), tokenizer, InstructionReading(template("alpaca"), tokenizer, 256),
-        training, max_length=256, **options,
-    )  # fmt: skip
+        Bank(model, LoraSpec(rank=4, alpha=8)),
+        tokenizer,
+        InstructionReading(template("alpaca"), tokenizer, 256),
+        training,
+        max_length=256,
+        **options,
+    )
 
 
 def perform(method, bench, folder, *, members=None, engine=LocalEngine, seed=0):

@@ -62,11 +62,18 @@ def run(tokenizer, folder, kind=EveryOther, world=None, **options):
 
 HELD = {"kind": "fedprox", "mu": 2.0}
 PARTS = [
-    {"local": HELD}, {"local": "scaffold"}, {"server": "fedavgm"}, {"server": "fedadam"},
-    {"server": "fedyogi"}, {"server": "fedadagrad"}, {"local": "scaffold", "server": "fedadam"},
-    {"local": HELD, "server": "fedavgm", "rule": "ffa"}, {"server": "fedadam", "rule": "rolora"},
-    {"local": HELD, "rule": "flora"}, {"server": "fedadam", "rule": "fedsa"},
-]  # fmt: skip
+    {"local": HELD},
+    {"local": "scaffold"},
+    {"server": "fedavgm"},
+    {"server": "fedadam"},
+    {"server": "fedyogi"},
+    {"server": "fedadagrad"},
+    {"local": "scaffold", "server": "fedadam"},
+    {"local": HELD, "server": "fedavgm", "rule": "ffa"},
+    {"server": "fedadam", "rule": "rolora"},
+    {"local": HELD, "rule": "flora"},
+    {"server": "fedadam", "rule": "fedsa"},
+]
 
 
 @pytest.mark.parametrize("options", PARTS, ids=lambda options: "-".join(map(str, options.values())))
@@ -191,10 +198,14 @@ def test_parts_that_make_no_sense_are_refused_with_the_reason(table, options, wh
 @pytest.mark.parametrize(
     "table",
     [
-        {"name": "lpfl"}, {"name": "dplora"}, {"name": "cmfl"}, {"name": "fewfedpit"},
-        {"name": "fewfedweight"}, {"name": "fedit"},
+        {"name": "lpfl"},
+        {"name": "dplora"},
+        {"name": "cmfl"},
+        {"name": "fewfedpit"},
+        {"name": "fewfedweight"},
+        {"name": "fedit"},
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("options", [{"local": "fedprox"}, {"server": "fedyogi"}])
 def test_and_others_are_taken(table, options):
     assert method_with(table, **options).title.endswith(("FedProx", "FedYogi"))

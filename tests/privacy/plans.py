@@ -62,9 +62,18 @@ def seen(plan, steps=1, std=None, units=200, numbers=1000, shares=None):
     count = getattr(plan.clipping, "count_noise", 0.0)
     kind = plan.clipping.kind.removeprefix("adaptive-")
     return Observation(
-        steps, drawn, chances, 3.0, 1.0, steps * numbers, squares, steps * bool(count), steps * count**2,
-        clipped=((kind, plan.clipping.groups),), shares=steps * (shares or 0),
-    )  # fmt: skip
+        steps,
+        drawn,
+        chances,
+        3.0,
+        1.0,
+        steps * numbers,
+        squares,
+        steps * bool(count),
+        steps * count**2,
+        clipped=((kind, plan.clipping.groups),),
+        shares=steps * (shares or 0),
+    )
 
 
 def followed(plan, steps=1, **changes):

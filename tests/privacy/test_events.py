@@ -31,8 +31,9 @@ def test_whoever_knows_the_samples_sees_every_release(sampled):
 
 def test_what_is_in_an_event_is_found_however_deep_it_is():
     mixture = dp.dp_event.MixtureOfGaussiansDpEvent(2.0, [0, 1], [0.9, 0.1])
-    for one, other, found in ((mixture, skellam_event(8, 3.0), events.has_mixtures), (
-        skellam_event(8, 3.0), mixture, events.has_integer_noise
-    )):  # fmt: skip
+    for one, other, found in (
+        (mixture, skellam_event(8, 3.0), events.has_mixtures),
+        (skellam_event(8, 3.0), mixture, events.has_integer_noise),
+    ):
         deep = dp.ComposedDpEvent([GAUSSIAN, dp.SelfComposedDpEvent(dp.ComposedDpEvent([one]), 2)])
         assert found(deep) and not found(other) and not found(GAUSSIAN)

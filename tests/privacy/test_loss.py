@@ -49,9 +49,14 @@ def test_whatever_the_noise_and_the_steps_are(noise, steps, power, adjacency):
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
 @pytest.mark.parametrize(
     ("rate", "noise", "steps", "delta", "cell"),
-    [(0.1, 10.0, 4096, 3e-13, 1e-4), (0.1, 10.0, 4096, 3e-9, 1e-4), (0.3, 5.0, 300, 1e-12, 2e-4),
-     (0.04, 2.0, 50, 1e-5, 1.5e-4), (0.5, 1.0, 7, 1e-10, 2e-3)],
-)  # fmt: skip
+    [
+        (0.1, 10.0, 4096, 3e-13, 1e-4),
+        (0.1, 10.0, 4096, 3e-9, 1e-4),
+        (0.3, 5.0, 300, 1e-12, 2e-4),
+        (0.04, 2.0, 50, 1e-5, 1.5e-4),
+        (0.5, 1.0, 7, 1e-10, 2e-3),
+    ],
+)
 def test_of_sampled_steps_neither(rate, noise, steps, delta, cell, adjacency):
     true = losses.epsilon(rate, noise, steps, delta, adjacency, cell)
     slack = steps * cell**2 / 24 * 60  # which the oracle is above the truth

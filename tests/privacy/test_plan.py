@@ -185,7 +185,7 @@ def test_infinite_epsilon_needs_no_noise():
         (lambda: RECORDS.epsilon(accountant="moments"), "accountant 'moments' is unknown"),
         (lambda: RECORDS.epsilon(accountant="exact"), "no closed form for sampled steps. Use the accountant 'pld'"),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_sense_is_refused_with_what_to_change(make, told):
     with pytest.raises(PrivacyError) as refused:
         make()
@@ -212,10 +212,15 @@ def test_a_plan_survives_json(plan):
 
 def test_every_field_is_in_the_json():
     changes = [
-        {"adjacency": "replace-one"}, {"sampler": PoissonSampling(0.041)}, {"clipping": ExampleClipping(1.6)},
-        {"clipping": ExampleClipping(1.5, 2)}, {"clipping": BatchClipping(1.5)}, {"noise": GaussianNoise(2.1)},
-        {"steps": 51}, {"delta": 1e-6},
-    ]  # fmt: skip
+        {"adjacency": "replace-one"},
+        {"sampler": PoissonSampling(0.041)},
+        {"clipping": ExampleClipping(1.6)},
+        {"clipping": ExampleClipping(1.5, 2)},
+        {"clipping": BatchClipping(1.5)},
+        {"noise": GaussianNoise(2.1)},
+        {"steps": 51},
+        {"delta": 1e-6},
+    ]
     assert {name for change in changes for name in change} | {"unit"} == {field.name for field in fields(PrivacyPlan)}
     texts = [RECORDS.to_json(), SITES.to_json(), *(of_records(**change).to_json() for change in changes)]
     assert len(set(texts)) == len(texts)

@@ -37,8 +37,9 @@ def test_a_line_may_hold_what_unicode_calls_the_end_of_one(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"event": "a\x85b\u2028c"}\n\n{"round": 1}\n', encoding="utf-8")
     assert [(where.rpartition(" ")[2], row) for where, row in files.lines(path, torn=False)] == [
-        ("1", {"event": "a\x85b\u2028c"}), ("3", {"round": 1}),
-    ]  # fmt: skip
+        ("1", {"event": "a\x85b\u2028c"}),
+        ("3", {"round": 1}),
+    ]
 
 
 def test_only_the_last_line_may_be_torn(tmp_path):

@@ -81,10 +81,11 @@ def draws(members: int, others: int, generator: np.random.Generator) -> tuple[np
     """How often each member and each of the others is in each bootstrap sample, float64 [draws, M] and [draws, N]; the
     same draws serve all attacks, so that these can be compared."""
     return tuple(  # type: ignore[return-value]
-        generator.multinomial(count, np.full(count, 1 / count), size=DRAWS).astype(np.float64) if count else
-        np.zeros((DRAWS, 0))
+        generator.multinomial(count, np.full(count, 1 / count), size=DRAWS).astype(np.float64)
+        if count
+        else np.zeros((DRAWS, 0))
         for count in (members, others)
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,15 @@ class Guess:
         """For the run's owner alone, JSON."""
         told = {} if self.record is None else {"record": self.record}
         return {
-            "target": f"centres, {kind}", "site": self.site, "round": self.round, "centre": self.place,
-            "size": self.size, "nearest": self.whose, "cosine": self.score, **told,
-        }  # fmt: skip
+            "target": f"centres, {kind}",
+            "site": self.site,
+            "round": self.round,
+            "centre": self.place,
+            "size": self.size,
+            "nearest": self.whose,
+            "cosine": self.score,
+            **told,
+        }
 
 
 def attacked(what: Subject, missing: list[str]) -> tuple[list[Centred], list[dict[str, Any]]]:
@@ -151,7 +157,7 @@ def guesses(
         mine = [np.arange(starts[place], starts[place + 1])] * len(points)
         ranked = zip(
             near(points, own[site], 1), near(points, every, 1, without=mine), near(points, pool, 1), strict=True
-        )  # fmt: skip
+        )
         for number, ((self_, others, public), length) in enumerate(zip(ranked, lengths[:, 0], strict=True)):
             whose, record, score = _closest(self_, others, public) if length else ("public", None, 0.0)
             found.append(Guess(site, round, number, int(centres.sizes[number]), whose, record, score))

@@ -76,6 +76,15 @@ def extracted(target: str, task: Task, readings: Readings, sampling: Sampling, p
     shares = [[float((needed <= n).mean()) for n in TRIES] for needed in (members, others)]
     ends = [interval(share, len(members)) for share in shares[0]]
     return Extraction(
-        target, sampling.temperature, sampling.top_k, p, len(members), different, TRIES, tuple(shares[0]),
-        tuple(low for low, _ in ends), tuple(high for _, high in ends), tuple(shares[1]),
-    )  # fmt: skip
+        target,
+        sampling.temperature,
+        sampling.top_k,
+        p,
+        len(members),
+        different,
+        TRIES,
+        tuple(shares[0]),
+        tuple(low for low, _ in ends),
+        tuple(high for _, high in ends),
+        tuple(shares[1]),
+    )

@@ -47,9 +47,12 @@ class Losses:
         members = np.isin(self.owners, kept)
         columns = np.concatenate([members, np.ones(len(self.base) - len(members), dtype=bool)])
         return Losses(
-            [self.sites[place] for place in kept], np.searchsorted(kept, self.owners[members]), self.base[columns],
-            self.models[:, columns], self.uploads[:, kept][:, :, columns],
-        )  # fmt: skip
+            [self.sites[place] for place in kept],
+            np.searchsorted(kept, self.owners[members]),
+            self.base[columns],
+            self.models[:, columns],
+            self.uploads[:, kept][:, :, columns],
+        )
 
     def upload(self, first: bool) -> np.ndarray:
         """Under the first or the last upload of each site, float64 [K, M + N]; NaN where it never sent one."""

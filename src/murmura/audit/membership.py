@@ -166,8 +166,10 @@ def measured(target: str, found: Mapping[str, AttackScores], stream: Stream) -> 
         stream: decides what is set apart and which samples the bootstrap draws.
     """
     first = next(iter(found.values()))
-    apart = [_apart(count, stream / name) for name, count in
-             (("members", len(first.members)), ("others", first.others.shape[1]))]  # fmt: skip
+    apart = [
+        _apart(count, stream / name)
+        for name, count in (("members", len(first.members)), ("others", first.others.shape[1]))
+    ]
     rest = [~one for one in apart]
     rivals = [name for name in found if name != CONTROL]
     enough = all(one.any() and not one.all() for one in apart) and len(rivals) > 1

@@ -28,13 +28,11 @@ def published(found: Audit) -> Audit:
         found,
         models=tuple(_model(one) for one in found.models),
         missing=(*found.missing, _SAYS_LITTLE) if few else found.missing,
-        extraction=tuple(
-            replace(_rounded(one, "found", "low", "high"), members=None) for one in found.extraction
-        ),
+        extraction=tuple(replace(_rounded(one, "found", "low", "high"), members=None) for one in found.extraction),
         written=tuple(_written(one) for one in found.written),
         centres=tuple(_centred(one) for one in found.centres),
         caveat=_CAVEAT,
-    )  # fmt: skip
+    )
 
 
 def _model(found: AuditedModel) -> AuditedModel:

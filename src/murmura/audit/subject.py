@@ -76,7 +76,7 @@ def subject(path: Path) -> Subject:
             f"the sites of this run were real (run.engine = '{experiment.run.engine}'), and their records are not here",
             where=str(path),
             fix="Audit a simulation; real sites measure leakage themselves: evaluation.attacks = true.",
-        )  # fmt: skip
+        )
     released = Released(experiment, folder)
     bank, stream = released.bank, Stream(experiment.run.seed)
     what = reading(experiment, released.tokenizer, bank.model.config, masked=not bank.head.is_decoder)
@@ -89,9 +89,15 @@ def subject(path: Path) -> Subject:
         fix = "Run again with data.nonmember_records, or hold out more records."
         raise DataError("there is no record that no site trained on, to compare members with", where=str(path), fix=fix)
     bench = ModelRuntime(
-        bank, released.tokenizer, what, experiment.training, max_length=experiment.data.max_length,
-        slots=experiment.run.slots, decode_rows=experiment.run.decode_rows, decode_dtype=experiment.run.decode_dtype,
-    )  # fmt: skip
+        bank,
+        released.tokenizer,
+        what,
+        experiment.training,
+        max_length=experiment.data.max_length,
+        slots=experiment.run.slots,
+        decode_rows=experiment.run.decode_rows,
+        decode_dtype=experiment.run.decode_dtype,
+    )
     own = {site.name: method.members(site, stream) for site in prepared.people.sites}  # canaries are none
     members = {site: [record for record in records if record.is_complete] for site, records in own.items()}
     records = {site.name: site.records for site in joined}

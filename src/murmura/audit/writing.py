@@ -48,9 +48,14 @@ def completed(
 
 
 def begun(
-    target: str, models: Mapping[str, State], sample: Sample, bench: ModelRuntime, texts: int, sampling: Sampling,
+    target: str,
+    models: Mapping[str, State],
+    sample: Sample,
+    bench: ModelRuntime,
+    texts: int,
+    sampling: Sampling,
     stream: Stream,
-) -> Written | None:  # fmt: skip
+) -> Written | None:
     """Template extraction (Wang et al. 2024, arXiv 2409.20135): texts behind nothing but what stands before every
     instruction, and how close each comes to the nearest of the sites' own, by ROUGE-L.
 
@@ -76,9 +81,14 @@ def begun(
     writers = [(model, [s for s in models if models[s] is model]) for model in distinct.values()]
     turns = [writers[k % len(writers)] for k in range(texts)]
     found = bench.write(
-        [model for model, _ in turns], [prompt] * texts, [bench.max_length - len(prompt)] * texts, sampling=sampling,
-        streams=[stream / "texts" / k for k in range(texts)], stop=_stops(bench), description="writing",
-    )  # fmt: skip
+        [model for model, _ in turns],
+        [prompt] * texts,
+        [bench.max_length - len(prompt)] * texts,
+        sampling=sampling,
+        streams=[stream / "texts" / k for k in range(texts)],
+        stop=_stops(bench),
+        description="writing",
+    )
     known = {
         id(model): _references([record for site in sites for record in sample.members[site]], sample.others, stream)
         for model, sites in writers
@@ -112,6 +122,13 @@ def _resampled(values: np.ndarray, generator: np.random.Generator) -> np.ndarray
 def _written(target: str, prompt: str, own: np.ndarray, other: np.ndarray, spread: np.ndarray) -> Written:
     low, high = (float(end) for end in np.quantile(spread, ENDS))
     return Written(
-        target, prompt, len(own), len(other), float(own.mean()), float(other.mean()), float(own.mean() - other.mean()),
-        low, high,
-    )  # fmt: skip
+        target,
+        prompt,
+        len(own),
+        len(other),
+        float(own.mean()),
+        float(other.mean()),
+        float(own.mean() - other.mean()),
+        low,
+        high,
+    )

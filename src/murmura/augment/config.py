@@ -23,20 +23,49 @@ _LESS = ("less",)
 _WRITING = ("self-instruct",)
 _FROM_POOL = (*_BY_CENTRES, "random", *_LESS)
 _OF: Mapping[str, tuple[str, ...]] = {
-    "clusters": _BY_CENTRES, "smallest_cluster": _BY_CENTRES, "encoder": _BY_CENTRES, "site_encoder": _BY_CENTRES,
-    "similarity": _BY_CENTRES, "focus": _BY_CENTRES, "alpha": _ONE_CENTRE, "project_first": _ONE_CENTRE,
-    "filter_rule": ("feddca",), "order": ("feddca",), "targets": ("coverage",),
-    "less_warm_up": _LESS, "less_epochs": _LESS, "less_lr": _LESS, "less_batch": _LESS, "less_dimension": _LESS,
-    "less_over": _LESS, "less_sample": _LESS, "writer": _WRITING, "write_temperature": _WRITING,
-    "write_tokens": _WRITING, "write_attempts": _WRITING, "write_rouge": _WRITING, "pool": _FROM_POOL,
-    "bytes": _FROM_POOL, "dedup": _FROM_POOL, "domain": _FROM_POOL,
-    "noise_multiplier": _BY_CENTRES, "search": _BY_CENTRES,
-}  # fmt: skip
+    "clusters": _BY_CENTRES,
+    "smallest_cluster": _BY_CENTRES,
+    "encoder": _BY_CENTRES,
+    "site_encoder": _BY_CENTRES,
+    "similarity": _BY_CENTRES,
+    "focus": _BY_CENTRES,
+    "alpha": _ONE_CENTRE,
+    "project_first": _ONE_CENTRE,
+    "filter_rule": ("feddca",),
+    "order": ("feddca",),
+    "targets": ("coverage",),
+    "less_warm_up": _LESS,
+    "less_epochs": _LESS,
+    "less_lr": _LESS,
+    "less_batch": _LESS,
+    "less_dimension": _LESS,
+    "less_over": _LESS,
+    "less_sample": _LESS,
+    "writer": _WRITING,
+    "write_temperature": _WRITING,
+    "write_tokens": _WRITING,
+    "write_attempts": _WRITING,
+    "write_rouge": _WRITING,
+    "pool": _FROM_POOL,
+    "bytes": _FROM_POOL,
+    "dedup": _FROM_POOL,
+    "domain": _FROM_POOL,
+    "noise_multiplier": _BY_CENTRES,
+    "search": _BY_CENTRES,
+}
 """Which strategies read an option; all of them, where it is not here."""
 _OF_PROJECTOR = (
-    "project_first", "projector_records", "projector_hidden", "projector_epochs", "projector_heldout", "projector_lr",
-    "projector_batch", "projector_temperature", "projector_positive", "projector_similarity",
-)  # fmt: skip
+    "project_first",
+    "projector_records",
+    "projector_hidden",
+    "projector_epochs",
+    "projector_heldout",
+    "projector_lr",
+    "projector_batch",
+    "projector_temperature",
+    "projector_positive",
+    "projector_similarity",
+)
 
 
 class AugmentConfig(Section):

@@ -95,9 +95,13 @@ def _print(one: Checked) -> None:
 
 def _table(one: Checked) -> dict[str, object]:
     return {
-        "file": one.file, "records": one.records, "bad": _places(one.bad), "repeated": _places(one.repeats),
-        "fault": one.fault, "ignored": one.ignored,
-    }  # fmt: skip
+        "file": one.file,
+        "records": one.records,
+        "bad": _places(one.bad),
+        "repeated": _places(one.repeats),
+        "fault": one.fault,
+        "ignored": one.ignored,
+    }
 
 
 def _places(records: Sequence[BadRecord | Repeat]) -> list[dict[str, object]]:

@@ -101,9 +101,12 @@ def _load(experiment: Experiment, file: str, split: str) -> Loaded[Choice]:
     wanted = experiment.evaluation.choices
     assert wanted is not None
     return load_choices(
-        file, fields=wanted.fields, common=Common(wanted.instruction, wanted.options, wanted.option_columns),
-        split=split_of(file, split), skip_bad=experiment.data.skip_bad,
-    )  # fmt: skip
+        file,
+        fields=wanted.fields,
+        common=Common(wanted.instruction, wanted.options, wanted.option_columns),
+        split=split_of(file, split),
+        skip_bad=experiment.data.skip_bad,
+    )
 
 
 def _examples(experiment: Experiment, wanted: ChoicesConfig, place: int) -> list[Choice]:

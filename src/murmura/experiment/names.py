@@ -54,11 +54,12 @@ _PARTS: Mapping[str, Named] = {
     "fedyogi": _step("fedyogi", "FedYogi (Reddi et al. 2021): the server steps as Yogi does."),
     "fedadagrad": _step("fedadagrad", "FedAdagrad (Reddi et al. 2021): the server steps as Adagrad does."),
     "feddca": _augmented(
-        "feddca", "FedDCA (Wang et al. 2024): sites send cluster centres, and the server gives each public records to "
+        "feddca",
+        "FedDCA (Wang et al. 2024): sites send cluster centres, and the server gives each public records to "
         "train on besides, which together cover the domain.",
     ),
     "feddca*": _augmented(
-        "feddca", "FedDCA* (Wang et al. 2024): FedDCA with a smaller encoder at the sites.", site_encoder="ENCODER",
+        "feddca", "FedDCA* (Wang et al. 2024): FedDCA with a smaller encoder at the sites.", site_encoder="ENCODER"
     ),
     "less": _augmented("less", "FedAvg with public records that LESS chooses (Xia et al. 2024)."),
     "self-instruct": _augmented(
@@ -74,14 +75,16 @@ _PARTS: Mapping[str, Named] = {
     "fp-fl": Named("lpfl", {"model.trainable": "all"}, "FP-FL (Jiang et al. 2023): LP-FL with all parameters trained."),
     "expand-only": Named("pretext", {"method.seeds": "public"}, f"Expand-only (Hou et al. 2024): {_SEEDS}."),
     "expand-private": Named(
-        "pretext", {"method.seeds": "private"},
+        "pretext",
+        {"method.seeds": "private"},
         "Expand-private (Hou et al. 2024): the private texts themselves are expanded, without any guarantee.",
     ),
     "dp-prompt": Named(
-        "pretext", {"method.seeds": "paraphrased"},
+        "pretext",
+        {"method.seeds": "paraphrased"},
         "DP-Prompt (Utpala et al. 2023): sites paraphrase their texts under local differential privacy.",
     ),
-}  # fmt: skip
+}
 
 
 def names() -> dict[str, Named]:

@@ -80,9 +80,10 @@ def told(experiment: Experiment) -> tuple[str, str]:
 def slow(experiment: Experiment) -> str | None:
     """A warning where bfloat16 is asked for and the device has no instructions for it, with how slow it is."""
     asked = {
-        "training.precision": experiment.training.precision, "run.decode_dtype": experiment.run.decode_dtype,
+        "training.precision": experiment.training.precision,
+        "run.decode_dtype": experiment.run.decode_dtype,
         "model.dtype": experiment.model.dtype,
-    }  # fmt: skip
+    }
     names = [key for key, value in asked.items() if value == "bfloat16"]
     if not names or in_bfloat16("auto", device_name(experiment.model)):
         return None

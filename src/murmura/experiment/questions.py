@@ -76,8 +76,9 @@ def _require_judge(benchmark: Benchmark[Any], method: Method) -> None:
     if benchmark.runs_programs and method.keeps_adapters:
         raise ConfigError(
             "sites keep adapters of their own, which they would measure, and no site runs programs that a server sends",
-            where=f"evaluation.benchmarks.{benchmark.name}", fix="Remove it, or choose a method with a global adapter.",
-        )  # fmt: skip
+            where=f"evaluation.benchmarks.{benchmark.name}",
+            fix="Remove it, or choose a method with a global adapter.",
+        )
     benchmark.prepare()
 
 
@@ -87,10 +88,14 @@ def _benchmark(
     """Those questions of a benchmark that leave room for an answer."""
     options, name = benchmark.config, f"evaluation.benchmarks.{benchmark.name}"
     loaded = load_questions(
-        options.file, benchmark.kind, benchmark.checked, fields=options.fields,
-        split=split_of(options.file, options.split), renaming=name + ".fields = {{{field} = '{column}'}}",
+        options.file,
+        benchmark.kind,
+        benchmark.checked,
+        fields=options.fields,
+        split=split_of(options.file, options.split),
+        renaming=name + ".fields = {{{field} = '{column}'}}",
         skip_bad=experiment.data.skip_bad,
-    )  # fmt: skip
+    )
     chosen = drawn(list(zip(loaded.records, loaded.places, strict=True)), options.records, stream)
     template, room = reading.template, getattr(model.config, "max_position_embeddings", None)
     assert template is not None, "refused for kinds of record that have no template"

@@ -57,6 +57,11 @@ def evaluation_set(
     """
     questions = {"choices": asked.choices, "benchmarks": asked.benchmarks, "asks": asked.asks} if asked else {}
     return experiment.task.evaluation_set(
-        experiment.method, experiment.data, people.heldout, people.nonmembers, stream,
-        sample=experiment.evaluation.sample, **questions,
-    )  # fmt: skip
+        experiment.method,
+        experiment.data,
+        people.heldout,
+        people.nonmembers,
+        stream,
+        sample=experiment.evaluation.sample,
+        **questions,
+    )

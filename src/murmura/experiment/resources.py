@@ -34,9 +34,13 @@ class Supply:
     def told(self) -> OtherModel:
         """For the run's record."""
         return OtherModel(
-            option=self.option, name=self.resource.name, kind=KINDS[self.resource.kind],
-            place=PLACES[self.resource.side], parameters=self.parameters, source=self.source,
-        )  # fmt: skip
+            option=self.option,
+            name=self.resource.name,
+            kind=KINDS[self.resource.kind],
+            place=PLACES[self.resource.side],
+            parameters=self.parameters,
+            source=self.source,
+        )
 
 
 def declared(experiment: Experiment, method: Method) -> dict[str, Resource]:

@@ -281,11 +281,15 @@ def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, context
     timed = server.publication.timed(server.rows)
     folder.write_summary(
         Summary(
-            name=experiment.run.name, method=method.title, seed=experiment.run.seed,
-            rounds=rows[-1]["round"], final=rows[-1],
-            bytes_up=sum(row["bytes_up"] for row in rows), bytes_down=sum(row["bytes_down"] for row in rows),
+            name=experiment.run.name,
+            method=method.title,
+            seed=experiment.run.seed,
+            rounds=rows[-1]["round"],
+            final=rows[-1],
+            bytes_up=sum(row["bytes_up"] for row in rows),
+            bytes_down=sum(row["bytes_down"] for row in rows),
             wall=sum(row["wall"] for row in timed) if timed else None,
             peak_memory=max((row["peak_memory"] for row in timed), default=None),
         )
-    )  # fmt: skip
+    )
     build_report([read(folder.path)], folder.report)

@@ -44,9 +44,20 @@ _YOURS = {
 _POOL = ", and a pool of public records in [augment]"
 # Options that a person is likely to want besides, by what they are in.
 _LIKELY = (
-    "run.name", "model.name", "data.train", "data.heldout_records", "method.name", "method.rounds", "method.epsilon",
-    "method.beta", "method.keep", "method.patterns", "method.verbaliser", "method.public", "method.samples",
-)  # fmt: skip
+    "run.name",
+    "model.name",
+    "data.train",
+    "data.heldout_records",
+    "method.name",
+    "method.rounds",
+    "method.epsilon",
+    "method.beta",
+    "method.keep",
+    "method.patterns",
+    "method.verbaliser",
+    "method.public",
+    "method.samples",
+)
 _FIRST = _LIKELY.index("method.rounds")  # before these stands what a name says
 _IN_SHORT = {
     "run.name": "its folder is runs/NAME",

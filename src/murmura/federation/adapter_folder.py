@@ -15,12 +15,9 @@ if TYPE_CHECKING:
 
 CARD = "README.md"
 _LOADED = {
-    "adapter": (
-        "base = {auto}.from_pretrained(resolve({name}))\n"
-        "model = PeftModel.from_pretrained(base, folder)"
-    ),
+    "adapter": ("base = {auto}.from_pretrained(resolve({name}))\nmodel = PeftModel.from_pretrained(base, folder)"),
     "whole": "model = {auto}.from_pretrained(folder)",
-}  # fmt: skip
+}
 _ASKED = """\
 asked = [{"role": "user", "content": "What helps against a cough?"}]
 prompt = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt", return_dict=True)
@@ -52,9 +49,13 @@ def leave_adapter(folder: Path, state: State, runtime: ModelRuntime, told: str) 
     assert bank.lora is not None, "where all parameters train there is no adapter"
     plain, spec = fold(state, bank.lora)
     save_peft(
-        folder, plain, spec, runtime.base, fan_in_fan_out=bank.fan_in_fan_out,
+        folder,
+        plain,
+        spec,
+        runtime.base,
+        fan_in_fan_out=bank.fan_in_fan_out,
         task_type="CAUSAL_LM" if bank.head.is_decoder else "",
-    )  # fmt: skip
+    )
     _leave(folder, runtime, told, "adapter")
 
 

@@ -121,9 +121,12 @@ class Averaging(Method):
     def like(self, server: Server, verb: str) -> Payload:
         """A reply to a verb of ``answered`` that any site's is like."""
         known = {
-            "adapter": self.rule.upload(server.adapter, server.round), "examples": 0, "loss": 0.0,
-            "counts": dict.fromkeys(self.counted, 0), **self.local.like(server),
-        }  # fmt: skip
+            "adapter": self.rule.upload(server.adapter, server.round),
+            "examples": 0,
+            "loss": 0.0,
+            "counts": dict.fromkeys(self.counted, 0),
+            **self.local.like(server),
+        }
         return {field: known[field] for field in self.releases(verb) if field in known}
 
     def note(self, server: Server, sites: Sequence[str], told: Payload) -> None:

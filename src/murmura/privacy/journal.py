@@ -105,8 +105,9 @@ def _read(path: Path, what: str) -> list[tuple[dict[str, Any], str]]:
         if digest != _chained(head, text):
             raise PrivacyError(
                 f"the {what} is damaged or was edited, and without it what was spent or kept is unknown",
-                where=f"{path}:{number}", fix="Restore it from a copy, or start another run.",
-            )  # fmt: skip
+                where=f"{path}:{number}",
+                fix="Restore it from a copy, or start another run.",
+            )
         found.append((json.loads(text), digest))
         head = digest
     return found

@@ -49,12 +49,22 @@ def environment(
             continue
     machine = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     return Environment(
-        murmura=packages.get("murmura"), python=platform.python_version(), torch=str(torch.__version__),
-        platform=platform.platform(), cpu_count=os.cpu_count(), device=f"{device.type}: {machine}",
-        started=datetime.now(UTC).isoformat(timespec="seconds"), model=model, parameters=parameters, trained=trained,
-        packages=packages, resources=resources, trained_at=trained_at,
-        training_precision=precision[0], writing_precision=precision[1],
-    )  # fmt: skip
+        murmura=packages.get("murmura"),
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+        platform=platform.platform(),
+        cpu_count=os.cpu_count(),
+        device=f"{device.type}: {machine}",
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        model=model,
+        parameters=parameters,
+        trained=trained,
+        packages=packages,
+        resources=resources,
+        trained_at=trained_at,
+        training_precision=precision[0],
+        writing_precision=precision[1],
+    )
 
 
 def peak_memory(device: torch.device, *, mapped: bool = True) -> int:

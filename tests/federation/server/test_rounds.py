@@ -155,9 +155,7 @@ def test_a_site_that_lost_its_first_round_begins_again_when_the_run_is_resumed(t
     engine = losing(("site-1", 1))
     world = lead(tokenizer, local(rounds=1), tmp_path, engine=engine)
     assert world.server.store["started"] == ["site-0", "site-2"]
-    assert "these sites have not kept their part of the round: site-1 (gone)" in (
-        world.server.rows[1]["events"]
-    )  # fmt: skip
+    assert "these sites have not kept their part of the round: site-1 (gone)" in (world.server.rows[1]["events"])
     again = resume(tokenizer, local(rounds=2), tmp_path)
     assert sorted(again.server.store["started"]) == ["site-0", "site-1", "site-2"]
     assert all(store["adapter"] for store in again.stores().values())

@@ -43,9 +43,12 @@ def test_below_the_threshold_there_is_no_sum_at_any_step(step):
     assert parties.server.least == 3
     few = ["a", "d"]
     said = {
-        "advertise": "advertised keys", "share": "shared their secrets", "collect": "sent their part",
-        "confirm": "confirmed who is in the sum", "unmask": "helped to take the masks off",
-    }  # fmt: skip
+        "advertise": "advertised keys",
+        "share": "shared their secrets",
+        "collect": "sent their part",
+        "confirm": "confirmed who is in the sum",
+        "unmask": "helped to take the masks off",
+    }
     with pytest.raises(RunError, match=f"only 2 of 4 sites {said[step]}; a secure sum needs 3, and nothing") as error:
         parties.advertise(few if step == "advertise" else parties.names)
         parties.share(few if step == "share" else parties.names)

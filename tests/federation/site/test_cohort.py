@@ -46,8 +46,9 @@ def test_one_reply_a_site(runtime):
     cohort = cohort_of(runtime, make_sites(2, 1))
     replies = cohort.reply(examples=cohort.sizes, loss=[0.1, None])
     assert [(reply.site, reply.fields) for reply in replies] == [
-        ("site-0", {"examples": 2, "loss": 0.1}), ("site-1", {"examples": 1, "loss": None}),
-    ]  # fmt: skip
+        ("site-0", {"examples": 2, "loss": 0.1}),
+        ("site-1", {"examples": 1, "loss": None}),
+    ]
 
 
 def test_a_site_trains_as_if_alone(runtime):

@@ -45,8 +45,9 @@ def test_it_goes_back_one_generation(store):
     for round in (1, 2, 3):
         store.commit(round, {"w": {"x": torch.tensor([float(round)])}, "n": round})
     assert sorted(path.name for path in store.folder.glob("*.safetensors")) == [
-        "round-0002.safetensors", "round-0003.safetensors",
-    ]  # fmt: skip
+        "round-0002.safetensors",
+        "round-0003.safetensors",
+    ]
     found = again(store).rewind(2)
     assert found["n"] == 2 and found["w"]["x"].tolist() == [2.0]
 

@@ -89,8 +89,9 @@ def test_what_is_clipped_is_told():
     layout = Layout.of({"update": torch.zeros(2), "examples": 0}, {"update": "examples"}, 3, SECURE)
     vector, told = layout.vector({"update": torch.tensor([5.0, 1.0]), "examples": 12})
     assert told == [
-        "'examples' is 12 and counts as 10 (aggregation.secure.weight)", "1 numbers of 'update' were clipped to ±2",
-    ]  # fmt: skip
+        "'examples' is 12 and counts as 10 (aggregation.secure.weight)",
+        "1 numbers of 'update' were clipped to ±2",
+    ]
     found = layout.sum(vector, ["a"])
     assert found["update"].tolist() == pytest.approx([20, 10]) and found["examples"] == 10
 
@@ -111,9 +112,12 @@ def test_what_is_clipped_is_told():
 )
 def test_what_does_not_fit_is_refused(reply, why):
     like = {
-        "votes": torch.zeros(2, dtype=torch.int64), "loss": 0.0, "table": {"a": 0},
-        "state": {"w": torch.zeros(1), "v": torch.zeros(1)}, "weighed": torch.zeros(1),
-    }  # fmt: skip
+        "votes": torch.zeros(2, dtype=torch.int64),
+        "loss": 0.0,
+        "table": {"a": 0},
+        "state": {"w": torch.zeros(1), "v": torch.zeros(1)},
+        "weighed": torch.zeros(1),
+    }
     with pytest.raises(RunError, match=why):
         Layout.of(like, {"weighed": "loss"}, 3, SECURE).vector(reply)
 

@@ -54,10 +54,14 @@ def test_what_is_signed_says_what_it_is_about():
     roll = Roll(("run", 1, "vote", 2, "n"), ("a", "b"), offers)
     other = Roll(("run", 1, "vote", 2, "n"), ("a", "b"), offers[::-1])
     signed = [
-        consistent(roll, b"x", [0, 1]), consistent(roll, b"x", [0]), consistent(roll, b"y", [0, 1]),
-        consistent(other, b"x", [0, 1]), advertised(roll.sum, "a", b"x"), advertised(roll.sum, "b", b"x"),
+        consistent(roll, b"x", [0, 1]),
+        consistent(roll, b"x", [0]),
+        consistent(roll, b"y", [0, 1]),
+        consistent(other, b"x", [0, 1]),
+        advertised(roll.sum, "a", b"x"),
+        advertised(roll.sum, "b", b"x"),
         advertised(("run", 2, "vote", 2, "n"), "a", b"x"),
-    ]  # fmt: skip
+    ]
     assert len(set(signed)) == len(signed)
 
 

@@ -121,11 +121,17 @@ def header(value):
 @pytest.mark.parametrize(
     "buffer",
     [
-        b"", b"\0" * 8, b"\xff" * 40, header([]), header({}), header({"__metadata__": {}}),
-        header({"__metadata__": {"json": "["}}), header({"__metadata__": {"json": "3"}}) + b"x",
+        b"",
+        b"\0" * 8,
+        b"\xff" * 40,
+        header([]),
+        header({}),
+        header({"__metadata__": {}}),
+        header({"__metadata__": {"json": "["}}),
+        header({"__metadata__": {"json": "3"}}) + b"x",
         header({"__metadata__": {"json": '{"a": 3}'}, "a\x1fb": EMPTY}),
     ],
-)  # fmt: skip
+)
 def test_what_encode_never_made_is_refused(buffer):
     with pytest.raises(RunError, match="damaged"):
         decode(buffer)
@@ -149,8 +155,11 @@ def test_a_digest_is_of_what_is_in_a_message_and_not_of_how_it_came():
     payload = {"lr": 0.5, "adapter": {"b": torch.ones(2), "a": torch.zeros(3)}, "votes": torch.tensor(1), "x": {"k": 1}}
     assert digest(decode(encode(payload))) == digest(dict(reversed(payload.items()))) == digest(payload)
     changed = [
-        {**payload, "lr": 0.25}, {**payload, "adapter": {"b": torch.ones(2), "a": torch.tensor([0, 0, 1e-30])}},
-        {**payload, "votes": torch.tensor([1])}, {**payload, "votes": torch.tensor(1.0)}, {**payload, "y": None},
+        {**payload, "lr": 0.25},
+        {**payload, "adapter": {"b": torch.ones(2), "a": torch.tensor([0, 0, 1e-30])}},
+        {**payload, "votes": torch.tensor([1])},
+        {**payload, "votes": torch.tensor(1.0)},
+        {**payload, "y": None},
         {name: value for name, value in payload.items() if name != "x"},
-    ]  # fmt: skip
+    ]
     assert len({digest(one) for one in [payload, *changed]}) == 7

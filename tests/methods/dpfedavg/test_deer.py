@@ -80,9 +80,9 @@ def test_the_wire_changes_nothing_and_half_of_it_is_saved(tokenizer, tmp_path, p
     assert furthest(*(world.server.adapter for world in worlds)) < 1e-5
     sent = [sum(row["bytes_up"] for row in world.server.rows) for world in (whole, worlds[0])]
     assert 0.4 < sent[1] / sent[0] < 0.6
-    assert all(row["epsilon"] == other["epsilon"] for row, other in zip(
-        whole.server.rows, worlds[0].server.rows, strict=True,
-    ))  # fmt: skip
+    assert all(
+        row["epsilon"] == other["epsilon"] for row, other in zip(whole.server.rows, worlds[0].server.rows, strict=True)
+    )
 
 
 def test_a_factor_that_is_fixed_does_not_move(tokenizer, tmp_path):

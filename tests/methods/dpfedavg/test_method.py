@@ -187,9 +187,13 @@ def norms_sent(world):
 def test_the_norm_follows_the_quantile(tokenizer, tmp_path, first, quantile):
     """Three sites with updates of length 1, 2 and 4, and a count without noise, by hand."""
     method = dpfedavg(
-        lambda server, round: Silent(), rounds=26, noise_multiplier=1.0, clip_norm=first, momentum=0.0,
+        lambda server, round: Silent(),
+        rounds=26,
+        noise_multiplier=1.0,
+        clip_norm=first,
+        momentum=0.0,
         adaptive={"count_noise": 3.0, "quantile": quantile},
-    )  # fmt: skip
+    )
     lengths = {"a": 1.0, "b": 2.0, "c": 4.0}
     world = scripted(tokenizer, tmp_path, method, lambda site, round: lengths[site] / math.sqrt(size))
     size = world.runtime.bank.size

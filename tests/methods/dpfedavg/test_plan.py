@@ -24,10 +24,14 @@ def made(sites=SITES, **options):
 @pytest.mark.parametrize(
     ("epsilon", "rounds", "by_rdp", "exact"),
     [
-        (1.29, 10, 10.755, 9.998), (1.29, 20, 15.210, 14.139), (1.29, 100, 34.011, 31.616),
-        (7.58, 10, 2.2022, 2.0790), (7.58, 20, 3.1144, 2.9402), (7.58, 100, 6.9641, 6.5745),
+        (1.29, 10, 10.755, 9.998),
+        (1.29, 20, 15.210, 14.139),
+        (1.29, 100, 34.011, 31.616),
+        (7.58, 10, 2.2022, 2.0790),
+        (7.58, 20, 3.1144, 2.9402),
+        (7.58, 100, 6.9641, 6.5745),
     ],
-)  # fmt: skip
+)
 def test_noise_at_the_baseline_s_levels(epsilon, rounds, by_rdp, exact):
     assert made(epsilon=epsilon, rounds=rounds).noise.std == pytest.approx(exact, rel=1e-4)
     calibrated = made(epsilon=epsilon, rounds=rounds, accountant="rdp")

@@ -11,11 +11,12 @@ def parsed(**given):
 @pytest.mark.parametrize(
     "given",
     [
-        {}, {"noise_multiplier": 0, "noise": {"restart_every": 4}},
+        {},
+        {"noise_multiplier": 0, "noise": {"restart_every": 4}},
         {"noise": {"restart_every": 4, "honaker": False}, "momentum": 0.5},
         {"noise": {"kind": "banded", "bands": 3}, "sites_per_round": 2, "momentum": 0.5},
     ],
-)  # fmt: skip
+)
 def test_what_a_run_folder_keeps_loads_again(given):
     config = parsed(**given)
     assert parse_config(config.model_dump(mode="json", exclude_none=True), "config.toml") == config

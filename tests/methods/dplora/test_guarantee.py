@@ -219,9 +219,15 @@ def test_the_worst_protected_site_counts():
         note(server, config(noise_multiplier=2.0), site, figures(epsilon))
     assert [noted["epsilon"] for noted in server.noted] == [1, 3, 3]
     assert server.noted[-1] == {
-        "unit": "record", "adjacency": "zero-out", "delta": 1e-5, "epsilon": 3.0, "accountant": "rdp", "plan": "p",
-        "refused": None, "claimed_per_step": 2.42,
-    }  # fmt: skip
+        "unit": "record",
+        "adjacency": "zero-out",
+        "delta": 1e-5,
+        "epsilon": 3.0,
+        "accountant": "rdp",
+        "plan": "p",
+        "refused": None,
+        "claimed_per_step": 2.42,
+    }
 
 
 def test_a_site_that_falls_silent_still_counts_and_a_refusal_is_worst():

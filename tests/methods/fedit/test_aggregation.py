@@ -81,9 +81,12 @@ def test_one_factor_is_half_the_way(tokenizer, tmp_path):
         shapes["A" if ".lora_A." in entry.name else "B"] += 4 * (entry.stop - entry.start)
     a, b, sites = shapes["A"], shapes["B"], 3
     wanted = {  # bytes up in rounds 1 and 2, and down, all without the few of counts and losses
-        "mean": ((a + b, a + b), (a + b, a + b)), "ffa": ((b, b), (b, b)), "rolora": ((b, a), (a + b, a + b)),
-        "fedsa": ((a, a), (a, a)), "flexlora": ((a + b, a + b), (a + b, a + b)),
-    }  # fmt: skip
+        "mean": ((a + b, a + b), (a + b, a + b)),
+        "ffa": ((b, b), (b, b)),
+        "rolora": ((b, a), (a + b, a + b)),
+        "fedsa": ((a, a), (a, a)),
+        "flexlora": ((a + b, a + b), (a + b, a + b)),
+    }
     for rule, ways in wanted.items():
         rows = run(tokenizer, tmp_path / rule, rule).server.rows[1:]
         for row, up, down in zip(rows, *ways, strict=True):

@@ -190,8 +190,11 @@ def test_sites_with_few_records_are_counted_each_round_and_their_owners_alone_to
 def test_counts_of_all_sites_are_added_up(go, drafted):
     server, _ = go(drafts_per_kept=2)
     assert server.rows[-1]["counts"] == {
-        "drafts.similar": 6, "drafts.kept": 12, "drafts.outranked": 12, "sites.few_records": 2,
-    }  # fmt: skip
+        "drafts.similar": 6,
+        "drafts.kept": 12,
+        "drafts.outranked": 12,
+        "sites.few_records": 2,
+    }
 
 
 def test_the_disclosure_table_says_that_mixing_is_not_differential_privacy(go, drafted):

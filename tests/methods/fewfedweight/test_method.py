@@ -185,8 +185,12 @@ def test_what_is_released(bench, tmp_path):
     _, fleet = perform(method(), bench, tmp_path)
     rows = {row["field"]: row for row in fleet.ledger.table() if row["verb"] == "improve"}
     assert {name: row["kind"] for name, row in rows.items()} == {
-        "adapter": "weights", "skill": "metric", "examples": "count", "loss": "metric", "counts": "metric",
-    }  # fmt: skip
+        "adapter": "weights",
+        "skill": "metric",
+        "examples": "count",
+        "loss": "metric",
+        "counts": "metric",
+    }
 
 
 def test_the_plan():

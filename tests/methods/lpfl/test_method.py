@@ -53,9 +53,11 @@ def texts(count, seed):
 
 def config(**options):
     defaults = {
-        "rounds": 3, "labelled_records": 4, "verbaliser": VERBALISER,
+        "rounds": 3,
+        "labelled_records": 4,
+        "verbaliser": VERBALISER,
         "patterns": ("{text} it was {blank}", "{text} in short it is {blank}"),
-    }  # fmt: skip
+    }
     if options.get("annotate", True) and options.get("rounds") != 2:
         defaults["gate"] = 0.0
     return LPFLConfig(**defaults | options)
@@ -63,16 +65,31 @@ def config(**options):
 
 class World:
     def __init__(
-        self, model, tokenizer, folder, options=None, *, engine=LocalEngine, sites=None, lora=True, rule=None, lr=None,
+        self,
+        model,
+        tokenizer,
+        folder,
+        options=None,
+        *,
+        engine=LocalEngine,
+        sites=None,
+        lora=True,
+        rule=None,
+        lr=None,
         every=1,
-    ):  # fmt: skip
+    ):
         settings = options or config()
         method = build(settings, AggregationConfig(rule=rule or "mean"))
         bank = Bank(model, LoraSpec(rank=4, alpha=8, targets=("all-linear",)) if lora else None)
         cloze = Cloze(
-            settings.patterns, settings.verbaliser, tokenizer, 48, masked=not bank.head.is_decoder,
-            several_tokens="average", reduction=settings.reduction,
-        )  # fmt: skip
+            settings.patterns,
+            settings.verbaliser,
+            tokenizer,
+            48,
+            masked=not bank.head.is_decoder,
+            several_tokens="average",
+            reduction=settings.reduction,
+        )
         reading = LabelledReading(cloze, sample_pattern=settings.sample_pattern)
         training = LocalTraining(lr=lr or (0.02 if lora else 0.003), batch_size=4, epochs=2, schedule="constant")
         self.bench = ModelRuntime(bank, tokenizer, reading, training, max_length=48)

@@ -27,11 +27,13 @@ class Encoder:
 def cohort(encoder, sizes, round=1, told=None):
     sites = [
         SimpleNamespace(
-            name=name, size=size, records=[Document(f"{name} {number}") for number in range(size)],
+            name=name,
+            size=size,
+            records=[Document(f"{name} {number}") for number in range(size)],
             tell=(told if told is not None else []).append,
         )
         for name, size in sizes.items()
-    ]  # fmt: skip
+    ]
     bench = SimpleNamespace(device="cpu", resources=SimpleNamespace(encoder=lambda option: encoder))
     return SimpleNamespace(sites=sites, round=round, stream=Stream(0), runtime=bench)
 

@@ -39,8 +39,10 @@ def test_options_that_make_no_sense_are_refused(options, why):
 def test_a_dry_run_says_what_would_be_sent_and_promised(make):
     made = dry_run(make({"epsilon": 2.0, "noise_multiplier": None}))
     assert [(one.sites, one.bytes_up, one.bytes_down) for one in made.rounds] == [
-        (3, 3 * 12 * 4, 3 * 12 * 32 * 4), (3, 3 * 12 * 4, 3 * 12 * 32 * 4), (0, 0, 0),
-    ]  # fmt: skip
+        (3, 3 * 12 * 4, 3 * 12 * 32 * 4),
+        (3, 3 * 12 * 4, 3 * 12 * 32 * 4),
+        (0, 0, 0),
+    ]
     assert made.guarantee.startswith("ε = 2.0") and "at most 8 votes a site" in made.guarantee
     assert {(row.verb, row.field) for row in made.disclosure if row.verb != "join"} == {("vote", "votes")}
     assert {one.option for one in made.plan.supplies} == {"encoder", "variation_model"}
@@ -72,8 +74,9 @@ def test_a_dry_run_says_what_is_varied_embedded_written_and_trained_on(make, lla
     )
     there = dry_run(make(options | {"endpoint": "http://somewhere/v1"}))
     assert [(one.what, one.attempt is None) for one in there.work if one.what in texts_of(there)] == [
-        ("texts to ask the endpoint for", True), ("texts to train on", False),
-    ]  # fmt: skip
+        ("texts to ask the endpoint for", True),
+        ("texts to train on", False),
+    ]
     local = {"seeds": "paraphrased", "noise_multiplier": None, "epsilon": 9.0, "texts_per_site": 4}
     told = dry_run(make(local | {"paraphraser": str(llama_folder)}))
     assert texts_of(told) == {"texts to paraphrase": 4 + 3 + 2, "texts to train on": 90}

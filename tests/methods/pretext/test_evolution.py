@@ -79,16 +79,27 @@ def at(*places, dtype=torch.int32):
 def evolution(tmp_path, fleet, *, distributed_noise=False, **options):
     (tmp_path / "public.jsonl").write_text("".join(f'{{"text": "one two three {k}"}}\n' for k in range(40)))
     options = {
-        "public": str(tmp_path / "public.jsonl"), "public_words": 3, "population": 20, "rounds": 3, "lookahead": 0,
-        "noise_multiplier": 0, "threshold": 0.0, "distance": False,
-    } | options  # fmt: skip
+        "public": str(tmp_path / "public.jsonl"),
+        "public_words": 3,
+        "population": 20,
+        "rounds": 3,
+        "lookahead": 0,
+        "noise_multiplier": 0,
+        "threshold": 0.0,
+        "distance": False,
+    } | options
     config = PretextConfig.parse(options, "test")
     noted, events, told = {}, [], []
     server = SimpleNamespace(
-        store={}, stream=Stream(0), journal=journals(), note=noted.__setitem__, event=events.append,
-        note_privacy=told.append, evaluation_set=SimpleNamespace(heldout=[Document("one two three 7")]),
+        store={},
+        stream=Stream(0),
+        journal=journals(),
+        note=noted.__setitem__,
+        event=events.append,
+        note_privacy=told.append,
+        evaluation_set=SimpleNamespace(heldout=[Document("one two three 7")]),
         runtime=SimpleNamespace(tokenizer=Words(), resources=SimpleNamespace(encoder=lambda option: Vectors())),
-    )  # fmt: skip
+    )
     found = Evolution(config, server, fleet, distributed_noise=distributed_noise)
     found.__dict__["variation"] = Adding()
     return SimpleNamespace(evolution=found, server=server, noted=noted, events=events, told=told)

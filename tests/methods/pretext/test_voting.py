@@ -22,9 +22,12 @@ def plainly(texts, candidates):
 
 
 @given(
-    texts=st.integers(0, 40), candidates=st.integers(1, 60), seed=st.integers(0, 2**16), twins=st.booleans(),
+    texts=st.integers(0, 40),
+    candidates=st.integers(1, 60),
+    seed=st.integers(0, 2**16),
+    twins=st.booleans(),
     at_once=st.sampled_from([1, 64, 2**22]),
-)  # fmt: skip
+)
 @settings(max_examples=40)
 def test_a_text_votes_for_the_nearest_candidate_and_of_equals_for_the_first(texts, candidates, seed, twins, at_once):
     where = vectors(candidates, seed=seed) * np.random.default_rng(seed).uniform(0.3, 1, (candidates, 1))

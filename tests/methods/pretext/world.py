@@ -30,11 +30,21 @@ def write(folder):
 def made(folder, llama, models, method=None, **sections):
     """An experiment on these."""
     options = {
-        "name": "pretext", "public": "public.jsonl", "public_words": 5, "population": 12, "rounds": 2, "lookahead": 1,
-        "text_tokens": 24, "encoder": str(models / "encoder"), "variation_model": str(models / "masked"), "samples": 0,
+        "name": "pretext",
+        "public": "public.jsonl",
+        "public_words": 5,
+        "population": 12,
+        "rounds": 2,
+        "lookahead": 1,
+        "text_tokens": 24,
+        "encoder": str(models / "encoder"),
+        "variation_model": str(models / "masked"),
+        "samples": 0,
         "noise_multiplier": 0.5,
-        "change": 0.1, "steps": 1, "threshold": 0.0,
-    }  # fmt: skip
+        "change": 0.1,
+        "steps": 1,
+        "threshold": 0.0,
+    }
     data = {"max_length": 48} | sections.pop("data", {})
     training = {"lr": 0.02, "batch_size": 4, "epochs": 10} | sections.pop("training", {})
     given = {name: value for name, value in (options | (method or {})).items() if value is not None}

@@ -82,9 +82,7 @@ def test_one_band_is_fresh_noise_in_every_step():
 
 def test_a_unit_that_replaces_another_moves_it_twice_as_far():
     plan = of_bands(4, 5)
-    replaced = of_sites(
-        steps=11, adjacency="replace-one", sampler=MinSeparation(3, 5), noise=BandedNoise(10.0, 4)
-    )  # fmt: skip
+    replaced = of_sites(steps=11, adjacency="replace-one", sampler=MinSeparation(3, 5), noise=BandedNoise(10.0, 4))
     assert replaced.epsilon().value == pytest.approx(plan.epsilon().value)
 
 
@@ -97,10 +95,12 @@ def test_the_noise_is_calibrated_to_what_really_counts():
 @pytest.mark.parametrize(
     ("sampler", "noise"),
     [
-        (MinSeparation(3, 3), BandedNoise(1.0, 4)), (MinSeparation(3, 3), GaussianNoise(1.0)),
-        (FullParticipation(), BandedNoise(1.0, 2)), (OncePerTree(3), BandedNoise(1.0, 2)),
+        (MinSeparation(3, 3), BandedNoise(1.0, 4)),
+        (MinSeparation(3, 3), GaussianNoise(1.0)),
+        (FullParticipation(), BandedNoise(1.0, 2)),
+        (OncePerTree(3), BandedNoise(1.0, 2)),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_accounted_is_refused(sampler, noise):
     with pytest.raises(PrivacyError):
         of_sites(sampler=sampler, noise=noise)

@@ -83,11 +83,16 @@ def foreseen_rounds(
     for round, cohort in enumerate(cohorts, start=1):
         parts = [
             forecast(
-                experiment, method, owned[name] if owned else (), round, name not in asked, public=public,
+                experiment,
+                method,
+                owned[name] if owned else (),
+                round,
+                name not in asked,
+                public=public,
                 **(_travels(method.rule, model, ranks[name], round, residual) if model else {}),
             )
             for name in cohort
-        ]  # fmt: skip
+        ]
         asked.update(cohort)
         residual += growth[round - 1]
         share, more_up, more_down = foreseen(method, len(cohort))

@@ -47,9 +47,11 @@ def show(dry_run: DryRun, console: Console | None = None, timing: Timing | None 
     experiment = dry_run.experiment
     console.print(Text(f"What the run '{experiment.run.name}' would do. Nothing is trained or written.", style="bold"))
     tables = {
-        "": figures(dry_run, timing), "Models besides the base": resources(dry_run), "Sites": sites(dry_run),
+        "": figures(dry_run, timing),
+        "Models besides the base": resources(dry_run),
+        "Sites": sites(dry_run),
         "What sites would release": releases(dry_run),
-    }  # fmt: skip
+    }
     for title, table in tables.items():
         if table is not None:
             console.print(f"\n{title}" if title else "")
@@ -235,10 +237,13 @@ def sites(dry_run: DryRun) -> Table | None:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim")
     table.add_column("site", overflow="fold")
     columns: dict[str, list[int | None]] = {
-        "records": [site.records for site in dry_run.sites], "used": [site.used for site in dry_run.sites],
-        "labelled": [site.labelled for site in dry_run.sites], "shortened": [site.truncated for site in dry_run.sites],
-        "dropped": [site.dropped for site in dry_run.sites], "steps, round 1": [site.steps for site in dry_run.sites],
-    }  # fmt: skip
+        "records": [site.records for site in dry_run.sites],
+        "used": [site.used for site in dry_run.sites],
+        "labelled": [site.labelled for site in dry_run.sites],
+        "shortened": [site.truncated for site in dry_run.sites],
+        "dropped": [site.dropped for site in dry_run.sites],
+        "steps, round 1": [site.steps for site in dry_run.sites],
+    }
     if _form(dry_run.experiment)[0] != "patterns":
         del columns["labelled"]
     for name in columns:

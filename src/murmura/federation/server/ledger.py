@@ -99,9 +99,15 @@ class Ledger:
     def pooled(self, records: int, size: int) -> None:
         """Enter raw records that were brought together in one place before training (centralised baselines)."""
         self._rows["(set-up)", "records"] = Disclosure(
-            "(set-up)", "records", "records", "all records in clear", None,
-            "pooled training: every record left its site", records, size,
-        )  # fmt: skip
+            "(set-up)",
+            "records",
+            "records",
+            "all records in clear",
+            None,
+            "pooled training: every record left its site",
+            records,
+            size,
+        )
 
     def set_apart(self, records: int, size: int) -> None:
         """Enter raw records that were taken out of the sites' own before training, to measure with: no public ones."""

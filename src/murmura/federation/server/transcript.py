@@ -84,9 +84,10 @@ class TranscriptWriter:
 
     def _unwritable(self, error: OSError) -> CheckpointError:
         return CheckpointError(
-            f"what the round has sent could not be kept ({error.strerror})", where=str(self._folder),
+            f"what the round has sent could not be kept ({error.strerror})",
+            where=str(self._folder),
             fix="Free some space or fix the permissions, then use --resume; or start over without audit.keep.",
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)

@@ -245,9 +245,17 @@ class Cohort:
         with phase("train"):
             try:
                 return train(
-                    bench.bank, shards, starts, bench.training, lr, self.streams(purpose), step=bench.reading.step,
-                    frozen=self.rule.frozen(self.round), description=f"train {purpose}", **options,
-                )  # fmt: skip
+                    bench.bank,
+                    shards,
+                    starts,
+                    bench.training,
+                    lr,
+                    self.streams(purpose),
+                    step=bench.reading.step,
+                    frozen=self.rule.frozen(self.round),
+                    description=f"train {purpose}",
+                    **options,
+                )
             except NonFiniteLoss as error:
                 raise RunError(
                     "the loss or the adapter is no longer a finite number",

@@ -252,9 +252,10 @@ class SiteStore:
 
 def _unwritable(site: str, folder: Path, error: OSError) -> CheckpointError:
     return CheckpointError(
-        f"what site {site} keeps could not be written ({error.strerror})", where=str(folder),
+        f"what site {site} keeps could not be written ({error.strerror})",
+        where=str(folder),
         fix=f"{remedy(error)}, then use --resume; what it kept before is intact.",
-    )  # fmt: skip
+    )
 
 
 def _digest(store: Payload) -> str:

@@ -213,11 +213,18 @@ class Layout:
                 if entry is None and one is not None:
                     raise RunError(f"{name} has no place in the secure sum that was asked for")
                 shape = tuple(one.shape) if isinstance(one, torch.Tensor) else ()
-                if entry is not None and one is not None and (
-                    shape != entry.shape or isinstance(one, torch.Tensor) != entry.is_tensor
-                    or (entry.is_whole and not _is_whole(one))
-                    or (entry.is_tensor and not entry.is_whole and _is_whole(one))  # else noise in it could be clipped
-                ):  # fmt: skip
+                if (
+                    entry is not None
+                    and one is not None
+                    and (
+                        shape != entry.shape
+                        or isinstance(one, torch.Tensor) != entry.is_tensor
+                        or (entry.is_whole and not _is_whole(one))
+                        or (
+                            entry.is_tensor and not entry.is_whole and _is_whole(one)
+                        )  # else noise in it could be clipped
+                    )
+                ):
                     raise RunError(f"{name} is not what the secure sum that was asked for has a place for")
         for entry in self.entries:
             value = reply.get(entry.field)

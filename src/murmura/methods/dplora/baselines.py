@@ -146,10 +146,11 @@ class TFedAvg(Averaging):
 
     @verb(
         releases={
-            "codes": Weights("signs of adapter tensors, two bits each"), "scales": Weights("one number a tensor"),
+            "codes": Weights("signs of adapter tensors, two bits each"),
+            "scales": Weights("one number a tensor"),
             "loss": _LOSS,
         }
-    )  # fmt: skip
+    )
     def train_ternary(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """T-FedAvg's client: train through ternary weights, send their codes and scales."""
         bank = cohort.runtime.bank

@@ -192,8 +192,13 @@ def note(server: Server, config: DPLoRAConfig, site: str, figures: Mapping[str, 
     worst = reported.worst
     server.note_privacy(
         {
-            "unit": "record", "adjacency": config.adjacency, "delta": config.delta, "epsilon": worst["epsilon"],
-            "accountant": worst.get("accountant"), "plan": worst["plan"], "refused": worst["refused"],
+            "unit": "record",
+            "adjacency": config.adjacency,
+            "delta": config.delta,
+            "epsilon": worst["epsilon"],
+            "accountant": worst.get("accountant"),
+            "plan": worst["plan"],
+            "refused": worst["refused"],
             "claimed_per_step": worst["claimed_per_step"],
         }
-    )  # fmt: skip
+    )

@@ -128,7 +128,8 @@ class DPLoRA(VanillaFL):
         releases={
             "adapter": Weights(
                 protection=DifferentialPrivacy(
-                    "record", "site",
+                    "record",
+                    "site",
                     "clipped gradients, Gaussian noise (clipping {config.clipping}, sampler {config.sampler}, noise on "
                     "{config.noise_on}, δ={config.delta:g}, {config.adjacency})",
                 ),
@@ -136,7 +137,7 @@ class DPLoRA(VanillaFL):
             ),
             "privacy": _SPENT,
         }
-    )  # fmt: skip
+    )
     def train_private(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """DP-LoRA: train with clipped and noised gradients; no loss and no count leaves the site.
 

@@ -96,11 +96,16 @@ class SyntheticConfig(SampledMethodConfig):
     def drafting(self) -> Drafting:
         """How drafts are written: greedily."""
         return Drafting(
-            drafts=self.drafts, instructions_shown=self.instructions_shown, examples_shown=self.examples_shown,
-            instruction_attempts=self.instruction_attempts, example_attempts=self.example_attempts, rouge=self.rouge,
-            alpaca_filters=self.alpaca_filters, instruction_tokens=self.instruction_tokens,
+            drafts=self.drafts,
+            instructions_shown=self.instructions_shown,
+            examples_shown=self.examples_shown,
+            instruction_attempts=self.instruction_attempts,
+            example_attempts=self.example_attempts,
+            rouge=self.rouge,
+            alpaca_filters=self.alpaca_filters,
+            instruction_tokens=self.instruction_tokens,
             example_tokens=self.example_tokens,
-        )  # fmt: skip
+        )
 
     @property
     def most_tokens_written(self) -> int:

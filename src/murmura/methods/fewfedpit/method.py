@@ -192,9 +192,11 @@ class FewFedPIT(WithSynthetic):
             "adapter": Weights(
                 note="mixed with the synthetic branch, β = {config.beta}; mixing is not differential privacy"
             ),
-            "examples": Count(), "loss": _LOSS, "counts": _COUNTS,
+            "examples": Count(),
+            "loss": _LOSS,
+            "counts": _COUNTS,
         }
-    )  # fmt: skip
+    )
     def improve(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Train the two branches from the global adapter and send their mix back.
 
@@ -225,9 +227,11 @@ class FedMIT(WithSynthetic):
     @verb(
         releases={
             "adapter": Weights(note="trained on private and synthetic records together"),
-            "examples": Count(), "loss": _JOINT_LOSS, "counts": _COUNTS,
+            "examples": Count(),
+            "loss": _JOINT_LOSS,
+            "counts": _COUNTS,
         }
-    )  # fmt: skip
+    )
     def improve_together(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """FedMIT: the same synthetic records, but one adapter for both kinds, uploaded as it is."""
         trained, counts = self._train_together(cohort, ask, cohort.starts(ask))

@@ -27,9 +27,12 @@ WITHOUT = "sites.without_synthetic"
 """The count that tells whether a site was left without synthetic records."""
 
 COUNTED = (
-    *(counted(rejection) for rejection in (*get_args(Rejection), "outranked", "kept")), "prompts.shortened",
-    "kept.ratio_of_1_or_more", "sites.few_records", WITHOUT,
-)  # fmt: skip
+    *(counted(rejection) for rejection in (*get_args(Rejection), "outranked", "kept")),
+    "prompts.shortened",
+    "kept.ratio_of_1_or_more",
+    "sites.few_records",
+    WITHOUT,
+)
 """All that may be counted."""
 
 _EARLIER = "synthetic"

@@ -98,9 +98,12 @@ class FewFedWeight(Averaging):
         pseudo, counts = self._pseudo(cohort, cohort.starts(ask))
         weights = self._weights(cohort, [f.state for f in familiar], pseudo)
         trained = self.trained(
-            cohort, ask, [mine + other for mine, other in zip(own, pseudo, strict=True)], "weighted",
+            cohort,
+            ask,
+            [mine + other for mine, other in zip(own, pseudo, strict=True)],
+            "weighted",
             weights=[[1.0] * len(mine) + other for mine, other in zip(own, weights, strict=True)],
-        )  # fmt: skip
+        )
         errors = self._errors(cohort, [result.state for result in trained])
         skills = [skill(error) for error in errors]
         return self.answered(cohort, ask, trained, skill=skills, examples=cohort.sizes, counts=counts)
@@ -115,9 +118,12 @@ class FewFedWeight(Averaging):
         flat = [(k, record) for k, site in enumerate(cohort.sites) for record in site.records]
         items = bench.tokenise_fitting(record for _, record in flat)
         written = bench.write(
-            [writers[k] for k, _ in flat], [item.ids[: item.start] for item in items],
-            [self.config.answer_tokens] * len(flat), halt=goes_round, description="write pseudo responses",
-        )  # fmt: skip
+            [writers[k] for k, _ in flat],
+            [item.ids[: item.start] for item in items],
+            [self.config.answer_tokens] * len(flat),
+            halt=goes_round,
+            description="write pseudo responses",
+        )
         answers: list[list[Instruction]] = [[] for _ in cohort.sites]
         counts: list[Counter[str]] = [Counter() for _ in cohort.sites]
         for (k, record), text in zip(flat, written, strict=True):
@@ -161,9 +167,11 @@ class FewFedWeight(Averaging):
         flat = [(k, record) for k, records in enumerate(chosen) for record in records]
         items = bench.tokenise_fitting(record for _, record in flat)
         written = bench.write(
-            [adapters[k] for k, _ in flat], [item.ids[: item.start] for item in items],
-            [self.config.answer_tokens] * len(flat), description="own answers",
-        )  # fmt: skip
+            [adapters[k] for k, _ in flat],
+            [item.ids[: item.start] for item in items],
+            [self.config.answer_tokens] * len(flat),
+            description="own answers",
+        )
         scores: list[list[float]] = [[] for _ in chosen]
         for (k, record), text in zip(flat, written, strict=True):
             scores[k].append(rouge_l(text.text, record.output))

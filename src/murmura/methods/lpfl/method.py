@@ -142,10 +142,11 @@ class LPFL(Averaging):
 
     @verb(
         releases={
-            "adapter": Weights("adapter tensors"), "examples": Count("labelled and annotated records"),
+            "adapter": Weights("adapter tensors"),
+            "examples": Count("labelled and annotated records"),
             "loss": Metric("mean training loss"),
         }
-    )  # fmt: skip
+    )
     def train(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Train on labelled and annotated texts, and send the adapter back."""
         shards = [self._shard(cohort, site) for site in cohort.sites]
@@ -153,10 +154,11 @@ class LPFL(Averaging):
 
     @verb(
         releases={
-            "annotated": Count("texts annotated now"), "left": Count("texts without a label that are left"),
+            "annotated": Count("texts annotated now"),
+            "left": Count("texts without a label that are left"),
             "right": Metric("how many of them agree with a label that was hidden, in experiments that hide labels"),
         }
-    )  # fmt: skip
+    )
     def annotate(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Give a part of each site's pool the labels that the global model gives it; texts and labels stay here."""
         pools: list[list[int]] = [site.store[_POOL] for site in cohort.sites]

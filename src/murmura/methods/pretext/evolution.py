@@ -93,10 +93,13 @@ class Evolution:
         like = {"votes": torch.zeros(len(where), dtype=torch.int32 if whole else torch.float32)}
         limit = float(self.plan.clipping.norm)
         sums = self.fleet.sum(
-            "vote", self.fleet.sites, like=like, candidates=torch.from_numpy(where),
+            "vote",
+            self.fleet.sites,
+            like=like,
+            candidates=torch.from_numpy(where),
             refused=lambda fields: fault(fields["votes"], limit, whole=whole),
             settled=(lambda replies: self._enter_shares(round, replies)) if self.shares else None,
-        )  # fmt: skip
+        )
         sigma = self.plan.noise.std * limit
         if self.shares:
             return sums["votes"].double().numpy(), sigma * math.sqrt(len(sums.sites) / self.shares)

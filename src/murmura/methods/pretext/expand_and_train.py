@@ -72,10 +72,14 @@ def generator_of(config: PretextConfig, server: Server) -> Generator:
     if config.endpoint is None:
         return local(config, server.runtime)
     return Endpoint(
-        config.endpoint, config.generator, chat=config.endpoint_chat,
-        sampling=Sampling(temperature=config.temperature, top_p=config.top_p), max_tokens=config.sample_tokens,
-        concurrency=config.endpoint_requests, key_variable=config.endpoint_key,
-    )  # fmt: skip
+        config.endpoint,
+        config.generator,
+        chat=config.endpoint_chat,
+        sampling=Sampling(temperature=config.temperature, top_p=config.top_p),
+        max_tokens=config.sample_tokens,
+        concurrency=config.endpoint_requests,
+        key_variable=config.endpoint_key,
+    )
 
 
 def local(config: PretextConfig, runtime: ModelRuntime) -> Local:
@@ -147,14 +151,21 @@ def trained(server: Server, items: Sequence[Tokenised], options: LocalTraining) 
     with phase("train"):
         try:
             [result] = train(
-                bench.bank, [items], [start], options, options.lr, [server.stream / "target"], step=bench.reading.step,
-                watch=watch, description="train on the texts",
-            )  # fmt: skip
+                bench.bank,
+                [items],
+                [start],
+                options,
+                options.lr,
+                [server.stream / "target"],
+                step=bench.reading.step,
+                watch=watch,
+                description="train on the texts",
+            )
         except NonFiniteLoss as error:
             raise RunError(
                 "the loss or the adapter is no longer a finite number",
                 where=f"round {server.round}, step {error.step} of training on the texts",
                 fix="Lower training.lr. The last checkpoint and the texts are intact: change the option and start with "
                 "--resume.",
-            ) from None  # fmt: skip
+            ) from None
     return result

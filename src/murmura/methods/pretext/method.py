@@ -40,19 +40,23 @@ _TRUST = (
 )
 _TRUSTED_SUM = "The server itself, and whoever reads its memory, sees the sum of all sites' votes without noise."
 _IN_SHARES = DifferentialPrivacy(
-    "site", "site",
+    "site",
+    "site",
     "{config.noise_words} noise on the sum of all sites' votes, of which each site adds a share ({config.strength}, "
     "δ={config.delta:g})",
-)  # fmt: skip
+)
 _LOCAL = DifferentialPrivacy(
     "site", "site", "each token drawn by the exponential mechanism (DP-Prompt, {config.strength})"
 )
 _AS_MANY = "how many there are, {config.texts_per_site} at most, tells how many texts the site has"
 _LABELS = {
-    ("public", False): "public-only", ("public", True): "Expand-only",
-    ("private", False): "private-only", ("private", True): "Expand-private",
-    ("paraphrased", False): "DP-Prompt", ("paraphrased", True): "DP-Prompt, expanded",
-}  # fmt: skip
+    ("public", False): "public-only",
+    ("public", True): "Expand-only",
+    ("private", False): "private-only",
+    ("private", True): "Expand-private",
+    ("paraphrased", False): "DP-Prompt",
+    ("paraphrased", True): "DP-Prompt, expanded",
+}
 _GIVEN = "given"  # in the server's store: the texts that sites have sent
 _RULES, _THESE = "rules", 2  # in the server's store: by which rules texts are drawn, varied and read
 

@@ -79,8 +79,15 @@ def note_privacy(config: PretextConfig, server: Server, fleet: Fleet) -> None:
     """
     assert config.epsilon is not None, "the options need it"
     times = max(1, math.ceil(server.asks("paraphrase") / len(fleet.sites)))
-    server.note_privacy({
-        "unit": "site", "adjacency": "replace-one, by as many texts", "delta": 0.0, "epsilon": times * config.epsilon,
-        "refused": None, "accountant": ACCOUNTANT, "claimed_per_step": None,
-        "plan": plan(config) + (f"; sent {times} times" if times > 1 else ""),
-    })  # fmt: skip
+    server.note_privacy(
+        {
+            "unit": "site",
+            "adjacency": "replace-one, by as many texts",
+            "delta": 0.0,
+            "epsilon": times * config.epsilon,
+            "refused": None,
+            "accountant": ACCOUNTANT,
+            "claimed_per_step": None,
+            "plan": plan(config) + (f"; sent {times} times" if times > 1 else ""),
+        }
+    )

@@ -28,9 +28,12 @@ def read(config: PretextConfig) -> list[str]:
     """
     assert config.public is not None, "the options need it"
     found = load_records(
-        config.public, Document, fields=config.public_fields, split=config.public_split,
+        config.public,
+        Document,
+        fields=config.public_fields,
+        split=config.public_split,
         renaming="method.public_fields = {{{field} = '{column}'}}",
-    )  # fmt: skip
+    )
     texts = [one.text for one in found.records if len(one.text.split()) > config.public_words]
     if not texts:
         fix = "Lower method.public_words, or name another file."

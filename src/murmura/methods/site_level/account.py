@@ -68,10 +68,15 @@ class Account:
     def told(self) -> dict[str, Any]:
         """The ε of the rounds so far, or why there is none."""
         known: dict[str, Any] = {
-            "unit": self.plan.unit, "adjacency": self.plan.adjacency, "delta": self.plan.delta,
-            "plan": self.plan.describe(), "epsilon": None, "accountant": None, "refused": None,
+            "unit": self.plan.unit,
+            "adjacency": self.plan.adjacency,
+            "delta": self.plan.delta,
+            "plan": self.plan.describe(),
+            "epsilon": None,
+            "accountant": None,
+            "refused": None,
             "claimed_per_step": None,
-        }  # fmt: skip
+        }
         try:
             spent = self.ledger.epsilon(self.accountant)
         except PrivacyError as error:

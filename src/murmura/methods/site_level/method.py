@@ -109,12 +109,13 @@ class SiteLevel(Method):
     @verb(
         releases={
             "update": Weights(
-                "change of the adapter in this round, clipped", _CENTRAL,
+                "change of the adapter in this round, clipped",
+                _CENTRAL,
                 "ε is in the table of rounds; it does not cover figures that measure the run.",
             ),
             "unclipped": Metric("½ if the update was within the norm, else −½", _COUNTED),
         }
-    )  # fmt: skip
+    )
     def train_clipped(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Train the global adapter, and send the change, clipped to ``norm``; no loss and no count leaves.
 
