@@ -22,10 +22,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from murmura.methods.dpftrl.config import Banded, DPFTRLConfig, Tree
 from murmura.methods.dpftrl.method import plan as sums_plan
-from murmura.privacy import BandedNoise, ExampleClipping, FixedSizeSampling, GaussianNoise, TreeNoise
+from murmura.privacy import ExampleClipping, FixedSizeSampling, GaussianNoise, Noise
 from murmura.privacy.entropy import Entropy, SeededEntropy
 from murmura.privacy.lower_bound import audited
-from murmura.privacy.mechanisms.tree import TreeSums
 from murmura.privacy.plan import PrivacyPlan
 from murmura.retrieval.noisy import noisy_centres, plan_of
 from murmura.streams import Stream
@@ -161,13 +160,13 @@ def _noises(epoch: int) -> list[tuple[str, dict[str, object]]]:
     ]
 
 
-def _variances(noise: TreeNoise | BandedNoise, rounds: int) -> list[float]:
+def _variances(noise: Noise, rounds: int) -> list[float]:
     """Of one weight of the sum after each round, in squared norms: from the code that makes the sums."""
     entropy, nothing = Unit(), {"sum": torch.zeros(2 * rounds)}
-    made = noise.prefix_sums(1.0, entropy)
+    made, span = noise.prefix_sums(1.0, entropy), noise.parameters().get("restart_every", rounds)
     done, last, found = torch.zeros(2 * rounds), torch.zeros(2 * rounds), []
-    for _ in range(rounds):
-        if isinstance(made, TreeSums) and made.complete:
+    for round in range(rounds):
+        if round and round % span == 0:
             done = done + last  # the model goes on from what the tree before has come to
         last = made.add(nothing)["sum"]
         found.append(float((done + last).square().sum()))

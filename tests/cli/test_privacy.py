@@ -166,6 +166,10 @@ def test_next_to_no_noise_is_an_infinite_epsilon_too(invoke, noise):
         ((*TREES, "--votes", "8"), "votes that are clipped, or noise that is shared by steps. Give --votes without"),
         (("noise", "--epsilon", "1", *ELEVEN, "--noise", "skellam"), "--noise skellam without votes. Give --votes"),
         (("noise", "--epsilon", "1", *ELEVEN, "--votes", "8", "--shares", "9"), "--shares of other noise. Skellam"),
+        (
+            ("noise", "--epsilon", "1", *ELEVEN, "--votes", "8", "--noise", "discrete-gaussian", "--shares", "0"),
+            "discrete Gaussian noise of 0 sites. Give a whole number",
+        ),
         (("spent", "runs", "--shape", "0"), "--shape without a choice"),
         (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--group", "0"), "a group of 0. A group has"),
         (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--sampling-rate", "0"), "sampling rate = 0.0. A sampling"),

@@ -44,8 +44,7 @@ def ran(tmp_path, llama_folder, monkeypatch, capsys):
         monkeypatch.setattr("murmura.methods.dpfedavg.method.draw", lambda *_: next(left))
         if not adapter_moves:
             monkeypatch.setattr(DPFedAvg, "_step", lambda *_: None)
-            seen = Observation(counts=1, count_squares=81.0)
-            monkeypatch.setattr(AdaptiveSiteClipping, "next_norm", lambda *_: (0.1, seen))
+            monkeypatch.setattr(AdaptiveSiteClipping, "next_norm", lambda *_: (0.1, Observation()))
         result = run(experiment(folder, llama_folder, method, evaluation=evaluation))
         printed = capsys.readouterr()
         seen = {

@@ -1,10 +1,8 @@
 """Plans that tests vary."""
 
-import math
 from dataclasses import replace
 
 from murmura.privacy import (
-    DiscreteGaussianNoise,
     ExampleClipping,
     FullParticipation,
     GaussianNoise,
@@ -17,7 +15,6 @@ from murmura.privacy import (
 from murmura.privacy.entropy import SeededEntropy
 from murmura.privacy.ledger import Spent
 from murmura.privacy.observation import Observation
-from murmura.privacy.renyi import IntegerNoiseDpEvent
 
 RECORDS = PrivacyPlan("record", "zero-out", PoissonSampling(0.04), ExampleClipping(1.5), GaussianNoise(2.0), 50, 1e-5)
 SITES = PrivacyPlan("site", "zero-out", FullParticipation(), SiteClipping(0.5), GaussianNoise(11.3), 11, 3e-6)
@@ -36,15 +33,6 @@ def of_votes(**changes):
     return replace(VOTES, **changes)
 
 
-def skellam_event(far, variance):
-    """Of one release, with neighbours so many votes apart."""
-    return IntegerNoiseDpEvent(SkellamNoise(math.sqrt(variance)), 1, far)
-
-
-def discrete_gaussian_event(far, std, shares=1):
-    return IntegerNoiseDpEvent(DiscreteGaussianNoise(std, shares), 1, far)
-
-
 class Rehearsed(SeededEntropy):
     """Repeatable, but taken for a secret source."""
 
@@ -60,18 +48,17 @@ def seen(plan, steps=1, std=None, units=200, numbers=1000, shares=None):
     numbers = numbers if std and shares is None else 0
     squares = steps * numbers * std**2
     count = getattr(plan.clipping, "count_noise", 0.0)
-    kind = plan.clipping.kind.removeprefix("adaptive-")
     return Observation(
         steps,
         drawn,
         chances,
-        3.0,
-        1.0,
-        steps * numbers,
-        squares,
-        steps * bool(count),
-        steps * count**2,
-        clipped=((kind, plan.clipping.groups),),
+        before=3.0,
+        after=1.0,
+        numbers=steps * numbers,
+        squares=squares,
+        counts=steps * bool(count),
+        count_squares=steps * count**2,
+        clipped=(plan.clipping.observed,),
         shares=steps * (shares or 0),
     )
 

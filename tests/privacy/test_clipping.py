@@ -3,9 +3,10 @@ import math
 import pytest
 import torch
 
-from murmura.privacy import AdaptiveSiteClipping
+from murmura.privacy import AdaptiveSiteClipping, SiteClipping
 from murmura.privacy.clipping import clip
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
+from murmura.privacy.observation import Observation
 from murmura.streams import Stream
 from tests.privacy.attack import contradictions
 from tests.privacy.test_entropy import variance_is
@@ -71,14 +72,16 @@ def test_the_norm_rules_no_count_out():
     for _ in range(50):
         published = moved(3.5, OSEntropy())
         for k, balance in enumerate((3.5, 4.0)):
-            count = (-math.log(float(published) / 0.3) / ADAPTIVE.learning_rate) * 20  # quantile ½
-            told = torch.tensor([(count - balance) / ADAPTIVE.count_noise], dtype=torch.float64)
+            fraction = ADAPTIVE.quantile - math.log(float(published) / 0.3) / ADAPTIVE.learning_rate
+            noise = ((fraction - 0.5) * 20 - balance) / ADAPTIVE.count_noise
+            told = torch.tensor([noise], dtype=torch.float64)
             found[k] += contradictions(lambda source, balance=balance: moved(balance, source), published, told)
     assert found == [0, 0]
 
 
 def test_it_starts_from_this_rounds_norm():
-    small, large = (ADAPTIVE.next_norm(norm, 0.5, 20, SeededEntropy(Stream(5) / "norm"))[0] for norm in (0.1, 10.0))
+    streams = (SeededEntropy(Stream(5) / "norm") for _ in range(2))
+    small, large = (ADAPTIVE.next_norm(norm, 0.5, 20, next(streams))[0] for norm in (0.1, 10.0))
     assert large == pytest.approx(100 * small)
 
 
@@ -88,4 +91,8 @@ def test_the_noise_on_a_count_is_read_back_off_the_norm():
             return torch.tensor([1.4])
 
     _, seen = ADAPTIVE.next_norm(0.3, 2.5, 20, Seven(Stream(0)))
-    assert seen.counts == 1 and seen.count_squares == pytest.approx(49.0, abs=14 * 5 / 2048)
+    assert seen.counts == 1 and math.sqrt(seen.count_squares) == pytest.approx(7.0, abs=5 / 2048)
+
+
+def test_a_norm_that_does_not_follow_anything_stays():
+    assert SiteClipping(0.7).next_norm(0.7, 2.5, 20, OSEntropy()) == (0.7, Observation())

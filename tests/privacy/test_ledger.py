@@ -27,8 +27,7 @@ TREE = of_sites(noise=TreeNoise(11.3, 4), sampler=OncePerTree(3))
 
 def spent(steps=1, plan=SITES, **done):
     """What a run that says that it has ``done`` this also saw."""
-    parameters = {name: done.pop(name) for name in ("count_noise", "restart_every") if name in done}
-    changes = DONE | {"parameters": parameters} | done
+    changes = DONE | {"parameters": {}} | done
     return followed(replace(plan, sampler=changes["sampler"]), steps, **changes)
 
 
@@ -62,12 +61,12 @@ def test_epsilon_is_that_of_the_steps_that_were_done():
         (ledger(noise_std=0.0), "its noise was 0 norms where 11.3 was planned"),
         (ledger(noise_std=math.nan), "its noise was nan norms where 11.3 was planned"),
         (ledger(steps=12), "it took 12 steps where 11 were planned"),
-        (ledger(restart_every=4), "it had restart_every = 4, which is not in its plan"),
+        (ledger(parameters={"restart_every": 4}), "it had restart_every = 4, which is not in its plan"),
         (ledger(ADAPTIVE), "its count noise was None where 20 was planned"),
-        (ledger(ADAPTIVE, count_noise=19.0), "its count noise was 19.0 where 20 was planned"),
-        (ledger(TREE, sampler=OncePerTree(3)), "its trees spanned None steps where 4 were planned"),
+        (ledger(ADAPTIVE, parameters={"count_noise": 19.0}), "its count noise was 19.0 where 20 was planned"),
+        (ledger(TREE, sampler=OncePerTree(3)), "it had restart_every = None where 4 was planned"),
         (
-            ledger(TREE, restart_every=4),
+            ledger(TREE, parameters={"restart_every": 4}),
             "it drew every unit in every step where 3 a step, each at most once a tree was",
         ),
         (
@@ -143,14 +142,14 @@ def test_as_much_noise_in_more_and_smaller_shares_is_a_departure_where_that_matt
 
 
 def test_a_norm_that_adapts_may_wander():
-    made = ledger(ADAPTIVE, count_noise=20.0)
-    made.record(2, [spent(plan=ADAPTIVE, clip_norm=0.7, count_noise=20.0)])
+    made = ledger(ADAPTIVE, parameters=ADAPTIVE.parameters())
+    made.record(2, [spent(plan=ADAPTIVE, clip_norm=0.7, parameters=ADAPTIVE.parameters())])
     assert made.epsilon() == ADAPTIVE.epsilon(2)
 
 
 def test_a_tree_that_was_followed():
-    made = ledger(TREE, sampler=OncePerTree(3), restart_every=4)
-    made.record(2, [spent(6, TREE, sampler=OncePerTree(3), restart_every=4)])
+    made = ledger(TREE, sampler=OncePerTree(3), parameters=TREE.parameters())
+    made.record(2, [spent(6, TREE, sampler=OncePerTree(3), parameters=TREE.parameters())])
     assert made.epsilon() == TREE.epsilon(7)
 
 
@@ -160,8 +159,8 @@ def test_a_tree_that_was_followed():
         (SITES, {}),
         (SITES, {"steps": 3}),
         (SITES, {"noise_std": 1.0}),
-        (ADAPTIVE, {"count_noise": 21.0}),
-        (TREE, {"sampler": OncePerTree(3), "restart_every": 4}),
+        (ADAPTIVE, {"parameters": {"count_noise": 21.0}}),
+        (TREE, {"sampler": OncePerTree(3), "parameters": {"restart_every": 4}}),
     ],
 )
 def test_a_ledger_goes_on_from_its_journal(tmp_path, plan, done):
@@ -172,6 +171,12 @@ def test_a_ledger_goes_on_from_its_journal(tmp_path, plan, done):
     assert again.steps == made.steps + 1
     third = PrivacyLedger(plan, Journal(tmp_path / "a" / "ledger"))
     assert third.entries == again.entries and third.repeated == ()
+
+
+def test_a_line_has_a_place_for_what_any_mechanism_did():
+    line = spent().to_json()
+    assert [line[name] for name in ("count_noise", "restart_every", "bands")] == [None] * 3
+    assert Spent.from_json(line) == spent() and "parameters" not in line
 
 
 def test_a_ledger_of_another_plan_or_one_that_lost_lines_is_refused(tmp_path):
@@ -262,7 +267,7 @@ def test_one_attempt_that_departs_is_enough():
 @pytest.mark.parametrize("sampler", [OncePerTree(3), FullParticipation()])
 def test_of_a_tree_all_nodes_that_the_step_completes_count_again(sampler):
     plan = replace(TREE, sampler=sampler)
-    done = {"sampler": sampler, "restart_every": 4}
+    done = {"sampler": sampler, "parameters": {"restart_every": 4}}
     whole = [rounds(plan, *numbers, **done).epsilon().value for numbers in ([1, 2, 3, 4], [1, 1, 2, 3, 4])]
     last = rounds(plan, 1, 2, 3, 4, 4, **done).epsilon().value  # three nodes, where the first completes one
     assert whole[0] < whole[1] < last

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from murmura.errors import PrivacyError
-from murmura.privacy import ExampleClipping, GaussianNoise, PoissonSampling
+from murmura.privacy import ExampleClipping, FullParticipation, GaussianNoise, PoissonSampling
 from murmura.privacy.accounting import epsilon as accounted
 from murmura.privacy.entropy import SeededEntropy
 from murmura.privacy.lower_bound import audited, lower_bound, p_value
@@ -141,22 +141,18 @@ PLAN = PrivacyPlan(
 )
 
 
-def audit_of(entropy, *, noise=1.0, batches=PoissonSampling.batches, length=1.0, known=None):
+def audit_of(entropy, *, noise=1.0, sampler=PLAN.sampler, length=1.0, known=None):
     """A step of PLAN, or of what a mutant makes of it, on canaries whose gradient is ±1 along an axis of their own."""
     coins = SeededEntropy(Stream(0) / "coins").integers(2, COUNT)
     gradient = torch.from_numpy(length * (2.0 * coins - 1)).float()
-    [batch] = batches(PLAN.sampler, COUNT, PLAN.steps, entropy)
+    [batch] = sampler.batches(COUNT, PLAN.steps, entropy)
     total = {"sum": torch.zeros(COUNT).index_copy_(0, torch.tensor(batch), gradient[batch])}
     seen = gaussian(total, noise * PLAN.noise.std, entropy)["sum"]
     if known is not None:  # who knows the seed draws the same sample and the same noise
-        batches(PLAN.sampler, COUNT, PLAN.steps, known)
+        sampler.batches(COUNT, PLAN.steps, known)
         seen = seen - gaussian({"sum": torch.zeros(COUNT)}, noise * PLAN.noise.std, known)["sum"]
         seen = torch.where(seen.abs() > 0.5, seen, 0.0)
     return audited(seen.tolist(), coins.tolist(), PLAN.delta, PLAN.adjacency).epsilon
-
-
-def everybody(sampler, population, steps, entropy):
-    return [list(range(population)) for _ in range(steps)]
 
 
 def test_a_step_as_planned_is_not_accused():
@@ -169,8 +165,8 @@ def test_a_step_as_planned_is_not_accused():
     "mutant",
     [
         pytest.param({"noise": 0.0}, id="no noise"),
-        pytest.param({"batches": everybody}, id="every record in every step"),
-        pytest.param({"length": 50.0, "batches": everybody}, id="no clipping"),
+        pytest.param({"sampler": FullParticipation()}, id="every record in every step"),
+        pytest.param({"length": 50.0, "sampler": FullParticipation()}, id="no clipping"),
         pytest.param({"known": SeededEntropy(Stream(7))}, id="noise from a public seed"),
     ],
 )

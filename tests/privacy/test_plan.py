@@ -62,8 +62,8 @@ def test_the_event_is_made_of_the_plans_own_sampler_clipping_and_noise():
 
 
 def test_the_event_of_votes_counts_votes():
-    assert VOTES.event(2) == dp.SelfComposedDpEvent(IntegerNoiseDpEvent(VOTES.noise, 8, 8), 2)
-    assert of_votes(adjacency="replace-one").event(1).event == IntegerNoiseDpEvent(VOTES.noise, 8, 16)
+    assert VOTES.event(2) == dp.SelfComposedDpEvent(IntegerNoiseDpEvent(VOTES.noise, 8, sensitivity=8), 2)
+    assert of_votes(adjacency="replace-one").event(1).event == IntegerNoiseDpEvent(VOTES.noise, 8, sensitivity=16)
     shares = of_votes(noise=DiscreteGaussianNoise(2.0, 200))
     assert shares.event(3) == dp.SelfComposedDpEvent(IntegerNoiseDpEvent(shares.noise, 8, 8), 3)
     assert of_votes(noise=GaussianNoise(11.3)).event() == SITES.event()
@@ -165,19 +165,34 @@ def test_infinite_epsilon_needs_no_noise():
         (lambda: of_records(adjacency="add-remove"), "Use 'zero-out', which was called add-remove before"),
         (lambda: of_records(unit="site"), "example clipping does not bound the influence of a site. Clip whole"),
         (lambda: of_sites(unit="record"), "site clipping does not bound the influence of a record. Clip examples"),
-        (lambda: of_records(noise=TreeNoise(1.0, 4)), "the sampler 'poisson'. Take one of these: full"),
-        (lambda: of_sites(noise=TreeNoise(1.0, 4), clipping=ADAPTIVE), "tree noise is not known with the clipping"),
-        (lambda: of_sites(sampler=OncePerTree(4)), "gaussian noise is not known with the sampler 'once-per-tree'"),
+        (
+            lambda: of_records(noise=TreeNoise(1.0, 4)),
+            "ε of tree noise is not known with the sampler 'poisson'. Take one of these: full, once-per-tree",
+        ),
+        (
+            lambda: of_sites(noise=TreeNoise(1.0, 4), clipping=ADAPTIVE),
+            "ε of tree noise is not known with the clipping 'adaptive-site'",
+        ),
+        (lambda: of_sites(sampler=OncePerTree(4)), "ε of gaussian noise is not known with the sampler 'once-per-tree'"),
         (lambda: of_records(clipping=BatchClipping(1.0)).calibrated(2.0), "what clipping does not give. Clip each"),
         (lambda: VoteLimit(0), "at most 0 votes a site. Give a whole number"),
         (lambda: VoteLimit(1.5), "at most 1.5 votes a site. Give a whole number"),
         (lambda: SkellamNoise(-1.0), "noise = -1.0. Give a finite number"),
         (lambda: DiscreteGaussianNoise(1.0, 0), "discrete Gaussian noise of 0 sites. Give a whole number"),
         (lambda: of_votes(unit="record"), "votes clipping does not bound the influence of a record"),
-        (lambda: of_sites(noise=SkellamNoise(1.0)), "clipping 'site'. Take one of these: votes"),
-        (lambda: of_votes(sampler=PoissonSampling(0.5)), "skellam noise is not known with the sampler 'poisson'"),
-        (lambda: of_votes(noise=TreeNoise(1.0, 4)), "tree noise is not known with the clipping 'votes'"),
-        (lambda: of_votes(noise=BandedNoise(1.0, 4), sampler=MinSeparation(8, 4)), "banded noise is not known with"),
+        (
+            lambda: of_sites(noise=SkellamNoise(1.0)),
+            "ε of skellam noise is not known with the clipping 'site'. Take one of these: votes",
+        ),
+        (
+            lambda: of_votes(sampler=PoissonSampling(0.5)),
+            "ε of skellam noise is not known with the sampler 'poisson'. Take one of these: full",
+        ),
+        (lambda: of_votes(noise=TreeNoise(1.0, 4)), "ε of tree noise is not known with the clipping 'votes'"),
+        (
+            lambda: of_votes(noise=BandedNoise(1.0, 4), sampler=MinSeparation(8, 4)),
+            "ε of banded noise is not known with the clipping 'votes'",
+        ),
         (lambda: of_votes(noise=DiscreteGaussianNoise(2.31, 1250)), "noise of 0.523 votes, whose sum is too little"),
         (lambda: of_votes(noise=DiscreteGaussianNoise(2.31, 1250)), "Use Skellam noise, whose shares may be as small"),
         (lambda: VOTES.epsilon(accountant="exact"), "no closed form for integer noise. Use the accountant 'rdp'"),

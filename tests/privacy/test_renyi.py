@@ -5,13 +5,14 @@ import math
 import dp_accounting as dp
 import pytest
 
-from murmura.privacy import PoissonSampling, renyi
-from murmura.privacy.renyi import Accountant
-from tests.privacy.plans import discrete_gaussian_event, of_records, skellam_event
+from murmura.privacy import DiscreteGaussianNoise, PoissonSampling, SkellamNoise, renyi
+from murmura.privacy.renyi import Accountant, IntegerNoiseDpEvent
+from tests.privacy.plans import of_records
 
 
-@pytest.mark.parametrize("event", [skellam_event(8, 341.5), discrete_gaussian_event(8, 18.48, 10)])
-def test_the_accountant_adds_curves_up(event):
+@pytest.mark.parametrize("noise", [SkellamNoise(2.31), DiscreteGaussianNoise(2.31, 10)])
+def test_the_accountant_adds_curves_up(noise):
+    event = IntegerNoiseDpEvent(noise, 8, 8)
     orders = [2, 3.5, 7]
     composed = dp.ComposedDpEvent([dp.SelfComposedDpEvent(event, 11), dp.GaussianDpEvent(2.0)])
     found = Accountant(orders).compose(composed).rdp

@@ -1,11 +1,11 @@
 from collections import Counter
-from itertools import chain, combinations
+from itertools import chain, combinations, pairwise
 
 import pytest
 from scipy import stats
 
 from murmura.errors import PrivacyError
-from murmura.privacy import FixedSizeSampling, OncePerTree, PoissonSampling
+from murmura.privacy import FixedSizeSampling, FullParticipation, MinSeparation, OncePerTree, PoissonSampling
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
 from murmura.streams import Stream
 
@@ -28,7 +28,8 @@ def test_poisson_draws_each_with_its_own_coin(entropy):
 
 
 def test_at_rate_one_everybody_is_drawn(entropy):
-    assert PoissonSampling(1.0).batches(5, 2, entropy) == [[0, 1, 2, 3, 4]] * 2
+    for sampler in (PoissonSampling(1.0), FullParticipation(), FixedSizeSampling(5, 5)):
+        assert sampler.batches(5, 2, entropy) == [[0, 1, 2, 3, 4]] * 2
 
 
 def test_of_a_fixed_size_every_set_has_the_same_chance(entropy):
@@ -44,14 +45,23 @@ def test_between_two_restarts_nobody_is_drawn_twice(entropy):
     assert OncePerTree(3).batches(12, 4, entropy) != batches
 
 
+def test_in_one_order_nobody_is_back_too_soon_and_all_come_round(entropy):
+    turns = MinSeparation(3, 4).batches(14, 28, entropy)
+    assert all(batch == sorted(set(batch)) and len(batch) == 3 for batch in turns)
+    for unit in range(14):
+        steps = [step for step, batch in enumerate(turns) if unit in batch]
+        assert len(steps) == 6 and {later - sooner for sooner, later in pairwise(steps)} <= {4, 5}
+
+
 def test_the_operating_system_can_draw_too():
-    assert PoissonSampling(0.5).batches(40, 2, OSEntropy()) != PoissonSampling(0.5).batches(40, 2, OSEntropy())
+    half = PoissonSampling(0.5)
+    assert half.batches(40, 2, OSEntropy()) != half.batches(40, 2, OSEntropy())
 
 
 def test_impossible_draws_are_refused(entropy):
-    with pytest.raises(PrivacyError, match="the plan is for 5 units, and there are 3"):
-        FixedSizeSampling(4, 5).batches(3, 1, entropy)
+    with pytest.raises(PrivacyError, match="the plan is for 5 units, and there are 4"):
+        FixedSizeSampling(2, 5).batches(4, 1, entropy)
     with pytest.raises(PrivacyError, match="11 units cannot take part once each in 4 steps of 3"):
         OncePerTree(3).batches(11, 4, entropy)
-    with pytest.raises(PrivacyError, match="sampling rate = 2"):
-        PoissonSampling(2.0)
+    with pytest.raises(PrivacyError, match="11 units, 3 a step, cannot keep away for 4 steps"):
+        MinSeparation(3, 4).batches(11, 4, entropy)

@@ -98,7 +98,7 @@ def test_centres_that_are_given_twice_count_twice():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda monkeypatch: monkeypatch.setattr(noisy, "_noised", lambda exact, *_: exact), "noise of 0"),
+        (lambda monkeypatch: monkeypatch.setattr(noisy, "_noised", lambda exact, *rest: exact), "noise of 0"),
         (  # half of the noise, to the digit: drawn, it would be told as 0.49 now and then
             lambda monkeypatch: monkeypatch.setattr(noisy, "_noised", lambda exact, noise, _: exact + noise.std / 2),
             r"noise of 0\.5 times",
@@ -137,8 +137,10 @@ def test_noise_is_as_large_as_the_plan_says_on_every_number():
 def test_no_record_is_ruled_out_by_what_is_released():
     exact = released(vectors(50, 384), vectors(5, 384, seed=1))
     sums = torch.from_numpy(exact), torch.from_numpy(released(vectors(50, 384)[1:], vectors(5, 384, seed=1)))
-    flat, noise = [sum.flatten() for sum in sums], GaussianNoise(2.3)
-    made = given_away(lambda sum, told: torch.from_numpy(noisy._noised(sum.numpy(), noise, told)), flat, noise.std)
+    flat = [sum.flatten() for sum in sums]
+    made = given_away(
+        lambda sum, told: torch.from_numpy(noisy._noised(sum.numpy(), GaussianNoise(2.3), told)), flat, 2.3
+    )
     assert made == [0, 0]
 
 

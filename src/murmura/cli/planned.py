@@ -95,7 +95,7 @@ def of_votes(plan: PrivacyPlan, votes: int | None, kind: str, shares: int | None
         return plan
     plain = plan.clipping.kind == "example" and plan.clipping.groups == 1
     require(plain, "votes that are clipped, or noise that is shared by steps", "Give --votes without them.")
-    noise = NOISES[kind](plan.noise.std).divided(shares or 1)
+    noise = NOISES[kind](plan.noise.std).divided(1 if shares is None else shares)
     return PrivacyPlan("site", plan.adjacency, plan.sampler, VoteLimit(votes), noise, plan.steps, plan.delta)
 
 

@@ -9,15 +9,13 @@ from murmura.privacy.clipping import (
     SiteClipping,
     VoteLimit,
 )
-from murmura.privacy.mechanisms import (
-    BandedNoise,
-    DiscreteGaussianNoise,
-    GaussianNoise,
-    IntegerNoise,
-    Noise,
-    SkellamNoise,
-    TreeNoise,
-)
+from murmura.privacy.mechanisms.banded import BandedNoise
+from murmura.privacy.mechanisms.discrete_gaussian import DiscreteGaussianNoise
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
+from murmura.privacy.mechanisms.integers import IntegerNoise
+from murmura.privacy.mechanisms.noise import Noise
+from murmura.privacy.mechanisms.skellam import SkellamNoise
+from murmura.privacy.mechanisms.tree import TreeNoise
 from murmura.privacy.parts import Adjacency, Unit
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.samplers import (

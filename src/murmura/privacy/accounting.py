@@ -5,7 +5,7 @@ Three accountants, each of which gives a valid upper bound on ε, so the least o
 * ``exact``: the closed form for Gaussian releases without sampling (Balle & Wang 2018, eq. 6);
 * ``pld``: privacy loss distributions, composed numerically, rounded up (Koskela et al. 2020; Doroshenko et al. 2022);
 * ``rdp``: Rényi divergences (``privacy.renyi``), looser, and what most papers print. It alone knows integer noise
-  (``privacy.discrete``).
+  (``privacy.mechanisms``).
 
 A sampling scheme that an accountant does not support under an adjacency is ignored, which is sound: knowing the sample
 can only help an adversary. The result says so.

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from murmura.privacy.observation import SLACK, Observation, chi_square, length
-from murmura.privacy.parts import Part, Unit, at_least, check, registry, same
+from murmura.privacy.parts import Part, Unit, at_least, check, same
 
 if TYPE_CHECKING:
     import torch
 
     from murmura.privacy.entropy import Entropy
     from murmura.privacy.ledger import Spent
-    from murmura.privacy.mechanisms import Tensors
+    from murmura.privacy.mechanisms.noise import Tensors
 
 _MARGIN = 1 - 1e-6  # float32 rounding must not carry a clipped update beyond its norm
 
@@ -97,9 +97,9 @@ class _Gradient(Clipping):
         super().__post_init__()
         check(self.groups >= 1, f"groups = {self.groups}", "There is at least 1 group of tensors.")
 
-    @property
-    def _words(self) -> str:
-        return f"{self.norm:g}" if self.groups == 1 else f"{self.norm:g} in each of {self.groups} groups of tensors"
+    def describe(self) -> str:
+        groups = "" if self.groups == 1 else f" in each of {self.groups} groups of tensors"
+        return f"each {self.kind}'s gradient clipped to {self.norm:g}{groups}"
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,6 @@ class ExampleClipping(_Gradient):
 
     kind: ClassVar[str] = "example"
 
-    def describe(self) -> str:
-        return f"each example's gradient clipped to {self._words}"
-
 
 @dataclass(frozen=True)
 class BatchClipping(_Gradient):
@@ -118,9 +115,6 @@ class BatchClipping(_Gradient):
 
     kind: ClassVar[str] = "batch"
     can_reverse: ClassVar[bool] = True
-
-    def describe(self) -> str:
-        return f"each batch's gradient clipped to {self._words}"
 
 
 @dataclass(frozen=True)
@@ -206,11 +200,10 @@ class AdaptiveSiteClipping(SiteClipping):
 
     def contradictions(self, entries: Sequence[Spent], seen: Observation) -> list[str]:
         found = super().contradictions(entries, seen)
-        noisy = [entry for entry in entries if entry.noise_std > 0]
-        squares = 0.0
-        for entry in noisy:
-            observed, std = entry.observed or Observation(), entry.parameters.get("count_noise") or math.inf
-            squares += observed.count_squares / std**2
+        noisy = [(entry, entry.observed or Observation()) for entry in entries if entry.noise_std > 0]
+        squares = sum(
+            one.count_squares / (entry.parameters.get("count_noise") or math.inf) ** 2 for entry, one in noisy
+        )
         if noisy and not chi_square(squares, seen.counts):
             found.append("the noise on the count was seen to be another than planned")
         return found
@@ -227,18 +220,15 @@ class AdaptiveSiteClipping(SiteClipping):
             balance: Σ(bᵢ − ½) of the sites that replied.
             expected: m, the sites a round is planned for, however many replied.
         """
-        moved = norm * math.exp(-self.learning_rate * (self._fraction(balance, expected, entropy) - self.quantile))
-        fraction = self.quantile - math.log(moved / norm) / self.learning_rate
-        noise = (fraction - 0.5) * expected - balance
-        return moved, Observation(counts=1, count_squares=noise**2)
-
-    def _fraction(self, balance: float, expected: float, entropy: Entropy) -> float:
         import torch
 
         from murmura.privacy.mechanisms.gaussian import gaussian
 
         total = {"count": torch.tensor(balance, dtype=torch.float64)}
-        return 0.5 + float(gaussian(total, self.count_noise, entropy)["count"]) / expected
+        fraction = 0.5 + float(gaussian(total, self.count_noise, entropy)["count"]) / expected
+        moved = norm * math.exp(-self.learning_rate * (fraction - self.quantile))
+        shown = self.quantile - math.log(moved / norm) / self.learning_rate
+        return moved, Observation(counts=1, count_squares=((shown - 0.5) * expected - balance) ** 2)
 
     def describe(self) -> str:
         return (
@@ -266,7 +256,10 @@ class VoteLimit(Clipping):
         return f"at most {self.norm} vote{'s' * (self.norm != 1)} a site"
 
 
-CLIPPINGS = registry(ExampleClipping, BatchClipping, ClusterClipping, SiteClipping, AdaptiveSiteClipping, VoteLimit)
+CLIPPINGS: dict[str, type[Clipping]] = {
+    one.kind: one
+    for one in (ExampleClipping, BatchClipping, ClusterClipping, SiteClipping, AdaptiveSiteClipping, VoteLimit)
+}
 
 
 def clip(update: Tensors, norm: float) -> tuple[dict[str, torch.Tensor], bool]:

@@ -14,6 +14,7 @@ from murmura.privacy.accounting import Epsilon
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.parts import Adjacency, Unit, check
 from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import FullParticipation, PoissonSampling
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -56,7 +57,8 @@ class Release:
         """
         plan = replace(self.plan, adjacency=adjacency)
         if self.by_record and plan.unit == "site":
-            plan = replace(plan, adjacency="replace-one", sampler=plan.sampler.without_sampling())
+            sampler = FullParticipation() if plan.sampler.is_secret else plan.sampler
+            plan = replace(plan, adjacency="replace-one", sampler=sampler)
             size = 1
         if size == 1:
             return plan.event(self.steps, self.repeated)
@@ -68,8 +70,9 @@ def undominated(releases: Iterable[Release]) -> list[Release]:
     each once."""
     found: dict[object, tuple[float, Release]] = {}
     for release in releases:
-        sampler, rate = release.plan.sampler.rate_apart()
-        key = replace(release, plan=replace(release.plan, sampler=sampler))
+        plan, coin = release.plan, release.plan.sampler.coin
+        rate = 1.0 if coin is None else coin
+        key = replace(release, plan=plan if coin is None else replace(plan, sampler=PoissonSampling(1.0)))
         if key not in found or rate > found[key][0]:
             found[key] = rate, release
     return [release for _, release in found.values()]

@@ -12,6 +12,7 @@ from murmura.privacy import accounting, events
 from murmura.privacy.accounting import Epsilon
 from murmura.privacy.curve import Curve
 from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import PoissonSampling
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -54,13 +55,16 @@ def event(plan: PrivacyPlan, size: int, steps: int | None = None, repeated: Sequ
     once at most, whoever turns it. For other samples no sampling is counted.
     """
     import dp_accounting as dp
+    from scipy.stats import binom
 
-    chances, at_once = plan.sampler.members_drawn(size), plan.clipping.can_reverse
+    coin, at_once = plan.sampler.coin, plan.clipping.can_reverse
     # How sampling protects a group is known from being blanked, where members are drawn one by one.
-    if chances is None or plan.adjacency == "replace-one" or plan.noise_multiplier == 0:
+    if coin is None or plan.adjacency == "replace-one" or plan.noise_multiplier == 0:
         return _further(events.unsampled(plan.event(steps, repeated)), 1 if at_once else size)
     if at_once:
-        return replace(plan, sampler=plan.sampler.any_of(size)).event(steps, repeated)
+        any_of_them = -math.expm1(size * math.log1p(-coin))
+        return replace(plan, sampler=PoissonSampling(any_of_them)).event(steps, repeated)
+    chances = [float(chance) for chance in binom.pmf(range(size + 1), size, coin)]
     step = dp.dp_event.MixtureOfGaussiansDpEvent(plan.noise_multiplier, list(range(size + 1)), chances)
     return dp.SelfComposedDpEvent(step, (plan.steps if steps is None else steps) + len(repeated))
 

@@ -11,11 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from murmura.errors import PrivacyError
+
 if TYPE_CHECKING:
     import torch
 
     from murmura.privacy.ledger import Spent
-    from murmura.privacy.mechanisms import Noise
+    from murmura.privacy.mechanisms.noise import Noise
     from murmura.privacy.plan import PrivacyPlan
 
 CHANCE = 1e-9
@@ -100,6 +102,28 @@ def noised(before: Iterable[torch.Tensor], after: Iterable[torch.Tensor], norm: 
     return Observation(numbers=sum(new.numel() for _, new in pairs), squares=squares / norm**2)
 
 
+def require_share(
+    noise: Noise, norm: float, shares: int, before: torch.Tensor, after: torch.Tensor, where: str
+) -> None:
+    """A site looks at the share of noise that it has added before it leaves: under a secure sum nobody else can.
+
+    Args:
+        noise: the plan's, and so ``norm``.
+        shares: among how many sites it is divided.
+        before, after: whole numbers.
+        where: for the message, such as ``site a, round 3``.
+
+    Raises:
+        PrivacyError: what was added cannot be such a share, beyond chance.
+    """
+    seen, share = noised([before], [after], norm), noise.std / math.sqrt(shares)
+    if share and not noise_fits(noise, norm, [(share, seen)]):
+        times = math.sqrt(seen.squares / max(seen.numbers, 1)) / share
+        what = f"votes were about to leave with noise of {times:.4g} times the standard deviation that was planned"
+        fix = "Use a release of murmura as it was published: this one does not protect."
+        raise PrivacyError(what, where=where, fix=fix)
+
+
 def length(tensors: Iterable[torch.Tensor]) -> float:
     """L2 norm of all tensors together, in double precision."""
     return math.sqrt(sum(float(tensor.double().square().sum()) for tensor in tensors))
@@ -122,7 +146,7 @@ def contradictions(plan: PrivacyPlan, entries: Sequence[Spent]) -> list[str]:
         seen += entry.observed or Observation()
     missing = sum(entry.steps != (entry.observed.steps if entry.observed else 0) for entry in entries)
     found = [f"{missing} of its {len(entries)} entries in the ledger do not say what was seen"] if missing else []
-    found += plan.clipping.contradictions([] if missing else entries, seen)
+    found += plan.clipping.contradictions([] if missing or not plan.noise.std else entries, seen)
     if missing:
         return found
     drawn = plan.sampler.contradiction(seen, plan.unit)
@@ -171,12 +195,12 @@ def chi_square(squares: float, numbers: float) -> bool:
     """Whether the squares of so many standard normals can have this sum, but for the slack."""
     if not numbers:
         return False
-    fewer, _ = __chi_square_tails(squares * (1 + SLACK) ** 2, numbers)
-    _, more = __chi_square_tails(squares * (1 - SLACK) ** 2, numbers)
+    fewer, _ = _chi_square_tails(squares * (1 + SLACK) ** 2, numbers)
+    _, more = _chi_square_tails(squares * (1 - SLACK) ** 2, numbers)
     return min(fewer, more) >= CHANCE / 2
 
 
-def __chi_square_tails(squares: float, numbers: float) -> tuple[float, float]:
+def _chi_square_tails(squares: float, numbers: float) -> tuple[float, float]:
     from scipy.stats import chi2, norm
 
     if numbers <= 1e6:

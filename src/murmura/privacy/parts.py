@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -38,11 +38,6 @@ class Part(ABC):
 P = TypeVar("P", bound=Part)
 
 
-def registry(*classes: type[P]) -> dict[str, type[P]]:
-    """Parts of one role by their kinds."""
-    return {one.kind: one for one in classes}
-
-
 def from_json(known: Mapping[str, type[P]], data: Mapping[str, Any]) -> P:
     """The part that ``Part.to_json`` wrote.
 
@@ -62,15 +57,6 @@ def check(holds: bool, what: str, fix: str) -> None:
     """
     if not holds:
         raise PrivacyError(what, fix=fix)
-
-
-def check_known(role: str, kind: str, known: Iterable[str], of: str) -> None:
-    """
-    Raises:
-        PrivacyError: no accounting is known of this combination.
-    """
-    fix = f"Take one of these: {', '.join(known)}."
-    check(kind in known, f"ε of {of} is not known with the {role} '{kind}'", fix)
 
 
 def at_least(value: float | None, planned: float) -> bool:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from murmura.errors import PrivacyError
 from murmura.privacy.clipping import CLIPPINGS, Clipping
-from murmura.privacy.mechanisms import NOISES, Noise
+from murmura.privacy.mechanisms import NOISES
+from murmura.privacy.mechanisms.noise import Noise
 from murmura.privacy.parts import Adjacency, Unit, check, from_json
 from murmura.privacy.samplers import SAMPLERS, Sampler
 

@@ -12,7 +12,7 @@ from dp_accounting import rdp
 from scipy.special import gammaln
 
 from murmura.privacy.events import Ask, changed, has_integer_noise, quiet, spent, without
-from murmura.privacy.mechanisms import IntegerNoise
+from murmura.privacy.mechanisms.integers import IntegerNoise
 
 ORDERS = [*(1 + tenth / 10 for tenth in range(1, 1000)), *range(101, 257), 512, 1024, 2048]
 FEW_ORDERS = [*(1 + tenth / 10 for tenth in range(1, 21)), *range(4, 65), *range(72, 257, 8), 512, 1024, 2048]

@@ -5,13 +5,12 @@ The sample is as secret as the noise: amplification by sampling rests on it.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from murmura.privacy.observation import CHANCE, Observation
-from murmura.privacy.parts import Part, check, registry
+from murmura.privacy.parts import Part, check
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -54,22 +53,16 @@ class Sampler(Part):
         """
         return event
 
-    def without_sampling(self) -> Sampler:
-        """For whoever knows every sample."""
-        return self
+    @property
+    def apart(self) -> int:
+        """The fewest steps between two in which a unit takes part."""
+        return 1
 
-    def rate_apart(self) -> tuple[Sampler, float]:
-        """Of samplers of which the first is equal, the one with the larger rate has the larger ε at every δ."""
-        return self, 1.0
-
-    def members_drawn(self, size: int) -> list[float] | None:
-        """The chances that 0, 1, …, ``size`` members of a group are in a step; None where sampling protects no group,
-        as far as is known."""
+    @property
+    def coin(self) -> float | None:
+        """The probability with which each unit takes part in a step, if that depends on no other unit. The larger it
+        is, all else equal, the larger is ε at every δ."""
         return None
-
-    def any_of(self, size: int) -> Sampler:
-        """How a group of so many is drawn, any one of whom counts."""
-        return self
 
     def contradiction(self, seen: Observation, unit: str) -> str | None:
         """In words, where what was seen of all steps cannot be so drawn; None where it can."""
@@ -117,21 +110,9 @@ class PoissonSampling(Sampler):
 
         return dp.PoissonSampledDpEvent(self.rate, event) if self.is_secret and of_sum else event
 
-    def without_sampling(self) -> Sampler:
-        return FullParticipation()
-
-    def rate_apart(self) -> tuple[Sampler, float]:
-        return PoissonSampling(1.0), self.rate
-
-    def members_drawn(self, size: int) -> list[float] | None:
-        from scipy.stats import binom
-
-        if not self.is_secret:
-            return None
-        return [float(chance) for chance in binom.pmf(range(size + 1), size, self.rate)]
-
-    def any_of(self, size: int) -> Sampler:
-        return PoissonSampling(-math.expm1(size * math.log1p(-self.rate)))
+    @property
+    def coin(self) -> float | None:
+        return self.rate if self.is_secret else None
 
     def _fits(self, seen: Observation) -> bool:
         return binomial(seen.drawn, seen.chances, self.rate)
@@ -195,12 +176,8 @@ class FixedSizeSampling(_Batches):
     def amplified(self, event: DpEvent, of_sum: bool) -> DpEvent:
         import dp_accounting as dp
 
-        if not self.is_secret:
-            return event
-        return dp.SampledWithoutReplacementDpEvent(self.population, self.batch, event)
-
-    def without_sampling(self) -> Sampler:
-        return FullParticipation()
+        sampled = dp.SampledWithoutReplacementDpEvent(self.population, self.batch, event)
+        return sampled if self.is_secret else event
 
     def _fits(self, seen: Observation) -> bool:
         return super()._fits(seen) and seen.chances == self.population * seen.steps
@@ -250,6 +227,10 @@ class MinSeparation(_Batches):
         super().__post_init__()
         check(self.separation >= 1, f"separation = {self.separation}", "Steps are at least 1 apart.")
 
+    @property
+    def apart(self) -> int:
+        return self.separation
+
     def batches(self, population: int, steps: int, entropy: Entropy) -> list[list[int]]:
         """In one order of all n, m of them a step: each is back after ⌊n/m⌋ steps or one more."""
         what = f"{population} units, {self.batch} a step, cannot keep away for {self.separation} steps"
@@ -266,7 +247,9 @@ class MinSeparation(_Batches):
         return f"{self.batch} a step, each again after {self.separation} steps at the soonest"
 
 
-SAMPLERS = registry(PoissonSampling, FixedSizeSampling, FullParticipation, OncePerTree, MinSeparation)
+SAMPLERS: dict[str, type[Sampler]] = {
+    one.kind: one for one in (PoissonSampling, FixedSizeSampling, FullParticipation, OncePerTree, MinSeparation)
+}
 
 
 def binomial(drawn: int, chances: int, rate: float) -> bool:

@@ -17,13 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from murmura.errors import PrivacyError
-from murmura.privacy.clipping import ClusterClipping
+from murmura.privacy import ClusterClipping, FullParticipation, GaussianNoise, Noise, PrivacyPlan
 from murmura.privacy.entropy import Entropy
 from murmura.privacy.ledger import Spent
-from murmura.privacy.mechanisms import GaussianNoise, Noise
 from murmura.privacy.observation import Observation
-from murmura.privacy.plan import PrivacyPlan
-from murmura.privacy.samplers import FullParticipation
 
 Floats = npt.NDArray[np.float64]
 

@@ -43,7 +43,7 @@ def test_shares_make_up_the_planned_noise_and_too_few_are_no_guarantee(noise):
 
 def test_a_share_that_is_missing_does_not_leave_the_site(monkeypatch):
     promised = plan(config(noise="skellam"), 20)
-    monkeypatch.setattr(SkellamNoise, "draw", lambda noise, norm, count, *rest: torch.zeros(count, dtype=torch.int64))
+    monkeypatch.setattr(SkellamNoise, "add", lambda noise, votes, *rest: votes)
     with pytest.raises(PrivacyError, match="site north, round 3"):
         share_added(promised, [torch.zeros(900, dtype=torch.int32)], 20, ["north"], 3)
 

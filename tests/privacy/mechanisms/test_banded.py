@@ -1,4 +1,4 @@
-"""Banded noise: its matrix, and its accounting against a sensitivity that is computed from the matrix itself."""
+"""Banded noise: its matrix, its accounting against a sensitivity computed from the matrix itself, and what it adds."""
 
 import math
 from dataclasses import replace
@@ -14,11 +14,13 @@ from murmura.privacy.entropy import OSEntropy, SeededEntropy
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.mechanisms.banded import BandedSums, coefficients, squared_sensitivity
 from murmura.privacy.observation import Observation
-from tests.privacy import attack
 from tests.privacy.attack import After, contradictions
+from tests.privacy.attack import of_sites as sums_of_sites
 from tests.privacy.mechanisms.test_tree import Unit, seeded
 from tests.privacy.plans import followed, of_sites
 from tests.privacy.test_entropy import variance_is
+
+DRAWS = 32
 
 
 def banded(steps, bands):
@@ -116,20 +118,15 @@ def test_a_plan_and_its_ledger_load_again():
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
-    [({"bands": 5}, "its noise had 5 bands where 4 were planned"), ({}, "its noise had None bands")],
+    ("parameters", "reason"),
+    [({"bands": 5}, "it had bands = 5 where 4 was planned"), ({}, "it had bands = None where 4 was planned")],
 )
-def test_noise_with_other_bands_has_no_epsilon(changes, reason):
+def test_noise_with_other_bands_has_no_epsilon(parameters, reason):
     plan = of_bands(4, 5)
     ledger = PrivacyLedger(plan)
-    ledger.record(1, [followed(plan, parameters=changes)])
+    ledger.record(1, [followed(plan, parameters=parameters)])
     with pytest.raises(PrivacyError, match=reason):
         ledger.epsilon()
-
-
-# ---- the sums ----------------------------------------------------------------------------------------------------
-
-DRAWS = 32
 
 
 @pytest.mark.parametrize(("steps", "bands"), [(1, 1), (6, 1), (7, 3), (12, 12)])
@@ -168,7 +165,7 @@ def test_it_sees_the_fresh_noise_that_was_really_added(monkeypatch):
 
 def test_no_released_sum_rules_a_step_out():
     """Not even where all noise before is known."""
-    sums = attack.of_sites()
+    sums = sums_of_sites()
     first = OSEntropy().normal(len(sums[0]))
 
     def release(sum, entropy):

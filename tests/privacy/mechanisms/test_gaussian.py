@@ -1,6 +1,8 @@
 import pytest
 import torch
 
+from murmura.errors import PrivacyError
+from murmura.privacy import GaussianNoise, TreeNoise
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
 from murmura.privacy.mechanisms.gaussian import gaussian, noise_like, released
 from murmura.streams import Stream
@@ -60,3 +62,13 @@ def test_noise_waits_in_float64_in_the_shape_of_the_sum():
     assert all(tensor.dtype == torch.float64 for tensor in noise.values())
     assert torch.equal(noise["a"], 2.0 * drawn.normal(6).view(2, 3)) and torch.equal(noise["b"], 2.0 * drawn.normal(4))
     assert not any(tensor.any() for tensor in noise_like(noise, 0.0, SeededEntropy(Stream(0))).values())
+
+
+def test_noise_is_not_added_where_it_is_not_accounted_for():
+    for told, call in (
+        ("gaussian noise is for single steps. Use tree", lambda: GaussianNoise(1.0).prefix_sums(1.0, OSEntropy())),
+        ("tree noise is for sums of all steps. Use Gaussian", lambda: TreeNoise(1.0, 4).add({}, 1.0, OSEntropy())),
+        ("Gaussian noise in shares", lambda: GaussianNoise(1.0).add({}, 1.0, OSEntropy(), shares=2)),
+    ):
+        with pytest.raises(PrivacyError, match=told):
+            call()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.special import ive, logsumexp
 
+from murmura.privacy import DiscreteGaussianNoise, SkellamNoise
 from murmura.privacy.mechanisms.discrete_gaussian import twice_distance
-from tests.privacy.plans import discrete_gaussian_event, skellam_event
 
 ORDERS = (2, 3, 4, 8, 16, 64)
 
@@ -47,7 +47,7 @@ def test_the_yardstick_is_skellam():
 def test_skellam_is_bounded_from_above_and_tightly_where_noise_is_large(variance, shift):
     for order in ORDERS:
         exact = divergence(skellam(variance, 4 * max(ORDERS) * 16 + int(40 * math.sqrt(variance))), shift, order)
-        bound = skellam_event(shift, variance).renyi(order)
+        bound = SkellamNoise(math.sqrt(variance)).renyi(order, shift, 1)
         assert bound >= exact * (1 - 1e-9)
         if variance > 1000:
             assert bound == pytest.approx(exact, rel=0.01)
@@ -57,14 +57,14 @@ def test_skellam_is_bounded_from_above_and_tightly_where_noise_is_large(variance
 def test_all_votes_for_one_candidate_are_the_worst_case(moves):
     for order in ORDERS:
         apart = sum(divergence(skellam(18.48, 3000), move, order) for move in moves)
-        assert apart <= skellam_event(8, 18.48).renyi(order)
+        assert apart <= SkellamNoise(math.sqrt(18.48)).renyi(order, 8, 1)
 
 
 @pytest.mark.parametrize("std", [0.3, 1.0, 18.48])
 def test_a_discrete_gaussian_costs_what_a_gaussian_does(std):
     for shift, order in ((1, 2), (3, 8), (8, 16)):
         exact = divergence(discrete_gaussian(std, 400 + int(40 * std)), shift, order)
-        bound = discrete_gaussian_event(shift, std).renyi(order)
+        bound = DiscreteGaussianNoise(std / 3).renyi(order, shift, 3)
         assert exact * (1 - 1e-9) <= bound == pytest.approx(order / 2 * (shift / std) ** 2)
     assert exact == pytest.approx(bound)  # a whole order and shift: no less either
 
@@ -82,11 +82,11 @@ def test_a_sum_of_discrete_gaussians_is_as_near_to_one_as_is_said(share, count):
     apart = np.abs(logs - discrete_gaussian(std, middle))[core].max()
     assert 0 < apart <= twice_distance(std, count) / 2
     for shift, order in ((1, 2), (1, 8), (3, 3)):
-        assert divergence(logs[near], shift, order) <= discrete_gaussian_event(shift, std, count).renyi(order)
+        assert divergence(logs[near], shift, order) <= DiscreteGaussianNoise(std, count).renyi(order, shift, 1)
 
 
 def test_few_large_shares_are_hardly_worse_than_one_and_many_small_ones_are():
-    whole, few, many = (discrete_gaussian_event(8, 18.48, shares).renyi(4) for shares in (1, 100, 1250))
+    whole, few, many = (DiscreteGaussianNoise(18.48 / 8, shares).renyi(4, 8, 8) for shares in (1, 100, 1250))
     assert whole < few == pytest.approx(whole, rel=1e-6)
     assert many > 100
     assert twice_distance(18.48, 1250) == pytest.approx(59, abs=0.5)

@@ -13,9 +13,8 @@ from scipy.stats import skellam as scipy_skellam
 from murmura.errors import PrivacyError
 from murmura.privacy import DiscreteGaussianNoise, SkellamNoise
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
-from murmura.privacy.mechanisms import discrete_gaussian as discrete
-from murmura.privacy.mechanisms import inversion
-from murmura.privacy.mechanisms import skellam as poissons
+from murmura.privacy.mechanisms import discrete_gaussian as discrete_gaussians
+from murmura.privacy.mechanisms import skellam as skellams
 from murmura.privacy.mechanisms.discrete_gaussian import discrete_gaussian
 from murmura.privacy.mechanisms.skellam import skellam
 from murmura.streams import Stream
@@ -36,7 +35,7 @@ def chances(table):
 
 @pytest.mark.parametrize("variance", [0.001, 0.2732, 40.86, 8172.16])
 def test_skellam_has_its_moments_to_a_hundred_bits(variance):
-    numbers, found = chances(poissons.table(variance))
+    numbers, found = chances(skellams.table(variance))
     moments = [sum(x**power * chance for x, chance in zip(numbers, found, strict=True)) for power in range(5)]
     exact, whole = Fraction(variance), 2**24  # numbers to the fourth make the last bits count for more
     assert moments[0] == 1
@@ -47,7 +46,7 @@ def test_skellam_has_its_moments_to_a_hundred_bits(variance):
 
 @pytest.mark.parametrize("sigma", [0.05, 0.7, 18.48])
 def test_discrete_gaussian_has_its_ratios_to_a_hundred_bits(sigma):
-    numbers, found = chances(discrete.table(sigma))
+    numbers, found = chances(discrete_gaussians.table(sigma))
     middle = -numbers[0]
     for x in (1, 2, 10, 50):
         with localcontext(prec=60):
@@ -84,7 +83,7 @@ def fits(drawn, chance):
 
 
 def test_shares_of_skellam_noise_add_up_to_all_of_it():
-    _, share = chances(poissons.table(40.0 / 8))
+    _, share = chances(skellams.table(40.0 / 8))
     one = np.array([float(chance) for chance in share])
     summed = one
     for _ in range(7):
@@ -106,7 +105,7 @@ class Told(SeededEntropy):
 
 @pytest.mark.parametrize("number", [-20, 0, 7])
 def test_where_64_bits_do_not_tell_64_more_do(number):
-    table = poissons.table(40.86)
+    table = skellams.table(40.86)
     bound = table._bounds[number - table._least]  # from here on more than the number is drawn
     high, low = bound >> 64, bound % 2**64
     assert table.draw(2, Told(high - 1, high + 1)).tolist() == [number, number + 1]
@@ -115,13 +114,13 @@ def test_where_64_bits_do_not_tell_64_more_do(number):
 
 
 def test_the_rarest_words_give_numbers_too():
-    table = poissons.table(40.86)
+    table = skellams.table(40.86)
     assert table.draw(1, Told(0, 0)).tolist()[0] < -70
     assert table.draw(1, Told(2**64 - 1, 2**64 - 1)).tolist()[0] > 70
 
 
 def test_wide_noise_is_a_sum_of_narrower(monkeypatch):
-    monkeypatch.setattr(inversion, "WIDEST", 4)
+    monkeypatch.setattr(skellams, "WIDEST", 4)
     drawn = skellam(50_000, 100.0, entropy("wide")).numpy()
     assert fits(drawn, scipy_skellam(50.0, 50.0).pmf)
 

@@ -1,4 +1,4 @@
-"""Noise of a tree: its accounting against a sensitivity that is computed from the nodes themselves, and its sums."""
+"""The tree's accounting against a sensitivity that is computed from the nodes themselves, and what it adds."""
 
 from itertools import product
 
@@ -10,10 +10,12 @@ from murmura.privacy import OncePerTree, TreeNoise
 from murmura.privacy.entropy import Entropy, OSEntropy, SeededEntropy
 from murmura.privacy.mechanisms.tree import TreeSums, completed_by, squared_sensitivity
 from murmura.streams import Stream
-from tests.privacy import attack
 from tests.privacy.attack import After, contradictions
+from tests.privacy.attack import of_sites as sums_of_sites
 from tests.privacy.plans import of_sites
 from tests.privacy.test_entropy import variance_is
+
+DRAWS = 64
 
 
 def nodes(steps, restart_every):
@@ -89,11 +91,6 @@ def test_the_pattern_decides_what_a_tree_costs():
     assert once.epsilon(50).value < once.epsilon().value
 
 
-# ---- the sums ----------------------------------------------------------------------------------------------------
-
-DRAWS = 64
-
-
 class Unit(Entropy):
     """The k-th draw is the k-th unit vector: results then show how much of each draw is in them."""
 
@@ -159,24 +156,13 @@ def test_without_noise_prefixes_are_exact_and_start_anew_after_a_restart():
     tree = TreeSums(TreeNoise(0.0, 3), 1.0, seeded())
     sums = [tree.add({"a": torch.tensor([float(step)])})["a"].item() for step in range(1, 8)]
     assert sums == [1, 3, 6, 4, 9, 15, 7]
-    assert tree.step == 1 and not tree.complete
-
-
-def test_a_tree_says_when_it_is_complete():
-    tree = TreeSums(TreeNoise(1.0, 2), 1.0, seeded())
-    seen = []
-    for _ in range(4):
-        tree.add({"a": torch.zeros(1)})
-        seen.append(tree.complete)
-    assert seen == [False, True, False, True]
-    tree.restart()
-    assert tree.step == 0 and not tree.complete
+    assert tree.step == 1
 
 
 @pytest.mark.parametrize("honaker", [True, False])
 def test_no_prefix_rules_a_step_out(honaker):
     """Of a node of two steps, not even where the noise of both leaves is known."""
-    sums, own = attack.of_sites(), 2 / 3 if honaker else 1.0
+    sums, own = sums_of_sites(), 2 / 3 if honaker else 1.0
     leaves = OSEntropy().normal(2 * len(sums[0])).view(2, -1)
 
     def release(sum, entropy):

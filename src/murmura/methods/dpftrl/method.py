@@ -13,7 +13,9 @@ from murmura.privacy.clipping import SiteClipping
 from murmura.privacy.entropy import Entropy
 from murmura.privacy.guarantee import Guarantee
 from murmura.privacy.ledger import Spent
-from murmura.privacy.mechanisms import BandedNoise, Noise, TreeNoise
+from murmura.privacy.mechanisms.banded import BandedNoise
+from murmura.privacy.mechanisms.noise import Noise
+from murmura.privacy.mechanisms.tree import TreeNoise
 from murmura.privacy.observation import Observation
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.samplers import FullParticipation, MinSeparation, OncePerTree, Sampler
@@ -103,13 +105,13 @@ class DPFTRL(SiteLevel):
         account = Account(server, followed, self.config.accountant)
         sampler, noise, norm = followed.sampler, followed.noise, followed.clipping.norm
         done = noise.parameters()
-        span = done.get("restart_every")
+        span = done.get("restart_every", self.config.rounds)
         expected = sampler.expected(len(fleet.sites))  # m
         for round in server.rounds(self.config.rounds):
             entropy = self.entropy(server, round)
-            if round == 1 or (span and (round - 1) % span == 0):
+            if (round - 1) % span == 0:
                 self._restart(server, fleet, sampler, span, entropy)
-            cohort = self._turn(server, fleet, span, round)
+            cohort = list(server.store[_TURNS][(round - 1) % span]) if self.config.sites_per_round else fleet.sites
             total, _, seen = self.gather(server, cohort, norm, round)
             prefix, fresh = _prefix(server, total, noise, norm, entropy)
             self._step(server, prefix, expected)
@@ -117,21 +119,15 @@ class DPFTRL(SiteLevel):
             seen += fresh + drawn + _back(server, cohort, round)
             account.record(round, Spent(1, sampler, norm, noise.std, done, observed=seen))
 
-    def _restart(self, server: Server, fleet: Fleet, sampler: Sampler, span: int | None, entropy: Entropy) -> None:
+    def _restart(self, server: Server, fleet: Fleet, sampler: Sampler, span: int, entropy: Entropy) -> None:
         """Begin to sum up anew at the present model: θ_0 ← θ, v ← 0, and new turns: for each round of a tree, or of the
         run, who is in it. Who was in the tree before may be in this one."""
         for name in (_VELOCITY, _LAST):
             server.store.pop(name, None)
         server.store[_ANCHOR] = server.adapter
         if self.config.sites_per_round:
-            turns = sampler.batches(len(fleet.sites), span or self.config.rounds, entropy)
+            turns = sampler.batches(len(fleet.sites), span, entropy)
             server.store[_TURNS] = [[fleet.sites[index] for index in turn] for turn in turns]
-
-    def _turn(self, server: Server, fleet: Fleet, span: int | None, round: int) -> list[str]:
-        """Who is asked in a round."""
-        if self.config.sites_per_round is None:
-            return fleet.sites
-        return list(server.store[_TURNS][(round - 1) % (span or self.config.rounds)])
 
     def _step(self, server: Server, prefix: State, expected: float) -> None:
         """FTRL-M: v ← βv + (the private mean of all updates since the restart), θ ← θ_0 + ηv."""

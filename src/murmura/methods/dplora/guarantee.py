@@ -11,12 +11,10 @@ import torch
 
 from murmura.errors import PrivacyError
 from murmura.methods.dplora.config import DPLoRAConfig
-from murmura.privacy.clipping import BatchClipping, ExampleClipping
+from murmura.privacy import BatchClipping, ExampleClipping, FixedSizeSampling, GaussianNoise, PoissonSampling
 from murmura.privacy.ledger import PrivacyLedger, Spent
-from murmura.privacy.mechanisms import GaussianNoise
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.reported import ReportedEpsilons
-from murmura.privacy.samplers import FixedSizeSampling, PoissonSampling
 from murmura.privacy.standing import told
 from murmura.runs.schema import REPORTED
 from murmura.training.config import LocalTraining

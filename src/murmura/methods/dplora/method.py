@@ -15,8 +15,7 @@ from murmura.methods.dplora import guarantee
 from murmura.methods.dplora.baselines import VanillaFL
 from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.privacy.entropy import Entropy, OSEntropy, SeededEntropy
-from murmura.privacy.guarantee import Cost, Guarantee
-from murmura.privacy.parts import Unit
+from murmura.privacy.guarantee import Cost, Guarantee, Unit
 from murmura.privacy.reported import ReportedEpsilons
 from murmura.runs.schema import REPORTED
 from murmura.training.adapter import State

@@ -11,13 +11,11 @@ from murmura.errors import PrivacyError
 from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.voting import length
 from murmura.methods.site_level.account import with_noise
-from murmura.privacy.clipping import SiteClipping, VoteLimit
+from murmura.privacy import FullParticipation, PrivacyPlan, SiteClipping, VoteLimit
 from murmura.privacy.entropy import Entropy, OSEntropy
 from murmura.privacy.ledger import Spent
 from murmura.privacy.mechanisms import NOISES
-from murmura.privacy.observation import Observation, noised
-from murmura.privacy.plan import PrivacyPlan
-from murmura.privacy.samplers import FullParticipation
+from murmura.privacy.observation import Observation, noised, require_share
 
 
 def plan(config: PretextConfig, shares: int = 1) -> PrivacyPlan:
@@ -29,16 +27,9 @@ def plan(config: PretextConfig, shares: int = 1) -> PrivacyPlan:
     Raises:
         PrivacyError: no noise gives the ε that is asked for, or it cannot be divided so.
     """
-    votes = config.votes == "nearest"
-    made = PrivacyPlan(
-        unit="site",
-        adjacency="zero-out",
-        sampler=FullParticipation(),
-        clipping=VoteLimit(config.texts_per_site) if votes else SiteClipping(1.0),
-        noise=NOISES[config.noise](0.0).divided(shares),
-        steps=config.rounds,
-        delta=config.delta,
-    )
+    clipping = VoteLimit(config.texts_per_site) if config.votes == "nearest" else SiteClipping(1.0)
+    noise = NOISES[config.noise](0.0).divided(shares)
+    made = PrivacyPlan("site", "zero-out", FullParticipation(), clipping, noise, config.rounds, config.delta)
     return with_noise(made, config)
 
 
@@ -60,11 +51,11 @@ def share_added(
         what = f"votes are asked for in round {round}, and ε is for {plan.steps} rounds"
         fix = "Server and sites need the same experiment; if they have it, do not trust this server."
         raise PrivacyError(what, where=f"site {sites[0]}", fix=fix)
-    noise, limit, entropy = plan.noise, plan.clipping.norm, OSEntropy()
-    return [
-        noise.share_added(own, limit, shares, entropy, f"site {site}, round {round}")
-        for site, own in zip(sites, votes, strict=True)
-    ]
+    noise, limit = plan.noise, plan.clipping.norm
+    noisy = [noise.add({"": own}, limit, OSEntropy(), shares)[""].to(torch.int32) for own in votes]
+    for site, before, after in zip(sites, votes, noisy, strict=True):
+        require_share(noise, limit, shares, before, after, f"site {site}, round {round}")
+    return noisy
 
 
 def noise_added(

@@ -15,8 +15,7 @@ from murmura.federation.traits import Traits
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, DifferentialPrivacy, Metric, Release, Texts, Votes, verb
 from murmura.methods.pretext.config import PretextConfig
-from murmura.privacy.guarantee import Cost, Guarantee
-from murmura.privacy.parts import Unit
+from murmura.privacy.guarantee import Cost, Guarantee, Unit
 from murmura.resources import Resource
 from murmura.runs.schema import EXPANDED
 

@@ -23,8 +23,8 @@ from murmura.methods.local_rules import local_rule
 from murmura.methods.site_level.config import SiteLevelConfig
 from murmura.privacy.clipping import SiteClipping, clip
 from murmura.privacy.entropy import Entropy, OSEntropy, SeededEntropy
+from murmura.privacy.guarantee import Unit
 from murmura.privacy.observation import SLACK, Observation, length
-from murmura.privacy.parts import Unit
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from murmura.privacy.mechanisms.gaussian import noise_like, released
-from murmura.privacy.mechanisms.noise import Noise, Tensors
-from murmura.privacy.observation import Observation, noised
+from murmura.privacy.mechanisms.noise import Noise, PrefixSums, Tensors
+from murmura.privacy.observation import noised
 from murmura.privacy.parts import check
-from murmura.privacy.samplers import MinSeparation
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from murmura.privacy.clipping import Clipping
     from murmura.privacy.entropy import Entropy
-    from murmura.privacy.ledger import Spent
     from murmura.privacy.plan import PrivacyPlan
     from murmura.privacy.samplers import Sampler
 
@@ -51,15 +49,18 @@ class BandedNoise(Noise):
 
     def check_fits(self, sampler: Sampler, clipping: Clipping) -> None:
         super().check_fits(sampler, clipping)
-        apart = _separation(sampler)
-        what = f"noise with {self.bands} bands, and a unit may be back after {apart} steps"
-        check(self.bands <= apart, what, f"Take {apart} bands at most: then no two steps of a unit share noise.")
+        what = f"noise with {self.bands} bands, and a unit may be back after {sampler.apart} steps"
+        check(
+            self.bands <= sampler.apart,
+            what,
+            f"Take {sampler.apart} bands at most: then no two steps of a unit share noise.",
+        )
 
     def event(self, plan: PrivacyPlan, steps: int, repeated: Sequence[int]) -> DpEvent:
         """A step that is done again is one more row of C·x + z, and at most one step of a unit is in it, by f₀ = 1."""
         import dp_accounting as dp
 
-        squared = squared_sensitivity(steps, self.bands, _separation(plan.sampler)) + len(repeated)
+        squared = squared_sensitivity(steps, self.bands, plan.sampler.apart) + len(repeated)
         return dp.GaussianDpEvent(plan.noise_multiplier / math.sqrt(squared))
 
     def prefix_sums(self, norm: float, entropy: Entropy) -> BandedSums:
@@ -68,19 +69,8 @@ class BandedNoise(Noise):
     def parameters(self) -> dict[str, Any]:
         return {"bands": self.bands}
 
-    def departures(self, entry: Spent) -> list[str]:
-        found, bands = super().departures(entry), entry.parameters.get("bands")
-        if bands != self.bands:
-            found.append(f"its noise had {bands} bands where {self.bands} were planned")
-        return found
-
     def words(self, amount: str) -> str:
         return f"banded noise{amount}, {self.bands} band{'s' * (self.bands != 1)}"
-
-
-def _separation(sampler: Sampler) -> int:
-    assert isinstance(sampler, MinSeparation), "no other fits"
-    return sampler.separation
 
 
 @lru_cache(maxsize=64)
@@ -107,57 +97,43 @@ def squared_sensitivity(steps: int, bands: int, separation: int) -> float:
     return sum(sum(squares[: steps - start]) for start in range(0, steps, separation))
 
 
-class BandedSums:
-    """Takes each step's sum and gives the noisy sum of all steps so far.
+class BandedSums(PrefixSums):
+    """The noisy sum of all steps so far.
 
     Step t's sum gets the noise w_t = (C⁻¹z)_t, with z_t ~ N(0, (std·norm)²) drawn afresh. C is banded and has ones on
     its diagonal, so C·w = z says w_t = z_t − Σ_{0<k<bands} f_k·w_{t−k}: each step takes back some of the noise before.
 
-    What is kept, in float64, is the exact sum, the noise in it, and that of the last ``bands`` − 1 steps. All of it is
-    as secret as the data. Noise is never rounded by itself, and each sum of all steps once.
-
-    Args:
-        noise: the plan's.
-        norm: the clipping norm C.
-        entropy: where z comes from.
+    What is kept is the exact sum, the noise in it, and that of the last ``bands`` − 1 steps.
     """
 
-    def __init__(self, noise: BandedNoise, norm: float, entropy: Entropy) -> None:
-        self.noise, self.norm = noise, norm
-        self._entropy = entropy
-        self.seen = Observation()
-        """The fresh noise that the last step really added to what earlier noise made of its sum."""
-        self._total: dict[str, torch.Tensor] = {}
-        self._noise: dict[str, torch.Tensor] = {}  # in the sum of all steps: Σ w
-        self._before: list[dict[str, torch.Tensor]] = []  # w of the last steps, the latest first
+    noise: BandedNoise
+    _noise: Tensors | None = None  # in the sum of all steps: Σ w
+    _before: Sequence[Tensors] = ()  # w of the last steps, the latest first
 
     def add(self, total: Tensors) -> dict[str, torch.Tensor]:
-        """The private sum of all steps, this one's ``total`` included, float32."""
         std = self.noise.std * self.norm
-        none = noise_like(total, 0.0, self._entropy)
-        old, noise = self._total or none, self._noise or none
-        self._total = {name: old[name] + tensor for name, tensor in total.items()}
+        none = noise_like(total, 0.0, self.entropy)
+        old, noise = self.total or none, self._noise or none
+        self.total = {name: old[name] + tensor for name, tensor in total.items()}
         taken = {name: tensor.clone() for name, tensor in none.items()}
         for share, before in zip(coefficients(self.noise.bands)[1:], self._before, strict=False):
             for name, tensor in taken.items():
                 tensor.sub_(before[name], alpha=share)
-        fresh = noise_like(total, std, self._entropy)
+        fresh = noise_like(total, std, self.entropy)
         made = {name: tensor + fresh[name] for name, tensor in taken.items()}
         self._before = [made, *self._before][: self.noise.bands - 1]
         self._noise = {name: tensor + made[name] for name, tensor in noise.items()}
-        sums = released(self._total, self._noise, std)
-        without = [tensor + noise[name] + taken[name] for name, tensor in self._total.items()]
+        sums = released(self.total, self._noise, std)
+        without = [tensor + noise[name] + taken[name] for name, tensor in self.total.items()]
         self.seen = noised(without, sums.values(), self.norm)
         return sums
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs, as fields of a payload: the exact sum, its noise, and that of the last steps."""
         kept = {f"banded.noise.{back}": noise for back, noise in enumerate(self._before)}
-        sums = {"banded.total": self._total, "banded.noise": self._noise}
+        sums = {"banded.total": self.total, "banded.noise": self._noise}
         return {"banded.steps": len(self._before), **sums, **kept}
 
     def restore(self, state: Mapping[str, Any]) -> Self:
-        """Go on from what ``state`` gave."""
-        self._total, self._noise = state["banded.total"], state["banded.noise"]
+        self.total, self._noise = state["banded.total"], state["banded.noise"]
         self._before = [state[f"banded.noise.{back}"] for back in range(state["banded.steps"])]
         return self

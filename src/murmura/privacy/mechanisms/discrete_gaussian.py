@@ -8,7 +8,7 @@ from decimal import Decimal, localcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
-from murmura.privacy.mechanisms.integers import IntegerNoise
+from murmura.privacy.mechanisms.integers import DIGITS, WIDEST, IntegerNoise, Inversion, last
 from murmura.privacy.parts import at_least, check
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from murmura.privacy.clipping import Clipping
     from murmura.privacy.entropy import Entropy
     from murmura.privacy.ledger import Spent
-    from murmura.privacy.mechanisms.inversion import Inversion
     from murmura.privacy.samplers import Sampler
 
 _LEAST_SHARE = 1.0
@@ -109,8 +108,6 @@ def discrete_gaussian(count: int, sigma: float, entropy: Entropy) -> torch.Tenso
     """
     import torch
 
-    from murmura.privacy.mechanisms.inversion import WIDEST
-
     fix = f"Use Skellam noise for more than {WIDEST:,} votes."
     check(0 <= sigma <= WIDEST, f"discrete Gaussian noise of σ = {sigma:g}", fix)
     return torch.from_numpy(table(sigma).draw(count, entropy)) if sigma else torch.zeros(count, dtype=torch.int64)
@@ -119,8 +116,6 @@ def discrete_gaussian(count: int, sigma: float, entropy: Entropy) -> torch.Tenso
 @lru_cache(maxsize=16)
 def table(sigma: float) -> Inversion:
     """Weights 1, q, q⁴, q⁹, … with q = exp(−1/2σ²)."""
-    from murmura.privacy.mechanisms.inversion import DIGITS, Inversion, last
-
     with localcontext(DIGITS):
         factor = (-1 / (2 * Decimal(sigma) ** 2)).exp()
         square, found = factor**2, [Decimal(1)]

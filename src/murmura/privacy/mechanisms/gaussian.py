@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from murmura.privacy.mechanisms.noise import Noise, Tensors
+from murmura.privacy.parts import check
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +45,8 @@ class GaussianNoise(Noise):
         step = plan.sampler.amplified(dp.GaussianDpEvent(plan.noise_multiplier), of_sum)
         return dp.SelfComposedDpEvent(step, steps + len(repeated))
 
-    def add(self, total: Tensors, norm: float, entropy: Entropy) -> dict[str, torch.Tensor]:
+    def add(self, total: Tensors, norm: float, entropy: Entropy, shares: int = 1) -> dict[str, torch.Tensor]:
+        check(shares == 1, "Gaussian noise in shares, whose rounding is not accounted for", "Use Skellam noise.")
         return gaussian(total, self.std * norm, entropy)
 
     def words(self, amount: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from murmura.errors import PrivacyError
-from murmura.privacy.parts import Part, at_least, check, check_known
+from murmura.privacy.observation import Observation
+from murmura.privacy.parts import Part, at_least, check
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from murmura.privacy.clipping import Clipping
     from murmura.privacy.entropy import Entropy
     from murmura.privacy.ledger import Spent
-    from murmura.privacy.observation import Observation
     from murmura.privacy.plan import PrivacyPlan
     from murmura.privacy.samplers import Sampler
 
@@ -26,23 +26,39 @@ Tensors = Mapping[str, "torch.Tensor"]
 """An update or a sum of updates, name -> tensor: what federation calls a state."""
 
 
-class PrefixSums(Protocol):
+class PrefixSums(ABC):
     """Takes each step's sum and gives the noisy sum of all steps so far, or since the last restart.
+
+    Exact sums and noise are kept, in float64, and are as secret as the data. Noise is never rounded by itself, and each
+    sum that leaves once.
+
+    Args:
+        noise: the plan's.
+        norm: the clipping norm C.
+        entropy: where the noise comes from.
 
     Attributes:
         seen: the fresh noise that the last step really added.
     """
 
-    seen: Observation
+    noise: Any
 
+    def __init__(self, noise: Noise, norm: float, entropy: Entropy) -> None:
+        self.noise, self.norm, self.entropy = noise, norm, entropy
+        self.seen = Observation()
+        self.total: dict[str, torch.Tensor] = {}
+
+    @abstractmethod
     def add(self, total: Tensors) -> dict[str, torch.Tensor]:
         """The private sum, this step's ``total`` included, float32."""
 
+    @abstractmethod
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs, as fields of a payload; as secret as the data."""
+        """What a checkpoint needs, as fields of a payload."""
 
+    @abstractmethod
     def restore(self, state: Mapping[str, Any]) -> Self:
-        """Go on from what ``state`` gave."""
+        """Go on from what ``state`` gave; other fields do not matter."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +89,16 @@ class Noise(Part):
     def words(self, amount: str) -> str:
         """It in words, with how much it is: "" or such as " 2 norms"."""
 
-    def add(self, total: Tensors, norm: float, entropy: Entropy) -> dict[str, torch.Tensor]:
-        """A step's sum with its noise, as it may leave.
+    def add(self, total: Tensors, norm: float, entropy: Entropy, shares: int = 1) -> dict[str, torch.Tensor]:
+        """A step's sum with its noise, as it may leave; or with one of so many ``shares`` of it.
 
         Args:
             norm: the clipping norm C.
+            shares: among how many sites the noise is divided, each of which adds its own. Where some of them are
+                missing in the end, so is their share: take the fewest with which a sum may be made.
 
         Raises:
-            PrivacyError: the noise is not one for single steps.
+            PrivacyError: the noise is not one for single steps, or not one in so many shares.
         """
         raise PrivacyError(f"{self.kind} noise is for sums of all steps", fix="Use Gaussian noise.")
 
@@ -96,26 +114,17 @@ class Noise(Part):
         """It, where so many sites add a share each."""
         return self
 
-    def share_added(self, votes: torch.Tensor, norm: float, shares: int, entropy: Entropy, where: str) -> torch.Tensor:
-        """A site's votes with its share of the noise, which it looks at before they leave: under a secure sum nobody
-        else can.
-
-        Args:
-            votes: int32 [n].
-            where: for the message, such as ``site a, round 3``.
-
-        Raises:
-            PrivacyError: what was added cannot be such a share, beyond chance; or this noise is not added in shares.
-        """
-        raise PrivacyError(f"{self.kind} noise is not added in shares", fix="Use Skellam noise.")
-
     def check_fits(self, sampler: Sampler, clipping: Clipping) -> None:
         """
         Raises:
             PrivacyError: its ε is not known with these.
         """
-        check_known("sampler", sampler.kind, self.samplers, f"{self.kind} noise")
-        check_known("clipping", clipping.kind, self.clippings, f"{self.kind} noise")
+        for role, kind, known in (
+            ("sampler", sampler.kind, self.samplers),
+            ("clipping", clipping.kind, self.clippings),
+        ):
+            what = f"ε of {self.kind} noise is not known with the {role} '{kind}'"
+            check(kind in known, what, f"Take one of these: {', '.join(known)}.")
 
     def least(self, norm: float) -> float:
         """The least standard deviation above 0, in norms, that a bound is known of."""
@@ -126,7 +135,7 @@ class Noise(Part):
         return 1.0, 3.0
 
     def parameters(self) -> dict[str, Any]:
-        """What else a ledger holds of a step with it."""
+        """What else a ledger holds of a step with it, which must be as planned."""
         return {}
 
     def departures(self, entry: Spent) -> list[str]:
@@ -138,6 +147,9 @@ class Noise(Part):
         if entry.shares is not None and not self.has_shares:
             # Shares are rounded before they are summed, and a sum of rounded Gaussians is not accounted for.
             found.append(f"its {self.kind} noise was in shares, where only integer noise may be")
+        for name, planned in self.parameters().items():
+            if (done := entry.parameters.get(name)) != planned:
+                found.append(f"it had {name} = {done} where {planned} was planned")
         return found
 
     def describe(self) -> str:

@@ -8,14 +8,13 @@ from decimal import Decimal, localcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
-from murmura.privacy.mechanisms.integers import IntegerNoise
+from murmura.privacy.mechanisms.integers import DIGITS, WIDEST, IntegerNoise, Inversion, last
 from murmura.privacy.parts import check
 
 if TYPE_CHECKING:
     import torch
 
     from murmura.privacy.entropy import Entropy
-    from murmura.privacy.mechanisms.inversion import Inversion
 
 _MOST_PARTS = 2**10  # that a wide noise is the sum of: each is off by 2⁻¹¹⁰ at most
 
@@ -55,8 +54,6 @@ def skellam(count: int, variance: float, entropy: Entropy) -> torch.Tensor:
     """
     import torch
 
-    from murmura.privacy.mechanisms.inversion import WIDEST
-
     most = _MOST_PARTS * WIDEST**2
     fix = f"Give a variance of at most {most:.3g}, 0 for none."
     check(0 <= variance <= most, f"Skellam noise of variance {variance:g}", fix)
@@ -73,7 +70,6 @@ def table(variance: float) -> Inversion:
 
     To begin with I_{K+1} = 0 makes every probability wrong by that of K + 1 at most.
     """
-    from murmura.privacy.mechanisms.inversion import DIGITS, Inversion, last
 
     def exponent(k: int) -> float:  # by Chernoff, of which the tail's probability is below exp(−x)
         return k * math.asinh(k / variance) - k**2 / (math.hypot(k, variance) + variance)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from murmura.privacy.mechanisms.gaussian import noise_like, released
-from murmura.privacy.mechanisms.noise import Noise, Tensors
+from murmura.privacy.mechanisms.noise import Noise, PrefixSums, Tensors
 from murmura.privacy.observation import Observation, noised
 from murmura.privacy.parts import check
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from murmura.privacy.entropy import Entropy
-    from murmura.privacy.ledger import Spent
     from murmura.privacy.plan import PrivacyPlan
 
 
@@ -58,12 +57,6 @@ class TreeNoise(Noise):
 
     def parameters(self) -> dict[str, Any]:
         return {"restart_every": self.restart_every}
-
-    def departures(self, entry: Spent) -> list[str]:
-        found, every = super().departures(entry), entry.parameters.get("restart_every")
-        if every != self.restart_every:
-            found.append(f"its trees spanned {every} steps where {self.restart_every} were planned")
-        return found
 
     def words(self, amount: str) -> str:
         every = "every step" if self.restart_every == 1 else f"every {self.restart_every} steps"
@@ -107,80 +100,56 @@ def _once(steps: int) -> int:
     return steps.bit_length()
 
 
-class TreeSums:
-    """Takes each step's sum and gives the noisy sum of all steps since the last restart (Kairouz et al. 2021).
+class TreeSums(PrefixSums):
+    """The noisy sum of all steps since the last restart (Kairouz et al. 2021).
 
     A block of 2^h steps is a node with its own N(0, (std·norm)²). The prefix up to step t is made of one node for each
     set bit of t. With ``honaker`` (Honaker 2015) a node's noise is averaged with that of the two below it,
     with the weights that minimise variance: from bottom to top 1, 2/3, 4/7 … of it are left, ½ in the limit.
 
-    Only exact sums and blocks' noise are kept, in float64: ⌊log₂ t⌋ + 2 states. They are as secret as the data. Noise
-    is never rounded by itself, and each prefix once.
-
-    Args:
-        noise: the plan's.
-        norm: the clipping norm C.
-        entropy: where the noise comes from.
+    Only the exact sum and blocks' noise are kept: ⌊log₂ t⌋ + 2 states.
     """
 
-    def __init__(self, noise: TreeNoise, norm: float, entropy: Entropy) -> None:
-        self.noise, self.norm = noise, norm
-        self._entropy = entropy
-        self.step = 0
-        """Steps in the tree so far; 0 after a restart."""
-        self.seen = Observation()
-        """The fresh noise of the nodes that the last step completed."""
-        self._total: dict[str, torch.Tensor] = {}
-        self._blocks: list[tuple[int, dict[str, torch.Tensor]]] = []  # height, noise; higher ones first
-
-    @property
-    def complete(self) -> bool:
-        """Whether the tree is as large as it gets: the next sum begins another."""
-        return self.step == self.noise.restart_every
-
-    def restart(self) -> None:
-        """Forget everything and begin another tree; done by ``add`` when this one is complete."""
-        self.step, self._total, self._blocks = 0, {}, []
+    noise: TreeNoise
+    step = 0
+    """Steps in the tree so far."""
+    _blocks: Sequence[tuple[int, Tensors]] = ()  # height, noise; higher ones first
 
     def add(self, total: Tensors) -> dict[str, torch.Tensor]:
-        """The private sum of all steps since the restart, this one's ``total`` included, float32."""
-        if self.complete:
-            self.restart()
+        if self.step == self.noise.restart_every:
+            self.step, self.total, self._blocks = 0, {}, ()
         self.step += 1
-        old = self._total
-        self._total = {name: tensor.double() + (old[name] if old else 0.0) for name, tensor in total.items()}
+        old = self.total
+        self.total = {name: tensor.double() + (old[name] if old else 0.0) for name, tensor in total.items()}
         self._grow()
-        noise = noise_like(total, 0.0, self._entropy)
+        noise = noise_like(total, 0.0, self.entropy)
         for _, block in self._blocks:
             noise = {name: tensor + block[name] for name, tensor in noise.items()}
-        return released(self._total, noise, self.noise.std * self.norm)
+        return released(self.total, noise, self.noise.std * self.norm)
 
     def _grow(self) -> None:
         """A leaf for this step; two neighbouring blocks of one height become a higher one, as digits carry over."""
         self.seen = Observation()
-        height, block = 0, self._fresh()
-        while self._blocks and self._blocks[-1][0] == height:
-            _, left = self._blocks.pop()
+        height, block, blocks = 0, self._fresh(), [*self._blocks]
+        while blocks and blocks[-1][0] == height:
+            _, left = blocks.pop()
             height += 1
             own = 1 / (2 - 2.0**-height) if self.noise.honaker else 1.0
             fresh = self._fresh()
             block = {name: own * fresh[name] + (1 - own) * (left[name] + block[name]) for name in fresh}
-        self._blocks.append((height, block))
+        self._blocks = [*blocks, (height, block)]
 
     def _fresh(self) -> dict[str, torch.Tensor]:
-        noise = noise_like(self._total, self.noise.std * self.norm, self._entropy)
-        none = noise_like(self._total, 0.0, self._entropy)
-        self.seen += noised(none.values(), noise.values(), self.norm)
+        noise = noise_like(self.total, self.noise.std * self.norm, self.entropy)
+        self.seen += noised(noise_like(noise, 0.0, self.entropy).values(), noise.values(), self.norm)
         return noise
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs, as fields of a payload: a state each for the total and for every block."""
         heights = [height for height, _ in self._blocks]
         blocks = {f"tree.block.{height}": block for height, block in self._blocks}
-        return {"tree.step": self.step, "tree.heights": heights, "tree.total": self._total, **blocks}
+        return {"tree.step": self.step, "tree.heights": heights, "tree.total": self.total, **blocks}
 
     def restore(self, state: Mapping[str, Any]) -> Self:
-        """Go on from what ``state`` gave; other fields, such as blocks of a larger tree before, do not matter."""
-        self.step, self._total = state["tree.step"], state["tree.total"]
+        self.step, self.total = state["tree.step"], state["tree.total"]
         self._blocks = [(height, state[f"tree.block.{height}"]) for height in state["tree.heights"]]
         return self
