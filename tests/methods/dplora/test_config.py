@@ -73,6 +73,7 @@ def test_what_a_run_folder_keeps_loads_again(given):
         ({"preset": "paper", "epsilon": 2}, "set clipping = 'per_example', or give noise_multiplier"),
         ({"clipping": "batch", "epsilon": 2}, "set clipping = 'per_example', or give noise_multiplier"),
         ({"noise_on": "weights"}, "with noise_on = 'weights', give noise_multiplier"),
+        ({"noise_multiplier": 0, "delta": 1e-6}, "'delta' does nothing without noise"),
         ({"preset": "literal"}, "'preset' = 'literal'"),
         ({"preset": ["paper"]}, "'preset' = "),
         ({"epsilom": 2}, "unknown key 'epsilom'. Did you mean 'epsilon'?"),

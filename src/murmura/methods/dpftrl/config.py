@@ -51,6 +51,17 @@ class DPFTRLConfig(SiteLevelConfig):
             raise ValueError(f"noise = 'banded' needs 'sites_per_round': {why}")
         return self
 
+    @model_validator(mode="after")
+    def _options_that_do_nothing(self) -> Self:
+        if isinstance(self.noise, Banded):
+            self.refuse_idle([] if self.private else ["noise"], "without noise")
+            return self
+        if self.noise.restart_every == 1 or (self.noise.restart_every is None and self.sites_per_round is None):
+            self.refuse_idle(["momentum"], "when a tree spans one round")
+            self.noise.refuse_idle(["honaker"], "when a tree spans one round")
+        self.noise.refuse_idle([] if self.private else ["honaker"], "without noise")
+        return self
+
     @property
     def cohort_size(self) -> int | None:
         return self.sites_per_round

@@ -110,6 +110,8 @@ class DPLoRAConfig(EverySiteConfig):
 
     @model_validator(mode="after")
     def _sense(self) -> DPLoRAConfig:
+        if not self.private:
+            self.refuse_idle(["delta", "adjacency", "accountant"], "without noise")
         if self.epsilon is not None and self.noise_multiplier is not None:
             raise ValueError("'epsilon' and 'noise_multiplier' say the same thing twice; remove one of them")
         if self.epsilon is not None and self.clipping == "batch":
