@@ -1,4 +1,4 @@
-"""What every engine does. A new one joins ``ENGINES`` (``tests/federation/world.py``); where something crosses, it has
+"""What every engine does. A new one joins the fixture; where something crosses, it has
 ``crossing(monkeypatch)``, bytes that grow with all that comes from sites, and ``kill(site)``."""
 
 import time
@@ -15,6 +15,7 @@ from murmura.federation.wire.messages import LATE, Ask, Failure, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.progress import phase
 from murmura.streams import Stream
+from tests.federation.engines.flowered import Flowered
 from tests.federation.world import ENGINES, connect, make_sites, make_workbench, verbs_of
 
 ADAPTER = {"w": torch.zeros(2)}
@@ -56,10 +57,10 @@ def runtime(tokenizer):
     return make_workbench(tokenizer, slots=2)
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=[*ENGINES, pytest.param("flower", marks=pytest.mark.slow)])
 def engine(request, runtime, tmp_path):
     sites = make_sites(1, 2, 3, 4, 5, folder=tmp_path)
-    made = connect(ENGINES[request.param], sites, Working(None), runtime, Stream(0))
+    made = connect({**ENGINES, "flower": Flowered}[request.param], sites, Working(None), runtime, Stream(0))
     yield made
     made.close()
 

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
+from uuid import uuid4
 
 from murmura.errors import MurmuraError
 from murmura.federation.site.answer import Host
@@ -38,12 +39,16 @@ class Worker:
     """What a worker process does with a message; the process itself is ``serve``.
 
     Args:
-        open_sites: gives the sites of some folders.
+        open_sites: gives the sites of some folders that the server names; None: it may name none, since it is not the
+            server's machine, and learns nothing of it.
+        host: the sites, where they are open.
+
+    Attributes:
+        id: another one for each worker, by which an engine knows that this one is as it was.
     """
 
-    def __init__(self, open_sites: Callable[[Sequence[Path]], Host]) -> None:
-        self._open_sites = open_sites
-        self._host: Host | None = None
+    def __init__(self, open_sites: Callable[[Sequence[Path]], Host] | None, host: Host | None = None) -> None:
+        self._open_sites, self._host, self.id = open_sites, host, uuid4().hex
 
     def handle(self, message: bytes, since: float | None = None) -> Iterator[bytes]:
         """Answers to one message. The last one is ``done``: with the number of the message, what went wrong, if
@@ -55,9 +60,9 @@ class Worker:
         head, parts = unframe(message)
         phases, failed = collect_phases(), None
         try:
-            if "folders" in head:
+            if "folders" in head and self._open_sites is not None:
                 self._host = self._open_sites([Path(folder) for folder in head["folders"]])
-            else:
+            elif "verb" in head:
                 ask, sites = ask_of(head, parts)
                 said = None
                 for answer in self.host.answer(ask, sites, since):
@@ -69,9 +74,9 @@ class Worker:
             _tell(error)
             failed = type(error).__name__
         # What is mapped from files the server has too, and counts it.
-        memory = peak_memory(self._host.runtime.device, mapped=False) if self._host else 0
-        seconds = phases.seconds if self.tells_progress else {}
-        done = {"number": head["number"], "failed": failed, "seconds": seconds, "memory": memory}
+        memory = peak_memory(self.host.runtime.device, mapped=False) if self._open_sites and self._host else 0
+        seconds = phases.seconds if self._open_sites and self.tells_progress else {}
+        done = {"number": head["number"], "failed": failed, "seconds": seconds, "memory": memory, "worker": self.id}
         yield frame({"done": done})
 
     @property

@@ -6,12 +6,14 @@ A frame is one buffer of ``messages.encode``: ``head`` is JSON, and every field 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from murmura.errors import RunError
 from murmura.federation.wire.messages import Ask, Failure, Payload, Reply, decode, encode
 
 _ALL = "*"
+_LENGTH = 8  # bytes of a length
 
 
 def frame(head: Mapping[str, Any], parts: Mapping[str, Payload] | None = None) -> bytes:
@@ -79,3 +81,24 @@ def answer_of(head: Mapping[str, Any], parts: Mapping[str, Payload]) -> Reply | 
     if "failed" in head:
         return Failure(head["site"], head["failed"])
     return Reply(head["site"], parts.get(_ALL, {}))
+
+
+def joined(frames: Iterable[bytes]) -> bytes:
+    """Frames one after the other, each behind its length."""
+    return b"".join(part for one in frames for part in (len(one).to_bytes(_LENGTH), one))
+
+
+def parted(buffer: bytes) -> list[bytes]:
+    """The inverse of ``joined``.
+
+    Raises:
+        RunError: the buffer is damaged.
+    """
+    frames, place = [], 0
+    while place < len(buffer):
+        start = place + _LENGTH
+        place = start + int.from_bytes(buffer[place:start])
+        if place > len(buffer):
+            raise RunError("a message is cut short")
+        frames.append(buffer[start:place])
+    return frames

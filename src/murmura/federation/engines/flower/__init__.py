@@ -1,0 +1,36 @@
+"""Sites on other machines, by Flower (extra ``flower``): it carries asks and replies, and nothing else.
+
+On both sides Flower's processes talk to Murmura's own over a local socket (``door.py``): at a site to the long-lived
+process that has the model and the records, at the server to the one that leads the run. What runs inside Flower
+(``app.py``) moves bytes. Between the machines stand two gateways (``gateway.py``): the server's forwards the Fleet API
+of registered sites alone, a site's lets in no app but this one.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+FLEET = "/v1/fleet/"
+"""What paths of Flower's Fleet API begin with, over which its SuperNodes speak with its SuperLink."""
+
+
+def environment(home: Path, *first: Path) -> dict[str, str]:
+    """Environment variables of Flower's processes: nothing is told to its makers, and what it keeps is in ``home``.
+
+    Args:
+        first: folders that programs are looked for in before those of this Python.
+    """
+    path = os.pathsep.join([*map(str, first), str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_HOME": str(home)}
+    return {**os.environ, **quiet, "PATH": path, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05"}
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nothing listens at."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port

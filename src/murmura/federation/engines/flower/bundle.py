@@ -1,0 +1,70 @@
+"""What Flower calls an app: a bundle without code, whose parts are in the installed package."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+
+from murmura.errors import RunError
+from murmura.federation.engines.flower import environment
+
+PROJECT = "pyproject.toml"
+_SECONDS = 60
+
+
+def project(folder: Path) -> Path:
+    """Write the app as Flower's commands take it: a folder with one file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PROJECT).write_bytes(files(__package__).joinpath("app.toml").read_bytes())
+    return folder
+
+
+def command(arguments: list[str], home: Path) -> str:
+    """What one of Flower's commands prints.
+
+    Raises:
+        RunError: it is not installed, or fails.
+    """
+    try:
+        done = subprocess.run(
+            arguments, env=environment(home), cwd=home, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except FileNotFoundError:
+        raise RunError("Flower is not installed", fix="pip install 'murmura[flower]'") from None
+    except subprocess.TimeoutExpired:
+        raise RunError(f"'{' '.join(arguments[:2])}' has not ended within {_SECONDS} seconds") from None
+    if done.returncode:
+        raise RunError(f"'{' '.join(arguments[:2])}' failed: {(done.stderr or done.stdout).strip()[-400:]}")
+    return done.stdout
+
+
+def expected(home: Path) -> bytes:
+    """The body of an answer of the Fleet API with this app in it, to the byte: Flower's bundle of it, which is the same
+    wherever the same version makes it, in protobuf's encoding.
+
+    Raises:
+        RunError: Flower cannot make it.
+    """
+    shutil.rmtree(home / "bundle", ignore_errors=True)
+    folder = project(home / "bundle")
+    command(["flwr", "build", "--app", str(folder)], folder)
+    [made] = folder.glob("*.fab")
+    content = made.read_bytes()
+    known = hashlib.sha256(content).hexdigest().encode()
+    return _field(1, _field(1, known) + _field(2, content))
+
+
+def _field(number: int, value: bytes) -> bytes:
+    """A field of bytes in protobuf's wire format."""
+    return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])

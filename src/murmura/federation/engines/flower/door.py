@@ -1,0 +1,67 @@
+"""A local socket, by which Flower's processes reach the one of Murmura's that does the work."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+from contextlib import suppress
+from multiprocessing.connection import Connection, Listener
+from pathlib import Path
+from typing import Self
+
+from murmura.errors import RunError, remedy
+
+_BYTES = 32
+_WAITING = 128  # connections that may wait until somebody takes them
+
+
+class Door:
+    """A Unix socket in a folder that nobody else may look into, with a token that who connects must know.
+
+    Attributes:
+        address: path of the socket; ``token`` lies beside it. In the system's temporary folder, since such paths must
+            be short.
+
+    Raises:
+        RunError: it cannot be made.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix="murmura-"))  # with mode 0700
+            self.address = self._folder / "door"
+            token = secrets.token_bytes(_BYTES)
+            (self._folder / "token").write_bytes(token)
+            self._listener = Listener(str(self.address), "AF_UNIX", backlog=_WAITING, authkey=token)
+        except OSError as error:
+            what = f"a local socket cannot be made ({error.strerror or error})"
+            raise RunError(what, where=tempfile.gettempdir(), fix=f"{remedy(error)}.") from error
+
+    def accept(self) -> Connection:
+        """The next one who knows the token.
+
+        Raises:
+            OSError: the door is closed.
+            EOFError, AuthenticationError: whoever knocked went away again, or does not know it.
+        """
+        return self._listener.accept()
+
+    def close(self) -> None:
+        """Take no more connections; those that are open stay."""
+        self._listener.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def hang_up(line: Connection) -> None:
+    """End a connection that another thread reads: to close it would leave that waiting."""
+    with suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as one:
+        one.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,223 @@
+"""What stands between Flower and the network: a gateway on each side, which lets through no more than is needed.
+
+Flower's SuperLink serves its Fleet API, which sites need, on one port with its Control API, by which anybody who
+reaches it can start a run whose code executes at every site. So it listens on the loopback interface, and the server's
+gateway faces the network: TLS, the Fleet API alone, registered keys alone, bodies of a bounded size. A site's gateway
+stands between its SuperNode and the network: it verifies the server's certificate, and lets in no app but the site's
+own.
+
+The server's gateway also holds a request for messages until there are some: Flower's SuperNodes would come back for
+them three seconds later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import uvicorn
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from murmura.errors import RunError
+from murmura.federation.engines.flower import FLEET
+from murmura.runs.locks import allow_open_files
+
+LARGEST = 32 * 1024**2
+"""Bytes of a request or an answer: Flower sends what is larger in parts of 5 MB."""
+CONNECTIONS = 4096
+"""Most connections at once."""
+
+_CALLS = frozenset(
+    {
+        f"{FLEET}activate-node",
+        f"{FLEET}deactivate-node",
+        f"{FLEET}send-node-heartbeat",
+        f"{FLEET}pull-messages",
+        f"{FLEET}push-messages",
+        f"{FLEET}get-run",
+        f"{FLEET}get-fab",
+        f"{FLEET}push-object",
+        f"{FLEET}pull-object",
+        f"{FLEET}confirm-message-received",
+    }
+)
+_PULL, _APP = f"{FLEET}pull-messages", f"{FLEET}get-fab"
+_KEY = "flwr-public-key"
+_EMPTY = 64  # bytes; an answer with a message is longer, since its id alone has more
+_HOLD, _LOOK = 15.0, 0.1  # seconds that a request for messages is held; between looks
+_TIMEOUT = httpx.Timeout(30.0, read=60.0)
+_START = 15.0
+_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "upgrade", "host", "content-length", "te"})
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a gateway lets through besides what all of them do.
+
+    Args:
+        keys: public keys of registered sites, as a SuperNode's header has them; None: any.
+        app: what an answer with an app must be, to the byte; None: anything.
+        holds: whether it holds requests for messages.
+    """
+
+    keys: Collection[str] | None = None
+    app: bytes | None = None
+    holds: bool = False
+
+
+class Gateway:
+    """Forwards Fleet calls from an address to another; runs in a thread of its own until it is closed.
+
+    Args:
+        listen: host and port; port 0: any that is free.
+        certificate, key: of the TLS that it serves; None: plain text, on the loopback interface alone.
+        upstream: https://HOST:PORT that it forwards to.
+        authority: file with the certificate that the upstream's must be signed by.
+        rules: what it lets through.
+
+    Attributes:
+        port: where it listens.
+
+    Raises:
+        RunError: it cannot listen there, or a certificate cannot be used.
+    """
+
+    def __init__(
+        self, listen: tuple[str, int], tls: tuple[Path, Path] | None, upstream: str, authority: Path, rules: Rules
+    ) -> None:
+        host, port = listen
+        where = f"{host}:{port}"
+        if tls is None and host not in ("127.0.0.1", "::1"):
+            what = "without TLS, sites could be reached on the loopback interface alone"
+            raise RunError(what, where=where, fix="Give a certificate and its key, or listen on 127.0.0.1.")
+        try:
+            self._context = ssl.create_default_context(cafile=str(authority))
+            files: dict[str, Any] = {"ssl_certfile": str(tls[0]), "ssl_keyfile": str(tls[1])} if tls else {}
+            config = uvicorn.Config(
+                self._answer,
+                interface="asgi3",
+                host=host,
+                port=port,
+                log_config=None,
+                ws="none",
+                access_log=False,
+                server_header=False,
+                lifespan="off",
+                limit_concurrency=CONNECTIONS,
+                timeout_keep_alive=75,
+                **files,
+            )
+            config.load()
+        except (OSError, ssl.SSLError) as error:
+            what = f"a certificate cannot be used ({error})"
+            raise RunError(what, where=str(tls[0] if tls else authority)) from error
+        allow_open_files(CONNECTIONS)
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not each handshake that fails
+        self._upstream, self._rules = upstream, rules
+        self._client: httpx.AsyncClient | None = None
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, daemon=True, name=f"gateway {where}")
+        self._thread.start()
+        self.port = self._listening(where)
+
+    def _run(self) -> None:
+        with suppress(SystemExit):  # of uvicorn, which cannot listen
+            asyncio.run(self._server.serve())
+
+    def _listening(self, where: str) -> int:
+        end = time.monotonic() + _START
+        while not self._server.started and self._thread.is_alive() and time.monotonic() < end:
+            time.sleep(0.02)
+        if not self._server.started:
+            raise RunError("nothing can listen there", where=where, fix="Stop what does, or choose another port.")
+        port: int = self._server.servers[0].sockets[0].getsockname()[1]
+        return port
+
+    def close(self) -> None:
+        """Take no more requests, and let go of the connections."""
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # requests that are held end in the middle
+        self._server.should_exit = self._server.force_exit = True
+        self._thread.join(_START)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await (await self._respond(Request(scope, receive)))(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        path = request.url.path
+        if request.method != "POST" or path not in _CALLS or request.url.query:
+            return PlainTextResponse("only Flower's Fleet API is served here", 403)
+        if self._rules.keys is not None and request.headers.get(_KEY) not in self._rules.keys:
+            return PlainTextResponse("the key is not one of a registered site", 401)
+        body = await _bounded(request)
+        if body is None:
+            return PlainTextResponse(f"more than {LARGEST} bytes at once", 413)
+        headers = {name: value for name, value in request.headers.items() if name not in _HOP}
+        try:
+            answer = await self._forward(path, headers, body, request)
+        except httpx.HTTPError as error:
+            return PlainTextResponse(f"what is behind this gateway does not answer ({type(error).__name__})", 502)
+        if path == _APP and self._rules.app is not None and answer.is_success and answer.content != self._rules.app:
+            return PlainTextResponse("the server sends another app than this site's own", 403)
+        told = {name: value for name, value in answer.headers.items() if name not in _HOP | {"content-encoding"}}
+        return Response(answer.content, answer.status_code, told)
+
+    async def _forward(self, path: str, headers: Mapping[str, str], body: bytes, request: Request) -> httpx.Response:
+        if self._client is None:
+            self._client = httpx.AsyncClient(
+                base_url=self._upstream,
+                verify=self._context,
+                timeout=_TIMEOUT,
+                limits=httpx.Limits(max_connections=None),
+            )
+        end = time.monotonic() + (_HOLD if self._rules.holds and path == _PULL else 0.0)
+        while True:
+            answer = await _bounded_answer(self._client, path, headers, body)
+            is_empty = answer.is_success and len(answer.content) < _EMPTY
+            if not is_empty or time.monotonic() >= end or await request.is_disconnected():
+                return answer
+            await asyncio.sleep(_LOOK)
+
+
+async def _bounded(request: Request) -> bytes | None:
+    """The body of a request; None where it is too large, which is found before it is read."""
+    if int(request.headers.get("content-length", 0) or 0) > LARGEST:
+        return None
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST:
+            return None
+    return bytes(body)
+
+
+async def _bounded_answer(
+    client: httpx.AsyncClient, path: str, headers: Mapping[str, str], body: bytes
+) -> httpx.Response:
+    """
+    Raises:
+        httpx.HTTPError: nothing answers, or more comes than is allowed.
+    """
+    async with client.stream("POST", path, headers=headers, content=body) as answer:
+        content = bytearray()
+        async for part in answer.aiter_bytes():
+            content += part
+            if len(content) > LARGEST:
+                raise httpx.DecodingError("more than is allowed", request=answer.request)
+        return httpx.Response(answer.status_code, headers=answer.headers, content=bytes(content))

@@ -1,0 +1,164 @@
+"""Flower's server, on this machine's loopback interface, and the gateway that sites reach it by."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+
+import httpx
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
+
+from murmura import atomic
+from murmura.errors import RunError
+from murmura.federation.engines.flower import environment, free_port
+from murmura.federation.engines.flower.bundle import command, project
+from murmura.federation.engines.flower.certificates import new_local
+from murmura.federation.engines.flower.child import Child
+from murmura.federation.engines.flower.gateway import Gateway, Rules
+from murmura.progress import say
+
+_START = 60.0  # seconds that it may take to listen
+_WATCH = 0.5
+_NAME = "here"
+_CONFIG = """\
+[superlink]
+default = "{name}"
+
+[superlink.{name}]
+address = "127.0.0.1:{port}"
+root-certificates = "{certificate}"
+"""
+
+
+class SuperLink:
+    """A SuperLink that is started again when it ends, with what it knew.
+
+    Args:
+        folder: where it keeps what it keeps; only its owner may look into it.
+        listen: host and port where sites reach it.
+        tls: certificate and key that it shows them.
+        keys: the sites' public keys by their names, in OpenSSH's form.
+        door: address of the socket at which what it carries is handed over.
+
+    Attributes:
+        nodes: Flower's number of each site.
+        port: where sites reach it.
+
+    Raises:
+        RunError: it cannot be started.
+    """
+
+    def __init__(
+        self, folder: Path, listen: tuple[str, int], tls: tuple[Path, Path], keys: Mapping[str, str], door: Path
+    ) -> None:
+        self._folder, self._door, self._ending = folder, door, False
+        atomic.make_private(folder)
+        self._local = folder / "local.crt", folder / "local.key"
+        new_local(*self._local)
+        self._port = free_port()
+        config = _CONFIG.format(name=_NAME, port=self._port, certificate=self._local[0])
+        (folder / "config.toml").write_text(config, encoding="utf-8")
+        self._child = self._start()
+        try:
+            self.nodes = self._registered(keys)
+            known = {_as_header(key) for key in keys.values()}
+            upstream = f"https://127.0.0.1:{self._port}"
+            self._gateway = Gateway(listen, tls, upstream, self._local[0], Rules(keys=known, holds=True))
+        except BaseException:
+            self._child.end()
+            raise
+        self.port = self._gateway.port
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="superlink")
+        self._thread.start()
+
+    def carry(self) -> None:
+        """Start what carries frames between the door and the sites.
+
+        Raises:
+            RunError: Flower does not.
+        """
+        told = self._folder / "run.toml"
+        told.write_text(f"murmura = {json.dumps(json.dumps({'door': str(self._door)}))}\n", encoding="utf-8")
+        app = project(self._folder / "app")
+        command(["flwr", "run", str(app), _NAME, "--run-config", str(told), "--format", "json"], self._folder)
+
+    def close(self) -> None:
+        """End it, and the gateway."""
+        if not self._ending:
+            self._ending = True
+            self._thread.join()
+            self._gateway.close()
+            self._child.end()
+
+    def _start(self) -> Child:
+        child = Child("Flower's SuperLink", self._program(), environment(self._folder), self._folder / "superlink.log")
+        end = time.monotonic() + _START
+        while not self._is_listening():
+            if not child.is_alive or time.monotonic() > end:
+                child.end()
+                raise RunError(f"Flower's SuperLink does not start: {child.said}", where=str(self._folder))
+            time.sleep(0.1)
+        return child
+
+    def _program(self) -> Sequence[str]:
+        certificate, key = map(str, self._local)
+        return [
+            "flower-superlink",
+            *("--host", "127.0.0.1", "--port", str(self._port), "--enable-supernode-auth"),
+            *("--ssl-certfile", certificate, "--ssl-keyfile", key, "--ssl-ca-certfile", certificate),
+            *("--database", str(self._folder / "state.db"), "--disable-runtime-dependency-installation"),
+        ]
+
+    def _is_listening(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=1):
+                pass
+            verifying = ssl.create_default_context(cafile=str(self._local[0]))
+            return httpx.get(f"https://127.0.0.1:{self._port}/health", verify=verifying, timeout=5).is_success
+        except (OSError, httpx.HTTPError):
+            return False
+
+    def _registered(self, keys: Mapping[str, str]) -> dict[str, int]:
+        """Make the sites' keys known to it, as far as it does not know them from before."""
+        path = self._folder / "nodes.json"
+        known = json.loads(path.read_text()) if path.exists() else {}
+        for site, (key, node) in list(known.items()):
+            if keys.get(site) != key:  # it has left, or has another key now
+                command(["flwr", "supernode", "unregister", str(node), _NAME, "--format", "json"], self._folder)
+                del known[site]
+        new = [site for site in keys if site not in known]
+        with ThreadPoolExecutor(4) as several:
+            known |= dict(zip(new, several.map(lambda site: self._register(keys[site]), new), strict=True))
+        atomic.write(path, json.dumps(known).encode(), private=True)
+        return {site: known[site][1] for site in keys}
+
+    def _register(self, key: str) -> tuple[str, int]:
+        path = self._folder / f"{sha256(key.encode()).hexdigest()[:16]}.pub"
+        path.write_text(key + "\n", encoding="ascii")
+        told = command(["flwr", "supernode", "register", str(path), _NAME, "--format", "json"], self._folder)
+        path.unlink()
+        return key, int(json.loads(told[told.index("{") :])["node-id"])
+
+    def _watch(self) -> None:
+        while not self._ending:
+            if not self._child.is_alive:
+                say("Flower's SuperLink has ended, and is started again")
+                try:
+                    self._child = self._start()
+                except RunError as error:
+                    say(str(error))
+            time.sleep(_WATCH)
+
+
+def _as_header(key: str) -> str:
+    """A public key as requests of a SuperNode have it."""
+    public = load_ssh_public_key(key.encode())
+    return b64encode(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)).decode()

@@ -1,0 +1,84 @@
+"""Flower's part at a site: a SuperNode, what starts its processes, and the gateway to the server."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from murmura import atomic
+from murmura.federation.engines.flower import environment, free_port, prefork
+from murmura.federation.engines.flower.bundle import expected
+from murmura.federation.engines.flower.certificates import new_local
+from murmura.federation.engines.flower.child import Child
+from murmura.federation.engines.flower.gateway import Gateway, Rules
+from murmura.progress import say
+
+_WATCH = 1.0
+
+
+class SuperNode:
+    """A SuperNode that is started again when it ends.
+
+    Args:
+        folder: where it keeps what it keeps; only its owner may look into it.
+        server: HOST:PORT of the federation's server.
+        authority: certificate that the server's must be signed by.
+        key: private key that the server knows the site by.
+        door: address of the socket at which messages are handed over.
+
+    Raises:
+        RunError: it cannot be started.
+    """
+
+    def __init__(self, folder: Path, server: str, authority: Path, key: Path, door: Path) -> None:
+        self._folder, self._key, self._door, self._ending = folder, key, door, False
+        atomic.make_private(folder)
+        self._local = folder / "local.crt", folder / "local.key"
+        new_local(*self._local)
+        rules = Rules(app=expected(folder))
+        self._gateway = Gateway(("127.0.0.1", 0), self._local, f"https://{server}", authority, rules)
+        self._temporary = Path(tempfile.mkdtemp(prefix="murmura-"))
+        self._children: dict[str, Child] = {}
+        self._forking = prefork.prepare(self._temporary)
+        self._ensure()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="supernode")
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it, and the gateway."""
+        if not self._ending:
+            self._ending = True
+            self._thread.join()
+            for child in self._children.values():
+                child.end()
+            self._gateway.close()
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _ensure(self) -> None:
+        """Have both processes run."""
+        home = environment(self._folder)
+        forking, node = "what forks for Flower", "Flower's SuperNode"
+        if forking not in self._children or not self._children[forking].is_alive:
+            (self._temporary / "fork").unlink(missing_ok=True)
+            self._children[forking] = Child(forking, self._forking, home, self._folder / "supernode.log")
+        if node not in self._children or not self._children[node].is_alive:
+            if node in self._children:
+                say(f"{node} has ended, and is started again; its last words: {self._children[node].said[-300:]}")
+            found = environment(self._folder, self._temporary / "bin")
+            self._children[node] = Child(node, self._program(), found, self._folder / "supernode.log")
+
+    def _program(self) -> list[str]:
+        return [
+            "flower-supernode",
+            *("--root-certificates", str(self._local[0]), "--superlink", f"127.0.0.1:{self._gateway.port}"),
+            *("--auth-supernode-private-key", str(self._key)),
+            *("--host", "127.0.0.1", "--port", str(free_port()), "--node-config", f'door="{self._door}"'),
+        ]
+
+    def _watch(self) -> None:
+        while not self._ending:
+            self._ensure()
+            time.sleep(_WATCH)

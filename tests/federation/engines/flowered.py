@@ -1,0 +1,103 @@
+"""Sites behind Flower on the loopback interface, with TLS and keys: its own processes, and the sites' in threads."""
+
+import atexit
+import copy
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+
+from murmura.federation.engines.flower import engine as engine_module
+from murmura.federation.engines.flower.certificates import new_authority, new_server, node_key
+from murmura.federation.engines.flower.door import Door
+from murmura.federation.engines.flower.engine import FlowerEngine
+from murmura.federation.engines.flower.site import answer
+from murmura.federation.engines.flower.superlink import SuperLink
+from murmura.federation.engines.flower.supernode import SuperNode
+from murmura.federation.engines.worker import Worker
+from murmura.federation.site.answer import Host
+from murmura.federation.wire.frames import parted
+
+NAMES = [f"site-{k}" for k in range(5)]
+
+
+class Link:
+    """One SuperLink and a SuperNode for each site, started once for all tests: that takes seconds."""
+
+    found = None
+
+    @classmethod
+    def of_tests(cls):
+        if cls.found is None:
+            cls.found = cls()
+            atexit.register(cls.found.close)
+        return cls.found
+
+    def __init__(self):
+        self.folder = folder = Path(tempfile.mkdtemp(prefix="murmura-tests-"))
+        self.authority = folder / "ca.crt"
+        new_authority(self.authority, folder / "ca.key", "tests")
+        tls = folder / "server.crt", folder / "server.key"
+        new_server(*tls, ["localhost", "127.0.0.1"], self.authority, folder / "ca.key")
+        self.keys = {name: node_key(folder / f"{name}.key") for name in NAMES}
+        self.door = Door()
+        self.superlink = SuperLink(folder / "superlink", ("127.0.0.1", 0), tls, self.keys, self.door.address)
+        self.doors = {name: Swinging() for name in NAMES}
+        server = f"127.0.0.1:{self.superlink.port}"
+        self.supernodes = [
+            SuperNode(folder / name, server, self.authority, folder / f"{name}.key", self.doors[name].door.address)
+            for name in NAMES
+        ]
+
+    def close(self):
+        for one in [*self.supernodes, self.superlink, self.door, *(one.door for one in self.doors.values())]:
+            one.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Swinging:
+    """A site's door, behind which there is another worker in each test."""
+
+    def __init__(self):
+        self.door, self.worker = Door(), None
+        threading.Thread(target=answer, args=(self.door, self), daemon=True).start()
+
+    def handle(self, message, since):
+        if self.worker is None:
+            raise OSError("the site is gone")
+        return self.worker.handle(message, since)
+
+
+class Flowered(FlowerEngine):
+    """The sites of a host behind Flower; nothing is shared with the host but the sites themselves."""
+
+    def __init__(self, host):
+        self.host, self.link = host, Link.of_tests()
+        door = Door()
+        self.link.superlink._door = door.address
+        for name in host.sites:
+            self.link.doors[name].worker = Worker(None, self._host(name))
+        nodes = {name: self.link.superlink.nodes[name] for name in host.sites}
+        super().__init__(nodes, door, self.link.superlink.carry, lambda: None, patience=5.0)
+        assert self.missing(60) == []
+
+    def close(self):
+        for one in self.link.doors.values():
+            one.worker = None
+        super().close()
+
+    def kill(self, site):
+        """Let nobody be behind a site's door."""
+        self.link.doors[site].worker = None
+        return [site]
+
+    def crossing(self, monkeypatch):
+        """What sites have sent so far."""
+        crossed = bytearray()
+        monkeypatch.setattr(engine_module, "parted", lambda message: crossed.extend(message) or parted(message))
+        return crossed
+
+    def _host(self, name):
+        [run] = {site.run for site in self.host.sites.values()}
+        verbs, runtime = copy.deepcopy(self.host.verbs), copy.deepcopy(self.host.runtime)
+        return Host([self.host.sites[name]], verbs, runtime, self.host.stream, self.host.rule, run)
