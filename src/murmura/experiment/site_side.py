@@ -23,6 +23,7 @@ from murmura.federation.site.answered import Answered
 from murmura.federation.site.cohort import Site
 from murmura.federation.site.identity import Roster, identity, read_roster
 from murmura.federation.site.masking import Masking
+from murmura.federation.site.released import Released
 from murmura.federation.site.signed import SignedInAllRuns
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.layout import Agreement
@@ -94,6 +95,7 @@ class _Opening:
             budget=_budget(file, records),
             masking=self._masking(file, kept, records),
             answered=Answered(kept.folder / ANSWERS_JOURNAL),
+            released=Released(kept.released),
         )
 
     def _masking(self, file: SiteFile, kept: SiteStore, records: list[Any]) -> Masking | None:
