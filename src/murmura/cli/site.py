@@ -83,12 +83,13 @@ def _left(lines: Sequence[Mapping[str, Any]]) -> Table:
         about = [line["at"].removesuffix("+00:00").replace("T", " "), str(line["round"]), line["verb"]]
         if "failed" in line:
             table.add_row(*map(Text, [*about, line["failed"], "", line["why"], ""]))
-        for field in line.get("fields") or ({},) * ("failed" not in line):
-            told = (
-                [_field(field), count(field["bytes"]), _protection(field), field["sha256"][:_DIGEST]] if field else []
-            )
-            table.add_row(*map(Text, about + (told or ["nothing", "0"])))
+            continue
+        for field in line["fields"]:
+            told = [_field(field), count(field["bytes"]), _protection(field), field["sha256"][:_DIGEST]]
+            table.add_row(*map(Text, about + told))
             about = [""] * len(about)
+        if not line["fields"]:
+            table.add_row(*map(Text, [*about, "nothing", "0"]))
     return table
 
 
