@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _TOGETHER = 256
 """Most sites in a cohort that needs no slots: what is held while they work, and their replies, grows with it."""
 _JOIN = "join"
-_OWNERS = "That is for the site's owner to decide, in site.toml."
+_OWNERS = "That is for the site's owner to decide: see site.toml."
 _DISTRUST = "do not trust this server"
 _FIX = f"Server and sites need the same experiment; if they have it, {_DISTRUST}."
 _NOTED = 100
