@@ -12,13 +12,18 @@ from murmura.data.records import KINDS, Document, Instruction, Labelled, digest
 from murmura.errors import ConfigError
 from murmura.experiment.run import run
 from murmura.experiment.simulation import bytes_of, share_out
-from murmura.experiment.site_file import Allow, SiteFile
+from murmura.experiment.site_file import Allow, AskedOf, SiteFile
 from murmura.experiment.site_side import open_sites
-from murmura.experiment.verbs import fingerprint
+from murmura.experiment.validate import method_of
+from murmura.experiment.verbs import fingerprint, verbs_of
 from murmura.federation.engines import processes
+from murmura.federation.server.fleet import Fleet
+from murmura.federation.server.ledger import Ledger
 from murmura.federation.wire.frames import unframe
 from murmura.federation.wire.messages import Ask
 from murmura.privacy.budget import Budget
+from murmura.streams import Stream
+from tests.federation.engines.wired import Wired
 from tests.federation.world import instructions
 
 ODD = [" two  spaces ", "line\nbreak\u2028\r\n", "\ttab", "\u00e9 e\u0301 \U0001f600", '"quoted", {json}', "NaN", "0"]
@@ -78,34 +83,126 @@ def test_records_are_at_the_site_what_they_were(shared, tmp_path, records):
     assert bytes_of({"heart": read}) == (folders["heart"] / "records.jsonl").stat().st_size
 
 
-@pytest.mark.parametrize(
-    "allow",
-    [{"methods": ["dplora", "lpfl"]}, {"rounds": 1}, {"measuring": False}, {"clear": False}],
-    ids=["methods", "rounds", "measuring", "clear"],
-)
-def test_a_site_answers_nothing_of_a_run_that_its_owner_does_not_allow(shared, allow):
-    experiment, folders = shared()
-    edit(folders["heart"], allow=allow)
+LIMITS = {
+    "the run's method is 'fedit'": {"methods": ["dplora", "lpfl"]},
+    "the run has 2 rounds": {"rounds": 1},
+    "a round uses 3 of the site's 3 records": {"records": 2},
+    "the run promises no ε": {"epsilon": 8.0, "measuring": True},
+    "the run measures on private records (attack)": {"measuring": False},
+    "measures on private records": {"measuring": ["memorise"]},
+    "the run's sums are not secure": {"clear": False},
+    "has not consented to this experiment": {},
+}
+"""Of an owner, by the reason that they give."""
+QUIET = {"evaluation": {"attacks": False, "uploads": 0}}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_what_an_owner_does_not_allow_is_refused_and_both_sides_are_told(shared, limit):
+    experiment, folders = shared(**(QUIET if "promises" in limit else {}))
+    edit(folders["heart"], allow=LIMITS[limit], simulated="consented" not in limit)
     host = open_sites(list(folders.values()))
     for verb in ("join", "commit", "train"):
         assert answers(host, experiment, verb) == "RefusedError"
     assert answers(host, experiment, site="skin") is None  # which allows what a simulation does
     notes = (folders["heart"] / "notes.txt").read_text()
-    assert "site.toml" in notes and "do not trust this server" not in notes
+    assert limit in notes and "site.toml" in notes and "do not trust this server" not in notes
+    host.close()
+    assert not (folders["skin"] / "notes.txt").exists()
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_server_learns_which_site_refuses_and_nothing_of_why(shared, limit):
+    experiment, folders = shared()
+    edit(folders["heart"], allow=LIMITS[limit], simulated="consented" not in limit)
+    host = open_sites(list(folders.values()))
+    engine = Wired(host)
+    fleet = Fleet(engine, host.verbs, Ledger(), Stream(0), run="a")
+    each = {site: {"resumed": False} for site in fleet.sites}
+    joined = [reply.site for reply in fleet.ask("join", fleet.sites, each, experiment=fingerprint(experiment))]
+    assert joined == ["skin"] and fleet.events == ["site heart did not answer 'join': RefusedError"]
+    engine.close()
+
+
+PRIVATE = {"method": {"name": "dplora", "rounds": 2, "epsilon": 4.0}, "training": {"batch_size": 2}}
+
+
+@pytest.mark.parametrize(
+    ("allow", "measured", "why"),
+    [
+        ({"epsilon": 4.0}, False, None),
+        ({"epsilon": 3.9}, False, "promises ε = "),
+        ({"epsilon": 4.0, "delta": 1e-6}, False, "the run's δ is 1e-05"),
+        ({"epsilon": 4.0}, True, "no ε covers what the run measures on private records (attack)"),
+    ],
+)
+def test_the_epsilon_that_a_run_promises_a_site_is_held_to_its_owners(shared, allow, measured, why):
+    _, folders = shared(**PRIVATE, **({"evaluation": {"attacks": True}} if measured else {}))
+    edit(folders["heart"], allow=allow)
+    host = open_sites([folders["heart"]])
+    assert (host.sites["heart"].rejection is None) == (why is None)
+    assert why is None or why in host.sites["heart"].rejection
     host.close()
 
 
+@pytest.mark.parametrize("sampler", ["poisson", "fixed"])
+def test_where_a_site_does_not_know_how_many_there_are_epsilon_is_never_too_small(make, sampler):
+    method = {"name": "dpfedavg", "rounds": 2, "noise_multiplier": 1.0, "sampler": sampled(sampler)}
+    experiment = make(method=method)
+    built = method_of(experiment)
+    unknown = AskedOf(experiment, built, (), 5).guarantee.spent.value
+    known = [AskedOf(experiment, built, (), 5, sites).guarantee.spent.value for sites in (2, 3, 10, 100)]
+    assert known == sorted(known, reverse=True) and unknown >= known[0] > known[-1]
+
+
+def sampled(kind):
+    return {"kind": kind, "sites_per_round": 2}
+
+
+def test_where_all_sites_are_in_every_round_epsilon_does_not_depend_on_their_number(make):
+    experiment = make(method={"name": "dpfedavg", "rounds": 2, "noise_multiplier": 1.0})
+    built = method_of(experiment)
+    found = {AskedOf(experiment, built, (), 5, sites).guarantee.spent.value for sites in (None, 2, 50)}
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("sections", "reads"),
+    [
+        ({}, 6),
+        ({"training": {"batch_size": 2, "max_steps": 1}, "evaluation": {"attacks": False, "uploads": 0}}, 2),
+        ({"training": {"batch_size": 2, "max_steps": 9}, "evaluation": {"attacks": False, "uploads": 0}}, 6),
+        ({"training": {"batch_size": 2, "max_steps": 1}, "evaluation": {"attack_records": 1, "uploads": 0}}, 3 + 1),
+        ({"training": {"batch_size": 2, "max_steps": 1}, "method": {"name": "fewfedpit"}}, 6),
+    ],
+    ids=["all", "few steps", "many steps", "measured", "drafts after all"],
+)
+def test_how_many_records_a_round_uses_is_known_before(make, sections, reads):
+    experiment = make(**sections)
+    built = method_of(experiment)
+    assert AskedOf(experiment, built, verbs_of(experiment, built), 6).reads == reads
+
+
 def test_what_is_allowed_is_answered(shared):
-    secure = {"aggregation": {"secure": True}, "evaluation": {"attacks": False, "uploads": 0}}
+    secure = {"aggregation": {"secure": True}, **QUIET}
     records = {name: instructions(2, seed) for seed, name in enumerate(("heart", "skin", "lung"), start=1)}
     experiment, folders = shared(records, **secure)
-    edit(folders["heart"], allow={"methods": ["fedit"], "rounds": 2, "measuring": False, "clear": False})
+    edit(folders["heart"], allow={"methods": ["fedit"], "rounds": 2, "records": 2, "measuring": [], "clear": False})
     host = open_sites(list(folders.values()))
     assert answers(host, experiment) is None
     host.close()
 
 
-@pytest.mark.parametrize("wrong", [{"allow": {"methods": ["fedavg"]}}, {"allow": {"round": 1}}, {"owner": "me"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"allow": {"methods": ["fedavg"]}},
+        {"allow": {"measuring": ["train"]}},
+        {"allow": {"delta": 1e-6}},
+        {"allow": {"round": 1}},
+        {"owner": "me"},
+    ],
+)
 def test_what_is_wrong_in_a_sites_file_is_told(shared, wrong):
     _, folders = shared()
     edit(folders["heart"], **wrong)
@@ -170,4 +267,5 @@ def test_no_record_and_no_limit_is_in_a_message_to_a_worker_and_no_copy_is_left(
 
 
 def test_an_owner_who_writes_nothing_allows_what_a_simulation_does():
-    assert Allow() == Allow(methods=None, rounds=None, measuring=True, clear=True)
+    limits = dict.fromkeys(("methods", "rounds", "records", "epsilon"))
+    assert Allow() == Allow(**limits, ask=True, measuring=True, clear=True)

@@ -13,11 +13,13 @@ from murmura.federation.server.ledger import Ledger
 from murmura.federation.site.answer import Host
 from murmura.federation.site.identity import identity, read_roster, write_roster
 from murmura.federation.site.masking import Masking
+from murmura.federation.site.released import Released
+from murmura.federation.site.store import released
 from murmura.federation.summing import SecureSumming
 from murmura.federation.traits import Traits
 from murmura.federation.wire.layout import MASKED, Agreement
 from murmura.federation.wire.masks import STEPS
-from murmura.federation.wire.messages import Ask, Failure, Reply
+from murmura.federation.wire.messages import Ask, Failure, Reply, digest
 from murmura.federation.wire.releases import Count, Metric, Votes, verb
 from murmura.runs.schema import ROSTER
 from murmura.streams import Stream
@@ -312,3 +314,25 @@ def test_the_method_has_to_say_what_a_reply_is_like(runtime, tmp_path):
         next(fleet.ask("vote", fleet.sites))
     with pytest.raises(RunError, match="'loss' has no place in the secure sum"):
         vote(fleet, like={"votes": LIKE["votes"]})
+
+
+def test_a_sites_journal_has_the_masked_vector_as_it_left_and_what_is_in_it(runtime, tmp_path):
+    fleet = make_fleet(runtime, tmp_path)
+    host = fleet.engine.host
+    for site in host.sites.values():
+        site.released = Released(site.kept.released)
+    seen = []
+    entered = host._entered
+    host._entered = lambda ask, answer: seen.append((ask.verb, answer)) or entered(ask, answer)
+    fleet.begin(1)
+    fleet.sum("vote", fleet.sites, like=LIKE, times=1, **{"break": ""})
+    found = list(released(host.sites["site-0"].kept.folder))
+    assert [line["verb"] for line in found] == ["advertise_keys", "share_keys", "vote", "check_consistency", "unmask"]
+    [field] = found[2]["fields"]
+    vector = next(answer for verb, answer in seen if verb == "vote" and answer.site == "site-0")
+    assert field["sha256"] == digest(vector.fields).hex() and field["bytes"] == vector[MASKED].nbytes
+    assert field["protection"]["type"] == "secure sum"
+    assert [(one["field"], one["kind"], one["protection"]) for one in field["holds"]] == [
+        ("votes", "votes", None),
+        ("loss", "metric", None),
+    ]

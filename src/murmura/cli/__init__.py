@@ -24,6 +24,7 @@ from murmura.cli import (
     report,
     run,
     schema,
+    site,
 )
 from murmura.errors import Interrupted, MurmuraError
 from murmura.library_settings import settle
@@ -75,6 +76,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(pool.app, name="pool")
 app.add_typer(privacy.app, name="privacy")
 app.add_typer(federation.app, name="federation")
+app.add_typer(site.app, name="site")
 app.add_typer(models.app, name="models")
 app.command("path")(path.path)
 

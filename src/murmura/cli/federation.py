@@ -15,7 +15,7 @@ def new(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to; it must not be there yet.")],
 ) -> None:
-    """Share an experiment's records out into a folder for each site, as a simulation does.
+    """Share an experiment's records out into a folder for each site, as a simulation does, but to stay.
 
     Each has site.toml, in which its owner says what runs may do, and the records. Beside them, @federation has the
     experiment and, with secure sums, the roster of all sites' public keys.
@@ -32,6 +32,6 @@ def new(
     records = plan.owned or {}
     folder.mkdir(parents=True)
     folders = {name: folder / site_folder(name) for name in records}
-    share_out(plan.experiment, records, folders, None, [plan.experiment.model.device])
+    share_out(plan.experiment, records, folders, None, [plan.experiment.model.device], simulated=False)
     for name, own in folders.items():
         typer.echo(f"{own}: {name}, {len(records[name])} records")

@@ -84,6 +84,8 @@ def share_out(
     folders: Mapping[str, Path],
     results: Path | None,
     devices: Sequence[str],
+    *,
+    simulated: bool = True,
 ) -> None:
     """Give each site a folder with its records and its owner's file, and all of them what a federation hands round.
 
@@ -92,6 +94,7 @@ def share_out(
         folders: of each site, to be made beside one another; only their owners may look into them.
         results: where sites leave adapters of their own; None: in their own folders.
         devices: on which sites compute, in turn.
+        simulated: so says each owner's file; else somebody owns each folder, and is asked for consent.
 
     Raises:
         CheckpointError: one cannot be written.
@@ -100,7 +103,9 @@ def share_out(
     budget = experiment.budget.model_dump(exclude_none=True)
     if experiment.budget.folder is not None:
         budget["folder"] = str(Path(experiment.budget.folder).resolve())
-    common = {"records": SITE_DATA, "federation": f"../{FEDERATION}"}
+    common: dict[str, Any] = {"records": SITE_DATA, "federation": f"../{FEDERATION}"}
+    if simulated:
+        common["simulated"] = True
     if results is not None:
         common["results"] = str(results.resolve())
     try:

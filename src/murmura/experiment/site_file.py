@@ -4,29 +4,91 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from murmura.config import Section
-from murmura.errors import ConfigError, nearest
+from murmura.errors import ConfigError, PrivacyError, nearest
 from murmura.experiment.config import Experiment
+from murmura.federation.method import Method
 from murmura.federation.wire.releases import Verbs
+from murmura.measure.verbs import Measuring
 from murmura.methods import METHODS
 from murmura.privacy.budget import BudgetConfig
+from murmura.privacy.guarantee import Guarantee
 from murmura.runs.schema import SITE_FILE
+from murmura.tasks import TASKS
+from murmura.units import bound
+
+_MEASURING = tuple(Measuring(TASKS["instruction"]).verb_names())
+_MANY = 1000  # sites, where all are in every round: their number is in no ε of such a run
+
+
+@dataclass(frozen=True)
+class AskedOf:
+    """A run as one site sees it before it begins.
+
+    Args:
+        verbs: that it may ask for; the method's first.
+        records: how many the site has.
+        sites: of the federation; None where the site is not told.
+    """
+
+    experiment: Experiment
+    method: Method
+    verbs: Sequence[Verbs]
+    records: int
+    sites: int | None = None
+
+    @property
+    def measured(self) -> list[str]:
+        """The verbs that measure it on private records."""
+        asked = [(one, verb) for one in self.verbs for verb in one.verbs()]
+        return [verb for one, verb in asked if one.declaration(verb).measures and not one.is_free(verb)]
+
+    @property
+    def reads(self) -> int:
+        """Most of the site's records that a round's answers depend on."""
+        private = [one for one in self.verbs if not all(one.is_free(verb) for verb in one.verbs())]
+        return min(self.records, sum(one.reads(self.records, self.experiment.training) for one in private))
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """What the run promises: of records, for a site with so many; of sites, where it is not known how many there
+        are, for as few as can be, of which ε is the largest.
+
+        Raises:
+            PrivacyError: the plan makes no sense for a site with so many records, or for so few sites.
+        """
+        sites = 1
+        if self.method.protects == "site":
+            sites = self.sites or self.experiment.method.cohort_size or _MANY
+        return self.method.guarantee([self.records] * sites, self.experiment.training)
 
 
 class Allow(Section):
     """What runs may do. A site answers no run that would do anything else."""
 
+    ask: bool = True
+    """Answer only runs of an experiment to which the owner has said yes (`murmura site consent`). If false, the owner
+    has said so beforehand, for whatever is within the limits below."""
     methods: list[str] | None = None
     """Methods by name; any if not given."""
     rounds: int | None = Field(None, ge=1)
     """Most rounds."""
-    measuring: bool = True
-    """Measure on the site's records, as attacks on them do."""
+    records: int | None = Field(None, ge=1)
+    """Most of the site's records that a round may use, in training and measuring together."""
+    epsilon: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Most that the ε may be that the run promises, for a record or for a whole site, whichever it protects. A run that
+    promises none is not answered, nor one that measures on the site's records, which no ε covers. Over several runs
+    counts `budget`."""
+    delta: float = Field(1e-5, gt=0, lt=1)
+    """Most that the δ may be that belongs to it."""
+    measuring: bool | list[str] = True
+    """Measure on the site's records, as attacks on them do; or the verbs that may, such as ["memorise"]."""
     clear: bool = True
     """Have the server read what the site sends. If false, the site takes part in secure sums only."""
 
@@ -38,23 +100,51 @@ class Allow(Section):
                 raise ValueError(f"there is no method '{name}'. {nearest(name, METHODS)}")
         return names
 
-    def rejection_reason(self, experiment: Experiment, verbs: Sequence[Verbs]) -> str | None:
-        """Why the owner does not allow a run; None if it is allowed.
+    @field_validator("measuring")
+    @classmethod
+    def _measure(cls, verbs: bool | list[str]) -> bool | list[str]:
+        for name in () if isinstance(verbs, bool) else verbs:
+            if name not in _MEASURING:
+                raise ValueError(f"'{name}' measures nothing. {nearest(name, _MEASURING)}")
+        return verbs
 
-        Args:
-            verbs: that it may ask for.
-        """
-        method, rounds = experiment.method, experiment.method.total_rounds
-        asked = [(one, verb) for one in verbs for verb in one.verbs()]
-        measured = [verb for one, verb in asked if one.declaration(verb).measures and not one.is_free(verb)]
+    @model_validator(mode="after")
+    def _delta_belongs_to_epsilon(self) -> Allow:
+        if self.epsilon is None:
+            self.refuse_idle(["delta"], "without allow.epsilon")
+        return self
+
+    def rejection_reason(self, run: AskedOf) -> str | None:
+        """Why the owner does not allow a run; None if it is allowed."""
+        method, rounds = run.experiment.method, run.experiment.method.total_rounds
         if self.methods is not None and method.name not in self.methods:
             return f"the run's method is '{method.name}', and the owner allows {', '.join(self.methods) or 'none'}"
         if self.rounds is not None and rounds > self.rounds:
             return f"the run has {rounds} rounds, and the owner allows {self.rounds}"
-        if not self.measuring and measured:
-            return f"the run measures on private records ({', '.join(measured)}), which the owner does not allow"
-        if not self.clear and not experiment.aggregation.secure:
+        if self.records is not None and run.reads > self.records:
+            return f"a round uses {run.reads} of the site's {run.records} records, and the owner allows {self.records}"
+        if self.measuring is not True and (others := set(run.measured) - set(self.measuring or ())):
+            return f"the run measures on private records ({', '.join(sorted(others))}), which the owner does not allow"
+        if not self.clear and not run.experiment.aggregation.secure:
             return "the run's sums are not secure, and the owner takes part in no others"
+        return self._promises_too_little(run) if self.epsilon is not None else None
+
+    def _promises_too_little(self, run: AskedOf) -> str | None:
+        assert self.epsilon is not None, "asked only where there is a limit"
+        allows = f"the owner allows ε = {self.epsilon:g} at δ = {self.delta:g}"
+        if run.measured:
+            return f"no ε covers what the run measures on private records ({', '.join(run.measured)}), and {allows}"
+        try:
+            promised = run.guarantee
+            spent = None if promised is None else promised.spent
+        except PrivacyError as error:
+            return f"the ε that the run promises this site is not known here ({error.what}), and {allows}"
+        if spent is None:
+            return f"the run promises no ε, and {allows}"
+        if spent.delta > self.delta:
+            return f"the run's δ is {spent.delta:g}, and {allows}"
+        if not spent.value <= self.epsilon:
+            return f"the run promises ε = {bound(spent.value)} at δ = {spent.delta:g}, and {allows}"
         return None
 
 
@@ -73,6 +163,9 @@ class SiteFile(Section):
     """Where adapters of its own are left."""
     device: str = "auto"
     """As `model.device`."""
+    simulated: bool = False
+    """A simulation plays this site, from a copy of records that are on this machine anyway, and removes the copy:
+    nobody is asked, and no journal is kept of what leaves."""
     budget: BudgetConfig = BudgetConfig()
     allow: Allow = Allow()
 

@@ -12,17 +12,19 @@ from murmura.data.loading import load_records
 from murmura.data.records import KINDS, digest
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
+from murmura.experiment.consent import missing_consent
 from murmura.experiment.context import ProcessContext, process_context
-from murmura.experiment.site_file import SiteFile
+from murmura.experiment.site_file import AskedOf, SiteFile
 from murmura.experiment.summing import agreement
 from murmura.experiment.validate import method_of
-from murmura.experiment.verbs import verbs_of
+from murmura.experiment.verbs import fingerprint, verbs_of
 from murmura.federation.method import Method
 from murmura.federation.site.answer import Host
 from murmura.federation.site.answered import Answered
 from murmura.federation.site.cohort import Site
 from murmura.federation.site.identity import Roster, identity, read_roster
 from murmura.federation.site.masking import Masking
+from murmura.federation.site.released import Released
 from murmura.federation.site.signed import SignedInAllRuns
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.layout import Agreement
@@ -55,14 +57,17 @@ def open_sites(folders: Sequence[Path], shared: tuple[ProcessContext, Method] | 
     experiment, verbs = context.experiment, verbs_of(context.experiment, method)
     roster = read_roster(federation / ROSTER) if method.rule.config.secure else {}
     opening = _Opening(method, roster, agreement(experiment, method, len(roster)))
+    digest_of_run = fingerprint(experiment)
     allow_open_files(len(folders))
     with ExitStack() as opened:
         sites = []
         for folder, file in zip(folders, files, strict=True):
             kept = SiteStore.held(folder, file.name)
             opened.callback(kept.release)
-            rejection = file.allow.rejection_reason(experiment, verbs)
-            sites.append(opening.site(file, kept, _records(file, experiment), rejection))
+            records = records_of(file, experiment)
+            asked = AskedOf(experiment, method, verbs, len(records), len(roster) or None)
+            rejection = file.allow.rejection_reason(asked) or missing_consent(folder, file, digest_of_run)
+            sites.append(opening.site(file, kept, records, rejection))
         opened.pop_all()
     stream, rounds = Stream(experiment.run.seed), experiment.method.total_rounds
     return Host(sites, verbs, context.runtime("site"), stream, method.rule, run=None, rounds=rounds)
@@ -94,6 +99,7 @@ class _Opening:
             budget=_budget(file, records),
             masking=self._masking(file, kept, records),
             answered=Answered(kept.folder / ANSWERS_JOURNAL),
+            released=None if file.simulated else Released(kept.released),
         )
 
     def _masking(self, file: SiteFile, kept: SiteStore, records: list[Any]) -> Masking | None:
@@ -119,7 +125,12 @@ def _loaded(federation: Path, device: str) -> tuple[ProcessContext, Method]:
     return process_context(experiment, method, device, ["site"]), method
 
 
-def _records(file: SiteFile, experiment: Experiment) -> list[Any]:
+def records_of(file: SiteFile, experiment: Experiment) -> list[Any]:
+    """The records of a site, of the kind that the experiment is about.
+
+    Raises:
+        DataError: they cannot be read, or one is bad.
+    """
     return load_records(file.records, KINDS[experiment.task.kind], fields=file.fields).records
 
 

@@ -21,6 +21,7 @@ from murmura.training.adapter import State
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort, Site
+    from murmura.training.config import LocalTraining
 
 
 _ATTACKED = {"adapter": "records", "upload": "upload_records"}
@@ -134,6 +135,13 @@ class Measuring(Verbs):
 
     def verbs(self) -> list[str]:
         return super().verbs() if self._measured is None else list(self._measured.verbs)
+
+    def reads(self, records: int, training: LocalTraining) -> int:
+        if self._measured is None:
+            return records
+        options, asked = self._measured.evaluation, self._measured.verbs
+        counts = {"attack": options.attack_records * (1 + self._measured.uploads), "memorise": options.sample}
+        return min(records, sum(counts.get(verb, 0) for verb in asked))
 
     def _require(self, verb: str, given: Mapping[str, Any]) -> None:
         if self._measured is not None:

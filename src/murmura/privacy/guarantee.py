@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from murmura.privacy.parts import Unit
 from murmura.privacy.plan import PrivacyPlan
 from murmura.units import bound
+
+if TYPE_CHECKING:
+    from murmura.privacy.accounting import Epsilon
 
 
 @dataclass(frozen=True)
@@ -32,11 +36,22 @@ class Guarantee:
         """Of a run that follows a plan."""
         return Guarantee(plan.unit, plan, accountant, plan.describe())
 
-    def told(self) -> str:
-        """The ε that the run would end with, and what protects."""
+    @property
+    def spent(self) -> Epsilon:
+        """The ε that the run would end with.
+
+        Raises:
+            PrivacyError: the accountant does not support this kind of plan.
+        """
         if self.plan is None:
-            return f"ε = {bound(self.epsilon)} by {self.accountant}: {self.words}"
-        spent = self.plan.epsilon(accountant=self.accountant)
+            from murmura.privacy.accounting import Epsilon
+
+            return Epsilon(self.epsilon, self.accountant, 0.0, "replace-one")
+        return self.plan.epsilon(accountant=self.accountant)
+
+    def told(self) -> str:
+        """The same in words, and what protects."""
+        spent = self.spent
         return f"ε = {bound(spent.value)} by {spent.accountant}: {self.words}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class Journal:
 
     def __init__(self, path: Path | None = None, what: str = "privacy ledger") -> None:
         self.path, self.what = path, what
-        found = _read(path, what) if path and path.exists() else []
+        found = list(chained(path, what)) if path and path.exists() else []
         self.lines: list[dict[str, Any]] = [line for line, _ in found]
         self._digests = [digest for _, digest in found]
         if path and path.exists() and path.stat().st_size != (size := _size(path)):
@@ -48,7 +48,7 @@ class Journal:
             OSError: it cannot be read.
         """
         copy = cls(None, what)
-        found = _read(path, what)
+        found = list(chained(path, what))
         copy.lines, copy._digests = [line for line, _ in found], [digest for _, digest in found]
         return copy
 
@@ -96,9 +96,12 @@ class Journal:
         return None if self.path is None else str(self.path)
 
 
-def _read(path: Path, what: str) -> list[tuple[dict[str, Any], str]]:
-    """The whole lines with their digests; one that was never finished is left out."""
-    found: list[tuple[dict[str, Any], str]] = []
+def chained(path: Path, what: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """The whole lines of a journal with their digests, one by one; one that was never finished is left out.
+
+    Raises:
+        PrivacyError: a line is not what was written; ``where`` names it.
+    """
     head = ""
     for number, line in enumerate(path.read_bytes().decode(errors="replace").split("\n")[:-1], start=1):
         digest, _, text = line.partition(" ")
@@ -108,9 +111,8 @@ def _read(path: Path, what: str) -> list[tuple[dict[str, Any], str]]:
                 where=f"{path}:{number}",
                 fix="Restore it from a copy, or start another run.",
             )
-        found.append((json.loads(text), digest))
+        yield json.loads(text), digest
         head = digest
-    return found
 
 
 def _size(path: Path) -> int:

@@ -65,11 +65,16 @@ def steps_of(records: int, training: LocalTraining) -> int:
     return training.epochs * math.ceil(records / training.batch_size)
 
 
+def drawn(records: int, training: LocalTraining) -> int:
+    """How many of so many records a round trains on: all, unless its steps are too few for that."""
+    return records if training.max_steps is None else min(records, training.batch_size * training.max_steps)
+
+
 def batches(records: int, training: LocalTraining, stream: Stream) -> Iterator[list[int]]:
     """Indices of each step's records: a new order each epoch, the last batch of an epoch may be short."""
     pool = list(range(records))
     if training.max_steps is not None:
-        pool = (stream / "sample").python().sample(pool, min(records, training.batch_size * training.max_steps))
+        pool = (stream / "sample").python().sample(pool, drawn(records, training))
     done, epoch, total = 0, 0, steps_of(records, training)
     while done < total:
         order = pool.copy()

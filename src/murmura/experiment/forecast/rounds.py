@@ -67,6 +67,7 @@ def foreseen_rounds(
     owned: Mapping[str, Sequence[Any]] | None,
     model: ModelSpec | None,
     public: int,
+    federation: int | None = None,
 ) -> list[ForeseenRound]:
     """All rounds, the first to the last.
 
@@ -75,6 +76,7 @@ def foreseen_rounds(
         growth: as ``residual_growth`` has it.
         owned: records of each site.
         public: most public records that a site is given.
+        federation: how many sites a secure sum is over; as many as a round asks, if not given.
     """
     if cohorts is None or names is None:
         return [ForeseenRound(None, None, None, None)] * experiment.method.total_rounds
@@ -95,7 +97,7 @@ def foreseen_rounds(
         ]
         asked.update(cohort)
         residual += growth[round - 1]
-        share, more_up, more_down = foreseen(method, len(cohort))
+        share, more_up, more_down = foreseen(method, federation or len(cohort))
         rounds.append(
             ForeseenRound(
                 sites=len(cohort),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _TOGETHER = 256
 """Most sites in a cohort that needs no slots: what is held while they work, and their replies, grows with it."""
 _JOIN = "join"
-_OWNERS = "That is for the site's owner to decide, in site.toml."
+_OWNERS = "That is for the site's owner to decide: see site.toml."
 _DISTRUST = "do not trust this server"
 _FIX = f"Server and sites need the same experiment; if they have it, {_DISTRUST}."
 _NOTED = 100
@@ -86,12 +86,15 @@ class Host:
         """Replies in the order of ``sites``, as they come. What this run does not ask is refused, and sites' owners are
         told. Sites work in cohorts that the bank has slots for. Sites that have answered as often as they may, or whose
         budget does not allow the answer, fail alone, and before their cohort. When ``ask.seconds`` are over, no cohort
-        begins to work, and what one has done too late does not leave, but for verbs that are done however late.
+        begins to work, and what one has done too late does not leave, but for verbs that are done however late. Each
+        answer is in its site's journal before it leaves (``Site.released``); what cannot be entered does not leave.
 
         Args:
             since: when the ask arrived, as ``time.monotonic`` says; now, if not given.
         """
-        sites = list(dict.fromkeys(sites))
+        return (self._entered(ask, answer) for answer in self._answers(ask, list(dict.fromkeys(sites)), since))
+
+    def _answers(self, ask: Ask, sites: Sequence[str], since: float | None) -> Iterator[Reply | Failure]:
         try:
             declared = self._asked(ask)
         except RefusedError as outside:
@@ -111,6 +114,21 @@ class Host:
                 continue
             replies = self._left(ask, self._tried(ask, names))
             yield from (Failure(name, LATE) for name in names) if _is_over(until) else replies
+
+    def _entered(self, ask: Ask, answer: Reply | Failure) -> Reply | Failure:
+        """An answer that its site's journal has, so that it may leave; or why it may not."""
+        journal = self.sites[answer.site].released
+        if journal is None:
+            return answer
+        try:
+            if isinstance(answer, Failure):
+                journal.enter_failure(ask, answer)
+            else:
+                verbs = owner(self.verbs, ask.verb)
+                journal.enter(ask, answer, verbs.releases(ask.verb), verbs.secure(ask.verb))
+        except CheckpointError as error:
+            return Failure(answer.site, type(error).__name__, error)
+        return answer
 
     def _left(self, ask: Ask, answers: list[Reply | Failure]) -> list[Reply | Failure]:
         """Answers as they leave: in a secure sum as masked vectors."""

@@ -13,6 +13,7 @@ from murmura.data.records import Instruction
 from murmura.errors import RunError, SecureSumError
 from murmura.federation.site.answered import Answered
 from murmura.federation.site.masking import Masking
+from murmura.federation.site.released import Released
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.model_runtime import ModelRuntime
@@ -44,6 +45,7 @@ class Site:
         masking: its part in secure sums; None in a run without.
         answered: how often it has answered what a promise is for, which does not go back either.
         measured: how often it has answered what measures the run, since its process began.
+        released: the journal of what has left it; None: nobody keeps one.
         unkept: rounds that it could not keep since then, and the class of what went wrong.
     """
 
@@ -60,6 +62,7 @@ class Site:
     masking: Masking | None = None
     answered: Answered = field(default_factory=Answered)
     measured: Answered = field(default_factory=Answered)
+    released: Released | None = None
     unkept: dict[int, str] = field(default_factory=dict)
 
     @property

@@ -2,10 +2,10 @@
 
 A site's folder holds two generations of its store, ``round-0003.safetensors``, and journals, which are only ever
 appended to: ``store.journal`` has a digest of the site's records, which generations were written, with their digests,
-which of them were given up, and how far the site's privacy ledgers, ``privacy.journal`` and ``centres.journal``, had
-come. So a store can go back to an earlier round, and what was spent cannot. A store that does not change is written
-twice, so that no single damaged file costs both of the rounds that a run can go back to. ``.lock`` keeps other
-processes out.
+which of them were given up, and how far the site's privacy ledgers, ``privacy.journal`` and ``centres.journal``, and
+the journal of what has left, ``released.journal``, had come. So a store can go back to an earlier round, and what was
+spent cannot. A store that does not change is written twice, so that no single damaged file costs both of the rounds
+that a run can go back to. ``.lock`` keeps other processes out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from filelock import FileLock
 from murmura import atomic
 from murmura.errors import CheckpointError, RunError, remedy
 from murmura.federation.wire.messages import Payload, decode, encode
-from murmura.privacy.journal import Anchor, Journal
+from murmura.privacy.journal import Anchor, Journal, chained
 from murmura.progress import say
 from murmura.runs.locks import LOCK, acquire
 from murmura.runs.schema import (
@@ -30,6 +30,8 @@ from murmura.runs.schema import (
     CENTRES_LEDGER,
     NOT_FOR_PUBLICATION,
     PRIVACY_LEDGER,
+    RELEASED_ANCHOR,
+    RELEASED_JOURNAL,
     SITE_ANCHOR,
     SITE_JOURNAL,
     SITE_NOTES,
@@ -38,6 +40,7 @@ from murmura.runs.schema import (
     site_folder,
 )
 
+RELEASED = "journal of what has left the site"
 _WRITTEN, _REWOUND = "written", "rewound"  # what else a line of the store's journal tells of
 
 
@@ -51,6 +54,7 @@ class SiteStore:
     Attributes:
         ledger: the journal of what is spent of the site's privacy.
         centres: the journal of what noisy centres of its records have spent (``retrieval.noisy``).
+        released: the journal of what has left the site (``federation.site.released``).
 
     Raises:
         PrivacyError: a journal is damaged or was edited.
@@ -59,7 +63,8 @@ class SiteStore:
     def __init__(self, folder: Path, site: str) -> None:
         self.folder, self.site = folder, site
         self.ledger, self.centres = Journal(folder / PRIVACY_LEDGER), Journal(folder / CENTRES_LEDGER)
-        self._ledgers = {SITE_ANCHOR: self.ledger, CENTRES_ANCHOR: self.centres}
+        self.released = Journal(folder / RELEASED_JOURNAL, RELEASED)
+        self._ledgers = {SITE_ANCHOR: self.ledger, CENTRES_ANCHOR: self.centres, RELEASED_ANCHOR: self.released}
         self._journal = Journal(folder / SITE_JOURNAL, f"journal of site {site}")
         self._records: str | None = None
         self._unnoted: str | None = None  # digest of the records, until it is in the journal
@@ -248,6 +253,24 @@ class SiteStore:
             yield
         except OSError as error:
             raise _unwritable(self.site, self.folder, error) from error
+
+
+def released(folder: Path) -> Iterator[dict[str, Any]]:
+    """What has left the site of a folder, line by line, also while its process goes on; nothing where no line is there.
+
+    Raises:
+        PrivacyError: a line is not what was written, and ``where`` names it; or lines are missing that were there when
+            the site last kept a round.
+        OSError: it cannot be read.
+    """
+    path, about = folder / RELEASED_JOURNAL, folder / SITE_JOURNAL
+    kept = Journal.peek(about).lines if about.exists() else []  # first, since the other one is ahead of it
+    read = Journal(None, RELEASED)
+    for line, _ in chained(path, RELEASED) if path.exists() else ():
+        read.append(line)
+        yield line
+    for anchor in [line[RELEASED_ANCHOR] for line in kept if RELEASED_ANCHOR in line][-1:]:
+        read.check(anchor)
 
 
 def _unwritable(site: str, folder: Path, error: OSError) -> CheckpointError:

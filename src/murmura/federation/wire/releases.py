@@ -232,6 +232,10 @@ class Verbs:
         """Whether verb ``name`` releases nothing that depends on what records say."""
         return not self.releases(name)
 
+    def reads(self, records: int, training: LocalTraining) -> int:
+        """Most of a site's ``records`` that a round's answers depend on: all, unless it is certain to be fewer."""
+        return records
+
     def cost(self, name: str, records: int, training: LocalTraining) -> Cost | None:
         """What answering verb ``name`` once costs each of a site's ``records``, by what protects them at the site. None
         where no ε covers the answer."""

@@ -10,11 +10,13 @@ from murmura.federation.traits import AveragingTraits, Traits
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Metric, verb
 from murmura.methods.averaging import Averaging
+from murmura.training.loop import drawn
 
 if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
+    from murmura.training.config import LocalTraining
 
 
 class FedIT(Averaging):
@@ -25,6 +27,9 @@ class FedIT(Averaging):
         optimizer = self.optimizer()
         label = type(optimizer).__name__ if optimizer else self.local.title or "FedAvg"
         return AveragingTraits(label=label, no_public_records="")
+
+    def reads(self, records: int, training: LocalTraining) -> int:
+        return drawn(records, training)
 
 
 class Centralised(Averaging):

@@ -155,6 +155,11 @@ class Pretext(Method):
             return ["vote", *(["report_distance"] if self.config.tells_distance else [])]
         return {"public": [], "private": ["share_texts"], "paraphrased": ["paraphrase"]}[self.config.seeds]
 
+    def reads(self, records: int, training: LocalTraining) -> int:
+        if self.config.seeds == "private":
+            return records
+        return min(records, self.config.texts_per_site)
+
     @cached_property
     def _dimension(self) -> float:
         """Of the encoder's vectors, for forecasts of many sites; NaN where its configuration is not on this machine."""

@@ -26,10 +26,12 @@ from murmura.privacy.entropy import Entropy, OSEntropy, SeededEntropy
 from murmura.privacy.guarantee import Unit
 from murmura.privacy.observation import SLACK, Observation, length
 from murmura.training.adapter import State
+from murmura.training.loop import drawn
 
 if TYPE_CHECKING:
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
+    from murmura.training.config import LocalTraining
 
 _CENTRAL = DifferentialPrivacy(
     "site", "server", "Gaussian noise on the sum of clipped updates ({config.strength}, δ={config.delta:g})"
@@ -80,6 +82,9 @@ class SiteLevel(Method):
         }
         combines = Combines(rules=("mean",), ranks=False, refused=refused)
         return Traits(label=self.label, single_replies="", combines=combines, no_public_records="", tells_uploads=True)
+
+    def reads(self, records: int, training: LocalTraining) -> int:
+        return drawn(records, training)
 
     def entropy(self, server: Server, round: int) -> Entropy:
         """Where a round's sample and noise come from: the operating system, or the run's seed if the sum has no noise

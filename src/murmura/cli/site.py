@@ -1,0 +1,209 @@
+"""``murmura site``: what a site's owner sees of runs, in the site's own folder. No server is needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from murmura.experiment.forecast.terms import Terms
+
+app = typer.Typer(
+    suggest_commands=False, no_args_is_help=True, help="What the owner of a site sees of runs, in its folder."
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The site's folder.")]
+_DIGEST = 12  # characters of a digest that a table shows
+_NARROW = 120
+
+
+@app.command("show")
+def show(folder: Folder) -> None:
+    """Print what the experiment of a site's federation asks of it, before anything is asked.
+
+    Method and rounds, everything that may leave the site and how it is protected, what is promised for this site's
+    records, and whether its owner's limits allow it. No server is needed, and nothing is trained.
+    """
+    from murmura.experiment.consent import missing_consent
+    from murmura.experiment.forecast.terms import terms
+    from murmura.experiment.site_file import SiteFile
+
+    found = terms(folder)
+    _print_terms(found)
+    reason = found.rejection or missing_consent(folder, SiteFile.load(folder), found.experiment)
+    typer.echo(f"The site answers nothing of it: {reason}." if reason else "The site answers it.")
+
+
+@app.command("consent")
+def consent(folder: Folder) -> None:
+    """Print what ``murmura site show`` prints, and note that the owner of the site consents to just this experiment.
+
+    The note has the experiment's digest, that of what was printed, and the time. A run that is resumed needs no other
+    consent; a changed experiment does. A process of the site that has begun without reads it when it starts again.
+    """
+    from murmura.errors import ConfigError
+    from murmura.experiment import consent as consents
+    from murmura.experiment.forecast.terms import terms
+
+    found = terms(folder)
+    _print_terms(found)
+    if found.rejection is not None:
+        fix = "Change [allow] in site.toml, or leave it."
+        raise ConfigError(f"nothing is noted: {found.rejection}", where=f"site {found.site}", fix=fix)
+    consents.consent(folder, found.experiment, found.digest)
+    typer.echo(f"Noted: the owner of site {found.site} consents to experiment {found.experiment}.")
+
+
+@app.command("log")
+def log(folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="As JSON, whole.")] = False) -> None:
+    """Print everything that has ever left a site, and hold the journal of it to its digests.
+
+    They are a chain: where a line was changed, moved or taken out, all before it are printed, and it is named.
+    """
+    from murmura.errors import ConfigError, PrivacyError
+    from murmura.federation.site.store import released
+
+    if not folder.is_dir():
+        raise ConfigError("there is no such folder", where=str(folder), fix="Name a site's folder.")
+    lines, broken = list[dict[str, Any]](), None
+    try:
+        for line in released(folder):
+            lines.append(line)
+    except PrivacyError as error:
+        broken = error
+    if as_json:
+        typer.echo(json.dumps(lines, indent=2))
+    else:
+        _print_log(lines)
+    if broken is not None:
+        raise broken
+
+
+def _print_terms(found: Terms) -> None:
+    console = _console()
+    console.print(f"What is asked of site {found.site}", style="bold", markup=False)
+    console.print(_facts(found))
+    console.print("\nWhat may leave the site", markup=False)
+    console.print(_asked(found))
+
+
+def _facts(found: Terms) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from murmura.units import DASH, count, size
+
+    facts = {
+        "experiment": found.experiment,
+        "method": found.method,
+        "rounds": count(found.rounds),
+        "records": f"{count(found.records)}, of which a round uses {count(found.reads)} at most",
+        "sent in a round": DASH if found.bytes_up is None else f"about {size(found.bytes_up)} at most, a forecast",
+        "measures": f"on the site's records: {', '.join(found.measured)}" if found.measured else "on no private record",
+        "sums": found.secure or "not secure: the server reads each answer",
+        "guarantee": "\n".join(found.guarantee) or "none: no ε is promised for what leaves the site",
+    }
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(name, Text(value))
+    return table
+
+
+def _asked(found: Terms) -> Table:
+    """The disclosure table before the run, a row a field."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from murmura.federation.wire.releases import protection_from_json
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim")
+    for name in ("verb", "field"):
+        table.add_column(name, no_wrap=True)
+    for name in ("kind", "what", "protection", "how often"):
+        table.add_column(name, overflow="fold")
+    for one in found.fields:
+        protection = protection_from_json(one.protection)
+        what = f"{one.what}. {one.note}" if one.note else one.what
+        shown = protection.words if protection else "none"
+        table.add_row(*map(Text, [one.verb, one.field, one.kind, what, shown, one.often]))
+    return table
+
+
+def _print_log(lines: Sequence[Mapping[str, Any]]) -> None:
+    """A table for each run."""
+    from murmura.units import count, size
+
+    console = _console()
+    for run in dict.fromkeys(line["run"] for line in lines):
+        console.print(f"Run {run}", markup=False)
+        console.print(_left([line for line in lines if line["run"] == run]))
+        console.print()
+    replies = [line["fields"] for line in lines if "fields" in line]
+    total = sum(field["bytes"] for fields in replies for field in fields)
+    console.print(f"{count(len(replies))} answers have left this site, {size(total)} in all.", markup=False)
+    if failed := len(lines) - len(replies):
+        what = "ask was" if failed == 1 else "asks were"
+        told = f"{count(failed)} {what} answered with the class of an error alone; what it says has stayed here."
+        console.print(told, markup=False)
+
+
+def _left(lines: Sequence[Mapping[str, Any]]) -> Table:
+    """What has left in a run, a row a field."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from murmura.units import count
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim")
+    for name in ("when (UTC)", "round", "verb", "field"):
+        table.add_column(name, overflow="fold")
+    table.add_column("bytes", justify="right", no_wrap=True)
+    table.add_column("protection", overflow="fold")
+    table.add_column("SHA-256", no_wrap=True)
+    for line in lines:
+        about = [line["at"].removesuffix("+00:00").replace("T", " "), str(line["round"]), line["verb"]]
+        if "failed" in line:
+            table.add_row(*map(Text, [*about, line["failed"], "", line["why"], ""]))
+            continue
+        for field in line["fields"]:
+            told = [_field(field), count(field["bytes"]), _protection(field), field["sha256"][:_DIGEST]]
+            table.add_row(*map(Text, about + told))
+            about = [""] * len(about)
+        if not line["fields"]:
+            table.add_row(*map(Text, [*about, "nothing", "0"]))
+    return table
+
+
+def _field(field: Mapping[str, Any]) -> str:
+    """A field's name, and what is in a masked one."""
+    holds = [f"{one['field']} ({one['kind']})" for one in field.get("holds", ())]
+    return f"{', '.join(holds)}, masked" if holds else f"{field['field']} ({field['kind']})"
+
+
+def _protection(field: Mapping[str, Any]) -> str:
+    """How what left was protected, by secure sums and by noise."""
+    from murmura.federation.wire.releases import protection_from_json
+
+    found = [protection_from_json(one["protection"]) for one in (field, *field.get("holds", ()))]
+    return "; ".join(dict.fromkeys(one.words for one in found if one is not None)) or "none"
+
+
+def _console() -> Console:
+    """Standard output; in a file or a pipe lines are folded at a fixed width."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(_NARROW, console.width)
+    return console

@@ -1,0 +1,184 @@
+"""What a run will ask of a site, from the site's own folder: no server is asked, and nothing is trained or loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from murmura.errors import PrivacyError
+from murmura.experiment.config import Experiment
+from murmura.experiment.forecast.rounds import foreseen_rounds, residual_growth
+from murmura.experiment.model_spec import ModelSpec, model_spec
+from murmura.experiment.site_file import AskedOf, SiteFile
+from murmura.experiment.site_side import records_of
+from murmura.experiment.skeleton import OutOfReachError
+from murmura.experiment.validate import method_of
+from murmura.experiment.verbs import fingerprint, verbs_of
+from murmura.federation.membership import Membership
+from murmura.federation.method import Method
+from murmura.federation.site.identity import read_roster
+from murmura.federation.wire.masks import STEPS
+from murmura.federation.wire.releases import Release, Verbs, disclosed, protection_to_json
+from murmura.privacy.guarantee import Guarantee
+from murmura.runs.schema import EXPERIMENT, ROSTER
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A field that may leave the site.
+
+    Args:
+        often: how often, in words.
+        protection: as ``protection_to_json`` has it.
+    """
+
+    verb: str
+    field: str
+    kind: str
+    what: str
+    protection: dict[str, Any] | None
+    note: str
+    often: str
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a run asks of a site.
+
+    Args:
+        site: its name.
+        experiment: digest of the experiment, which the site's own copy and the server's have to have in common.
+        method: what is done, in words.
+        rounds: in which sites may be asked.
+        records: of the site.
+        reads: most of them that a round's answers depend on.
+        fields: all that may leave the site.
+        bytes_up: most bytes that a round's answers to the method take, in each round; None where it is not known.
+        measured: verbs that measure the run on the site's records.
+        secure: how single answers to the method are hidden in sums; None where the server reads each.
+        guarantee: what is promised, sentence by sentence; empty where nothing is.
+        rejection: why the owner's own limits do not allow the run; None where they do.
+    """
+
+    site: str
+    experiment: str
+    method: str
+    rounds: int
+    records: int
+    reads: int
+    fields: tuple[Asked, ...]
+    bytes_up: int | None
+    measured: tuple[str, ...]
+    secure: str | None
+    guarantee: tuple[str, ...]
+    rejection: str | None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of it, as JSON with sorted keys."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+def terms(folder: Path) -> Terms:
+    """What the experiment of a site's federation asks of it.
+
+    Args:
+        folder: of the site, with its ``site.toml``.
+
+    Raises:
+        ConfigError: the site's file or the experiment is wrong.
+        DataError: the site cannot take part with its records.
+        CheckpointError: sums are to be secure, and there is no roster of the sites.
+    """
+    file = SiteFile.load(folder)
+    federation = Path(file.federation)
+    experiment = Experiment.load(federation / EXPERIMENT)
+    method, records = method_of(experiment), records_of(file, experiment)
+    method.check(file.name, records)
+    verbs = verbs_of(experiment, method)
+    sites = len(read_roster(federation / ROSTER)) if method.rule.config.secure else None
+    asked = AskedOf(experiment, method, verbs, len(records), sites)
+    secure = [sum.words for one in verbs for verb in one.verbs() if (sum := one.secure(verb)) is not None]
+    return Terms(
+        site=file.name,
+        experiment=fingerprint(experiment),
+        method=method.title,
+        rounds=experiment.method.total_rounds,
+        records=len(records),
+        reads=asked.reads,
+        fields=tuple(_fields(experiment, verbs)),
+        bytes_up=_bytes_up(experiment, method, file, records, sites),
+        measured=tuple(asked.measured),
+        secure=secure[0] if secure else None,
+        guarantee=tuple(_promised(asked)),
+        rejection=file.allow.rejection_reason(asked),
+    )
+
+
+def _fields(experiment: Experiment, verbs: list[Verbs]) -> Iterator[Asked]:
+    """The disclosure table before the run: what every verb may release that the site would answer."""
+    for one in verbs:
+        for verb in one.verbs():
+            often = _often(experiment, one, verb)
+            for name, release in disclosed(one, verb).items():
+                yield _asked(verb, name, release, often)
+
+
+def _asked(verb: str, name: str, release: Release, often: str) -> Asked:
+    protection = protection_to_json(release.protection)
+    return Asked(verb, name, release.kind, release.what, protection, release.note, often)
+
+
+def _often(experiment: Experiment, verbs: Verbs, verb: str) -> str:
+    """How often a verb may be asked for, in words."""
+    if isinstance(verbs, Membership):
+        return "when the run starts or is resumed" if verb == "join" else "after each round"
+    if verb in STEPS:
+        return "in each secure sum"
+    if (most := verbs.answers(verb)) is not None:
+        return "once" if most == 1 else f"{most} times at most"
+    rounds = sum(verbs.asks(round) for round in range(1, experiment.method.total_rounds + 1))
+    return "in one round" if rounds == 1 else f"in {rounds} rounds at most"
+
+
+def _bytes_up(
+    experiment: Experiment, method: Method, file: SiteFile, records: list[Any], sites: int | None
+) -> int | None:
+    """Most bytes that a round's answers to the method take."""
+    try:
+        model: ModelSpec | None = model_spec(experiment, fetch=False)
+    except OutOfReachError:
+        return None
+    rounds = range(1, experiment.method.total_rounds + 1)
+    cohorts = [[file.name] if method.asks(round) else [] for round in rounds]
+    growth = residual_growth(experiment, method, [file.name], cohorts)
+    found = foreseen_rounds(
+        experiment, method, [file.name], cohorts, growth, {file.name: records}, model, public=0, federation=sites
+    )
+    known = [one.bytes_up for one in found]
+    return None if None in known else max(one for one in known if one is not None)
+
+
+def _promised(asked: AskedOf) -> Iterator[str]:
+    """What the run promises this site, in sentences."""
+    try:
+        guarantee = asked.guarantee
+        if guarantee is not None:
+            yield from _words(asked, guarantee)
+    except PrivacyError as error:
+        yield f"What the run promises is not known from here: {error.what}."
+
+
+def _words(asked: AskedOf, guarantee: Guarantee) -> Iterator[str]:
+    from murmura.privacy.curve import Curve
+
+    whom = f"each of the site's {asked.records} records" if guarantee.unit == "record" else "the site as a whole"
+    yield f"For {whom}: {guarantee.told()}."
+    if guarantee.unit == "site" and asked.sites is None:
+        yield "How many sites there are is not told here; this is for the fewest that there can be."
+    if guarantee.plan is not None:
+        yield from Curve.of(guarantee.plan.event(), guarantee.plan.adjacency).words()

@@ -1,0 +1,152 @@
+"""``murmura site``: what a site's owner sees."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from murmura.cli import app
+from murmura.experiment import Experiment
+from murmura.experiment.site_side import open_sites
+from murmura.experiment.verbs import fingerprint
+from murmura.federation.wire.messages import Ask
+from tests.experiment.small import experiment, write_data
+
+
+@pytest.fixture
+def sites(tmp_path, llama_folder):
+    """Folders of sites that ``federation new`` has made."""
+
+    def made(**sections):
+        write_data(tmp_path, {"heart": 4, "skin": 3, "lung": 3})
+        file, folder = tmp_path / "my.toml", tmp_path / "members"
+        file.write_text(experiment(tmp_path, llama_folder, **sections).dump())
+        assert site_of("federation", "new", str(file), str(folder)).exit_code == 0
+        return folder
+
+    return made
+
+
+def site_of(*words):
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+
+
+def asked(folder, *verbs):
+    """Answers of a site of its own process: its classes of errors, or None."""
+    host = open_sites([folder])
+    experiment = Experiment.load(folder.parent / "@federation" / "experiment.toml")
+    joining = {"resumed": False, "experiment": fingerprint(experiment)}
+    try:
+        answers = [
+            answer
+            for verb in verbs
+            for answer in host.answer(Ask(verb, 0, joining if verb == "join" else {}, run="f00d"), list(host.sites))
+        ]
+    finally:
+        host.close()
+    return [getattr(answer, "why", None) for answer in answers]
+
+
+def test_the_log_has_all_that_left_a_site_of_its_own_process(sites):
+    folder = sites()
+    site_of("site", "consent", folder / "heart")
+    asked(folder / "heart", "join", "steal", "commit")
+    done = site_of("site", "log", folder / "heart")
+    assert done.exit_code == 0
+    for told in ("Run f00d", "versions", "kind", "records", "RefusedError", "2 answers have left this site"):
+        assert told in done.stdout
+    lines = json.loads(site_of("site", "log", folder / "heart", "--json").stdout)
+    assert [line["verb"] for line in lines] == ["join", "steal", "commit"]
+    assert [len(line.get("fields", [])) for line in lines] == [3, 0, 0]
+
+
+def test_the_log_names_the_first_line_that_was_changed(sites):
+    folder = sites()
+    site_of("site", "consent", folder / "heart")
+    asked(folder / "heart", "join", "commit")
+    path = folder / "heart" / "released.journal"
+    path.write_text(path.read_text().replace('"verb": "commit"', '"verb": "comet"'))
+    done = site_of("site", "log", folder / "heart")
+    assert done.exit_code == 2 and f"{path}:2" in done.stderr
+    assert "versions" in done.stdout and "comet" not in done.stdout
+
+
+def test_where_nothing_left_the_log_says_so_and_what_is_no_folder_is_told(sites, tmp_path):
+    folder = sites()
+    assert "0 answers have left this site" in site_of("site", "log", folder / "skin").stdout
+    assert site_of("site", "log", tmp_path / "nowhere").exit_code == 2
+
+
+SECURE = {"aggregation": {"secure": {}}, "evaluation": {"attacks": False, "uploads": 0}}
+PRIVATE = {"method": {"name": "dplora", "rounds": 2, "epsilon": 4.0}, "training": {"batch_size": 2}}
+
+
+def test_show_tells_all_that_a_run_asks_and_needs_no_server(sites):
+    folder = sites()
+    done = site_of("site", "show", folder / "heart")
+    assert done.exit_code == 0
+    for told in ("heart", "FedAvg", "4, of which a round uses 4 at most", "adapter tensors", "in 2 rounds at most"):
+        assert told in done.stdout
+    for told in ("on the site's records: attack", "not secure: the server reads each", "none: no ε is promised"):
+        assert told in done.stdout
+    assert "The site answers nothing of it: the owner has not consented" in done.stdout.replace("\n", " ")
+    assert sorted(path.name for path in (folder / "heart").iterdir()) == ["records.jsonl", "site.toml"]
+
+
+def test_show_tells_what_is_promised_for_just_this_sites_records(sites):
+    folder = sites(**PRIVATE)
+    found = [" ".join(site_of("site", "show", folder / name).stdout.split()) for name in ("heart", "skin")]
+    assert "each of the site's 4 records: ε = 4.000" in found[0] or "each of the site's 4 records: ε = 3.9" in found[0]
+    assert "each of the site's 3 records: ε = " in found[1] and "An attack that is wrong about 1 %" in found[1]
+
+
+def test_show_tells_that_sums_are_secure_and_what_the_keys_are(sites):
+    shown = site_of("site", "show", sites(**SECURE) / "heart").stdout
+    assert "masks between the sites" in shown and "in each secure sum" in shown and "advertise_keys" in shown
+
+
+def test_a_site_of_its_own_process_answers_nothing_without_its_owners_consent(sites):
+    folder = sites()
+    assert asked(folder / "heart", "join") == ["RefusedError"]
+    assert "has not consented to this experiment" in (folder / "heart" / "notes.txt").read_text()
+    done = site_of("site", "consent", folder / "heart")
+    assert done.exit_code == 0 and "adapter tensors" in done.stdout
+    assert "The site answers it." in site_of("site", "show", folder / "heart").stdout
+    assert asked(folder / "heart", "join", "commit") == [None, None]
+    assert asked(folder / "heart", "join") == [None]  # resumed
+    assert asked(folder / "skin", "join") == ["RefusedError"]  # another owner
+
+
+def test_a_changed_experiment_needs_consent_anew(sites):
+    folder = sites()
+    site_of("site", "consent", folder / "heart")
+    file = folder / "@federation" / "experiment.toml"
+    kept = file.read_text()
+    file.write_text(kept.replace("rounds = 2", "rounds = 3"))
+    assert asked(folder / "heart", "join") == ["RefusedError"]
+    site_of("site", "consent", folder / "heart")
+    assert asked(folder / "heart", "join") == [None]
+    file.write_text(kept)
+    assert asked(folder / "heart", "join") == [None]
+
+
+def test_an_owner_may_have_said_yes_beforehand_to_what_is_within_limits(sites):
+    folder = sites()
+    limit(folder / "heart", "ask = false")
+    assert asked(folder / "heart", "join") == [None]
+    limit(folder / "skin", "ask = false\nrounds = 1")
+    assert asked(folder / "skin", "join") == ["RefusedError"]
+
+
+def test_no_consent_is_noted_to_what_the_owners_own_limits_exclude(sites):
+    folder = sites()
+    limit(folder / "heart", "rounds = 1")
+    done = site_of("site", "consent", folder / "heart")
+    assert done.exit_code == 2 and "the run has 2 rounds" in done.stderr
+    assert not (folder / "heart" / "consent.journal").exists()
+    assert "answers nothing of it: the run has 2 rounds" in site_of("site", "show", folder / "heart").stdout
+
+
+def limit(folder, allow):
+    file = folder / "site.toml"
+    file.write_text(f"{file.read_text()}\n[allow]\n{allow}\n")

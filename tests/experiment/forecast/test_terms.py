@@ -1,0 +1,99 @@
+"""What a run asks of a site, told from the site's folder alone."""
+
+import shutil
+
+import pytest
+
+from murmura.experiment.forecast.dry_run import dry_run
+from murmura.experiment.forecast.terms import terms
+from murmura.experiment.run import run
+from murmura.experiment.simulation import share_out
+from murmura.experiment.site_side import open_sites
+from murmura.experiment.verbs import fingerprint
+from murmura.federation.wire.releases import protection_from_json
+from murmura.runs.record import read
+from tests.federation.world import instructions
+
+SECURE = {"aggregation": {"secure": True}, "evaluation": {"attacks": False, "uploads": 0}}
+PRIVATE = {"method": {"name": "dplora", "rounds": 2, "epsilon": 4.0}, "training": {"batch_size": 2}}
+SITES = {"heart": 3, "skin": 3, "lung": 4}
+
+
+@pytest.fixture
+def shared(make, tmp_path):
+    def done(sites=SITES, **sections):
+        experiment = make(**sections)
+        records = {name: instructions(size, seed) for seed, (name, size) in enumerate(sites.items(), start=1)}
+        folders = {name: tmp_path / "members" / name for name in records}
+        (tmp_path / "members").mkdir()
+        share_out(experiment, records, folders, None, ["cpu"], simulated=False)
+        return experiment, folders
+
+    return done
+
+
+def test_terms_are_told_where_no_server_and_no_other_site_is(shared, tmp_path):
+    experiment, folders = shared()
+    shutil.rmtree(tmp_path / "sites")
+    shutil.rmtree(folders["skin"])
+    found = terms(folders["heart"])
+    assert (found.site, found.rounds, found.records, found.reads) == ("heart", 2, 3, 3)
+    assert found.experiment == fingerprint(experiment) and found.secure is None and found.guarantee == ()
+    assert found.measured == ("attack",) and found.rejection is None
+
+
+@pytest.mark.parametrize("sections", [{}, SECURE, PRIVATE], ids=["clear", "secure", "private"])
+def test_every_field_that_a_site_may_send_is_in_the_terms_and_all_are_of_verbs_that_it_answers(shared, sections):
+    _, folders = shared(**sections)
+    found = {(one.verb, one.field) for one in terms(folders["heart"]).fields}
+    host = open_sites([folders["heart"]])
+    verbs = {verb: one for one in reversed(host.verbs) for verb in one.verbs()}
+    host.close()
+    assert found == {(verb, name) for verb, one in verbs.items() for name in one.releases(verb)}
+
+
+def test_what_a_run_has_sent_was_in_the_terms_and_no_larger(shared, make):
+    _, folders = shared()
+    found = terms(folders["heart"])
+    record = read(run(make()).folder)
+    shown = {(one.verb, one.field): one for one in found.fields}
+    assert {(row.verb, row.field) for row in record.disclosure} <= shown.keys()
+    assert all(shown[row.verb, row.field].protection == row.protection for row in record.disclosure)
+    [adapter] = [row for row in record.disclosure if row.field == "adapter"]
+    assert found.bytes_up == adapter.bytes / adapter.messages
+
+
+def test_bytes_of_a_secure_sum_are_those_over_all_sites(shared, make, tmp_path):
+    _, folders = shared(**SECURE)
+    small = terms(folders["heart"]).bytes_up
+    shutil.rmtree(tmp_path / "members")
+    _, folders = shared({f"site-{k}": 3 for k in range(9)}, **SECURE)
+    assert terms(folders["site-0"]).bytes_up > small > terms_in_clear(shared, tmp_path)
+
+
+def terms_in_clear(shared, tmp_path):
+    shutil.rmtree(tmp_path / "members")
+    _, folders = shared()
+    return terms(folders["heart"]).bytes_up
+
+
+def test_the_guarantee_is_for_the_sites_own_number_of_records_and_how_it_is_protected_is_told(shared):
+    _, folders = shared(**PRIVATE)
+    three, four = terms(folders["heart"]), terms(folders["lung"])
+    assert three.guarantee[0].startswith("For each of the site's 3 records: ε = ")
+    assert four.guarantee[0].startswith("For each of the site's 4 records: ε = ")
+    assert any("finds at most" in sentence for sentence in three.guarantee)
+    [adapter] = [one for one in three.fields if one.field == "adapter"]
+    assert protection_from_json(adapter.protection).added_by == "site" and adapter.often == "2 times at most"
+
+
+def test_the_digest_is_of_all_that_is_shown(shared):
+    _, folders = shared()
+    heart, again, lung = (terms(folders[name]).digest for name in ("heart", "heart", "lung"))
+    assert heart == again != lung
+
+
+def test_a_dry_run_tells_the_same_of_what_travels(shared, make):
+    _, folders = shared({"heart": 6})
+    foreseen = dry_run(make()).rounds[0]
+    assert terms(folders["heart"]).bytes_up == foreseen.bytes_up / foreseen.sites
