@@ -24,6 +24,7 @@ from murmura.cli import (
     report,
     run,
     schema,
+    serve,
     site,
 )
 from murmura.errors import Interrupted, MurmuraError
@@ -53,7 +54,7 @@ class Verbs(TyperGroup):
 def _parting(words: list[str], interrupt: KeyboardInterrupt) -> str:
     if words[:2] == ["pool", "build"]:
         return f"Stopped. Vectors so far are in the cache; go on with: {shlex.join(['murmura', *words])}"
-    if words[0] != "run" or "--dry-run" in words:
+    if words[0] not in ("run", "serve") or "--dry-run" in words:
         return "Stopped."
     if not isinstance(interrupt, Interrupted):
         return f"Stopped before the run began. Start it with: {shlex.join(['murmura', *words])}"
@@ -66,6 +67,7 @@ def _parting(words: list[str], interrupt: KeyboardInterrupt) -> str:
 # And without its suggestions, which come after the same ones of the library below it.
 app = typer.Typer(cls=Verbs, no_args_is_help=True, suggest_commands=False, pretty_exceptions_enable=False)
 app.command("run")(run.run)
+app.command("serve")(serve.serve)
 app.command("report")(report.report)
 app.command("audit")(audit.audit)
 app.command("predict")(predict.predict)

@@ -1,4 +1,4 @@
-"""``murmura federation``: folders of sites, and what the members of a federation hand round."""
+"""``murmura federation``: what the members of a federation hand round, and who they are."""
 
 from __future__ import annotations
 
@@ -7,31 +7,83 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Folders of sites, and what the members of a federation hand round.")
+app = typer.Typer(
+    suggest_commands=False, no_args_is_help=True, help="Make a federation, and say which sites are in it."
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The federation's folder.")]
 
 
 @app.command("new")
 def new(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to; it must not be there yet.")],
+    out: Annotated[Path, typer.Option(help="The federation's folder; it must not be there yet.")],
+    sites: Annotated[
+        str | None, typer.Option(help="Names of the sites, with commas; else the experiment's records are shared out.")
+    ] = None,
+    address: Annotated[str, typer.Option(help="HOST[:PORT] where sites will reach the server.")] = "127.0.0.1",
 ) -> None:
-    """Share an experiment's records out into a folder for each site, as a simulation does, but to stay.
+    """Make a federation of an experiment: its own certificate authority, and folders for the server and for each site.
 
-    Each has site.toml, in which its owner says what runs may do, and the records. Beside them, @federation has the
-    experiment and, with secure sums, the roster of all sites' public keys.
+    @federation is for all members: the experiment, the authority's certificate, and where the server is. A site's
+    folder has site.toml, in which its owner says where the records are and what runs may do. Without --sites it has a
+    share of the experiment's records too, as in a simulation. Sites make their private keys themselves.
     """
-    from murmura.errors import ConfigError
     from murmura.experiment import Experiment
+    from murmura.experiment.federation import found
     from murmura.experiment.prepare import prepare
-    from murmura.experiment.simulation import share_out
-    from murmura.runs.schema import site_folder
 
-    if folder.exists():
-        raise ConfigError("there is something already", where=str(folder), fix="Name another folder.")
-    plan = prepare(Experiment.load(file))
-    records = plan.owned or {}
-    folder.mkdir(parents=True)
-    folders = {name: folder / site_folder(name) for name in records}
-    share_out(plan.experiment, records, folders, None, [plan.experiment.model.device], simulated=False)
-    for name, own in folders.items():
-        typer.echo(f"{own}: {name}, {len(records[name])} records")
+    experiment = Experiment.load(file)
+    names = [name.strip() for name in sites.split(",")] if sites else None
+    if names:
+        experiment = experiment.without_records()
+    folders = found(prepare(experiment), out, address, names)
+    typer.echo(f"{out}: {len(folders)} sites ({', '.join(folders)}). What to do next:")
+    typer.echo(
+        "  1. Give each owner @federation and the site's folder, beside one another. The owner edits site.toml, and"
+    )
+    typer.echo("     sends back what this prints: murmura site init FOLDER")
+    typer.echo(
+        f"  2. Make the sites known, and hand round the new roster: murmura federation add {out} PUBLIC.JSON ..."
+    )
+    typer.echo(f"  3. Start the server: murmura serve {out}; and at each site: murmura site start FOLDER")
+
+
+@app.command("add")
+def add(
+    folder: Folder,
+    introductions: Annotated[
+        list[Path],
+        typer.Argument(metavar="PUBLIC.JSON ...", help="What `murmura site init` has written, of each site."),
+    ],
+) -> None:
+    """Make sites known: by their public keys, and by how many records they take part with.
+
+    Keys of a site that is known already take the place of its old ones. The roster in @federation changes with it: hand
+    it round anew, since sites go by their own copy.
+    """
+    from murmura.experiment.federation import admit
+
+    members = admit(folder, introductions)
+    for member in members.values():
+        typer.echo(f"{member.site}: {member.records} records, key {member.identity[:16]}...")
+
+
+@app.command("remove")
+def remove(folder: Folder, site: Annotated[str, typer.Argument(metavar="SITE", help="Its name.")]) -> None:
+    """Have a site no longer known: its key opens nothing from the next start of the server on."""
+    from murmura.experiment.federation import expel
+
+    typer.echo(f"Left: {', '.join(expel(folder, site)) or 'none'}. Hand round the new roster.")
+
+
+@app.command("certify")
+def certify(
+    folder: Folder,
+    hosts: Annotated[list[str], typer.Argument(metavar="HOST ...", help="Names and addresses of the server.")],
+) -> None:
+    """Give the server a new certificate, for names and addresses that sites reach it by."""
+    from murmura.experiment.federation import certify as certify_server
+
+    certify_server(folder, hosts)
+    typer.echo(f"The server has a new certificate, for {', '.join(hosts)}.")

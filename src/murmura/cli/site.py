@@ -24,6 +24,36 @@ _DIGEST = 12  # characters of a digest that a table shows
 _NARROW = 120
 
 
+@app.command("init")
+def init(folder: Folder) -> None:
+    """Make a site's keys, look at its records, and write down what the federation is to know the site by.
+
+    The private keys stay in the folder. What is printed goes to whoever leads the federation, by a way on which nobody
+    can put another in its place.
+    """
+    from murmura.experiment.federation import introduce
+    from murmura.experiment.forecast.terms import terms
+
+    found = terms(folder, rostered=False)
+    path = introduce(folder, found.site, found.records)
+    typer.echo(path.read_text())
+    typer.echo(f"This is in {path}. Send it to whoever leads the federation: it is public.", err=True)
+
+
+@app.command("start")
+def start(folder: Folder) -> None:
+    """Connect a site with its federation's server, and answer what the run asks, until it is stopped.
+
+    Before that, what the run would ask is printed (`murmura site show`); a run that the owner has not consented to, or
+    that [allow] in site.toml rules out, is not answered. Needs Flower: pip install 'murmura[flower]'.
+    """
+    from murmura.experiment.forecast.terms import terms
+    from murmura.experiment.site_process import play
+
+    _print_terms(terms(folder))
+    play(folder)
+
+
 @app.command("show")
 def show(folder: Folder) -> None:
     """Print what the experiment of a site's federation asks of it, before anything is asked.

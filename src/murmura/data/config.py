@@ -66,8 +66,9 @@ class SitesConfig(Section):
 class DataConfig(Section):
     """The sites' private records, the held-out ones to measure on, and how they become text."""
 
-    train: Source
-    """A JSONL, CSV (.gz too), Excel or Parquet file, a folder with one such file a site, or a Hugging Face id."""
+    train: Source | None = None
+    """A JSONL, CSV (.gz too), Excel or Parquet file, a folder with one such file a site, or a Hugging Face id. Left
+    out where sites are on machines of their own."""
     kind: Kind | None = None
     """What each record is, where the method works with several kinds: instruction or document; else the method's."""
     heldout: Source | None = None
@@ -116,6 +117,8 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _heldout_from_somewhere(self) -> DataConfig:
+        if self.train is None and (self.heldout is None or self.nonmember_records is not None):
+            raise ValueError("without 'train', give heldout = a file, and no nonmember_records")
         if self.heldout is None and self.heldout_records is None:
             raise ValueError("give heldout = a file, or heldout_records = a number to take out of train")
         if self.heldout is None:

@@ -18,7 +18,7 @@ from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
 from murmura.experiment import former
 from murmura.experiment.validate import require_sections
-from murmura.federation.engines import ENGINES
+from murmura.federation.engines import DEPLOYED, ENGINES
 from murmura.federation.method_config import MethodConfig
 from murmura.measure.config import AuditConfig, EvaluationConfig
 from murmura.precision import DecodeDtype
@@ -28,7 +28,7 @@ from murmura.training.config import CACHE_BYTES, LocalTraining, LoraSpec
 
 
 def _known_engine(name: str) -> str:
-    if name not in ENGINES:
+    if name not in ENGINES and name != DEPLOYED:
         raise ValueError(f"there is no such engine. {nearest(name, ENGINES)}")
     return name
 
@@ -174,6 +174,18 @@ class Experiment(Section):
         except ConfigError as error:
             raise ConfigError(error.what, where=f"{where}: {error.where}", fix=error.fix) from None
         return made
+
+    def without_records(self) -> Self:
+        """The same for sites that have records of their own.
+
+        Raises:
+            ConfigError: what the run is measured on would come out of their records.
+        """
+        if self.data.heldout is None or self.data.nonmember_records is not None:
+            fix = "Give data.heldout = a file of public records, and no data.nonmember_records."
+            what = "sites keep their records, so none can be set apart to measure with"
+            raise ConfigError(what, where="data.heldout", fix=fix)
+        return self.model_copy(update={"data": self.data.model_copy(update={"train": None})})
 
     def dump(self) -> str:
         """The experiment as TOML with every option written out (options that are not set have no line)."""

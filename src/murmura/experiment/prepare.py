@@ -14,6 +14,7 @@ from murmura.experiment.augmenting import opened, shared_out
 from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext, in_context, process_context
+from murmura.experiment.elsewhere import Remote
 from murmura.experiment.model_spec import model_spec
 from murmura.experiment.precision import settled
 from murmura.experiment.questions import Asked, ask
@@ -72,6 +73,7 @@ class Plan:
         records: those that do.
         asked: questions that are asked to measure a round.
         guarantee: what the run promises of private data; None where nothing.
+        is_remote: the sites' records are on machines of their own, and only how many there are is known.
     """
 
     experiment: Experiment
@@ -86,6 +88,7 @@ class Plan:
     asked: Asked | None
     guarantee: Guarantee | None
     unknown: Sequence[str] = ()
+    is_remote: bool = False
 
     @property
     def complete(self) -> tuple[ProcessContext, Records]:
@@ -97,7 +100,7 @@ class Plan:
     def server(self) -> ServerPart:
         """The server's part."""
         context, records = self.complete
-        own = (record for site in records.planted.sites for record in site.records)
+        own = (record for site in records.planted.sites if not self.is_remote for record in site.records)
         return ServerPart(
             self.experiment,
             self.method,
@@ -138,13 +141,16 @@ class Plan:
         return {name: len(records) for name, records in owned.items()} if (owned := self.owned) else None
 
 
-def prepare(experiment: Experiment, *, resume: RunFolder | None = None, foresee: bool = False) -> Plan:
+def prepare(
+    experiment: Experiment, *, resume: RunFolder | None = None, foresee: bool = False, remote: Remote | None = None
+) -> Plan:
     """Read everything, and refuse what would stop the run.
 
     Args:
         resume: the folder of the run that goes on.
         foresee: for a dry run: no weights are fetched, random vectors stand in for a sentence encoder's, and what is
             out of reach stays unknown.
+        remote: what is known of records where sites are on machines of their own; None: the sites are simulated.
 
     Raises:
         MurmuraError: bad options, data, model or folder.
@@ -155,17 +161,17 @@ def prepare(experiment: Experiment, *, resume: RunFolder | None = None, foresee:
     method = method_of(experiment, pool)
     unknown: list[str] = []
     context, supplies = (_foreseen if foresee else _found)(experiment, method, unknown)
-    gathered = _gathered(experiment, method, unknown if foresee else None)
+    gathered = None if remote else _gathered(experiment, method, unknown if foresee else None)
     records = asked = None
-    if context and gathered:
+    if context and (gathered or remote):
         asked = _asked(experiment, method, context, unknown if foresee else None)
-        records = records_of(experiment, method, context.reading, asked=asked, gathered=gathered)
+        records = records_of(experiment, method, context.reading, asked=asked, gathered=gathered, remote=remote)
     owned = [site.records for site in records.planted.sites] if records else list(_records(gathered).values())
     sites = records.planted.sites if records else []
     if before and records:
         before.require_same_sites(records.planted)
         before.require_same_promise(experiment, records.planted)
-    for site in sites:
+    for site in () if remote else sites:
         method.check(site.name, site.records)
     sizes = [len(own) for own in owned]
     guarantee = method.guarantee(sizes, experiment.training) if sizes else None  # refused now, if at all
@@ -184,6 +190,7 @@ def prepare(experiment: Experiment, *, resume: RunFolder | None = None, foresee:
         asked,
         guarantee,
         unknown,
+        remote is not None,
     )
 
 
@@ -194,6 +201,7 @@ def records_of(
     *,
     asked: Asked | None = None,
     gathered: Gathered | None = None,
+    remote: Remote | None = None,
 ) -> Records:
     """The records of a run, as every part of it prepares them from the same seed.
 
@@ -201,13 +209,17 @@ def records_of(
         reading: how records meet the model.
         asked: questions to measure with.
         gathered: the records, where they are read already.
+        remote: what is known of them where they are elsewhere.
 
     Raises:
         DataError: a record is bad (and ``data.skip_bad`` off), or no site or no held-out record is left.
         ConfigError: canaries would tell nothing here, or do not fit the model.
     """
     stream = Stream(experiment.run.seed)
-    people = fit(gathered or gathered_of(experiment, method), experiment.data, reading)
+    if remote is None:
+        people = fit(gathered or gathered_of(experiment, method), experiment.data, reading)
+    else:
+        people = remote.population(experiment, method)
     planted, canaries = plant(experiment, method, people, reading, stream / "canaries")
     public = evaluation_set(experiment, people, stream / "data" / "validation", asked)
     return Records(people, planted, canaries, public)

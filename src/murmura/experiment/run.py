@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from murmura.errors import Interrupted, MurmuraError, RunError
@@ -16,6 +16,7 @@ from murmura.experiment.card import made_by
 from murmura.experiment.caveats import caveat
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext
+from murmura.experiment.elsewhere import require_records
 from murmura.experiment.forecast.budget import require_answers
 from murmura.experiment.forecast.disk import disk
 from murmura.experiment.forecast.rounds import drawn_cohorts, residual_growth
@@ -42,6 +43,9 @@ from murmura.runs.record import read
 from murmura.runs.schema import LOG, PRIVACY, Resumption, Summary
 from murmura.streams import Stream
 
+if TYPE_CHECKING:
+    from murmura.experiment.deployment import Deployment
+
 _CANARIES = (
     "canaries: {} random secrets stand among the sites' records, to be looked for in what the run trains; its model is "
     "not for release"
@@ -63,24 +67,30 @@ class Result:
     rows: list[dict[str, Any]]
 
 
-def run(experiment: Experiment, *, resume: bool = False, overwrite: bool = False) -> Result:
+def run(
+    experiment: Experiment, *, resume: bool = False, overwrite: bool = False, deployment: Deployment | None = None
+) -> Result:
     """Run an experiment from its first round, or go on after its last saved one.
 
     Args:
         experiment: what to run.
         resume: go on in the run folder; see ``murmura.experiment.resume`` for what may differ.
         overwrite: start over in a folder that holds a run, which is kept as ``RunFolder.previous``.
+        deployment: sites on machines of their own; None: they are simulated.
 
     Raises:
         MurmuraError: bad options, data, model or folder, all before training starts; or what stopped the run.
     """
     folder = RunFolder(experiment.run.path)
     with folder.opened(resume=resume, overwrite=overwrite):
-        return _run(experiment, folder, resume=resume)
+        return _run(experiment, folder, deployment, resume=resume)
 
 
-def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
-    plan = prepare(experiment, resume=folder if resume else None)
+def _run(experiment: Experiment, folder: RunFolder, deployment: Deployment | None, *, resume: bool) -> Result:
+    if deployment is None:
+        require_records(experiment)
+    remote = deployment.federation.remote if deployment else None
+    plan = prepare(experiment, resume=folder if resume else None, remote=remote)
     if warning := slow(plan.experiment):
         say(warning)
     context, records = plan.complete
@@ -92,11 +102,11 @@ def _run(experiment: Experiment, folder: RunFolder, *, resume: bool) -> Result:
         say(_CANARIES.format(len(records.canaries)))
     if plan.privacy and (records.people.exclusions.person_at or 0) > 1:
         say(_SEVERAL.format(records.people.exclusions.person_at))
-    if not plan.checkpoint:
+    if not plan.checkpoint and not plan.is_remote:
         require_answers(plan.decided, plan.method, plan.privacy, plan.owned or {})
     with _reporting_failure(folder, plan.experiment, promises=plan.privacy is not None) as started:
         folder.prepare(resume=resume, needed=_needed(plan))
-        return _carried_out(plan, folder, started)
+        return _carried_out(plan, folder, started, deployment)
 
 
 def _needed(plan: Plan) -> int:
@@ -131,19 +141,20 @@ def _reporting_failure(folder: RunFolder, experiment: Experiment, *, promises: b
         raise
 
 
-def _carried_out(plan: Plan, folder: RunFolder, started: _Started) -> Result:
+def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: Deployment | None) -> Result:
     """Bring the sides together and let the method lead, from the first round or from where the run was left."""
     experiment, method, before = plan.experiment, plan.method, plan.past
     context, records = plan.complete
     people, public = records.planted, records.public
     owned = {site.name: site.records for site in people.sites}
     run = plan.checkpoint.run["run"] if plan.checkpoint else uuid4().hex
-    with closing(simulate(context, method, owned, folder)) as engine:
+    engine: Engine = deployment.connect() if deployment else simulate(context, method, owned, folder)
+    with closing(engine):
         side = assemble(plan.server, engine, folder, run=run)
         if plan.privacy and (said := caveat(experiment, plan.privacy, [site.size for site in people.sites])):
             side.server.caveat = said
             say(said, public=True)
-        side.meet(plan.checkpoint.run["known"] if plan.checkpoint else ())
+        side.meet(plan.checkpoint.run["known"] if plan.checkpoint else (), deployment.quorum if deployment else None)
         if before and before.checkpoint:
             before = restored(before, side.server, folder, experiment)
             if side.augmentation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -81,19 +81,42 @@ class ServerSide:
     digest: str
     augmentation: Augmentation | None = None
 
-    def meet(self, known: Collection[str] = ()) -> None:
+    def meet(self, known: Collection[str] = (), quorum: int | None = None) -> None:
         """Have every site join, before the first round and when the run is resumed.
 
         Args:
             known: sites that have kept a round before, so that they must still have what they kept.
+            quorum: sites that are enough to begin with; None: all.
 
         Raises:
-            RunError: a site does not answer, or is not of this run's kind or version.
+            RunError: too few sites answer, or one is not of this run's kind or version.
         """
-        answered, sizes = set(), {}
-        each = {site: {"resumed": site in known} for site in self.fleet.sites}
-        for reply in self.fleet.ask("join", self.fleet.sites, each, experiment=self.digest):
-            answered.add(reply.site)
+        answered = self._joined(self.fleet.sites, known)
+        missing = [site for site in self.fleet.sites if site not in answered]
+        if len(answered) < (len(self.fleet.sites) if quorum is None else quorum):
+            raise RunError(f"sites did not join: {'; '.join(self.fleet.events)}", where=f"site {missing[0]}")
+        returned: Callable[[], list[str]] | None = getattr(self.fleet.engine, "returned", None)
+        if returned is not None:
+            self.server.arriving = lambda round: self._readmit(returned(), round)
+
+    def _readmit(self, sites: Sequence[str], round: int) -> None:
+        """Have sites that were away join again, with what they had after the last round."""
+        for site in self._joined(sites, self.server.known) if sites else ():
+            self.fleet.rewind(round - 1, [site])
+            self.server.event(f"site {site} takes part again")
+
+    def _joined(self, sites: Sequence[str], known: Collection[str]) -> list[str]:
+        """Those of the sites that join.
+
+        Raises:
+            RunError: one is not of this run's kind or version.
+        """
+        answered, sizes = [], dict(self.monitor.sizes or {})
+        each = {site: {"resumed": site in known} for site in sites}
+        for reply in self.fleet.ask("join", sites, each, experiment=self.digest):
+            answered.append(reply.site)
+            if reply.site not in self.fleet.joined:
+                self.fleet.joined.append(reply.site)
             if "records" in reply.fields:
                 sizes[reply.site] = reply["records"]
             if reply["versions"]["messages"] != VERSION:
@@ -104,11 +127,9 @@ class ServerSide:
             if reply["kind"] != kind:
                 what = f"the site has records of the kind '{reply['kind']}', the run is about '{kind}'"
                 raise RunError(what, where=f"site {reply.site}")
-        missing = [site for site in self.fleet.sites if site not in answered]
-        if missing:
-            raise RunError(f"sites did not join: {'; '.join(self.fleet.events)}", where=f"site {missing[0]}")
         if not self.method.keeps_adapters:  # else each site's own adapter is attacked, and all count alike
             self.monitor.sizes = sizes
+        return answered
 
 
 def assemble(part: ServerPart, engine: Engine, folder: RunFolder, *, run: str) -> ServerSide:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 from murmura.data.loading import load_records
 from murmura.data.records import KINDS, digest
-from murmura.errors import ConfigError
+from murmura.errors import ConfigError, DataError
 from murmura.experiment.config import Experiment
 from murmura.experiment.consent import missing_consent
 from murmura.experiment.context import ProcessContext, process_context
@@ -30,8 +31,9 @@ from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.layout import Agreement
 from murmura.privacy.budget import Budget
 from murmura.privacy.journal import Journal
+from murmura.reading import Reading
 from murmura.runs.locks import allow_open_files
-from murmura.runs.schema import ANSWERS_JOURNAL, EXPERIMENT, ROSTER, SUMS_JOURNAL
+from murmura.runs.schema import ANSWERS_JOURNAL, EXPERIMENT, HELDOUT_DIGESTS, ROSTER, SUMS_JOURNAL
 from murmura.streams import Stream
 
 
@@ -64,7 +66,7 @@ def open_sites(folders: Sequence[Path], shared: tuple[ProcessContext, Method] | 
         for folder, file in zip(folders, files, strict=True):
             kept = SiteStore.held(folder, file.name)
             opened.callback(kept.release)
-            records = records_of(file, experiment)
+            records = records_of(file, experiment, context.reading)
             asked = AskedOf(experiment, method, verbs, len(records), len(roster) or None)
             rejection = file.allow.rejection_reason(asked) or missing_consent(folder, file, digest_of_run)
             sites.append(opening.site(file, kept, records, rejection))
@@ -125,13 +127,38 @@ def _loaded(federation: Path, device: str) -> tuple[ProcessContext, Method]:
     return process_context(experiment, method, device, ["site"]), method
 
 
-def records_of(file: SiteFile, experiment: Experiment) -> list[Any]:
-    """The records of a site, of the kind that the experiment is about.
+def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None) -> list[Any]:
+    """The records of a site that it can take part with, of the kind that the experiment is about. Left out are those
+    that do not fit the model, and those that the run is measured on: the federation hands round the digests of these.
+    Of a simulated site's all are of use.
+
+    Args:
+        reading: how records meet the model; None where it is out of reach, and so is which ones fit it.
 
     Raises:
-        DataError: they cannot be read, or one is bad.
+        DataError: they cannot be read, or one is bad; or none is left.
     """
-    return load_records(file.records, KINDS[experiment.task.kind], fields=file.fields).records
+    found: list[Any] = list(load_records(file.records, KINDS[experiment.task.kind], fields=file.fields).records)
+    if file.simulated:
+        return found
+    heldout = _heldout(Path(file.federation))
+    found = [record for record in found if digest([record.identity]) not in heldout]
+    if reading is not None:
+        found = [found[place] for place in reading.fit(found).kept]
+    if not found:
+        fix = "Look at data.max_length in the experiment, or at the records."
+        raise DataError("no record can be used", where=f"site {file.name}: {file.records}", fix=fix)
+    return found
+
+
+def _heldout(federation: Path) -> frozenset[str]:
+    """Digests of the records that the run is measured on."""
+    path = federation / HELDOUT_DIGESTS
+    try:
+        return frozenset(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else frozenset()
+    except (OSError, ValueError, TypeError) as error:
+        fix = "Get it from whoever made the federation."
+        raise DataError(f"this is no list of digests ({error})", where=str(path), fix=fix) from None
 
 
 def _budget(file: SiteFile, records: Sequence[Any]) -> Budget | None:

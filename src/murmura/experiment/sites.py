@@ -133,7 +133,7 @@ def fit(gathered: Gathered, data: DataConfig, reading: Reading) -> Population:
         if not records:
             say(f"site {name} has no record that {_use(fitted, data)}; it is left out")
     sites = [Site(name, records) for name, records in zip(names, own, strict=True) if records]
-    if not sites:
+    if not sites and data.train is not None:
         fix = "Raise data.max_length, or look at the data."
         raise DataError("no site has a usable record", where=data.train, fix=fix)
     if not heldout:
@@ -174,19 +174,21 @@ def _use(found: Fitted, data: DataConfig) -> str:
 def _load(data: DataConfig, stream: Stream, embed: Embed, kind: type[Record]) -> Gathered:
     options: dict[str, Any] = {"kind": kind, "fields": data.fields}
     column = {"file": None, "column": data.sites.column, "partition": data.sites.label}[data.sites.by]
-    if data.sites.by == "file":
+    if data.train is None:
+        train: dict[str, Loaded[Any]] = {}
+    elif data.sites.by == "file":
         train = scan_sites(data.train, user_column=data.user, ignore=data.sites.ignore, **options)
     else:
         train = {"": scan(data.train, site_column=column, user_column=data.user, split=data.split, **options)}
     public = _scan_heldout(data, options)
     _require_usable(list(train.values()), public, data.skip_bad)
     unused = [Unused.bad(record) for loaded in [*train.values(), *public] for record in loaded.bad]
-    if data.sites.by == "partition":
+    if data.sites.by == "partition" and train:
         source = train[""]
         groups, apart = share_out(data, _placed(source), source.sites, stream, embed)
     else:
         groups = {name: _placed(loaded) for name, loaded in train.items()}
-        if data.sites.by == "column":
+        if data.sites.by == "column" and train:
             groups = _by_site(train[""])
         tell_of_empty([name for name, records in groups.items() if not records], "in their files")
         groups, apart = hold_out(data, {name: records for name, records in groups.items() if records}, stream)

@@ -140,7 +140,7 @@ class Monitor:
         names = [site for site in fleet.sites if site in personal] or fleet.sites  # whatever order they joined in
         if personal or any(site not in self.sizes for site in names):
             return _spread(dict.fromkeys(names, 1), most, rng)
-        sizes = {site: self.sizes[site] - self._planted[site] for site in fleet.sites}
+        sizes = {site: self.sizes[site] - self._planted[site] for site in names}
         return _spread(sizes, min(most, sum(sizes.values())), rng)
 
     def _spare_canaries(self, each: Mapping[str, dict[str, Any]]) -> None:

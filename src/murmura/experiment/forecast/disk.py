@@ -31,7 +31,7 @@ def disk(plan: Plan, model: ModelSpec, sites: int, rank: int) -> int:
     final = (sites if method.keeps_adapters else 1) * (adapter + nbytes_of(model.tokenizer))
     cohort = min(sites, experiment.method.cohort_size or sites)
     rounds = experiment.method.rounds * (1 + cohort) * (adapter + beside) if experiment.audit.keep else 0
-    return max(bytes_of(plan.owned or {}), 3 * checkpoint + final + beside * (3 + 1) + rounds)
+    return max(bytes_of({} if plan.is_remote else plan.owned or {}), 3 * checkpoint + final + beside * (3 + 1) + rounds)
 
 
 def residual(rule: Rule, adapter: State, rank: int) -> int:

@@ -13,6 +13,7 @@ from murmura.errors import PrivacyError
 from murmura.experiment.config import Experiment
 from murmura.experiment.forecast.rounds import foreseen_rounds, residual_growth
 from murmura.experiment.model_spec import ModelSpec, model_spec
+from murmura.experiment.reading import reading
 from murmura.experiment.site_file import AskedOf, SiteFile
 from murmura.experiment.site_side import records_of
 from murmura.experiment.skeleton import OutOfReachError
@@ -83,11 +84,12 @@ class Terms:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
 
-def terms(folder: Path) -> Terms:
+def terms(folder: Path, *, rostered: bool = True) -> Terms:
     """What the experiment of a site's federation asks of it.
 
     Args:
         folder: of the site, with its ``site.toml``.
+        rostered: whether there has to be a roster of the sites, where sums are to be secure.
 
     Raises:
         ConfigError: the site's file or the experiment is wrong.
@@ -97,10 +99,12 @@ def terms(folder: Path) -> Terms:
     file = SiteFile.load(folder)
     federation = Path(file.federation)
     experiment = Experiment.load(federation / EXPERIMENT)
-    method, records = method_of(experiment), records_of(file, experiment)
+    method, model = method_of(experiment), _model(experiment)
+    meets = reading(experiment, model.tokenizer, model.config, masked=model.masked) if model else None
+    records = records_of(file, experiment, meets)
     method.check(file.name, records)
     verbs = verbs_of(experiment, method)
-    sites = len(read_roster(federation / ROSTER)) if method.rule.config.secure else None
+    sites = len(read_roster(federation / ROSTER)) if method.rule.config.secure and rostered else None
     asked = AskedOf(experiment, method, verbs, len(records), sites)
     secure = [sum.words for one in verbs for verb in one.verbs() if (sum := one.secure(verb)) is not None]
     return Terms(
@@ -111,7 +115,7 @@ def terms(folder: Path) -> Terms:
         records=len(records),
         reads=asked.reads,
         fields=tuple(_fields(experiment, verbs)),
-        bytes_up=_bytes_up(experiment, method, file, records, sites),
+        bytes_up=_bytes_up(experiment, method, model, file, records, sites),
         measured=tuple(asked.measured),
         secure=secure[0] if secure else None,
         guarantee=tuple(_promised(asked)),
@@ -145,13 +149,24 @@ def _often(experiment: Experiment, verbs: Verbs, verb: str) -> str:
     return "in one round" if rounds == 1 else f"in {rounds} rounds at most"
 
 
+def _model(experiment: Experiment) -> ModelSpec | None:
+    """What is known of the model; None where it is out of reach."""
+    try:
+        return model_spec(experiment, fetch=False)
+    except OutOfReachError:
+        return None
+
+
 def _bytes_up(
-    experiment: Experiment, method: Method, file: SiteFile, records: list[Any], sites: int | None
+    experiment: Experiment,
+    method: Method,
+    model: ModelSpec | None,
+    file: SiteFile,
+    records: list[Any],
+    sites: int | None,
 ) -> int | None:
     """Most bytes that a round's answers to the method take."""
-    try:
-        model: ModelSpec | None = model_spec(experiment, fetch=False)
-    except OutOfReachError:
+    if model is None:
         return None
     rounds = range(1, experiment.method.total_rounds + 1)
     cohorts = [[file.name] if method.asks(round) else [] for round in rounds]

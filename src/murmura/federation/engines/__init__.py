@@ -17,6 +17,8 @@ ENGINES = Registry(
     {"local": "murmura.federation.engines.local:start", "processes": "murmura.federation.engines.processes:start"},
 )
 """By the name that ``run.engine`` has for it, the function that starts each, given a ``Simulation``."""
+DEPLOYED = "flower"
+"""The engine of runs whose sites are on machines of their own, which `murmura serve` leads."""
 SIMULATIONS: tuple[str, ...] = ("local", "processes")
 """Those whose sites are played on this machine."""
 

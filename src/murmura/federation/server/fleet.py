@@ -59,6 +59,7 @@ class Fleet:
         keeper: is called when something was entered in the ledgers, before it is sent or handed on; of many replies to
             one ask at every 64th.
         answering: the sites that have answered what they were asked last.
+        joined: those that have joined; empty before any has.
         at_sites: seconds that it has waited for answers in this round, but for what was asked to measure.
     """
 
@@ -81,6 +82,7 @@ class Fleet:
         self.listener: Callable[[Reply], None] | None = None
         self.keeper: Callable[[], None] | None = None
         self.answering: set[str] = set()
+        self.joined: list[str] = []
         self._late: dict[str, list[int]] = {}  # rounds that sites are to keep when they are done with earlier work
         self.begin(0)
 
@@ -212,22 +214,25 @@ class Fleet:
         self.events += told
         return [site for site in self.sites if site in missing]
 
-    def rewind(self, round: int) -> None:
-        """Let every site go back to its store as it was after a round.
+    def rewind(self, round: int, sites: Sequence[str] | None = None) -> None:
+        """Let sites go back to their stores as they were after a round; every one of them, if not said otherwise.
 
         Raises:
             CheckpointError: one could not, since what it kept is damaged or gone.
             RunError: one is gone, or something else went wrong.
         """
-        for answer in self._all("rewind", round):
+        for answer in self._all("rewind", round, sites=sites):
             if isinstance(answer, Failure):
                 damaged = answer.why == CheckpointError.__name__
                 raise _broken(answer, f"go back to round {round}", CheckpointError if damaged else RunError)
 
-    def _all(self, verb: str, round: int, seconds: float | None = None) -> Iterator[Reply | Failure]:
+    def _all(
+        self, verb: str, round: int, seconds: float | None = None, sites: Sequence[str] | None = None
+    ) -> Iterator[Reply | Failure]:
         """What each site says to what keeps the run: no part of a round, and counted only where something leaves."""
-        answers = {one.site: one for one in self._carried(Ask(verb, round, run=self.run, seconds=seconds), self.sites)}
-        for site in self.sites:
+        asked = (self.joined or self.sites) if sites is None else sites
+        answers = {one.site: one for one in self._carried(Ask(verb, round, run=self.run, seconds=seconds), asked)}
+        for site in asked:
             answer = answers.get(site) or Failure(site, "it did not answer", gone=True)
             if isinstance(answer, Reply) and answer.fields:
                 self.ledger.declare(verb, disclosed(owner(self.verbs, verb), verb), measures=True)

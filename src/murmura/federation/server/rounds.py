@@ -41,6 +41,7 @@ class Server:
         caveat: what to say beside the guarantee of every round, if anything.
         publication: what anybody may see of the run.
         curious: keeps what a curious server would; None: nothing is kept.
+        arriving: is called with each round's number before anything else of the round; None: nobody comes and goes.
         opening: is called with each round's number before the method works on it, as a part of that round; None:
             nothing comes before the method.
     """
@@ -63,6 +64,7 @@ class Server:
         self.about: dict[str, Any] = {}
         self.publication, self.curious = fleet.publication, curious
         self.caveat: str | None = None
+        self.arriving: Callable[[int], None] | None = None
         self.opening: Callable[[int], None] | None = None
         self._fleet, self._monitor, self._folder = fleet, monitor, folder
         self._rule = rule or Mean()
@@ -104,6 +106,11 @@ class Server:
         return self._folder.path / name
 
     @property
+    def known(self) -> frozenset[str]:
+        """Sites that have kept a round, and must still have what they kept."""
+        return frozenset(self._known)
+
+    @property
     def has_adapter(self) -> bool:
         """Whether there is a global adapter: from the start, or since the method has assigned one."""
         return self._adapter is not None
@@ -134,6 +141,8 @@ class Server:
         with bar("rounds", count, self.rows[-1]["round"]) as progress:
             for round in range(self.rows[-1]["round"] + 1, count + 1):
                 self._begin(round)
+                if self.arriving is not None:
+                    self.arriving(round)
                 if self.opening is not None:
                     self.opening(round)
                 yield round

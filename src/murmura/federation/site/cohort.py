@@ -50,7 +50,7 @@ class Site:
     """
 
     name: str
-    records: list[Any]
+    records: Sequence[Any]
     run: str | None = ""
     rejection: str | None = None
     store: Payload = field(default_factory=dict)

@@ -101,11 +101,12 @@ class FlowerEngine:
             online = [site for site in away if self._nodes[site] in self._online]
         return self._there(online, _HELLO)
 
-    def missing(self, seconds: float) -> list[str]:
-        """Sites that are not there within so many seconds."""
+    def missing(self, seconds: float, least: int | None = None) -> list[str]:
+        """Sites that are not there within so many seconds; or, where that is said, as soon as so many are there."""
         end = time.monotonic() + seconds
         missing = list(self.sites)
-        while missing and time.monotonic() < end:
+        most = 0 if least is None else len(missing) - least
+        while len(missing) > most and time.monotonic() < end:
             with self._changed:
                 self._changed.wait_for(lambda: any(self._nodes[one] in self._online for one in missing), _LOOK)
                 online = [site for site in missing if self._nodes[site] in self._online]

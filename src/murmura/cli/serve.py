@@ -1,0 +1,60 @@
+"""``murmura serve``: lead a run whose sites are on machines of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The federation's folder (`murmura federation new`).")
+    ],
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST[:PORT]", help="Where to listen; every address of this machine, if not given."),
+    ] = None,
+    quorum: Annotated[
+        int | None,
+        typer.Option(min=1, help="Begin when so many sites are there; others join later. All, if not given."),
+    ] = None,
+    wait: Annotated[float, typer.Option(min=1, help="Hours to wait for the sites.")] = 24,
+    patience: Annotated[float, typer.Option(min=1, help="Seconds that a site may be out of reach in a round.")] = 60,
+    override: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Override an option of the server's own, e.g. run.folder=runs/a."
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume after the last saved round.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Start over; the run that is there is renamed to NAME.previous.")
+    ] = False,
+) -> None:
+    """Lead the run of a federation's experiment: wait for its sites, train, measure, and write a report.
+
+    Sites may come and go between rounds. Flower (pip install 'murmura[flower]') carries what is asked and answered;
+    only sites whose keys are known can connect, by TLS. Stop it with Ctrl-C, and continue with --resume.
+    """
+    from murmura import report as reports
+    from murmura import runs
+    from murmura.errors import ConfigError
+    from murmura.experiment.config import parse_override
+    from murmura.experiment.deployment import Deployment
+    from murmura.experiment.federation import Federation, split
+    from murmura.experiment.run import run
+    from murmura.experiment.verbs import fingerprint
+
+    if resume and overwrite:
+        raise ConfigError("--resume and --overwrite exclude each other", fix="Give one of them.")
+    changes = dict(parse_override(text) for text in override or [])
+    federation = Federation.load(folder, {"run.engine": "flower", **changes})
+    if fingerprint(federation.experiment) != fingerprint(Federation.load(folder).experiment):
+        fix = "Make a new federation of the changed experiment: `murmura federation new`."
+        raise ConfigError("--set changes what the sites have agreed on", where="--set", fix=fix)
+    deployment = Deployment(federation, split(listen) if listen else None, quorum, wait * 3600, patience)
+    result = run(federation.experiment, resume=resume, overwrite=overwrite, deployment=deployment)
+    reports.show(reports.table([runs.read(result.folder)]))
+    typer.echo(f"Report: {runs.RunFolder(result.folder).report}")

@@ -1,0 +1,58 @@
+"""A run whose sites are on machines of their own: how its server is reached, and when it begins."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from murmura.errors import RunError
+from murmura.experiment.federation import SERVER, Federation, split
+from murmura.federation.engines.flower.door import Door
+from murmura.federation.engines.flower.engine import PATIENCE, FlowerEngine
+from murmura.federation.engines.flower.superlink import SuperLink
+from murmura.progress import say
+from murmura.runs.schema import FLOWER
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What the server's operator says of a deployment.
+
+    Args:
+        federation: whose sites take part.
+        listen: host and port to listen at; None: all addresses of this machine, and the port of the federation's.
+        quorum: sites that the run begins with at least; the others join when they are there. None: all.
+        wait: seconds to wait for them.
+        patience: seconds that a site may be out of reach before nobody waits for its answer.
+    """
+
+    federation: Federation
+    listen: tuple[str, int] | None = None
+    quorum: int | None = None
+    wait: float = 24 * 3600.0
+    patience: float = PATIENCE
+
+    def connect(self) -> FlowerEngine:
+        """Start to listen, and wait for the sites.
+
+        Raises:
+            RunError: it cannot listen; or too few sites are there in time.
+        """
+        keys = {name: member.node for name, member in self.federation.members.items()}
+        with ExitStack() as opened:
+            door = opened.enter_context(Door())
+            listen = self.listen or ("0.0.0.0", split(self.federation.address)[1])
+            home = self.federation.folder / SERVER / FLOWER
+            superlink = SuperLink(home, listen, self.federation.tls, keys, door.address)
+            opened.callback(superlink.close)
+            say(f"listening at {listen[0]}:{superlink.port}; waiting for {len(keys)} sites")
+            engine = FlowerEngine(superlink.nodes, door, superlink.carry, superlink.close, self.patience)
+            opened.callback(engine.close)
+            missing = engine.missing(self.wait, least=self.quorum)
+            needed = len(keys) if self.quorum is None else self.quorum
+            if len(keys) - len(missing) < needed:
+                what = f"{needed} sites are needed, and these are not there: {', '.join(missing)}"
+                fix = "Start them (`murmura site start`), look at their logs, or give a smaller --quorum."
+                raise RunError(what, where=self.federation.address, fix=fix)
+            opened.pop_all()
+        return engine

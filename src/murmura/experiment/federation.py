@@ -1,0 +1,299 @@
+"""A federation whose sites are on machines of their own: what its members hand round, and what its server has.
+
+Its folder has ``@federation``, for everybody; ``server``, for the server alone; and for each site a folder that goes to
+the site's owner.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import tomli_w
+
+from murmura import atomic
+from murmura.data.loading import load_records
+from murmura.data.records import KINDS, digest
+from murmura.errors import CheckpointError, ConfigError, DataError, remedy
+from murmura.experiment.config import Experiment
+from murmura.experiment.elsewhere import Remote
+from murmura.experiment.prepare import Plan
+from murmura.experiment.simulation import share_out
+from murmura.federation.engines.flower.certificates import new_authority, new_server, node_key
+from murmura.federation.site.identity import identity, public
+from murmura.runs.schema import (
+    AUTHORITY,
+    EXPERIMENT,
+    FEDERATION,
+    HELDOUT_DIGESTS,
+    NODE_KEY,
+    PUBLIC_KEYS,
+    ROSTER,
+    SERVER_ADDRESS,
+    SITE_FILE,
+    site_folder,
+)
+
+SERVER = "server"
+"""The folder of what the server alone has."""
+PORT = 9443
+"""Where the server is reached, unless something else is said."""
+_KEY, _CERTIFICATE, _AUTHORITY_KEY = "server.key", "server.crt", "ca.key"
+_HELDOUT, _NONMEMBERS, _MEMBERS = "heldout.jsonl", "nonmembers.jsonl", "members.json"
+_TEMPLATE = """\
+# What the owner of site {name} says. Then: murmura site init {folder}
+name = {quoted}
+records = "records.jsonl"    # a JSONL, CSV, Excel or Parquet file
+# fields = {{instruction = "question", output = "answer"}}    # columns, where the names differ
+federation = "../{federation}"
+device = "auto"
+
+[allow]    # what runs may do; `murmura site show` prints what this one would
+ask = true
+"""
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a site is known by.
+
+    Args:
+        site: its name.
+        records: how many it takes part with.
+        identity: its public key among the sites (Ed25519), in hexadecimal digits.
+        node: its public key for Flower, in OpenSSH's form.
+    """
+
+    site: str
+    records: int
+    identity: str
+    node: str
+
+
+@dataclass(frozen=True)
+class Federation:
+    """What the server has of a federation.
+
+    Args:
+        folder: of all of it.
+        experiment: that its members have agreed on.
+        members: by name, in the order of the run.
+        address: HOST:PORT where the server is reached.
+        heldout: records that the run is measured on.
+        nonmembers: records that members are compared with, where they are not those.
+    """
+
+    folder: Path
+    experiment: Experiment
+    members: Mapping[str, Member]
+    address: str
+    heldout: Sequence[Any]
+    nonmembers: Sequence[Any]
+
+    @classmethod
+    def load(cls, folder: Path, set: Mapping[str, Any] | None = None) -> Self:
+        """Read what ``found`` has made and ``admit`` completed.
+
+        Args:
+            set: options of the experiment that the server has for itself.
+
+        Raises:
+            ConfigError: it is no such folder, or no site is known yet.
+        """
+        shared, own = folder / FEDERATION, folder / SERVER
+        try:
+            members = {name: Member(**one) for name, one in json.loads((own / _MEMBERS).read_text()).items()}
+            address = str(json.loads((shared / SERVER_ADDRESS).read_text())["address"])
+        except OSError as error:
+            fix = "Make one with `murmura federation new`, and make its sites known with `murmura federation add`."
+            what = f"there is no federation here with a site that is known ({error.strerror})"
+            raise ConfigError(what, where=str(folder), fix=fix) from None
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ConfigError(f"this is not what was written ({error})", where=str(own / _MEMBERS)) from None
+        experiment = Experiment.load(shared / EXPERIMENT, set=set)
+        found = [_read(own / name, experiment) for name in (_HELDOUT, _NONMEMBERS)]
+        return cls(folder, experiment, members, address, *found)
+
+    @property
+    def remote(self) -> Remote:
+        """What preparation needs of it."""
+        return Remote({name: one.records for name, one in self.members.items()}, self.heldout, self.nonmembers)
+
+    @property
+    def tls(self) -> tuple[Path, Path]:
+        """Certificate and key of the server."""
+        return self.folder / SERVER / _CERTIFICATE, self.folder / SERVER / _KEY
+
+
+def found(plan: Plan, folder: Path, address: str, sites: Sequence[str] | None = None) -> dict[str, Path]:
+    """Make a federation; returns the folders of its sites.
+
+    Args:
+        plan: of the experiment. Where its records are shared out, each site has its share.
+        folder: of all of it; it must not be there.
+        address: HOST[:PORT] where the server will be reached.
+        sites: names of sites that have records of their own; None: those of the plan, with its records.
+
+    Raises:
+        ConfigError: a name cannot be a site's, or the folder is there.
+        CheckpointError: something cannot be written.
+    """
+    if folder.exists():
+        raise ConfigError("there is something already", where=str(folder), fix="Name another folder.")
+    names = _checked(sites) if sites else list(plan.owned or {})
+    host, port = split(address)
+    _, records = plan.complete
+    folders = {name: folder / site_folder(name) for name in names}
+    try:
+        for one in (folder, folder / SERVER, *folders.values()):
+            atomic.make_private(one)
+        own, shared = folder / SERVER, folder / FEDERATION
+        if sites is None:
+            share_out(plan.experiment, plan.owned or {}, folders, None, ["auto"], simulated=False)
+        else:
+            atomic.make_private(shared)
+            _write(shared / EXPERIMENT, plan.experiment.dump())
+            for name, one in folders.items():
+                quoted = tomli_w.dumps({"": name}).partition("= ")[2].strip()
+                told = _TEMPLATE.format(name=name, folder=one.name, quoted=quoted, federation=FEDERATION)
+                _write(one / SITE_FILE, told)
+        (shared / ROSTER).unlink(missing_ok=True)  # sites make their keys themselves
+        people = records.people
+        for name, some in {_HELDOUT: people.heldout, _NONMEMBERS: people.nonmembers}.items():
+            _write(own / name, "".join(f"{json.dumps(asdict(one))}\n" for one in some))
+        apart = [*people.heldout, *people.nonmembers]
+        _write(shared / HELDOUT_DIGESTS, json.dumps(sorted(digest([one.identity]) for one in apart)))
+        _write(shared / SERVER_ADDRESS, json.dumps({"address": f"{host}:{port}"}))
+    except OSError as error:
+        what = f"the federation cannot be written ({error.strerror})"
+        raise CheckpointError(what, where=str(folder), fix=f"{remedy(error)}.") from error
+    new_authority(shared / AUTHORITY, own / _AUTHORITY_KEY, plan.experiment.run.name)
+    certify(folder, [host])
+    return folders
+
+
+def certify(folder: Path, hosts: Sequence[str]) -> None:
+    """Give the server a new certificate for these names or addresses, and for those of its own machine.
+
+    Raises:
+        ConfigError: the authority's files are damaged.
+        CheckpointError: something cannot be read or written.
+    """
+    own, named = folder / SERVER, list(dict.fromkeys([*hosts, "localhost", "127.0.0.1"]))
+    new_server(own / _CERTIFICATE, own / _KEY, named, folder / FEDERATION / AUTHORITY, own / _AUTHORITY_KEY)
+
+
+def introduce(folder: Path, site: str, records: int) -> Path:
+    """Make the keys of a site, where it has none, and write down what it is made known by; returns that file.
+
+    Raises:
+        CheckpointError: something cannot be read or written.
+    """
+    member = Member(site, records, public(identity(folder)).hex(), node_key(folder / NODE_KEY))
+    path = folder / PUBLIC_KEYS
+    try:
+        _write(path, json.dumps(asdict(member), indent=2))
+    except OSError as error:
+        what = f"what the site is made known by cannot be written ({error.strerror})"
+        raise CheckpointError(what, where=str(path), fix=f"{remedy(error)}.") from error
+    return path
+
+
+def admit(folder: Path, introductions: Sequence[Path]) -> dict[str, Member]:
+    """Make sites known to a federation, whose roster has them from then on; returns all that it knows.
+
+    Raises:
+        ConfigError: a file is not what ``introduce`` writes.
+        CheckpointError: something cannot be read or written.
+    """
+    path = folder / SERVER / _MEMBERS
+    try:
+        members = {name: Member(**one) for name, one in json.loads(path.read_text()).items()} if path.exists() else {}
+        for one in introductions:
+            member = _introduced(one)
+            members[member.site] = member
+        keys = [key for one in members.values() for key in (one.identity, one.node)]
+        if len(set(keys)) < len(keys):
+            raise ConfigError("two sites have the same key", where=str(path), fix="Each makes keys of its own.")
+        _write(path, json.dumps({name: asdict(one) for name, one in members.items()}, indent=2))
+        _write(
+            folder / FEDERATION / ROSTER, json.dumps({name: one.identity for name, one in members.items()}, indent=0)
+        )
+    except OSError as error:
+        what = f"the federation's members cannot be written down ({error.strerror})"
+        raise CheckpointError(what, where=str(path), fix=f"{remedy(error)}.") from error
+    return members
+
+
+def expel(folder: Path, site: str) -> dict[str, Member]:
+    """Have a federation know a site no more; returns those that it still knows.
+
+    Raises:
+        ConfigError: it does not know it.
+        CheckpointError: something cannot be written.
+    """
+    path = folder / SERVER / _MEMBERS
+    members = json.loads(path.read_text()) if path.exists() else {}
+    if site not in members:
+        raise ConfigError("the federation does not know this site", where=f"site {site}", fix=_named(members))
+    del members[site]
+    try:
+        _write(path, json.dumps(members, indent=2))
+        roster = {name: one["identity"] for name, one in members.items()}
+        _write(folder / FEDERATION / ROSTER, json.dumps(roster, indent=0))
+    except OSError as error:
+        what = f"the federation's members cannot be written down ({error.strerror})"
+        raise CheckpointError(what, where=str(path), fix=f"{remedy(error)}.") from error
+    return {name: Member(**one) for name, one in members.items()}
+
+
+def split(address: str) -> tuple[str, int]:
+    """Host and port of an address, whose port may be left out.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    host, colon, port = address.rpartition(":") if address.count(":") == 1 else (address, "", "")
+    if not host or (colon and not port.isdigit()):
+        raise ConfigError("this is no address", where=address, fix="Give HOST or HOST:PORT.")
+    return host, int(port) if colon else PORT
+
+
+def _introduced(path: Path) -> Member:
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+        member = Member(str(given["site"]), int(given["records"]), str(given["identity"]), str(given["node"]))
+        if len(bytes.fromhex(member.identity)) != 32 or not member.node.startswith("ecdsa-") or member.records < 1:
+            raise ValueError("a key or the number of records is none")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        fix = f"Name the file {PUBLIC_KEYS} that `murmura site init` has written."
+        raise ConfigError(f"this does not make a site known ({why})", where=str(path), fix=fix) from None
+    return member
+
+
+def _checked(sites: Sequence[str]) -> list[str]:
+    for name in sites:
+        if not name or sites.count(name) > 1 or site_folder(name) in (SERVER, FEDERATION):
+            raise ConfigError(f"'{name}' cannot be a site's name, or is given twice", where="--sites")
+    return list(sites)
+
+
+def _named(members: Mapping[str, Any]) -> str:
+    return f"It knows {', '.join(members) or 'none'}."
+
+
+def _read(path: Path, experiment: Experiment) -> list[Any]:
+    if not path.exists() or not path.stat().st_size:
+        return []
+    try:
+        return load_records(path, KINDS[experiment.task.kind]).records
+    except DataError as error:
+        raise DataError(error.what, where=error.where, fix="Make the federation anew.") from None
+
+
+def _write(path: Path, text: str) -> None:
+    atomic.write(path, text.encode(), private=True)

@@ -1,0 +1,63 @@
+"""A site's own process on its own machine: it has the model and the records, and waits for what its run asks."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from murmura.errors import ConfigError
+from murmura.experiment.site_file import SiteFile
+from murmura.experiment.site_side import open_sites
+from murmura.federation.engines.flower.door import Door
+from murmura.federation.engines.flower.site import answer
+from murmura.federation.engines.flower.supernode import SuperNode
+from murmura.federation.engines.worker import Worker
+from murmura.progress import say
+from murmura.runs.schema import AUTHORITY, FLOWER, NODE_KEY, SERVER_ADDRESS
+
+
+def play(folder: Path) -> None:
+    """Answer what the federation's server asks of a site, until the process is ended.
+
+    Raises:
+        ConfigError: the site's file or the experiment is wrong, the owner does not allow the run, or nothing says where
+            the server is.
+        DataError, CheckpointError, PrivacyError, SecureSumError: as ``open_sites``.
+        RunError: Flower cannot be started.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    file = SiteFile.load(folder)
+    address = server_of(Path(file.federation))
+    if not (folder / NODE_KEY).exists():
+        fix = f"`murmura site init {folder}` makes it; then have the federation's server know it."
+        raise ConfigError("the site has no key yet", where=str(folder / NODE_KEY), fix=fix)
+    with ExitStack() as opened:
+        host = opened.enter_context(closing(open_sites([folder])))
+        [site] = host.sites.values()
+        if site.rejection is not None:
+            fix = "Look at `murmura site show`, and at [allow] in site.toml."
+            raise ConfigError(f"the site would answer nothing: {site.rejection}", where=f"site {site.name}", fix=fix)
+        door = opened.enter_context(Door())
+        authority = Path(file.federation) / AUTHORITY
+        node = SuperNode(folder / FLOWER, address, authority, folder / NODE_KEY, door.address)
+        opened.enter_context(closing(node))
+        say(f"site {site.name}: {site.size} records; waiting for {address} to ask")
+        answer(door, Worker(None, host))
+
+
+def server_of(federation: Path) -> str:
+    """HOST:PORT of a federation's server.
+
+    Raises:
+        ConfigError: nothing says it.
+    """
+    path = federation / SERVER_ADDRESS
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["address"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        fix = "Get the folder that the federation hands round from whoever made it."
+        raise ConfigError(f"where the server is cannot be read ({why})", where=str(path), fix=fix) from None
