@@ -174,8 +174,11 @@ def test_where_all_sites_are_in_every_round_epsilon_does_not_depend_on_their_num
         ({"training": {"batch_size": 2, "max_steps": 9}, "evaluation": {"attacks": False, "uploads": 0}}, 6),
         ({"training": {"batch_size": 2, "max_steps": 1}, "evaluation": {"attack_records": 1, "uploads": 0}}, 3 + 1),
         ({"training": {"batch_size": 2, "max_steps": 1}, "method": {"name": "fewfedpit"}}, 6),
+        ({"training": {"batch_size": 2, "max_steps": 1}, **QUIET, "augment": {"strategy": "self-instruct"}}, 6),
+        ({"training": {"batch_size": 2, "max_steps": 1}, **QUIET, "aggregation": {"rule": "fedsa"}}, 2),
+        ({"method": {"name": "dplora", "epsilon": 4.0}, "training": {"batch_size": 1, "max_steps": 2}}, 6),
     ],
-    ids=["all", "few steps", "many steps", "measured", "drafts after all"],
+    ids=["all", "few steps", "many steps", "measured", "drafts after all", "writes after all", "personal", "Poisson"],
 )
 def test_how_many_records_a_round_uses_is_known_before(make, sections, reads):
     experiment = make(**sections)
@@ -209,6 +212,15 @@ def test_what_is_wrong_in_a_sites_file_is_told(shared, wrong):
     with pytest.raises(ConfigError) as error:
         SiteFile.load(folders["heart"])
     assert error.value.where.endswith("site.toml")
+
+
+def test_a_simulated_site_keeps_no_journal_of_what_leaves_and_any_other_does(shared):
+    experiment, folders = shared()
+    edit(folders["heart"], simulated=False, allow={"ask": False})
+    host = open_sites(list(folders.values()))
+    assert [answers(host, experiment, site=site) for site in folders] == [None, None]
+    host.close()
+    assert [(folder / "released.journal").exists() for folder in folders.values()] == [True, False]
 
 
 def test_records_may_lie_elsewhere_under_other_names(shared, tmp_path):
