@@ -5,7 +5,7 @@ import json
 import pytest
 
 from murmura.errors import PrivacyError
-from murmura.experiment.consent import consent, consented, missing_consent
+from murmura.experiment.consent import consent, consented, missing_consent, withdraw
 from murmura.experiment.site_file import SiteFile
 
 
@@ -24,6 +24,14 @@ def test_consent_is_to_one_experiment_and_keeps_what_was_shown(tmp_path, file):
     lines = [json.loads(line.partition(" ")[2]) for line in (tmp_path / "consent.journal").read_text().splitlines()]
     assert [(line["experiment"], line["shown"]) for line in lines] == [("one", "shown"), ("two", "shown too")]
     assert all(line["at"].endswith("+00:00") for line in lines)
+
+
+def test_consent_that_was_taken_back_is_none_until_it_is_given_again(tmp_path, file):
+    consent(tmp_path, "one", "shown")
+    withdraw(tmp_path)
+    assert consented(tmp_path, "one") is None and missing_consent(tmp_path, file, "one")
+    consent(tmp_path, "two", "shown")
+    assert consented(tmp_path, "one") is None and consented(tmp_path, "two")
 
 
 def test_nobody_is_asked_in_a_simulation_or_where_the_owner_said_so_beforehand(tmp_path, file):
