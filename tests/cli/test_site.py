@@ -111,10 +111,18 @@ def test_a_site_of_its_own_process_answers_nothing_without_its_owners_consent(si
     assert "has not consented to this experiment" in (folder / "heart" / "notes.txt").read_text()
     done = site_of("site", "consent", folder / "heart")
     assert done.exit_code == 0 and "adapter tensors" in done.stdout
-    assert "The site answers it." in site_of("site", "show", folder / "heart").stdout
+    assert "The site answers it: its owner consented" in site_of("site", "show", folder / "heart").stdout
     assert asked(folder / "heart", "join", "commit") == [None, None]
     assert asked(folder / "heart", "join") == [None]  # resumed
     assert asked(folder / "skin", "join") == ["RefusedError"]  # another owner
+
+
+def test_an_owner_may_take_consent_back(sites):
+    folder = sites()
+    site_of("site", "consent", folder / "heart")
+    assert "takes back" in site_of("site", "consent", folder / "heart", "--withdraw").stdout
+    assert asked(folder / "heart", "join") == ["RefusedError"]
+    assert site_of("site", "consent", folder / "nowhere", "--withdraw").exit_code == 2
 
 
 def test_a_changed_experiment_needs_consent_anew(sites):
@@ -134,6 +142,7 @@ def test_an_owner_may_have_said_yes_beforehand_to_what_is_within_limits(sites):
     folder = sites()
     limit(folder / "heart", "ask = false")
     assert asked(folder / "heart", "join") == [None]
+    assert "within its owner's limits, and nobody is asked" in site_of("site", "show", folder / "heart").stdout
     limit(folder / "skin", "ask = false\nrounds = 1")
     assert asked(folder / "skin", "join") == ["RefusedError"]
 

@@ -145,18 +145,33 @@ def test_the_epsilon_that_a_run_promises_a_site_is_held_to_its_owners(shared, al
     host.close()
 
 
-@pytest.mark.parametrize("sampler", ["poisson", "fixed"])
-def test_where_a_site_does_not_know_how_many_there_are_epsilon_is_never_too_small(make, sampler):
-    method = {"name": "dpfedavg", "rounds": 2, "noise_multiplier": 1.0, "sampler": sampled(sampler)}
-    experiment = make(method=method)
+SAMPLED = {
+    **{kind: {"name": "dpfedavg", "sampler": {"kind": kind, "sites_per_round": 2}} for kind in ("poisson", "fixed")},
+    "trees": {"name": "dpftrl", "sites_per_round": 2},
+    "banded": {"name": "dpftrl", "sites_per_round": 2, "noise": "banded"},
+}
+
+
+@pytest.mark.parametrize("method", SAMPLED.values(), ids=SAMPLED)
+def test_where_a_site_does_not_know_how_many_there_are_epsilon_is_never_too_small(make, method):
+    experiment = make(method={"rounds": 6, "noise_multiplier": 1.0, **method})
     built = method_of(experiment)
-    unknown = AskedOf(experiment, built, (), 5).guarantee.spent.value
-    known = [AskedOf(experiment, built, (), 5, sites).guarantee.spent.value for sites in (2, 3, 10, 100)]
-    assert known == sorted(known, reverse=True) and unknown >= known[0] > known[-1]
+    unknown, *known = (
+        AskedOf(experiment, built, (), 5, sites).guarantee.spent.value for sites in (None, 2, 4, 20, 100)
+    )
+    assert unknown >= max(known) > min(known)
 
 
-def sampled(kind):
-    return {"kind": kind, "sites_per_round": 2}
+def test_where_epsilon_is_not_known_without_the_number_of_sites_the_run_is_not_allowed(make):
+    tree = {"kind": "tree", "restart_every": 2}
+    experiment = make(
+        method={"name": "dpftrl", "rounds": 4, "noise_multiplier": 9.0, "sites_per_round": 2, "noise": tree}
+    )
+    built = method_of(experiment)
+    unknown, known = (AskedOf(experiment, built, (), 5, sites) for sites in (None, 8))
+    limit = Allow(epsilon=50.0)
+    assert limit.rejection_reason(known) is None
+    assert "the ε that the run promises this site is not known here" in limit.rejection_reason(unknown)
 
 
 def test_where_all_sites_are_in_every_round_epsilon_does_not_depend_on_their_number(make):
@@ -174,8 +189,11 @@ def test_where_all_sites_are_in_every_round_epsilon_does_not_depend_on_their_num
         ({"training": {"batch_size": 2, "max_steps": 9}, "evaluation": {"attacks": False, "uploads": 0}}, 6),
         ({"training": {"batch_size": 2, "max_steps": 1}, "evaluation": {"attack_records": 1, "uploads": 0}}, 3 + 1),
         ({"training": {"batch_size": 2, "max_steps": 1}, "method": {"name": "fewfedpit"}}, 6),
+        ({"training": {"batch_size": 2, "max_steps": 1}, **QUIET, "augment": {"strategy": "self-instruct"}}, 6),
+        ({"training": {"batch_size": 2, "max_steps": 1}, **QUIET, "aggregation": {"rule": "fedsa"}}, 2),
+        ({"method": {"name": "dplora", "epsilon": 4.0}, "training": {"batch_size": 1, "max_steps": 2}}, 6),
     ],
-    ids=["all", "few steps", "many steps", "measured", "drafts after all"],
+    ids=["all", "few steps", "many steps", "measured", "drafts after all", "writes after all", "personal", "Poisson"],
 )
 def test_how_many_records_a_round_uses_is_known_before(make, sections, reads):
     experiment = make(**sections)
@@ -209,6 +227,15 @@ def test_what_is_wrong_in_a_sites_file_is_told(shared, wrong):
     with pytest.raises(ConfigError) as error:
         SiteFile.load(folders["heart"])
     assert error.value.where.endswith("site.toml")
+
+
+def test_a_simulated_site_keeps_no_journal_of_what_leaves_and_any_other_does(shared):
+    experiment, folders = shared()
+    edit(folders["heart"], simulated=False, allow={"ask": False})
+    host = open_sites(list(folders.values()))
+    assert [answers(host, experiment, site=site) for site in folders] == [None, None]
+    host.close()
+    assert [(folder / "released.journal").exists() for folder in folders.values()] == [True, False]
 
 
 def test_records_may_lie_elsewhere_under_other_names(shared, tmp_path):

@@ -13,7 +13,7 @@ from murmura.training.adapter import crop, subtract
 from murmura.training.bank import Bank
 from murmura.training.batch import collate
 from murmura.training.config import LocalTraining, LoraSpec
-from murmura.training.loop import NonFiniteLoss, batches, steps_of, train
+from murmura.training.loop import NonFiniteLoss, batches, drawn, steps_of, train
 from tests.conftest import make_llama
 from tests.training.helpers import (
     EPS,
@@ -53,11 +53,11 @@ def test_batches(records, epochs, max_steps, batch_size):
     assert all(len(batch) == len(set(batch)) <= batch_size for batch in found)
     seen = [index for batch in found for index in batch]
     if max_steps is None:
-        assert sorted(seen) == sorted(list(range(records)) * epochs)
+        assert sorted(seen) == sorted(list(range(records)) * epochs) and drawn(records, training) == records
         return
     assert len(found) == (max_steps if records else 0)
     counts = [seen.count(index) for index in set(seen)]
-    assert len(counts) == min(records, batch_size * max_steps)
+    assert len(counts) == min(records, batch_size * max_steps) == drawn(records, training)
     assert not counts or max(counts) - min(counts) <= 1  # repeated epoch by epoch
 
 

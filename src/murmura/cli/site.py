@@ -61,18 +61,28 @@ def show(folder: Folder) -> None:
     Method and rounds, everything that may leave the site and how it is protected, what is promised for this site's
     records, and whether its owner's limits allow it. No server is needed, and nothing is trained.
     """
-    from murmura.experiment.consent import missing_consent
+    from murmura.experiment.consent import consented, missing_consent
     from murmura.experiment.forecast.terms import terms
     from murmura.experiment.site_file import SiteFile
 
     found = terms(folder)
     _print_terms(found)
     reason = found.rejection or missing_consent(folder, SiteFile.load(folder), found.experiment)
-    typer.echo(f"The site answers nothing of it: {reason}." if reason else "The site answers it.")
+    if reason:
+        typer.echo(f"The site answers nothing of it: {reason}.")
+    elif when := consented(folder, found.experiment):
+        typer.echo(f"The site answers it: its owner consented to it at {when}.")
+    else:
+        typer.echo("The site answers it: it is within its owner's limits, and nobody is asked.")
 
 
 @app.command("consent")
-def consent(folder: Folder) -> None:
+def consent(
+    folder: Folder,
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="Take back whatever was consented to; then end the site's process.")
+    ] = False,
+) -> None:
     """Print what ``murmura site show`` prints, and note that the owner of the site consents to just this experiment.
 
     The note has the experiment's digest, that of what was printed, and the time. A run that is resumed needs no other
@@ -81,7 +91,13 @@ def consent(folder: Folder) -> None:
     from murmura.errors import ConfigError
     from murmura.experiment import consent as consents
     from murmura.experiment.forecast.terms import terms
+    from murmura.experiment.site_file import SiteFile
 
+    if withdraw:
+        name = SiteFile.load(folder).name
+        consents.withdraw(folder)
+        typer.echo(f"Noted: the owner of site {name} takes back whatever was consented to.")
+        return
     found = terms(folder)
     _print_terms(found)
     if found.rejection is not None:

@@ -23,19 +23,36 @@ def consent(folder: Path, experiment: str, shown: str) -> None:
         PrivacyError: the journal is damaged or was edited.
         CheckpointError: it cannot be written.
     """
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    Journal(folder / CONSENT_JOURNAL, _WHAT).append({"at": at, "experiment": experiment, "shown": shown})
+    Journal(folder / CONSENT_JOURNAL, _WHAT).append({"at": _now(), "experiment": experiment, "shown": shown})
+
+
+def withdraw(folder: Path) -> None:
+    """Note that the owner takes back whatever was consented to so far.
+
+    Raises:
+        PrivacyError: the journal is damaged or was edited.
+        CheckpointError: it cannot be written.
+    """
+    Journal(folder / CONSENT_JOURNAL, _WHAT).append({"at": _now(), "withdrawn": True})
 
 
 def consented(folder: Path, experiment: str) -> str | None:
-    """When the owner has consented to an experiment last; None: never.
+    """When the owner has consented to an experiment, and not taken it back since; None: never.
 
     Raises:
         PrivacyError: the journal is damaged or was edited.
     """
-    path = folder / CONSENT_JOURNAL
-    lines = Journal.peek(path, _WHAT).lines if path.exists() else []
-    return next((line["at"] for line in reversed(lines) if line["experiment"] == experiment), None)
+    path, when = folder / CONSENT_JOURNAL, None
+    for line in Journal.peek(path, _WHAT).lines if path.exists() else ():
+        if "withdrawn" in line:
+            when = None
+        elif line["experiment"] == experiment:
+            when = line["at"]
+    return when
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def missing_consent(folder: Path, file: SiteFile, experiment: str) -> str | None:

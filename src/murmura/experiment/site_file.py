@@ -52,8 +52,7 @@ class AskedOf:
     @property
     def reads(self) -> int:
         """Most of the site's records that a round's answers depend on."""
-        private = [one for one in self.verbs if not all(one.is_free(verb) for verb in one.verbs())]
-        return min(self.records, sum(one.reads(self.records, self.experiment.training) for one in private))
+        return min(self.records, sum(one.reads(self.records, self.experiment.training) for one in self.verbs))
 
     @property
     def guarantee(self) -> Guarantee | None:

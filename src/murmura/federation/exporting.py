@@ -12,6 +12,7 @@ from murmura.runs.schema import site_folder
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
+    from murmura.training.config import LocalTraining
 
 _OWN = (
     "## What is guaranteed\n\nNothing. This adapter is one site's own, trained on its private records, and is there "
@@ -21,6 +22,9 @@ _OWN = (
 
 class Exporting(Verbs):
     """Asked of sites with adapters of their own, at the end."""
+
+    def reads(self, records: int, training: LocalTraining) -> int:
+        return 0  # no answer depends on what records say
 
     @verb(releases={}, slots=False)
     def keep(self, cohort: Cohort, ask: Ask) -> list[Reply]:
