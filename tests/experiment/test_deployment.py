@@ -1,0 +1,113 @@
+"""Sites on machines of their own give what a simulation gives, over a real SuperLink with TLS and keys."""
+
+import json
+import threading
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from murmura.experiment.consent import consent
+from murmura.experiment.federation import Federation, admit, found, introduce
+from murmura.experiment.prepare import prepare
+from murmura.experiment.run import run
+from murmura.experiment.site_side import open_sites
+from murmura.experiment.verbs import fingerprint
+from murmura.federation.engines.flower.door import Door
+from murmura.federation.engines.flower.engine import FlowerEngine
+from murmura.federation.engines.worker import Worker
+from murmura.runs.schema import site_folder
+from tests.experiment import small
+from tests.experiment.test_simulation import METHODS, WRITING
+from tests.federation.engines.flowered import NAMES, Link
+from tests.methods.lpfl.test_method import texts
+from tests.training.helpers import EPS
+
+SECURE = {"aggregation": {"secure": {"range": 1.0, "weight": 100}}}
+CASES = {
+    "scaffold": ({}, {"aggregation": {"local": "scaffold"}}),
+    "secure": ({}, SECURE),
+    "fewfedpit": ({"name": "fewfedpit", **WRITING}, {}),
+    "dplora": (METHODS["dplora"], {}),
+    "lpfl": (METHODS["lpfl"], {"data": {"train": "labelled", "heldout": "public.jsonl"}, "evaluation": {"sample": 16}}),
+}
+
+
+@dataclass
+class Tried:
+    """A deployment whose sites are in threads of this process, each behind a SuperNode of its own."""
+
+    federation: Federation
+    quorum: int | None = None
+
+    def connect(self):
+        link, self.opened = Link.of_tests(), ExitStack()
+        places = dict(zip(self.federation.members, NAMES, strict=False))
+        for site, place in places.items():
+            host = open_sites([self.federation.folder / site_folder(site)])
+            self.opened.callback(host.close)
+            link.doors[place].worker = Worker(None, host)
+        door = Door()
+        link.superlink._door = door.address
+        nodes = {site: link.superlink.nodes[place] for site, place in places.items()}
+        engine = FlowerEngine(nodes, door, link.superlink.carry, self.opened.close, patience=5.0)
+        assert engine.missing(60) == []
+        return engine
+
+
+def founded(experiment, folder):
+    """A federation whose sites have all been made known, and have consented."""
+    folders = found(prepare(experiment), folder, "127.0.0.1:9443")
+    digest = fingerprint(experiment)
+    for name, own in folders.items():
+        introduce(own, name, len((own / "records.jsonl").read_text().splitlines()))
+    admit(folder, [own / "public.json" for own in folders.values()])
+    loaded = Federation.load(folder, {"run.engine": "flower", "run.folder": str(folder / "run")})
+    digest = fingerprint(loaded.experiment)
+    for own in folders.values():
+        consent(own, digest, "")
+    return loaded
+
+
+def adapters(folder):
+    return {str(f.relative_to(folder)): load_file(f) for f in (folder / "adapter").rglob("adapter_model.safetensors")}
+
+
+@pytest.fixture
+def trial(make, tmp_path, monkeypatch):
+    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
+    small.write_data(tmp_path, {"heart": 4, "skin": 3, "lung": 2})
+    for k in range(3):
+        rows = [{"text": one.text, "label": one.label} for one in texts(6, k + 1)]
+        small.write_lines(tmp_path / "labelled" / f"ward {k}.jsonl", rows)
+    public = [{"text": one.text, "label": one.label} for one in texts(6, 9)]
+    small.write_lines(tmp_path / "public.jsonl", public)
+
+    def go(method, **sections):
+        sections["training"] = {"eps": EPS}
+        sections["evaluation"] = {
+            "every": 9,
+            "sample": 1,
+            "uploads": 0,
+            "attacks": False,
+            **sections.get("evaluation", {}),
+        }
+        sections["method"] = method | {"rounds": 2}
+        alone = run(make(run={"folder": str(tmp_path / "alone")}, **sections)).folder
+        federation = founded(make(**sections), tmp_path / "federation")
+        apart = run(federation.experiment, deployment=Tried(federation)).folder
+        return alone, apart
+
+    return go
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_on_many_machines_gives_the_adapters_of_a_simulation(trial, name):
+    method, sections = CASES[name]
+    alone, apart = map(adapters, trial(method, **sections))
+    assert alone and alone.keys() == apart.keys()
+    for file in alone:
+        torch.testing.assert_close(apart[file], alone[file], rtol=1e-4, atol=1e-6)
