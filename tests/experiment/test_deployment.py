@@ -1,8 +1,6 @@
 """Sites on machines of their own give what a simulation gives, over a real SuperLink with TLS and keys."""
 
-import json
-import threading
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest

@@ -30,6 +30,7 @@ class Door:
     """
 
     def __init__(self) -> None:
+        self._closed = False
         try:
             self._folder = Path(tempfile.mkdtemp(prefix="murmura-"))  # with mode 0700
             self.address = self._folder / "door"
@@ -47,10 +48,18 @@ class Door:
             OSError: the door is closed.
             EOFError, AuthenticationError: whoever knocked went away again, or does not know it.
         """
-        return self._listener.accept()
+        try:
+            return self._listener.accept()
+        except EOFError:
+            if self._closed:
+                raise OSError("the door is closed") from None
+            raise
 
     def close(self) -> None:
         """Take no more connections; those that are open stay."""
+        self._closed = True
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as one:  # who waits for the next one would wait for ever
+            one.connect(str(self.address))
         self._listener.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 

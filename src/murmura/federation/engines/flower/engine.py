@@ -256,7 +256,7 @@ class FlowerEngine:
         with self._changed:
             if "nodes" in head:
                 self._online = frozenset(head["nodes"])
-            elif (errand := self._errands.get(head.get("answered", head.get("failed")))) is not None:
+            elif (errand := self._errands.get(head.get("answered", head.get("failed")))) and not errand.is_over:
                 if "answered" in head:
                     errand.answer = message
                 else:

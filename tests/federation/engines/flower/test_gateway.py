@@ -1,0 +1,214 @@
+"""What faces the network lets through the Fleet API of registered sites, and a site's lets in its own app."""
+
+import socket
+import ssl
+import threading
+from base64 import b64encode
+from contextlib import ExitStack, suppress
+
+import httpx
+import pytest
+import uvicorn
+
+from murmura.errors import RunError
+from murmura.federation.engines.flower import free_port, gateway
+from murmura.federation.engines.flower.certificates import new_authority, new_local, new_server
+from murmura.federation.engines.flower.gateway import Gateway, Rules
+from tests.federation.engines.flowered import Link
+
+PULL, APP = "/v1/fleet/pull-messages", "/v1/fleet/get-fab"
+KEY = "cmVnaXN0ZXJlZA=="
+
+
+class Upstream:
+    """What stands in for a SuperLink: it tells what reached it."""
+
+    def __init__(self, folder):
+        self.reached, self.answers = [], {}
+        tls = folder / "local.crt", folder / "local.key"
+        new_local(*tls)
+        self.certificate, self.port = tls[0], free_port()
+        config = uvicorn.Config(
+            self._answer,
+            interface="asgi3",
+            port=self.port,
+            log_config=None,
+            lifespan="off",
+            ssl_certfile=str(tls[0]),
+            ssl_keyfile=str(tls[1]),
+        )
+        self._server = uvicorn.Server(config)
+        threading.Thread(target=self._server.run, daemon=True).start()
+        while not self._server.started:
+            pass
+
+    async def _answer(self, scope, receive, send):
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        self.reached.append((scope["path"], body, dict(scope["headers"])))
+        answers = self.answers.get(scope["path"], [b"ok" * 40])
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"x-told", b"yes")]})
+        await send({"type": "http.response.body", "body": answer})
+
+    def close(self):
+        self._server.should_exit = True
+
+
+@pytest.fixture
+def made(tmp_path):
+    """An upstream, and gateways before it."""
+    with ExitStack() as opened:
+        new_authority(tmp_path / "ca.crt", tmp_path / "ca.key", "tests")
+        tls = tmp_path / "server.crt", tmp_path / "server.key"
+        new_server(*tls, ["127.0.0.1"], tmp_path / "ca.crt", tmp_path / "ca.key")
+        upstream = Upstream(tmp_path)
+        opened.callback(upstream.close)
+
+        def make(**rules):
+            before = f"https://127.0.0.1:{upstream.port}"
+            one = Gateway(("127.0.0.1", 0), tls, before, upstream.certificate, Rules(**rules))
+            opened.callback(one.close)
+            verifying = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+            return httpx.Client(base_url=f"https://127.0.0.1:{one.port}", verify=verifying, timeout=20)
+
+        yield upstream, make
+
+
+def test_calls_of_the_fleet_go_through_as_they_are(made):
+    upstream, make = made
+    answer = make().post(PULL, content=b"asked", headers={"flwr-signature": "s", "flwr-public-key": KEY})
+    assert answer.content == b"ok" * 40 and answer.headers["x-told"] == "yes"
+    [(path, body, headers)] = upstream.reached
+    assert (path, body) == (PULL, b"asked") and headers[b"flwr-signature"] == b"s"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/control/start-run",
+        "/v1/runtime/acquire-task",
+        "/v1/fleet/register-node",
+        "/v1/fleet/unregister-node",
+        "/v1/fleet/../control/start-run",
+        "/v1/fleet/%2e%2e/control/start-run",
+        "/v1/fleet/pull-messages/",
+        "/v1/fleet/pull-messages?x=1",
+        "/health",
+        "/docs",
+        "/",
+    ],
+)
+def test_nothing_else_does(made, path):
+    upstream, make = made
+    client = make()
+    assert client.post(path, content=b"x").status_code == 403
+    assert client.get(path).status_code == 403
+    assert upstream.reached == []
+
+
+def test_keys_that_are_not_registered_reach_nothing(made):
+    upstream, make = made
+    client = make(keys={KEY})
+    assert client.post(PULL, content=b"x").status_code == 401
+    other = b64encode(b"another").decode()
+    assert client.post(PULL, content=b"x", headers={"flwr-public-key": other}).status_code == 401
+    assert upstream.reached == []
+    assert client.post(PULL, content=b"x", headers={"flwr-public-key": KEY}).status_code == 200
+
+
+def test_a_message_of_two_gigabytes_is_refused_before_it_is_read(made, tmp_path):
+    upstream, make = made
+    client = make()
+    verifying = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+    plain = socket.create_connection(("127.0.0.1", client.base_url.port))
+    with verifying.wrap_socket(plain, server_hostname="127.0.0.1") as line:
+        line.sendall(f"POST {PULL} HTTP/1.1\r\nhost: x\r\ncontent-length: {2**31}\r\n\r\n".encode())
+        assert b" 413 " in line.recv(100)
+    parts = (b"x" * 2**20 for _ in range(gateway.LARGEST // 2**20 + 2))  # whose size nothing tells beforehand
+    with suppress(httpx.TransportError):  # it may be told while it still sends
+        assert client.post(PULL, content=parts).status_code == 413
+    assert upstream.reached == []
+
+
+def test_an_answer_that_is_too_large_is_not_handed_on(made, monkeypatch):
+    upstream, make = made
+    monkeypatch.setattr(gateway, "LARGEST", 1000)
+    upstream.answers[PULL] = [b"x" * 1001]
+    assert make().post(PULL, content=b"x").status_code == 502
+
+
+def test_a_request_for_messages_is_held_until_there_are_some(made):
+    upstream, make = made
+    upstream.answers[PULL] = [b"", b"", b"message" * 20]
+    assert make(holds=True).post(PULL, content=b"x").content == b"message" * 20
+    assert len(upstream.reached) == 3
+    upstream.answers[PULL] = [b"", b"message" * 20]
+    assert make().post(PULL, content=b"x").content == b""
+
+
+def test_a_site_lets_no_other_app_in(made):
+    upstream, make = made
+    client = make(app=b"its own")
+    for sent, status in ((b"its own", 200), (b"its own.", 403), (b"another", 403), (b"", 403)):
+        upstream.answers[APP] = [sent]
+        assert client.post(APP, content=b"x").status_code == status
+
+
+def test_a_site_speaks_with_no_server_whose_certificate_another_authority_signed(made, tmp_path):
+    upstream, _ = made
+    new_authority(tmp_path / "other.crt", tmp_path / "other.key", "others")
+    before = f"https://127.0.0.1:{upstream.port}"
+    tls = tmp_path / "server.crt", tmp_path / "server.key"
+    with Gateway(("127.0.0.1", 0), tls, before, tmp_path / "other.crt", Rules()) as one:
+        verifying = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+        answer = httpx.post(f"https://127.0.0.1:{one.port}{PULL}", content=b"x", verify=verifying)
+    assert answer.status_code == 502
+    assert upstream.reached == []
+
+
+def test_a_thousand_connections_leave_room_for_those_who_ask(made):
+    _, make = made
+    client = make()
+    port = client.base_url.port
+    with ExitStack() as opened:
+        for _ in range(1000):
+            opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+        assert client.post(PULL, content=b"x").status_code == 200
+
+
+def test_plain_text_is_served_on_the_loopback_interface_alone(tmp_path):
+    new_local(tmp_path / "a.crt", tmp_path / "a.key")
+    with pytest.raises(RunError, match="without TLS"):
+        Gateway(("0.0.0.0", 0), None, "https://127.0.0.1:1", tmp_path / "a.crt", Rules())
+
+
+def test_a_port_that_is_taken_is_named(made, tmp_path):
+    upstream, _ = made
+    tls = tmp_path / "server.crt", tmp_path / "server.key"
+    with pytest.raises(RunError, match="nothing can listen there") as error:
+        Gateway(("127.0.0.1", upstream.port), tls, "https://127.0.0.1:1", upstream.certificate, Rules())
+    assert str(upstream.port) in str(error.value)
+
+
+@pytest.mark.slow
+def test_whoever_holds_the_certificate_of_the_authority_can_start_nothing(tmp_path, monkeypatch):
+    """As stock Flower lets anybody: start a run, whose code every SuperNode executes, and take a server's token."""
+    from murmura.federation.engines.flower.bundle import command, project
+
+    link = Link.of_tests()
+    told = f'[superlink.there]\naddress = "127.0.0.1:{link.superlink.port}"\nroot-certificates = "{link.authority}"\n'
+    (tmp_path / "config.toml").write_text(f'[superlink]\ndefault = "there"\n{told}')
+    app = project(tmp_path / "app")
+    for arguments in (
+        ["flwr", "run", str(app), "there"],
+        ["flwr", "list", "there"],
+        ["flwr", "supernode", "list", "there"],
+    ):
+        with pytest.raises(RunError):
+            command(arguments, tmp_path)
+    verifying = ssl.create_default_context(cafile=str(link.authority))
+    answer = httpx.post(f"https://127.0.0.1:{link.superlink.port}/v1/runtime/acquire-task", verify=verifying)
+    assert answer.status_code == 403

@@ -1,0 +1,82 @@
+"""A site's own process does once what it is asked twice, and names no folders for a server."""
+
+import threading
+from multiprocessing.connection import Client
+
+import pytest
+
+from murmura.federation.engines.flower.door import Door
+from murmura.federation.engines.flower.site import answer
+from murmura.federation.engines.worker import Worker
+from murmura.federation.wire.frames import frame, parted, unframe
+
+
+class Counting:
+    """A worker that answers with how often it has worked."""
+
+    def __init__(self):
+        self.times = 0
+
+    def handle(self, message, since):
+        self.times += 1
+        yield frame({"times": self.times})
+
+
+@pytest.fixture
+def door():
+    with Door() as made:
+        yield made
+
+
+def knock(door, message, token=None):
+    token = token or (door.address.parent / "token").read_bytes()
+    with Client(str(door.address), "AF_UNIX", authkey=token) as line:
+        line.send_bytes(message)
+        return line.recv_bytes()
+
+
+def serve(door, worker):
+    thread = threading.Thread(target=answer, args=(door, worker), daemon=True)
+    thread.start()
+    return thread
+
+
+def test_what_is_asked_again_to_the_byte_gets_the_same_answer_and_is_not_done_again(door):
+    serve(door, Counting())
+    first, second = frame({"verb": "a", "number": 1}), frame({"verb": "a", "number": 2})
+    answers = [unframe(parted(knock(door, one))[0])[0]["times"] for one in (first, first, second, first)]
+    assert answers == [1, 1, 2, 1]
+
+
+def test_whoever_does_not_know_the_token_is_not_heard_and_others_are(door):
+    counting = Counting()
+    serve(door, counting)
+    with pytest.raises(Exception, match=r"digest|closed|reset|pipe"):
+        knock(door, frame({"verb": "a"}), b"guessed")
+    assert counting.times == 0
+    knock(door, frame({"verb": "a"}))
+    assert counting.times == 1
+
+
+def test_nobody_else_may_look_for_the_token(door):
+    assert door.address.parent.stat().st_mode & 0o077 == 0
+
+
+def test_a_closed_door_ends_the_work():
+    door = Door()
+    thread = serve(door, Counting())
+    door.close()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_server_elsewhere_opens_no_folder_and_learns_nothing_of_the_machine(tmp_path):
+    asked = frame({"folders": [str(tmp_path)], "number": 7})
+    [done] = Worker(None).handle(asked)
+    assert unframe(done)[0]["done"] | {"worker": ""} == {
+        "number": 7,
+        "failed": None,
+        "seconds": {},
+        "memory": 0,
+        "worker": "",
+    }
