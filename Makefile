@@ -1,4 +1,5 @@
 # make demo    two methods over four clinics' few examples, a table, and a report page
+# make demo-flower    the same with a server and four clinics as processes of their own, over TLS, by Flower
 # make test    lint, types and tests: all that continuous integration asks
 # make bench   the commands of README's section on speed (installs Flower and Opacus to compare with)
 # make clean   removes what these made, except the models in the cache
@@ -11,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-p
 PROCESSORS := processor-plain processor-avx2 processor-nobodys
 CLINIC := runs/clinic-fedavg runs/clinic-fewfedpit
 
-.PHONY: venv demo test lint types tests real processors bench clean
+.PHONY: venv demo demo-flower test lint types tests real processors bench clean
 
 venv: .venv/dev-stamp
 
@@ -29,6 +30,13 @@ demo: .venv/stamp
 	$(BIN)/murmura run examples/clinic/fedavg.toml --overwrite
 	$(BIN)/murmura run examples/clinic/fewfedpit.toml --overwrite
 	$(BIN)/murmura report $(CLINIC) --out runs/clinic.html
+
+demo-flower: .venv/stamp
+	$(INSTALL) -e '.[flower]'
+	$(BIN)/murmura models fetch smollm2-135m
+	MURMURA=$(BIN)/murmura examples/clinic/deployed.sh fedavg
+	MURMURA=$(BIN)/murmura examples/clinic/deployed.sh fewfedpit
+	$(BIN)/murmura report $(addsuffix -deployed,$(CLINIC)) --out runs/clinic-deployed.html
 
 # Two of these at a time: each keeps one core busy.
 test: venv

@@ -55,10 +55,9 @@ class Tried:
         return engine
 
 
-def founded(experiment, folder):
+def founded(experiment, folder, address="127.0.0.1:9443"):
     """A federation whose sites have all been made known, and have consented."""
-    folders = found(prepare(experiment), folder, "127.0.0.1:9443")
-    digest = fingerprint(experiment)
+    folders = found(prepare(experiment), folder, address)
     for name, own in folders.items():
         introduce(own, name, len((own / "records.jsonl").read_text().splitlines()))
     admit(folder, [own / "public.json" for own in folders.values()])

@@ -30,6 +30,9 @@ def play(folder: Path) -> None:
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     file = SiteFile.load(folder)
+    if file.simulated:
+        fix = "Leave the option out; `murmura federation new` makes folders without it."
+        raise ConfigError("a simulation plays this site (simulated = true)", where=f"site {file.name}", fix=fix)
     address = server_of(Path(file.federation))
     if not (folder / NODE_KEY).exists():
         fix = f"`murmura site init {folder}` makes it; then have the federation's server know it."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 from murmura import atomic
@@ -16,7 +15,7 @@ from murmura.federation.engines.flower.child import Child
 from murmura.federation.engines.flower.gateway import Gateway, Rules
 from murmura.progress import say
 
-_WATCH = 1.0
+_WATCH, _LONGEST = 1.0, 60.0  # seconds between looks whether it runs
 
 
 class SuperNode:
@@ -42,6 +41,8 @@ class SuperNode:
         self._gateway = Gateway(("127.0.0.1", 0), self._local, f"https://{server}", authority, rules)
         self._temporary = Path(tempfile.mkdtemp(prefix="murmura-"))
         self._children: dict[str, Child] = {}
+        self._known: list[str] = []
+        self._wait, self._ended = _WATCH, threading.Event()
         self._forking = prefork.prepare(self._temporary)
         self._ensure()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="supernode")
@@ -51,6 +52,7 @@ class SuperNode:
         """End it, and the gateway."""
         if not self._ending:
             self._ending = True
+            self._ended.set()
             self._thread.join()
             for child in self._children.values():
                 child.end()
@@ -66,9 +68,17 @@ class SuperNode:
             self._children[forking] = Child(forking, self._forking, home, self._folder / "supernode.log")
         if node not in self._children or not self._children[node].is_alive:
             if node in self._children:
-                say(f"{node} has ended, and is started again; its last words: {self._children[node].said[-300:]}")
+                self._tell(self._children[node].said)
             found = environment(self._folder, self._temporary / "bin")
             self._children[node] = Child(node, self._program(), found, self._folder / "supernode.log")
+
+    def _tell(self, said: str) -> None:
+        """Say once what it said at last, and wait longer each time that it says so again."""
+        known = said.strip().splitlines()[-3:]
+        self._wait = min(2 * self._wait, _LONGEST) if known == self._known else _WATCH
+        if known != self._known:
+            say("Flower's SuperNode has ended, and is started again; its last words: " + " ".join(known))
+        self._known = known
 
     def _program(self) -> list[str]:
         return [
@@ -81,4 +91,4 @@ class SuperNode:
     def _watch(self) -> None:
         while not self._ending:
             self._ensure()
-            time.sleep(_WATCH)
+            self._ended.wait(self._wait)

@@ -1,0 +1,183 @@
+"""A server and three sites as processes of their own, of which one is killed at some moment.
+
+    python -m tests.integration.deployed --runs 20
+
+kills a site, the server or Flower's SuperLink in each of so many runs, at a moment that is drawn, starts what an
+operator would start again, and tells how each run ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from murmura import Experiment
+from murmura.federation.engines.flower import free_port
+from tests.experiment.small import write_data
+from tests.experiment.test_deployment import founded
+
+SITES = {"heart": 4, "skin": 3, "lung": 2}
+VICTIMS = ("site", "server", "superlink")
+ROUNDS = 6
+DEADLINE = 300
+MURMURA = (sys.executable, "-m", "murmura")
+EXPERIMENT = """\
+[run]
+name = "deployed"
+[model]
+name = "{model}"
+[lora]
+rank = 2
+[data]
+train = "sites"
+heldout = "heldout.jsonl"
+max_length = 128
+[training]
+batch_size = 2
+[method]
+name = "fedit"
+rounds = {rounds}
+[evaluation]
+sample = 1
+uploads = 0
+attacks = false
+every = {rounds}
+"""
+ENVIRONMENT = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+class Deployment:
+    """Everything of one run, in a folder.
+
+    Args:
+        model: folder of a causal model.
+    """
+
+    def __init__(self, folder, model):
+        write_data(folder, SITES)
+        (folder / "experiment.toml").write_text(EXPERIMENT.format(model=model, rounds=ROUNDS))
+        self.folder, self.federation, self.run = folder, folder / "federation", folder / "run"
+        self.processes = {}
+        founded(Experiment.load(folder / "experiment.toml"), self.federation, f"127.0.0.1:{free_port()}")
+
+    def start(self, who, *options):
+        """Start a site, or the server."""
+        words = ("site", "start", self.federation / who)
+        if who == "server":
+            changes = ("--set", f"run.folder={self.run}", "--set", "run.answer_seconds=60")
+            words = ("serve", self.federation, *changes, "--patience", "10", *options)
+        with (self.folder / f"{who}.log").open("ab") as log:
+            command = [*MURMURA, *map(str, words)]
+            self.processes[who] = subprocess.Popen(command, stdout=log, stderr=log, env=ENVIRONMENT)
+
+    def kill(self, victim):
+        """Kill -9, and start again what an operator would."""
+        if victim == "superlink":
+            mark = str(self.federation / "server" / "flower" / "state.db")
+            for pid in with_word(mark):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return
+        who = next(iter(SITES)) if victim == "site" else "server"
+        self.processes[who].send_signal(signal.SIGKILL)
+        self.processes[who].wait()
+        time.sleep(1)
+        self.start(who, *(["--resume"] if who == "server" and (self.run / "checkpoint").exists() else []))
+
+    def lines(self):
+        """What is told of each round."""
+        path = self.run / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def rounds(self):
+        return [line["round"] for line in self.lines()]
+
+    def wait(self, until):
+        """Wait for something, or for the run's end; it must not take for ever."""
+        end = time.monotonic() + DEADLINE
+        while not until() and self.processes["server"].poll() is None:
+            assert time.monotonic() < end, f"it hangs: {self.told('server')}"
+            time.sleep(0.2)
+
+    def told(self, who):
+        return (self.folder / f"{who}.log").read_text(errors="replace")[-3000:]
+
+    def close(self):
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.terminate()
+        for process in self.processes.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
+
+
+@contextmanager
+def deployment(folder, model):
+    made = Deployment(folder, model)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def with_word(word):
+    """Processes with a word on their command line."""
+    found = subprocess.run(["pgrep", "-f", word], capture_output=True, text=True, check=False).stdout
+    return [int(pid) for pid in found.split() if int(pid) != os.getpid()]
+
+
+def trial(folder, model, victim, after):
+    """One run; returns what there is to tell of it.
+
+    Args:
+        after: seconds after the first round when the victim is killed.
+    """
+    with deployment(folder, model) as one:
+        for who in ("server", *SITES):
+            one.start(who)
+        one.wait(lambda: 1 in one.rounds())
+        begun = time.monotonic()
+        time.sleep(after)
+        assert one.processes["server"].poll() is None, "the run was over before anybody was killed"
+        one.kill(victim)
+        one.wait(lambda: False)
+        status = one.processes["server"].wait()
+        rounds, took = one.rounds(), time.monotonic() - begun
+        finished = (one.run / "summary.json").exists()
+        assert status == 0 and finished and rounds == list(range(ROUNDS + 1)), one.told("server")
+        events = [event for line in one.lines() for event in line.get("events", ())]
+    return f"{victim} killed {after:.1f} s after round 1: all {ROUNDS} rounds, {took:.0f} s more; {'; '.join(events)}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    from tests import conftest
+
+    rng = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "model"
+        tokenizer = conftest.tokenizer.__wrapped__()
+        conftest.make_llama(tokenizer).save_pretrained(model)
+        tokenizer.save_pretrained(model)
+        for number in range(options.runs):
+            victim, after = VICTIMS[number % len(VICTIMS)], rng.uniform(0, 30)
+            one = Path(folder) / str(number)
+            one.mkdir()
+            print(f"{number + 1}: {trial(one, model, victim, after)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

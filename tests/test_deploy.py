@@ -1,0 +1,69 @@
+"""What is shipped for services and containers parses, and names commands, options and files that there are."""
+
+import configparser
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.main import get_command
+
+import murmura
+from murmura.cli import app
+
+ROOT = Path(murmura.__file__).parents[2]
+UNITS = sorted((ROOT / "deploy").glob("*.service"))
+
+
+def command(words):
+    """The command that some words give, or a failure that says which one there is not."""
+    found = get_command(app)
+    for word in words:
+        if not hasattr(found, "commands") or word not in found.commands:
+            break
+        found = found.commands[word]
+    assert not hasattr(found, "commands"), f"{words} names no command"
+    return found
+
+
+def options(found):
+    return {name for parameter in found.params for name in parameter.opts} | {"--help"}
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_units_run_commands_that_there_are(unit):
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str
+    parser.read(unit)
+    assert {"Unit", "Service", "Install"} <= set(parser.sections())
+    program, *words = parser["Service"]["ExecStart"].split()
+    assert program == "/opt/murmura/bin/murmura"
+    found = command(words)
+    assert {word for word in words if word.startswith("--")} <= options(found)
+
+
+def test_the_compose_file_runs_commands_that_there_are():
+    services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
+    assert set(services) == {"server", "site"}
+    for service in services.values():
+        found = command(service["command"])
+        assert {word for word in service["command"] if word.startswith("--")} <= options(found)
+        assert (ROOT / service["build"]["dockerfile"]).exists()
+
+
+def test_the_container_file_copies_what_there_is_and_installs_an_extra_that_there_is():
+    text = (ROOT / "deploy" / "Containerfile").read_text()
+    for line in re.findall(r"^COPY (.*)$", text, re.MULTILINE):
+        *sources, _ = line.split()
+        assert all((ROOT / source).exists() for source in sources)
+    assert "'.[flower]'" in text and 'flower = ["flwr' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_the_guide_names_commands_and_options_that_there_are():
+    text = (ROOT / "docs" / "deploy.md").read_text()
+    told = re.findall(r"`(murmura [^`]+)`", text)
+    told += [line.split("#")[0] for line in text.splitlines() if line.startswith("murmura ")]
+    assert len(told) > 10
+    for words in map(str.split, told):
+        found = command(words[1:])
+        assert {word for word in words if word.startswith("--")} <= options(found), words
