@@ -145,13 +145,38 @@ def test_a_figure_that_is_missing_stops_no_run():
     assert len(fleet.events) == 3
 
 
-@pytest.mark.parametrize("other", [{"w": torch.zeros(5)}, {"v": torch.zeros(4)}, {"w": torch.full((4,), torch.nan)}])
+@pytest.mark.parametrize("other", [{"w": torch.zeros(5)}, {"v": torch.zeros(4)}])
 def test_a_sum_refuses_tensors_that_are_not_those_of_the_others(other):
     def answer(site, ask):
         return Reply(site, {"adapter": other if site == "b" else {"w": torch.zeros(4)}})
 
-    with pytest.raises(RunError, match=r"has shape|is missing|NaN"):
+    with pytest.raises(RunError, match=r"has shape|is missing"):
         make_fleet(answer).sum("train", ["a", "b", "c"])
+
+
+BROKEN = [
+    {"adapter": {"w": torch.full((4,), torch.nan)}, "examples": 3},
+    {"adapter": {"w": torch.zeros(4)}, "examples": -3},
+    {"adapter": {"w": torch.zeros(4)}, "examples": 3, "records": ["mine"]},
+]
+
+
+@pytest.mark.parametrize("fields", BROKEN)
+def test_a_reply_that_is_not_what_its_verb_declares_counts_as_none_but_was_released(fields):
+    def answer(site, ask):
+        return Reply(site, fields) if site == "b" else healthy(site, ask)
+
+    fleet, heard = make_fleet(answer), []
+    fleet.listener = heard.append
+    assert [reply.site for reply in fleet.ask("train", ["a", "b", "c"])] == ["a", "c"]
+    assert [reply.site for reply in heard] == ["a", "c"]
+    assert len(fleet.events) == 1 and "the answer of site b to 'train' is left out" in fleet.events[0]
+    assert make_fleet(answer).sum("train", ["a", "b", "c"]).sites == ["a", "c"]
+    with pytest.raises(RunError, match="only 2 of 3 sites answered 'train', 3 are needed"):
+        list(make_fleet(answer, min_replies=3).ask("train", ["a", "b", "c"]))
+    told = make_fleet(answer, sites=["b"], min_replies=0)
+    assert list(told.ask("train", ["b"])) == []
+    assert {row["field"] for row in told.ledger.table() if row["bytes"]} == {"adapter", "examples"}
 
 
 @pytest.mark.parametrize(

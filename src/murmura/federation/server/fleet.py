@@ -16,6 +16,7 @@ from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply, field_sizes, size
 from murmura.federation.wire.releases import Verbs, disclosed, owner
 from murmura.federation.wire.sums import Sum, misfit
+from murmura.federation.wire.well_formed import malformed
 from murmura.streams import Stream
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ class Fleet:
         """Ask sites, and learn nothing but the sum of their replies: under masks, where the method's sums are secure
         (``Verbs.secure``); else in clear, from engines on this machine.
 
-        A reply that is not ``like`` the others, or is ``refused``, is left out of the sum, and an event names its site.
+        A reply that is not what the verb declares, is not ``like`` the others, or is ``refused``, is left out of the
+        sum, and an event names its site.
 
         Args:
             verb: one of the sites' verbs.
@@ -154,14 +156,23 @@ class Fleet:
         return total
 
     def ask(
-        self, verb: str, sites: Sequence[str], each: Mapping[str, Payload] | None = None, **shared: Any
+        self,
+        verb: str,
+        sites: Sequence[str],
+        each: Mapping[str, Payload] | None = None,
+        *,
+        refused: Callable[[Payload], str | None] | None = None,
+        **shared: Any,
     ) -> Iterator[Reply]:
         """Ask sites to do something; replies come one by one, so that a sum never holds more than one.
+
+        A reply that is not what the verb declares, or is ``refused``, counts as none, and an event names its site.
 
         Args:
             verb: one of the sites' verbs.
             sites: whom to ask.
             each: fields for single sites.
+            refused: says why a reply does not count though it is what the verb declares; None where it does.
             shared: fields for all of them.
 
         Raises:
@@ -170,7 +181,7 @@ class Fleet:
         """
         if owner(self.verbs, verb).secure(verb) is not None:
             raise RunError(f"replies to '{verb}' leave sites in secure sums alone", where=f"round {self.round}")
-        for reply in self._replies(verb, sites, each, shared):
+        for reply in self._replies(verb, sites, each, shared, misfits=refused):
             if self.listener is not None:
                 self.listener(reply)
             yield reply
@@ -275,7 +286,7 @@ class Fleet:
             for site in sites:
                 ledger.asked(verb, common + size(dict(ask.each.get(site, {}))))
         self._entered()
-        answered, waited = 0, set(sites)
+        answered, waited, releases = 0, set(sites), owner(self.verbs, verb).releases(verb)
         for number, reply in enumerate(self._answers(ask, sites), start=1):
             if reply.site not in waited:
                 self.events.append(f"site {reply.site} answered '{verb}' twice, or was not asked: that does not count")
@@ -286,11 +297,17 @@ class Fleet:
                 self.answering.discard(reply.site)
                 continue
             self.answering.add(reply.site)
+            sizes = (
+                field_sizes({name: one for name, one in reply.fields.items() if name in releases})
+                if terms is None
+                else terms.sizes
+            )
             for ledger in ledgers:
-                ledger.released(verb, field_sizes(reply.fields) if terms is None else terms.sizes)
+                ledger.released(verb, sizes)
             if number <= _EACH or number % _EACH == 0 or number == len(sites):
                 self._entered()
-            if misfits is not None and (why := misfits(reply.fields)):
+            why = None if terms is not None else malformed(reply.fields, releases)
+            if why := why or (misfits(reply.fields) if misfits is not None else None):
                 self.events.append(f"the answer of site {reply.site} to '{verb}' is left out: {why}")
                 continue
             answered += 1

@@ -1,0 +1,117 @@
+"""What a well-formed reply is: what its verb's declared releases say that each field holds.
+
+A site may be broken or lie. So nothing but the server's ledgers sees a reply before it is checked here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from murmura.federation.wire.messages import Payload
+from murmura.federation.wire.releases import Kind, Release
+
+TEXTS = 1_000_000
+"""Most texts in a field."""
+CHARACTERS = 1_000_000
+"""Most characters of a text, or of a word beside figures."""
+
+
+def malformed(fields: Payload, releases: Mapping[str, Release]) -> str | None:
+    """Why a reply is not one that its verb declares, in words; None where it is. It quotes no value.
+
+    A field that is None, or not there, passes: a verb may have nothing to tell. What a method cannot do without, it
+    says itself (``Fleet.ask``, ``Fleet.sum``).
+
+    Args:
+        releases: of the verb, by the names of its fields.
+    """
+    for name, value in fields.items():
+        if name not in releases:
+            return "it holds a field that the verb does not declare"
+        if value is not None and (why := _CHECKS.get(releases[name].kind, _anything)(value)):
+            return f"'{name}' {why}"
+    return None
+
+
+def is_count(value: Any, least: int = 0) -> bool:
+    """Whether a value is a whole number, and not below ``least``."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _anything(value: Any) -> str | None:
+    return None
+
+
+def _tensors(value: Any) -> str | None:
+    for leaf in _leaves(value):
+        if not isinstance(leaf, torch.Tensor | int | float):
+            return "holds something that is neither a tensor nor a number"
+        if not _is_finite(leaf):
+            return "holds a NaN or an infinity"
+    return None
+
+
+def _counts(value: Any) -> str | None:
+    for leaf in _leaves(value):
+        if isinstance(leaf, torch.Tensor):
+            whole = not leaf.is_floating_point() and not leaf.is_complex() and bool((leaf >= 0).all())
+        else:
+            whole = is_count(leaf)
+        if not whole:
+            return "is no whole number from 0 on"
+    return None
+
+
+def _figures(value: Any) -> str | None:
+    for leaf in _leaves(value):
+        if isinstance(leaf, str):
+            if len(leaf) > CHARACTERS:
+                return f"holds a text of more than {CHARACTERS} characters"
+        elif leaf is not None and not isinstance(leaf, torch.Tensor | int | float):
+            return "holds something that is no figure"
+        elif leaf is not None and not _is_finite(leaf):
+            return "holds a NaN or an infinity"
+    return None
+
+
+def _texts(value: Any) -> str | None:
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
+        return "is no list of texts"
+    if len(value) > TEXTS:
+        return f"holds more than {TEXTS} texts"
+    if any(len(text) > CHARACTERS for text in value):
+        return f"holds a text of more than {CHARACTERS} characters"
+    return None
+
+
+_CHECKS: dict[Kind, Callable[[Any], str | None]] = {
+    "weights": _tensors,
+    "embeddings": _tensors,
+    "votes": _tensors,
+    "count": _counts,
+    "metric": _figures,
+    "text": _texts,
+}
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What tables and lists hold, however deep; without recursion, since a site chooses the depth."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            left.extend(one.values())
+        elif isinstance(one, list | tuple):
+            left.extend(one)
+        else:
+            yield one
+
+
+def _is_finite(value: torch.Tensor | int | float) -> bool:
+    if isinstance(value, torch.Tensor):
+        return bool(torch.isfinite(value).all())
+    return isinstance(value, int) or math.isfinite(value)
