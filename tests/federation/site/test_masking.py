@@ -143,7 +143,7 @@ def test_of_each_peer_the_share_revealed_is_of_one_kind(parties):
     key, seed = parties.sites["d"]._sum.masking.private_bytes_raw(), parties.sites["d"]._sum.seed
     parties.confirm("abc")
     revealed = {place + 1: parties.reveal(name)[3] for place, name in enumerate("abc")}
-    assert join(revealed, basis([1, 2, 3])) == key != seed
+    assert join(revealed, basis((1, 2, 3))) == key != seed
 
 
 def test_a_sum_is_not_asked_for_twice_nor_in_another_round(parties):
