@@ -9,16 +9,21 @@ import tomli_w
 
 from murmura.data.loading import load_records
 from murmura.data.records import KINDS, Document, Instruction, Labelled, digest
-from murmura.errors import ConfigError
+from murmura.errors import CheckpointError, ConfigError, RunError
+from murmura.experiment import site_side
 from murmura.experiment.run import run
 from murmura.experiment.simulation import bytes_of, share_out
 from murmura.experiment.site_file import Allow, SiteFile
 from murmura.experiment.site_side import open_sites
+from murmura.experiment.validate import method_of
 from murmura.experiment.verbs import fingerprint
 from murmura.federation.engines import processes
+from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.frames import unframe
 from murmura.federation.wire.messages import Ask
 from murmura.privacy.budget import Budget
+from murmura.runs import locks
+from tests.experiment import small
 from tests.federation.world import instructions
 
 ODD = [" two  spaces ", "line\nbreak\u2028\r\n", "\ttab", "\u00e9 e\u0301 \U0001f600", '"quoted", {json}', "NaN", "0"]
@@ -102,6 +107,22 @@ def test_what_is_allowed_is_answered(shared):
     edit(folders["heart"], allow={"methods": ["fedit"], "rounds": 2, "measuring": False, "clear": False})
     host = open_sites(list(folders.values()))
     assert answers(host, experiment) is None
+    host.close()
+
+
+def test_more_sites_than_a_process_can_hold_are_refused_unless_the_process_has_the_whole_run(shared, monkeypatch):
+    experiment, folders = shared()
+    monkeypatch.setattr(site_side, "allow_open_files", lambda count: False)
+    monkeypatch.setattr(locks, "_PATIENCE", 0.01)
+    with pytest.raises(RunError, match="cannot hold the locks of 2 sites") as error:
+        open_sites(list(folders.values()))
+    assert "ulimit -n" in error.value.fix
+    context = small.context(experiment)
+    host = open_sites(list(folders.values()), (context, method_of(experiment)))
+    held = SiteStore.held(folders["heart"], "heart")  # the lock is free
+    with pytest.raises(CheckpointError, match="another process"):
+        open_sites(list(folders.values()), (context, method_of(experiment)))
+    held.release()
     host.close()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from murmura.data.loading import load_records
 from murmura.data.records import KINDS, digest
-from murmura.errors import ConfigError
+from murmura.errors import ConfigError, RunError
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext, process_context
 from murmura.experiment.site_file import SiteFile
@@ -48,6 +48,7 @@ def open_sites(folders: Sequence[Path], shared: tuple[ProcessContext, Method] | 
             roster of the sites.
         SecureSumError: the roster has another key for a site than its own.
         PrivacyError: a journal of a site is damaged, or its account over all runs.
+        RunError: there are more sites than a process that has no lock of the whole run can hold.
     """
     files = [SiteFile.load(folder) for folder in folders]
     federation = _one_federation(files)
@@ -55,11 +56,14 @@ def open_sites(folders: Sequence[Path], shared: tuple[ProcessContext, Method] | 
     experiment, verbs = context.experiment, verbs_of(context.experiment, method)
     roster = read_roster(federation / ROSTER) if method.rule.config.secure else {}
     opening = _Opening(method, roster, agreement(experiment, method, len(roster)))
-    allow_open_files(len(folders))
+    room = allow_open_files(len(folders))
+    if not room and shared is None:
+        what = f"a process cannot hold the locks of {len(folders)} sites: the system does not let it open so many files"
+        raise RunError(what, fix="Raise run.workers, or the limit (ulimit -n).")
     with ExitStack() as opened:
         sites = []
         for folder, file in zip(folders, files, strict=True):
-            kept = SiteStore.held(folder, file.name)
+            kept = SiteStore.held(folder, file.name, locked=room)  # if not, the run's own lock keeps others out
             opened.callback(kept.release)
             rejection = file.allow.rejection_reason(experiment, verbs)
             sites.append(opening.site(file, kept, _records(file, experiment), rejection))

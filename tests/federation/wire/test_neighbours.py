@@ -2,6 +2,7 @@
 
 import random
 from itertools import chain, combinations
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -171,3 +172,14 @@ def test_more_that_drop_out_take_more_neighbours():
 def test_bytes_are_those_of_the_messages():
     assert protocol_bytes(1000) == (224 + 115 * 1000, (160 + 64 + 82) * 1000)
     assert protocol_bytes(1000, 264) == (224 + 64 + 115 * 265, 224 * 1000 + (82 + 64) * 265)
+
+
+def test_the_table_in_the_documents_is_what_is_computed():
+    lines = (Path(__file__).parents[3] / "docs" / "secure_sum.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    counts = next([int(cell.replace(",", "")) for cell in row[1:]] for row in rows if row[0] == "sites")
+    told = {row[0].split()[-1]: list(map(int, row[1:])) for row in rows if row[0].startswith("k, dropouts")}
+    assert len(told) == 2
+    for share, found in told.items():
+        options = SecureSumConfig(dropouts=float(share))
+        assert found == [degree(count, count, options).neighbours for count in counts]
