@@ -18,6 +18,7 @@ from murmura.federation.traits import Traits
 from murmura.federation.wire.layout import MASKED, Agreement
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import Ask, Failure, Reply
+from murmura.federation.wire.neighbours import degree
 from murmura.federation.wire.releases import Count, Metric, Votes, verb
 from murmura.runs.schema import ROSTER
 from murmura.streams import Stream
@@ -53,9 +54,9 @@ def runtime(tokenizer):
     return make_workbench(tokenizer, slots=2)
 
 
-def make_fleet(runtime, folder, engine="local", gone=None, min_replies=1):
+def make_fleet(runtime, folder, engine="local", gone=None, min_replies=1, sizes=SIZES):
     """Five sites, of which four are enough; ``gone`` maps a step to the sites that do not answer it."""
-    sites = make_sites(*SIZES, folder=folder)
+    sites = make_sites(*sizes, folder=folder)
     write_roster(folder / ROSTER, {site.name: site.kept.folder for site in sites})
     roster = read_roster(folder / ROSTER)
     for site in sites:
@@ -146,6 +147,18 @@ def test_what_travels_is_counted_field_by_field(runtime, tmp_path):
     assert rows["vote", "votes"]["protection"]["type"] == "secure sum"
     assert all(rows[key]["kind"] == "keys" and rows[key]["protection"] is None for key in rows if key[0] in STEPS)
     assert fleet.ledger.traffic().down > 5 * 5 * (160 + 82)
+
+
+def test_a_hundred_sites_have_neighbours_and_the_sum_is_that_of_the_replies(runtime, tmp_path):
+    """With the options of every run, and drop-outs before and after their vectors have left."""
+    gone = {"vote": ["site-7", "site-70"], "check_consistency": ["site-8"], "unmask": ["site-9"]}
+    fleet = make_fleet(runtime, tmp_path, gone=gone, sizes=(1,) * 100)
+    assert vote(fleet)["votes"].tolist() == [980, 980, -980]
+    rows = {(row["verb"], row["field"]): row for row in fleet.ledger.table()}
+    holders = degree(100, 100, OPTIONS.secure).neighbours + 1
+    assert rows["vote", "vouched"]["bytes"] == 98 * 64 and rows["vote", "vouched"]["protection"] is None
+    assert rows["share_keys", "sealed"]["bytes"] == 100 * holders * 82 < 100 * 100 * 82
+    assert rows["unmask", "shares"]["bytes"] == 96 * holders * 33
 
 
 @pytest.mark.usefixtures("each_graph")
