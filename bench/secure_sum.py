@@ -1,11 +1,15 @@
 """What a secure sum costs a site: milliseconds and bytes, against the vector in clear and against Flower's SecAgg+.
 
-    python bench/secure_sum.py
+    python bench/secure_sum.py                     all sites are neighbours
+    python bench/secure_sum.py --sites 0           only one site's part in a sum of many, with all or few neighbours
 
 Sites and server are in this process, with nothing between them, so that only the protocol is timed. Each way takes its
 turn with each vector: votes (whole numbers of 64 bits) and an adapter's update (float32, unweighed). Flower's functions
 are those that its client calls (``flwr.client.mod``), with every other site as a neighbour and the same threshold: the
 same protocol, but for signatures and the consistency check. What is left without masks must be the sum.
+
+One site's part in a sum of many (``--many``) is measured at a few sites. Of the others there is what those are sent:
+keys, signatures and encrypted shares, of which the contents make no difference to what it costs to open them.
 """
 
 from __future__ import annotations
@@ -21,7 +25,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from measure import machine
+
+from murmura.aggregation.config import SecureSumConfig
+from murmura.federation.server.unmasking import Unmasking
+from murmura.federation.site import masking
+from murmura.federation.site.identity import public
+from murmura.federation.site.masking import Masking, is_signed
+from murmura.federation.wire.layout import Agreement, Layout
+from murmura.federation.wire.masks import Roll, advertised, agree, consistent, protocol_bytes, statement, vouched
+from murmura.federation.wire.neighbours import fewest, graph
+from murmura.federation.wire.shamir import SHARE_BYTES
 
 ROUND, VERB = 1, "send"
 STEPS = ("keys", "shares", "vector", "check", "reveal")
@@ -29,11 +46,12 @@ STEPS = ("keys", "shares", "vector", "check", "reveal")
 
 @dataclass
 class Cost:
-    """Of one way: seconds of each step over all sites, seconds of the server, bytes that one site sends."""
+    """Of one way: seconds of each step over all sites, seconds of the server, bytes that one site sends and is sent."""
 
     steps: dict[str, float] = field(default_factory=dict)
     server: float = 0.0
     up: int = 0
+    down: int = 0
 
     def timed(self, step: str, work: Callable[[], Any]) -> Any:
         begun = time.perf_counter()
@@ -62,16 +80,7 @@ def clear(vectors: Sequence[torch.Tensor]) -> tuple[Cost, np.ndarray]:
 
 def masked(vectors: Sequence[torch.Tensor]) -> tuple[Cost, np.ndarray]:
     """Murmura's secure sum."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    from murmura.aggregation.config import SecureSumConfig
-    from murmura.federation.server.unmasking import Unmasking
-    from murmura.federation.site.identity import public
-    from murmura.federation.site.masking import Masking, is_signed
-    from murmura.federation.wire.layout import Agreement, Layout
-    from murmura.federation.wire.masks import protocol_bytes
-
-    names, options = [str(k) for k in range(len(vectors))], SecureSumConfig()
+    names, options = [str(k) for k in range(len(vectors))], SecureSumConfig(neighbours="all")
     keys = {name: Ed25519PrivateKey.generate() for name in names}
     roster = {name: public(key) for name, key in keys.items()}
     sites = {name: Masking(name, "run", keys[name], roster, Agreement(options, len(names))) for name in names}
@@ -106,6 +115,82 @@ def masked(vectors: Sequence[torch.Tensor]) -> tuple[Cost, np.ndarray]:
     total = cost.timed("server", lambda: server.unmasked(revealed))
     cost.up = found.nbytes + protocol_bytes(len(names))[0]
     return cost, total["vector"].numpy()
+
+
+@dataclass
+class Peer:
+    """A site of which others see what it sends."""
+
+    name: str
+    identity: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
+    encrypting: X25519PrivateKey = field(default_factory=X25519PrivateKey.generate)
+    masking: X25519PrivateKey = field(default_factory=X25519PrivateKey.generate)
+
+    def offer(self, what: tuple[str | int, ...]) -> bytes:
+        pairs = (self.encrypting, self.masking)
+        keys = b"".join(pair.public_key().public_bytes_raw() for pair in pairs) + bytes(32)
+        return keys + self.identity.sign(advertised(what, self.name, keys))
+
+    def sealed(self, roll: Roll, place: int, receiver: int) -> bytes:
+        agreed = agree(self.encrypting, roll.key_to_encrypt(receiver))
+        cipher = ChaCha20Poly1305(roll.encryption_key(agreed, place, receiver))
+        return cipher.encrypt(bytes(12), bytes(2 * SHARE_BYTES), None)
+
+
+def part(vector: torch.Tensor, count: int, neighbours: Any, measured: int) -> tuple[Cost, int]:
+    """What a sum over so many costs a site, and how many neighbours it has. The sites that are measured do their parts
+    one after the other, and nothing that one has computed serves another."""
+    options, number = SecureSumConfig(neighbours=neighbours), "number"
+    what = ("run", ROUND, VERB, count, number)
+    peers = [Peer(str(k)) for k in range(count)]
+    roster = {peer.name: public(peer.identity) for peer in peers}
+    layout, cost, asked, everyone = Layout.of({"vector": vector}, {}, count, options), Cost(), bytes(32), range(count)
+    terms = {"sum": number, "sharers": list(everyone), "layout": layout.to_payload()}
+    names, theirs = tuple(peer.name for peer in peers), [peer.offer(what) for peer in peers]
+    for place in range(measured):
+        site = Masking(names[place], "run", peers[place].identity, roster, Agreement(options, count))
+        for cache in (is_signed, masking._shared_roll, graph, fewest):
+            cache.cache_clear()
+        own = cost.timed("keys", lambda site=site: site.advertise(ROUND, VERB, count, number))
+        offers = (*theirs[:place], own, *theirs[place + 1 :])
+        cost.timed("shares", lambda site=site, offers=offers: site.share(number, names, offers))
+        cost.timed("vector", lambda site=site: site.mask(ROUND, VERB, terms, asked, {"vector": vector}))
+        cost.timed("vector", lambda site=site: site.vouch(number))
+        cost.timed("check", lambda site=site: site.confirm(number, everyone))
+        roll = Roll(what, names, offers)
+        found = graph(roll, options)
+        said = statement("ask", terms, asked.hex())
+        signed = [peer.identity.sign(consistent(roll, said, everyone)) for peer in peers]
+        holders = found.holders(place)
+        sealed = [peers[one].sealed(roll, one, place) if one != place else b"" for one in holders]
+        vouchers = [] if found.is_full else [peers[one].identity.sign(vouched(roll, said)) for one in holders]
+        graph.cache_clear()
+        cost.timed("reveal", partial(site.reveal, number, everyone, signed, sealed, vouchers))
+    up, cost.down = protocol_bytes(count, None if found.is_full else found.rows - 1)
+    cost.up = up + layout.length * layout.dtype.itemsize
+    return cost, found.rows - 1
+
+
+def compare_graphs(kind: str, vector: torch.Tensor, count: int, measured: int) -> None:
+    """One site's part with few neighbours and with all, in turn."""
+    print(f"\n{kind}, {len(vector):,} numbers: one site of {count:,}, the mean of {measured}", flush=True)
+    costs = {}
+    for neighbours in ("auto", "all"):
+        cost, found = part(vector, count, neighbours, measured)
+        costs[neighbours] = cost
+        steps = ", ".join(f"{step} {1000 * cost.steps[step] / measured:.0f}" for step in STEPS)
+        print(
+            f"{found:5} neighbours: {1000 * cost.site / measured:8.0f} ms ({steps}); {cost.up:,} bytes up, "
+            f"{cost.down:,} down",
+            flush=True,
+        )
+    few, every = costs["auto"], costs["all"]
+    words = every.up - protocol_bytes(count)[0]
+    up = (every.up - words) / (few.up - words)
+    print(
+        f"all / few: {every.site / few.site:.1f} times as long, {up:.1f} times as much up besides the vector, "
+        f"{every.down / few.down:.1f} times as much down"
+    )
 
 
 def flower(vectors: Sequence[torch.Tensor]) -> tuple[Cost, np.ndarray]:
@@ -175,9 +260,13 @@ def vectors_of(kind: str, length: int, sites: int) -> list[torch.Tensor]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sites", type=int, default=100)
+    parser.add_argument("--sites", type=int, default=100, help="of the sums that are made as a whole; 0: none")
     parser.add_argument("--votes", type=int, default=2048, help="numbers of the one vector")
     parser.add_argument("--update", type=int, default=1_000_000, help="numbers of the other; 0 for none")
+    parser.add_argument(
+        "--many", type=int, default=1000, help="sites of a sum in which each has few neighbours; 0: none"
+    )
+    parser.add_argument("--measured", type=int, default=3, help="of these, sites whose part is measured")
     parser.add_argument("--without-flower", action="store_true", help="its shares of 100 sites take minutes")
     options = parser.parse_args(arguments)
     ways = dict(WAYS)
@@ -187,10 +276,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("left out: Flower, since it is not installed. pip install -e '.[flower-bench]'")
         del ways["Flower"]
     print(f"machine: {machine()}")
-    print(f"{options.sites} sites, of which {2 * options.sites // 3 + 1} are enough; nobody drops out")
-    for kind, length in (("votes", options.votes), ("update", options.update)):
-        if length:
+    vectors = [(kind, length) for kind, length in (("votes", options.votes), ("update", options.update)) if length]
+    if options.sites:
+        print(f"{options.sites} sites, of which {2 * options.sites // 3 + 1} are enough; nobody drops out")
+        for kind, length in vectors:
             compare(kind, vectors_of(kind, length, options.sites), ways)
+    if options.many:
+        for kind, length in vectors:
+            compare_graphs(kind, vectors_of(kind, length, 1)[0], options.many, options.measured)
     return 0
 
 

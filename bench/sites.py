@@ -2,9 +2,11 @@
 
 Each runs in a process of its own through all that a user's run goes through (data, fleet, local engine, server,
 measurements, checkpoints), with a small model that is built here. Replies go into a running mean, so a site adds only
-its records, not its adapter.
+its records, not its adapter. In PrE-Text sites vote, and train nothing.
 
-    python bench/sites.py
+    python bench/sites.py                                          FedIT
+    python bench/sites.py --secure --many 300                      FedIT, in secure sums
+    python bench/sites.py --method pretext --many 100000 --few 1000
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from measure import MEMORY_IN_WORDS, Cost, machine, measure
@@ -30,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--many", type=int, default=1000, help="sites of the one run")
     parser.add_argument("--few", type=int, default=10, help="sites of the other")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--method", choices=["fedit", "pretext"], default="fedit")
+    parser.add_argument("--secure", action="store_true", help="sums under masks")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)  # the work of one process: a folder made here
     options = parser.parse_args(arguments)
     if options.one:
@@ -37,17 +41,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="bench") as temporary:
         folder = Path(temporary)
-        save_random(folder / "model", SHAPE, "float32")
-        save_tokenizer(folder / "model")
+        save_models(folder, options.method)
         print(f"machine: {machine()}")
         print(f"memory: {MEMORY_IN_WORDS}", flush=True)
-        costs = {sites: once(folder, sites, options.rounds) for sites in (options.few, options.many)}
+        costs = {sites: once(folder, sites, options) for sites in (options.few, options.many)}
         for sites, cost in costs.items():
             print(f"{sites:6} sites: {cost.memory / 1e9:5.2f} GB at the peak, {cost.wall:6.1f} s", flush=True)
-        print(f"all {options.many} adapters at once would take {options.many * adapter_bytes() / 1e9:.2f} GB")
-        ratio = costs[options.many].memory / costs[options.few].memory
-        print(f"peak memory of {options.many} sites / {options.few} sites: {ratio:.2f}")
+        if options.method == "fedit":
+            print(f"all {options.many} adapters at once would take {options.many * adapter_bytes() / 1e9:.2f} GB")
+        few, many = costs[options.few], costs[options.many]
+        each = (many.memory - few.memory) / (options.many - options.few)
+        print(f"peak memory of {options.many} sites / {options.few} sites: {many.memory / few.memory:.2f}")
+        print(
+            f"{each / 1e3:.1f} kB a site more, and {1e3 * (many.wall - few.wall) / (options.many - options.few):.1f} ms"
+        )
     return 0
+
+
+def save_models(folder: Path, method: str) -> None:
+    """What a run needs: a model, and for PrE-Text an encoder, and one that fills in masks."""
+    save_random(folder / "model", SHAPE, "float32")
+    save_tokenizer(folder / "model")
+    if method == "pretext":
+        import torch
+        from transformers import BertConfig, BertForMaskedLM, BertModel
+
+        torch.manual_seed(0)
+        small = BertConfig(
+            vocab_size=SHAPE.vocabulary,
+            hidden_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+        )
+        for name, model in {"encoder": BertModel(small), "masked": BertForMaskedLM(small)}.items():
+            model.save_pretrained(folder / name)
+            save_tokenizer(folder / name)
 
 
 def adapter_bytes() -> int:
@@ -56,13 +85,15 @@ def adapter_bytes() -> int:
     return 4 * SHAPE.layers * RANK * (2 * SHAPE.hidden + SHAPE.hidden + value)
 
 
-def once(folder: Path, sites: int, rounds: int) -> Cost:
+def once(folder: Path, sites: int, options: argparse.Namespace) -> Cost:
     """One run in its own process."""
     place = folder / f"sites-{sites}"
     place.mkdir()
-    write_records(place / "train.jsonl", sites * RECORDS, "note")
-    write_records(place / "heldout.jsonl", 16, "public note")
-    (place / "run.json").write_text(json.dumps(experiment(folder / "model", place, sites, rounds)))
+    make = training if options.method == "fedit" else voting
+    table = make(folder, place, sites, options.rounds)
+    if options.secure:
+        table |= {"aggregation": {"secure": True}, "evaluation": {"uploads": 0, "attacks": False}}
+    (place / "run.json").write_text(json.dumps(table))
     return measure(
         [sys.executable, str(HERE / "sites.py"), "--one", str(place)], {"HF_HUB_OFFLINE": "1"}, place / "log"
     )
@@ -75,21 +106,43 @@ def simulate(place: Path) -> None:
     run(Experiment.of(json.loads((place / "run.json").read_text())))
 
 
-def experiment(model: Path, place: Path, sites: int, rounds: int) -> dict[str, object]:
-    files = {name: str(place / f"{name}.jsonl") for name in ("train", "heldout")}
+def training(folder: Path, place: Path, sites: int, rounds: int) -> dict[str, object]:
+    """An experiment in which sites train."""
+    write_records(place / "train.jsonl", sites * RECORDS, "note")
+    write_records(place / "heldout.jsonl", 16, "public note")
     return {
-        "run": {"folder": str(place / "run")},
-        "model": {"name": str(model), "device": "cpu"},
+        **common(folder, place, sites),
         "lora": {"rank": RANK},
-        "data": {**files, "max_length": 256, "sites": {"by": "partition", "count": sites}},
         "training": {"batch_size": RECORDS},
         "method": {"name": "fedit", "rounds": rounds},
         "evaluation": {"sample": 4},
     }
 
 
+def voting(folder: Path, place: Path, sites: int, rounds: int) -> dict[str, object]:
+    """An experiment in which sites vote for public texts."""
+    for name, kind, count in (("train", "note", sites), ("heldout", "public note", 16), ("public", "public file", 256)):
+        write_lines(place / f"{name}.jsonl", ({"text": f"File {kind} {k}, which is filed."} for k in range(count)))
+    method = {"name": "pretext", "rounds": rounds, "public": str(place / "public.jsonl"), "public_words": 3}
+    method |= {"encoder": str(folder / "encoder"), "variation_model": str(folder / "masked"), "population": 64}
+    method |= {"lookahead": 1, "text_tokens": 48, "samples": 0, "noise_multiplier": 0.5, "threshold": 0.0, "steps": 1}
+    return {**common(folder, place, sites), "method": method}
+
+
+def common(folder: Path, place: Path, sites: int) -> dict[str, object]:
+    files = {name: str(place / f"{name}.jsonl") for name in ("train", "heldout")}
+    return {
+        "run": {"folder": str(place / "run")},
+        "model": {"name": str(folder / "model"), "device": "cpu"},
+        "data": {**files, "max_length": 256, "sites": {"by": "partition", "count": sites}},
+    }
+
+
 def write_records(path: Path, count: int, kind: str) -> None:
-    lines = ({"instruction": f"File {kind} {k}.", "output": f"{kind} {k} is filed."} for k in range(count))
+    write_lines(path, ({"instruction": f"File {kind} {k}.", "output": f"{kind} {k} is filed."} for k in range(count)))
+
+
+def write_lines(path: Path, lines: Iterable[dict[str, str]]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 

@@ -9,7 +9,8 @@ import tomli_w
 
 from murmura.data.loading import load_records
 from murmura.data.records import KINDS, Document, Instruction, Labelled, digest
-from murmura.errors import ConfigError
+from murmura.errors import CheckpointError, ConfigError, RunError
+from murmura.experiment import site_side
 from murmura.experiment.run import run
 from murmura.experiment.simulation import bytes_of, share_out
 from murmura.experiment.site_file import Allow, AskedOf, SiteFile
@@ -19,10 +20,13 @@ from murmura.experiment.verbs import fingerprint, verbs_of
 from murmura.federation.engines import processes
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
+from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.frames import unframe
 from murmura.federation.wire.messages import Ask
 from murmura.privacy.budget import Budget
+from murmura.runs import locks
 from murmura.streams import Stream
+from tests.experiment import small
 from tests.federation.engines.wired import Wired
 from tests.federation.world import instructions
 
@@ -208,6 +212,22 @@ def test_what_is_allowed_is_answered(shared):
     edit(folders["heart"], allow={"methods": ["fedit"], "rounds": 2, "records": 2, "measuring": [], "clear": False})
     host = open_sites(list(folders.values()))
     assert answers(host, experiment) is None
+    host.close()
+
+
+def test_more_sites_than_a_process_can_hold_are_refused_unless_the_process_has_the_whole_run(shared, monkeypatch):
+    experiment, folders = shared()
+    monkeypatch.setattr(site_side, "allow_open_files", lambda count: False)
+    monkeypatch.setattr(locks, "_PATIENCE", 0.01)
+    with pytest.raises(RunError, match="cannot hold the locks of 2 sites") as error:
+        open_sites(list(folders.values()))
+    assert "ulimit -n" in error.value.fix
+    context = small.context(experiment)
+    host = open_sites(list(folders.values()), (context, method_of(experiment)))
+    held = SiteStore.held(folders["heart"], "heart")  # the lock is free
+    with pytest.raises(CheckpointError, match="another process"):
+        open_sites(list(folders.values()), (context, method_of(experiment)))
+    held.release()
     host.close()
 
 

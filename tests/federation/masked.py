@@ -1,5 +1,6 @@
 """Sites and a server of secure sums, without engines: what passes between them can be changed on its way."""
 
+import pytest
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -7,9 +8,25 @@ from murmura.aggregation.config import SecureSumConfig
 from murmura.federation.server.unmasking import Unmasking
 from murmura.federation.site.identity import public
 from murmura.federation.site.masking import Masking
+from murmura.federation.wire import neighbours
 from murmura.federation.wire.layout import Agreement, Layout
+from murmura.federation.wire.neighbours import Degree
 
 SECURE = SecureSumConfig()
+
+
+@pytest.fixture(params=["all", "ring"])
+def each_graph(request, monkeypatch):
+    """Once with all sites as neighbours, and once each with two, of which two shares are enough: so few protect nothing
+    against sites that help the server, but every check of a site is the same as in a large sum."""
+    if request.param == "ring":
+        monkeypatch.setattr(neighbours, "degree", lambda count, asked, options: Degree(2, 2))
+        neighbours.graph.cache_clear()
+        monkeypatch.setattr(neighbours, "_SLOW", 2)
+        yield "ring"
+        neighbours.graph.cache_clear()
+    else:
+        yield "all"
 
 
 class Parties:
@@ -19,7 +36,7 @@ class Parties:
     """
 
     def __init__(self, count, like=None, options=SECURE, weights=None, cohort=None):
-        self.names = [chr(ord("a") + k) for k in range(count)]
+        self.names = [chr(ord("a") + k) if count <= 26 else f"site-{k:03}" for k in range(count)]
         keys = {name: Ed25519PrivateKey.generate() for name in self.names}
         self.roster = {name: public(key) for name, key in keys.items()}
         agreement = Agreement(options, count if cohort is None else cohort)
@@ -56,7 +73,7 @@ class Parties:
             terms = {**self.terms, **(told or {}).get(name, {})}
             digest = (asked or {}).get(name, b"asked")
             vector, _ = self.sites[name].mask(self.round, "vote", terms, digest, reply)
-            self.server.add(name, vector)
+            self.server.add(name, vector, self.sites[name].vouch(self.server.number) or b"")
         self.server.collected()
 
     def confirm(self, among, told=None):
@@ -66,8 +83,8 @@ class Parties:
 
     def reveal(self, name):
         signed = self.server.signatures
-        sealed = self.server.sealed_for(name)
-        return self.sites[name].reveal(self.server.number, list(signed), list(signed.values()), sealed)
+        sealed, vouchers = self.server.sealed_for(name), self.server.vouchers_for(name)
+        return self.sites[name].reveal(self.server.number, list(signed), list(signed.values()), sealed, vouchers)
 
     def unmask(self, among):
         return self.server.unmasked({name: self.reveal(name) for name in among})

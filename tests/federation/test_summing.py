@@ -20,9 +20,11 @@ from murmura.federation.traits import Traits
 from murmura.federation.wire.layout import MASKED, Agreement
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import Ask, Failure, Reply, digest
+from murmura.federation.wire.neighbours import degree
 from murmura.federation.wire.releases import Count, Metric, Votes, verb
 from murmura.runs.schema import ROSTER
 from murmura.streams import Stream
+from tests.federation.masked import each_graph  # noqa: F401 (fixture)
 from tests.federation.world import ENGINES, failing, make_sites, make_workbench
 
 OPTIONS = AggregationConfig(secure=True)
@@ -54,9 +56,9 @@ def runtime(tokenizer):
     return make_workbench(tokenizer, slots=2)
 
 
-def make_fleet(runtime, folder, engine="local", gone=None, min_replies=1):
+def make_fleet(runtime, folder, engine="local", gone=None, min_replies=1, sizes=SIZES):
     """Five sites, of which four are enough; ``gone`` maps a step to the sites that do not answer it."""
-    sites = make_sites(*SIZES, folder=folder)
+    sites = make_sites(*sizes, folder=folder)
     write_roster(folder / ROSTER, {site.name: site.kept.folder for site in sites})
     roster = read_roster(folder / ROSTER)
     for site in sites:
@@ -74,6 +76,7 @@ def vote(fleet, like=LIKE, each=None, breaks="", **options):
     return fleet.sum("vote", fleet.sites, each, like=like, times=10, **{"break": breaks}, **options)
 
 
+@pytest.mark.usefixtures("each_graph")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_sum_is_that_of_the_replies(runtime, tmp_path, engine):
     fleet = make_fleet(runtime, tmp_path, engine)
@@ -85,6 +88,7 @@ def test_a_sum_is_that_of_the_replies(runtime, tmp_path, engine):
     fleet.engine.close()
 
 
+@pytest.mark.usefixtures("each_graph")
 @pytest.mark.parametrize("step", ["advertise_keys", "share_keys", "vote", "check_consistency", "unmask"])
 def test_a_site_may_drop_out_at_any_step(runtime, tmp_path, step):
     fleet = make_fleet(runtime, tmp_path, gone={step: ["site-1"]})
@@ -104,6 +108,7 @@ def test_with_too_few_the_round_fails_and_says_what_to_do(runtime, tmp_path):
     assert "unmask" not in {row["verb"] for row in fleet.ledger.table()}
 
 
+@pytest.mark.usefixtures("each_graph")
 def test_who_is_in_a_sum_is_settled_before_anything_of_it_is_revealed(runtime, tmp_path):
     fleet, seen = make_fleet(runtime, tmp_path, gone={"vote": ["site-1"]}), []
     asked = lambda: {row["verb"] for row in fleet.ledger.table()}  # noqa: E731
@@ -146,6 +151,19 @@ def test_what_travels_is_counted_field_by_field(runtime, tmp_path):
     assert fleet.ledger.traffic().down > 5 * 5 * (160 + 82)
 
 
+def test_a_hundred_sites_have_neighbours_and_the_sum_is_that_of_the_replies(runtime, tmp_path):
+    """With the options of every run, and drop-outs before and after their vectors have left."""
+    gone = {"vote": ["site-7", "site-70"], "check_consistency": ["site-8"], "unmask": ["site-9"]}
+    fleet = make_fleet(runtime, tmp_path, gone=gone, sizes=(1,) * 100)
+    assert vote(fleet)["votes"].tolist() == [980, 980, -980]
+    rows = {(row["verb"], row["field"]): row for row in fleet.ledger.table()}
+    holders = degree(100, 100, OPTIONS.secure).neighbours + 1
+    assert rows["vote", "vouched"]["bytes"] == 98 * 64 and rows["vote", "vouched"]["protection"] is None
+    assert rows["share_keys", "sealed"]["bytes"] == 100 * holders * 82 < 100 * 100 * 82
+    assert rows["unmask", "shares"]["bytes"] == 96 * holders * 33
+
+
+@pytest.mark.usefixtures("each_graph")
 def test_only_one_site_of_a_worker_is_broken_and_the_others_go_on(runtime, tmp_path, capfd):
     """What goes wrong in the method's verb is a drop-out, and not of the cohort that the site is in."""
     fleet = make_fleet(runtime, tmp_path, "processes")
@@ -164,6 +182,7 @@ def test_a_site_whose_budget_is_spent_is_a_drop_out(runtime, tmp_path, monkeypat
     fleet.engine.close()
 
 
+@pytest.mark.usefixtures("each_graph")
 def test_what_a_site_cannot_write_down_costs_no_other_site_its_answer(runtime, tmp_path, monkeypatch):
     """All of a process go through each step but once: none of them is asked again for the one that fails."""
     fleet = make_fleet(runtime, tmp_path, "processes")
@@ -174,6 +193,7 @@ def test_what_a_site_cannot_write_down_costs_no_other_site_its_answer(runtime, t
     fleet.engine.close()
 
 
+@pytest.mark.usefixtures("each_graph")
 @pytest.mark.parametrize(("step", "field"), [("share_keys", "sealed"), ("unmask", "shares")])
 def test_a_site_whose_message_has_another_form_is_a_drop_out(runtime, tmp_path, monkeypatch, step, field):
     fleet, there = make_fleet(runtime, tmp_path), [1, 0, 1, 1, 1] if step != "unmask" else [1] * 5
@@ -190,6 +210,7 @@ def test_a_site_whose_message_has_another_form_is_a_drop_out(runtime, tmp_path, 
     assert event.startswith(f"the answer of site site-1 to '{step}' is left out: it does not hold")
 
 
+@pytest.mark.usefixtures("each_graph")
 def test_what_cannot_be_masked_costs_no_other_site_its_answer(runtime, tmp_path):
     """Of a cohort of two: a number that is not finite would spoil the sum."""
     fleet = make_fleet(runtime, tmp_path, "processes")
@@ -198,6 +219,7 @@ def test_what_cannot_be_masked_costs_no_other_site_its_answer(runtime, tmp_path)
     fleet.engine.close()
 
 
+@pytest.mark.usefixtures("each_graph")
 def test_nothing_crosses_but_masked_vectors(runtime, tmp_path, monkeypatch):
     """Not one of the numbers that are summed is among the bytes that a worker sends."""
     crossed = []
@@ -220,6 +242,7 @@ def answers(fleet, ask):
     return list(fleet.engine.host.answer(ask, fleet.sites[:1]))
 
 
+@pytest.mark.usefixtures("each_graph")
 def test_a_site_does_not_answer_in_clear_what_leaves_in_a_sum_alone(runtime, tmp_path):
     fleet = make_fleet(runtime, tmp_path)
     [answer] = answers(fleet, Ask("vote", 1, {"times": 1, "break": ""}, run="run"))
@@ -231,6 +254,7 @@ def test_a_site_does_not_answer_in_clear_what_leaves_in_a_sum_alone(runtime, tmp
     assert [reply["records"] for reply in fleet.ask("tell", fleet.sites)] == list(SIZES)
 
 
+@pytest.mark.usefixtures("each_graph")
 def test_the_owner_is_told_what_was_refused_and_what_was_clipped(runtime, tmp_path):
     fleet = make_fleet(runtime, tmp_path)
     site = fleet.engine.host.sites["site-0"]
@@ -251,6 +275,7 @@ def test_nothing_but_numbers_of_examples_weighs(runtime, tmp_path):
         fleet.sum("vote", fleet.sites, like=LIKE, times=10, weights={"votes": "loss"}, **{"break": ""})
 
 
+@pytest.mark.usefixtures("each_graph")
 def test_a_round_that_is_done_again_is_told_to_owners(runtime, tmp_path):
     gone = {}
     fleet = make_fleet(runtime, tmp_path, gone=gone)
@@ -272,6 +297,7 @@ def test_a_site_without_a_part_in_secure_sums_says_so(runtime, tmp_path):
         vote(fleet)
 
 
+@pytest.mark.usefixtures("each_graph")
 def test_sites_that_are_asked_different_things_reveal_nothing(runtime, tmp_path, monkeypatch):
     """As by a server that has all sites but one answer with what it knows."""
     fleet = make_fleet(runtime, tmp_path)
@@ -289,13 +315,14 @@ def test_sites_that_are_asked_different_things_reveal_nothing(runtime, tmp_path,
         vote(fleet)
 
 
+@pytest.mark.usefixtures("each_graph")
 def test_a_masked_vector_of_another_form_is_left_out(runtime, tmp_path, monkeypatch):
     fleet = make_fleet(runtime, tmp_path)
     masked = Host._masked
 
     def shortened(host, ask, terms, shared, reply):
         found = masked(host, ask, terms, shared, reply)
-        return Reply(found.site, {MASKED: found[MASKED][found.site == "site-1" :]})
+        return Reply(found.site, {**found.fields, MASKED: found[MASKED][found.site == "site-1" :]})
 
     monkeypatch.setattr(Host, "_masked", shortened)
     assert vote(fleet)["votes"].tolist() == [130, 40, -130]

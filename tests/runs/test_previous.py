@@ -165,6 +165,16 @@ def test_nothing_is_moved_while_a_worker_writes(folder, which, monkeypatch):
     assert make_way(folder) and not folder.exists()
 
 
+def test_with_more_sites_than_open_files_each_is_still_held_in_turn(folder, monkeypatch, impatient):
+    monkeypatch.setattr(locks, "allow_open_files", lambda count: False)
+    (folder / "private" / "a" / LOCK).touch()
+    with alone(folder / "private"):
+        orphan = locks.acquire(folder / "private" / "a")
+    with pytest.raises(CheckpointError, match="another process"), alone(folder / "private"):
+        raise AssertionError("a worker could still write")
+    orphan.release()
+
+
 def test_no_worker_starts_to_write_meanwhile(folder, monkeypatch, impatient):
     (folder / "private" / "a" / LOCK).touch()
     real = os.rename

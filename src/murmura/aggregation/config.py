@@ -112,6 +112,13 @@ class SecureSumConfig(Section):
     """Sites clip every number that is not whole to ± this before it is weighed."""
     weight: int = Field(100_000, ge=1)
     """A site weighs at most so much: with more examples it counts as if it had so many."""
+    neighbours: Literal["all", "auto"] | Annotated[int, Field(ge=2)] = "auto"
+    """With how many others each site shares masks and secrets: all; auto: from a hundred sites on, as few as are enough
+    against so many that help the server (Bell et al. 2020; see docs/secure_sum.md); a number: at least so many,
+    however few the sites."""
+    dropouts: float = Field(0.05, ge=0, lt=1)
+    """Where not all are neighbours, a sum is made if up to this share of the sites drop out after they have shared
+    secrets, and with more it may fail. The more may drop out, the more neighbours there are."""
     allow_cohort_change_on_retry: bool = False
     """Let a round that is done again, when a run is resumed, be summed over other sites than before. Whoever has both
     sums knows what those sites have sent that are in one of them alone."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from murmura.data.loading import load_records
 from murmura.data.records import KINDS, digest
-from murmura.errors import ConfigError, DataError
+from murmura.errors import ConfigError, DataError, RunError
 from murmura.experiment.config import Experiment
 from murmura.experiment.consent import missing_consent
 from murmura.experiment.context import ProcessContext, process_context
@@ -52,6 +52,7 @@ def open_sites(folders: Sequence[Path], shared: tuple[ProcessContext, Method] | 
             roster of the sites.
         SecureSumError: the roster has another key for a site than its own.
         PrivacyError: a journal of a site is damaged, or its account over all runs.
+        RunError: there are more sites than a process that has no lock of the whole run can hold.
     """
     files = [SiteFile.load(folder) for folder in folders]
     federation = _one_federation(files)
@@ -60,11 +61,14 @@ def open_sites(folders: Sequence[Path], shared: tuple[ProcessContext, Method] | 
     roster = read_roster(federation / ROSTER) if method.rule.config.secure else {}
     opening = _Opening(method, roster, agreement(experiment, method, len(roster)))
     digest_of_run = fingerprint(experiment)
-    allow_open_files(len(folders))
+    room = allow_open_files(len(folders))
+    if not room and shared is None:
+        what = f"a process cannot hold the locks of {len(folders)} sites: the system does not let it open so many files"
+        raise RunError(what, fix="Raise run.workers, or the limit (ulimit -n).")
     with ExitStack() as opened:
         sites = []
         for folder, file in zip(folders, files, strict=True):
-            kept = SiteStore.held(folder, file.name)
+            kept = SiteStore.held(folder, file.name, locked=room)  # if not, the run's own lock keeps others out
             opened.callback(kept.release)
             records = records_of(file, experiment, context.reading)
             asked = AskedOf(experiment, method, verbs, len(records), len(roster) or None)

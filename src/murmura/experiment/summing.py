@@ -8,6 +8,7 @@ from murmura.experiment.config import Experiment
 from murmura.federation.method import Method
 from murmura.federation.wire.layout import Agreement, Layout
 from murmura.federation.wire.masks import protocol_bytes
+from murmura.federation.wire.neighbours import degree
 
 
 def agreement(experiment: Experiment, method: Method, sites: int) -> Agreement | None:
@@ -31,7 +32,8 @@ def foreseen(method: Method, sites: int) -> tuple[float, int, int]:
     options = method.rule.config.secure
     if not options:
         return 1.0, 0, 0
-    up, down = protocol_bytes(sites)
+    found = degree(sites, sites, options)
+    up, down = protocol_bytes(sites, None if found is None else found.neighbours)
     if method.traits.trained_at != "sites":
         return 1.0, up, down
     weighed = {"adapter": "examples"} if getattr(method, "weight", None) else {}

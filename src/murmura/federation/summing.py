@@ -37,10 +37,10 @@ class SecureSumming(Verbs):
         return cohort.reply(keys=[packed([offer], OFFER_BYTES) for offer in offers])
 
     @verb(
-        releases={"sealed": Keys("shares of the site's secrets of one sum, encrypted for each other site")}, slots=False
+        releases={"sealed": Keys("shares of the site's secrets of one sum, encrypted for each neighbour")}, slots=False
     )
     def share_keys(self, cohort: Cohort, ask: Ask) -> list[Reply]:
-        """Share the secrets out among the sites of these ``names``, whose ``keys`` are [sites, bytes]."""
+        """Share the secrets out among the neighbours of these ``names``, whose ``keys`` are [sites, bytes]."""
         names, sealed = ask["names"], []
         offers = unpacked(ask["keys"], len(names), OFFER_BYTES)
         for site in cohort.sites:
@@ -72,11 +72,14 @@ class SecureSumming(Verbs):
     )
     def unmask(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Reveal shares, if the sites at the places ``signers`` have given ``signatures`` [signers, bytes]; ``sealed``
-        [sites, bytes] is what others have encrypted for this one."""
+        [holders, bytes] is what others have encrypted for this one, and ``vouchers`` [holders, bytes] what they have
+        signed with their masked vectors, where not all are neighbours."""
         signers, revealed = ask["signers"], []
         signatures = unpacked(ask["signatures"], len(signers), SIGNATURE_BYTES)
-        for site, sealed in zip(cohort.sites, cohort.given(ask, "sealed"), strict=True):
+        given = zip(cohort.given(ask, "sealed"), cohort.given(ask, "vouchers", lambda site: None), strict=True)
+        for site, (sealed, vouchers) in zip(cohort.sites, given, strict=True):
             with site.in_secure_sum(ask.round) as masking:
                 rows = unpacked(sealed, len(sealed), SEALED_BYTES)
-                revealed.append(masking.reveal(ask["sum"], signers, signatures, rows))
+                signed = [] if vouchers is None else unpacked(vouchers, len(vouchers), SIGNATURE_BYTES)
+                revealed.append(masking.reveal(ask["sum"], signers, signatures, rows, signed))
         return cohort.reply(shares=[packed(own, SHARE_BYTES) for own in revealed])

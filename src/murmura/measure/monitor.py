@@ -157,7 +157,8 @@ class Monitor:
     def _personal_utility(
         self, fleet: Fleet, public: EvaluationSet, sites: Sequence[str], common: Mapping[str, State]
     ) -> Figures:
-        return _means([reply["figures"] for reply in fleet.ask("assess", sites, None, **public.to_payload(), **common)])
+        asked: dict[str, Any] = {**public.to_payload(), **common}
+        return _means([reply["figures"] for reply in fleet.ask("assess", sites, None, **asked)])
 
     def _attack(
         self, fleet: Fleet, nonmembers: Nonmembers, adapter: State, personal: Sequence[str], common: Mapping[str, State]

@@ -63,16 +63,21 @@ def alone(private: Path) -> Iterator[None]:
         OSError: a lock cannot be opened.
     """
     places = sorted(path.parent for path in private.glob(f"*/{LOCK}"))
-    allow_open_files(len(places))
+    room = allow_open_files(len(places))
     with ExitStack() as held:
         for place in places:
-            held.callback(acquire(place).release)
+            lock = acquire(place)
+            if room:
+                held.callback(lock.release)
+            else:  # nobody starts to work there but by the run's lock, which the caller has
+                lock.release()
         yield
 
 
-def allow_open_files(count: int) -> None:
-    """Let this process hold so many locks beside what else it has open, as far as the system allows."""
+def allow_open_files(count: int) -> bool:
+    """Let this process hold so many locks beside what else it has open; returns whether the system allows it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + _OTHER_FILES if hard == resource.RLIM_INFINITY else min(count + _OTHER_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return hard == resource.RLIM_INFINITY or count + _OTHER_FILES <= hard

@@ -14,7 +14,9 @@ from murmura.federation.site.masking import Masking
 from murmura.federation.wire.layout import Agreement
 from murmura.federation.wire.shamir import basis, join
 from murmura.privacy.journal import Journal
-from tests.federation.masked import Parties, votes
+from tests.federation.masked import Parties, each_graph, votes  # noqa: F401 (fixture)
+
+pytestmark = pytest.mark.usefixtures("each_graph")
 
 
 def refused(why):
@@ -142,8 +144,13 @@ def test_of_each_peer_the_share_revealed_is_of_one_kind(parties):
     collected(parties, "abc")
     key, seed = parties.sites["d"]._sum.masking.private_bytes_raw(), parties.sites["d"]._sum.seed
     parties.confirm("abc")
-    revealed = {place + 1: parties.reveal(name)[3] for place, name in enumerate("abc")}
-    assert join(revealed, basis([1, 2, 3])) == key != seed
+    graph, revealed = parties.server.graph, {}
+    for place, name in enumerate("abc"):
+        shares = parties.reveal(name)
+        if place in graph.holders(3):
+            revealed[graph.row(3, place) + 1] = shares[graph.row(place, 3)]
+    assert len(revealed) == graph.threshold
+    assert join(revealed, basis(tuple(revealed))) == key != seed
 
 
 def test_a_sum_is_not_asked_for_twice_nor_in_another_round(parties):
@@ -267,11 +274,13 @@ def test_a_list_that_does_not_have_the_site_or_is_not_in_order_is_refused():
 def test_a_message_that_was_changed_on_its_way_is_noticed(parties):
     collected(parties)
     parties.confirm(parties.names)
-    sealed = parties.server.sealed_for("a")
-    sealed[1] = bytes([sealed[1][0] ^ 1]) + sealed[1][1:]
-    signed = parties.server.signatures
-    with refused("what site b has encrypted for this one was changed on its way"):
-        parties.sites["a"].reveal(parties.server.number, list(signed), list(signed.values()), sealed)
+    sealed, graph = parties.server.sealed_for("a"), parties.server.graph
+    row = next(row for row, place in enumerate(graph.holders(0)) if place != 0)
+    sealed[row] = bytes([sealed[row][0] ^ 1]) + sealed[row][1:]
+    sender = parties.names[graph.holders(0)[row]]
+    signed, vouchers = parties.server.signatures, parties.server.vouchers_for("a")
+    with refused(f"what site {sender} has encrypted for this one was changed on its way"):
+        parties.sites["a"].reveal(parties.server.number, list(signed), list(signed.values()), sealed, vouchers)
 
 
 def test_a_roster_with_another_key_for_the_site_is_refused(parties):

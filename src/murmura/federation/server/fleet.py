@@ -360,8 +360,8 @@ class Fleet:
             return self._replies(name, sites, each, {"sum": now.number, **fields}, misfits=misfits, needed=0)
 
         def masked(sites: Sequence[str]) -> Iterator[Reply]:
-            terms, needed = Terms(now.terms(), now.layout.sizes()), min(self.min_replies, len(now.asked))
-            return self._replies(verb, sites, None, shared, misfits=now.layout.misfit, terms=terms, needed=needed)
+            terms, needed = Terms(now.terms(), now.sizes()), min(self.min_replies, len(now.asked))
+            return self._replies(verb, sites, None, shared, misfits=now.misfit, terms=terms, needed=needed)
 
         try:
             return step_by_step(now, step, masked, settled)

@@ -265,7 +265,8 @@ class Server:
         Raises:
             RunError: as ``Fleet.ask``.
         """
-        shared = {"adapter": self._rule.download(self.adapter, None, self._fleet.round)} if self._rule.personal else {}
+        adapter = self._rule.download(self.adapter, None, self._fleet.round) if self._rule.personal else None
+        shared: dict[str, Any] = {} if adapter is None else {"adapter": adapter}
         told = len(self._fleet.events)
         kept = {reply.site for reply in self._fleet.ask("keep", self.store.get(_STARTED, []), None, **shared)}
         missing = [site for site in self.store.get(_STARTED, []) if site not in kept]

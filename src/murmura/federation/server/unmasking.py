@@ -16,6 +16,8 @@ from murmura.federation.wire import shamir
 from murmura.federation.wire.layout import MASKED, Layout, as_vector
 from murmura.federation.wire.masks import OFFER_BYTES, SIGNATURE_BYTES, Roll, add_mask, misshapen, packed, unpacked
 from murmura.federation.wire.messages import Payload, Reply
+from murmura.federation.wire.neighbours import graph
+from murmura.federation.wire.releases import VOUCHED
 from murmura.federation.wire.shamir import SEALED_BYTES, SHARE_BYTES
 from murmura.federation.wire.sums import Sum
 
@@ -45,6 +47,7 @@ class Unmasking:
         self._what = (run, round, verb, len(sites), self.number)
         self._places: dict[str, int] = {}
         self._sealed: dict[int, Sequence[bytes]] = {}
+        self._vouchers: dict[int, bytes] = {}
         self._total = np.zeros(layout.length, layout.dtype)
         self.sharers: list[int] = []
         self.members: list[int] = []
@@ -56,9 +59,10 @@ class Unmasking:
         self._require(names, "advertised keys")
         self.roll = Roll(self._what, tuple(names), tuple(offers[name] for name in names))
         self._places = {name: place for place, name in enumerate(names)}
+        self.graph = graph(self.roll, self.layout.options)
 
     def shared(self, sealed: Mapping[str, Sequence[bytes]]) -> None:
-        """Step 1: what each site has encrypted for each place."""
+        """Step 1: what each site has encrypted for each of its holders."""
         self._require(sealed, "shared their secrets")
         self._sealed = {self._places[name]: own for name, own in sealed.items()}
         self.sharers = sorted(self._sealed)
@@ -67,13 +71,15 @@ class Unmasking:
         """What sites are told with the ask that they answer with a masked vector; JSON."""
         return {"sum": self.number, "sharers": self.sharers, "layout": self.layout.to_payload()}
 
-    def add(self, site: str, vector: np.ndarray) -> None:
-        """Step 2: a masked vector, which is of the layout."""
+    def add(self, site: str, vector: np.ndarray, voucher: bytes = b"") -> None:
+        """Step 2: a masked vector, which is of the layout; and what its site has signed, unless all are neighbours."""
         self._total += vector
-        self.members = sorted([*self.members, self._places[site]])
+        self.members.append(self._places[site])
+        self._vouchers[self._places[site]] = voucher
 
     def collected(self) -> None:
         """Step 2 is over."""
+        self.members.sort()
         self._require(self.members, "sent their part")
 
     def confirmed(self, signatures: Mapping[str, bytes]) -> None:
@@ -82,9 +88,33 @@ class Unmasking:
         self.signatures = {self._places[name]: signatures[name] for name in sorted(signatures, key=self._places.get)}  # type: ignore[arg-type]
 
     def sealed_for(self, site: str) -> list[bytes]:
-        """What others have encrypted for a site, by their places; nothing where there is none."""
+        """What each of a site's holders has encrypted for it; nothing where one has not."""
         place = self._places[site]
-        return [self._sealed[peer][place] if peer in self._sealed else b"" for peer in range(len(self.roll.names))]
+        holders = self.graph.holders(place)
+        return [self._sealed[one][self.graph.row(one, place)] if one in self._sealed else b"" for one in holders]
+
+    def vouchers_for(self, site: str) -> list[bytes]:
+        """What each of a site's holders has signed with its masked vector; none where all sites are neighbours."""
+        if self.graph.is_full:
+            return []
+        return [self._vouchers.get(one, b"") for one in self.graph.holders(self._places[site])]
+
+    def for_one(self, site: str) -> Payload:
+        """What one site alone is sent to reveal its shares with."""
+        own: Payload = {"sealed": packed(self.sealed_for(site), SEALED_BYTES)}
+        if not self.graph.is_full:
+            own["vouchers"] = packed(self.vouchers_for(site), SIGNATURE_BYTES)
+        return own
+
+    def misfit(self, reply: Payload) -> str | None:
+        """Why what a site has sent with its masked vector cannot be used, in words; None where it can."""
+        if why := self.layout.misfit(reply):
+            return why
+        return None if self.graph.is_full else misshapen(reply.get(VOUCHED), 1, SIGNATURE_BYTES)
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes that each field of a site's reply takes in what it sends under masks."""
+        return self.layout.sizes() | ({} if self.graph.is_full else {VOUCHED: SIGNATURE_BYTES})
 
     def names(self, places: Sequence[int]) -> list[str]:
         return [self.roll.names[place] for place in places]
@@ -93,35 +123,46 @@ class Unmasking:
         """Step 4: the sum, from the shares that sites reveal.
 
         Args:
-            revealed: by site, its share for each place.
+            revealed: by site, its share of each of its holders.
 
         Raises:
             RunError: too few have, or their shares do not fit what was advertised.
         """
         self._require(revealed, "helped to take the masks off")
-        helpers = sorted(self._places[name] for name in revealed)[: self.least]
-        basis = shamir.basis([place + 1 for place in helpers])
-        names = self.roll.names
+        shares = {self._places[name]: own for name, own in revealed.items()}
+        members = set(self.members)
         for peer in self.sharers:
-            shares = {place + 1: revealed[names[place]][peer] for place in helpers}
-            try:
-                secret = shamir.join(shares, basis)
-            except ValueError:
-                raise self._spoilt(names[peer]) from None
-            if peer in self.members:
+            secret = self._joined(peer, shares)
+            if peer in members:
                 if sha256(secret).digest() != self.roll.seed_digest(peer):
-                    raise self._spoilt(names[peer])
+                    raise self._spoilt(self.roll.names[peer])
                 add_mask(self._total, secret, -1)
             else:
-                self._take_off_pairs(peer, secret)
+                self._take_off_pairs(peer, secret, members)
         return self.layout.sum(self._total, self.names(self.members))
 
-    def _take_off_pairs(self, gone: int, secret: bytes) -> None:
+    def _joined(self, peer: int, revealed: Mapping[int, Sequence[bytes]]) -> bytes:
+        """A site's secret, of shares by the places of those who have revealed some."""
+        site, graph = self.roll.names[peer], self.graph
+        helpers = [holder for holder in graph.holders(peer) if holder in revealed][: graph.threshold]
+        if len(helpers) < graph.threshold:
+            raise RunError(
+                f"only {len(helpers)} of site {site}'s {len(graph.holders(peer)) - 1} neighbours and itself helped to "
+                f"take its masks off the sum, and it needs {graph.threshold}",
+                fix="Bring the sites back and start again with --resume, or raise aggregation.secure.dropouts.",
+            )
+        shares = {graph.row(peer, holder) + 1: revealed[holder][graph.row(holder, peer)] for holder in helpers}
+        try:
+            return shamir.join(shares, shamir.basis(tuple(sorted(shares))))
+        except ValueError:
+            raise self._spoilt(site) from None
+
+    def _take_off_pairs(self, gone: int, secret: bytes, members: set[int]) -> None:
         """Take off the masks that sites have shared with one that has dropped out."""
         key = X25519PrivateKey.from_private_bytes(secret)
         if key.public_key().public_bytes_raw() != self.roll.key_to_mask(gone):
             raise self._spoilt(self.roll.names[gone])
-        for member in self.members:
+        for member in members.intersection(self.graph.holders(gone)):
             add_mask(self._total, self.roll.mask_seed(key, gone, member), -1 if member < gone else 1)
 
     def _spoilt(self, site: str) -> RunError:
@@ -166,17 +207,21 @@ def step_by_step(
     fields: Payload = {"verb": now.verb, "sites": len(now.asked)}
     offers = rows("advertise_keys", now.asked, "keys", 1, OFFER_BYTES, fields)
     now.advertised({site: offer for site, [offer] in offers.items()})
-    names, count = list(now.roll.names), len(now.roll.names)
+    names, count = list(now.roll.names), now.graph.rows
     fields = {"names": names, "keys": packed(now.roll.offers, OFFER_BYTES)}
     now.shared(rows("share_keys", names, "sealed", count, SEALED_BYTES, fields))
     for reply in masked(now.names(now.sharers)):
-        now.add(reply.site, as_vector(reply[MASKED]))
+        now.add(
+            reply.site, as_vector(reply[MASKED]), reply[VOUCHED].numpy().tobytes() if VOUCHED in reply.fields else b""
+        )
     now.collected()
     members = now.names(now.members)
     signatures = rows("check_consistency", members, "signature", 1, SIGNATURE_BYTES, {"members": now.members})
     now.confirmed({site: signature for site, [signature] in signatures.items()})
     if settled is not None:
         settled(len(members))
-    each = {site: {"sealed": packed(now.sealed_for(site), SEALED_BYTES)} for site in now.names(list(now.signatures))}
     fields = {"signers": list(now.signatures), "signatures": packed(list(now.signatures.values()), SIGNATURE_BYTES)}
-    return now.unmasked(rows("unmask", list(each), "shares", count, SHARE_BYTES, fields, each))
+    helpers = now.names(list(now.signatures))
+    return now.unmasked(
+        rows("unmask", helpers, "shares", count, SHARE_BYTES, fields, {site: now.for_one(site) for site in helpers})
+    )

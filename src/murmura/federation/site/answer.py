@@ -18,9 +18,9 @@ from murmura.errors import (
 )
 from murmura.federation.site.cohort import Cohort, Site
 from murmura.federation.wire.layout import MASKED, Layout, as_tensor
-from murmura.federation.wire.masks import STEPS
+from murmura.federation.wire.masks import SIGNATURE_BYTES, STEPS, packed
 from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply, digest
-from murmura.federation.wire.releases import Declaration, Verbs, owner
+from murmura.federation.wire.releases import VOUCHED, Declaration, Verbs, owner
 from murmura.privacy.ledger import PrivacyLedger
 
 if TYPE_CHECKING:
@@ -277,11 +277,13 @@ class Host:
             asked = shared + digest(dict(ask.each.get(site.name, {})))
             with site.in_secure_sum(ask.round) as masking:
                 vector, told = masking.mask(ask.round, ask.verb, terms, asked, reply.fields)
+                voucher = masking.vouch(terms["sum"])
             for one in told:
                 site.tell(f"Round {ask.round}: {one}; the server was not told.")
         except Exception as error:
             return Failure(site.name, type(error).__name__, error)
-        return Reply(site.name, {MASKED: as_tensor(vector)})
+        masked: Payload = {MASKED: as_tensor(vector)}
+        return Reply(site.name, masked if voucher is None else masked | {VOUCHED: packed([voucher], SIGNATURE_BYTES)})
 
     def _require_weights(self, ask: Ask, terms: Mapping[str, Any]) -> None:
         """

@@ -1,10 +1,14 @@
 """A site's part in secure sums: it hides its vector, and reveals no more than what takes the masks off the sum.
 
 Bonawitz et al. 2017, Figure 4, with the steps against a server that lies. Each site makes two key pairs for a sum, and
-a seed. Its vector leaves with a mask of the seed, and with one for each pair of sites, which one of the two adds and
-the other takes away. The seed and the private key of the pair masks are shared out among all by Shamir's scheme: so
-for each site whose vector is in the sum the others reveal shares of its seed, and for each that has dropped out shares
-of its key, and never both. Before that, more than the threshold must have signed the same list of who is in.
+a seed. Its vector leaves with a mask of the seed, and with one for each pair of neighbours, which one of the two adds
+and the other takes away. The seed and the private key of the pair masks are shared out among the neighbours by Shamir's
+scheme: so for each site whose vector is in the sum these reveal shares of its seed, and for each that has dropped out
+shares of its key, and never both. Before that, more than the threshold must have signed the same list of who is in.
+
+Neighbours are all, or in large sums those that ``wire/neighbours.py`` has. There a site also signs, when its masked
+vector leaves, what it was asked and with whom it was told to share masks, and its neighbours reveal nothing of a site
+that was told anything else: it could otherwise have been told of none of its honest neighbours.
 
 Beyond the paper: the signature also covers the keys of all and a digest of what was asked, so that a server is noticed
 that sends sites different models, or masks, to make one of them stand out (Pasquini et al. 2022). And shares that
@@ -31,8 +35,9 @@ from murmura.federation.site.identity import Roster, public
 from murmura.federation.site.signed import SignedInAllRuns
 from murmura.federation.wire import shamir
 from murmura.federation.wire.layout import Agreement, Layout
-from murmura.federation.wire.masks import Roll, add_mask, advertised, agree, consistent, statement
+from murmura.federation.wire.masks import Roll, add_mask, advertised, agree, consistent, statement, vouched
 from murmura.federation.wire.messages import Payload
+from murmura.federation.wire.neighbours import Graph, graph
 from murmura.privacy.journal import Journal
 
 _AGAIN = "a secure sum of this round is made again, as when a run is resumed. With noise in it, its ε has to count both"
@@ -55,9 +60,10 @@ class _Sum:
     seed: bytes
     offer: bytes
     roll: Roll | None = None
+    graph: Graph | None = None
     place: int = -1
     own: bytes = b""  # the share of its own seed
-    agreed: dict[int, bytes] = field(default_factory=dict)  # with each peer, to encrypt
+    agreed: dict[int, bytes] = field(default_factory=dict)  # with each neighbour, to encrypt
     asked: bytes = b""
     question: str = ""
     sharers: tuple[int, ...] = ()
@@ -126,7 +132,7 @@ class Masking:
         return offer
 
     def share(self, number: str, names: Sequence[str], offers: Sequence[bytes]) -> list[bytes]:
-        """Shares of this site's secrets, encrypted for each of the others; nothing at its own place.
+        """Shares of this site's secrets, encrypted for each of its holders (``Graph.holders``); nothing in its own row.
 
         Args:
             names: of all who have advertised keys.
@@ -140,7 +146,7 @@ class Masking:
             _refuse("the list of sites has some twice, or not this one")
         if not self._least(now) <= len(names) <= now.asked_sites:
             _refuse(f"{len(names)} of {now.asked_sites} sites have keys, which are too few, or too many")
-        roll = Roll(now.what, tuple(names), tuple(offers))
+        roll = _shared_roll(now.what, tuple(names), tuple(offers))
         now.place = names.index(self.site)
         if roll.offers[now.place] != now.offer:
             _refuse("the keys that are said to be this site's are not")
@@ -149,18 +155,19 @@ class Masking:
         keys = [key for place in range(len(names)) for key in (roll.key_to_encrypt(place), roll.key_to_mask(place))]
         if len(set(keys)) < len(keys):
             _refuse("two sites have the same key")
-        count, least = len(names), self._least(now)
-        of_key = shamir.split(now.masking.private_bytes_raw(), count, least)
-        of_seed = shamir.split(now.seed, count, least)
+        now.roll, now.graph = roll, graph(roll, self.agreement.options)
+        holders, threshold = now.graph.holders(now.place), now.graph.threshold
+        of_key = shamir.split(now.masking.private_bytes_raw(), len(holders), threshold)
+        of_seed = shamir.split(now.seed, len(holders), threshold)
         sealed = []
-        for peer in range(count):
+        for row, peer in enumerate(holders):
             if peer == now.place:
+                now.own = of_seed[row]
                 sealed.append(b"")
                 continue
             now.agreed[peer] = _agreed(roll, now.encrypting, peer)
             key = roll.encryption_key(now.agreed[peer], now.place, peer)
-            sealed.append(ChaCha20Poly1305(key).encrypt(_NONCE, of_key[peer] + of_seed[peer], None))
-        now.roll, now.own = roll, of_seed[now.place]
+            sealed.append(ChaCha20Poly1305(key).encrypt(_NONCE, of_key[row] + of_seed[row], None))
         self._reached(now, "shared")
         return sealed
 
@@ -178,7 +185,7 @@ class Masking:
             RunError: the reply does not fit the layout.
         """
         now = self._step(terms["sum"], "shared")
-        assert now.roll is not None
+        assert now.roll is not None and now.graph is not None
         if (round, verb) != (now.what[1], now.what[2]):
             _refuse(f"keys were made for round {now.what[1]} and verb '{now.what[2]}'")
         now.sharers = self._places(now, terms["sharers"], range(len(now.roll.names)))
@@ -186,11 +193,24 @@ class Masking:
         layout = Layout.from_payload(terms["layout"], now.asked_sites, self.agreement.options)
         vector, told = layout.vector(reply)
         add_mask(vector, now.seed, 1)
-        for peer in now.sharers:
-            if peer != now.place:
+        sharers = set(now.sharers)
+        for peer in now.graph.holders(now.place):
+            if peer != now.place and peer in sharers:
                 add_mask(vector, self._pair_seed(now.roll, now, peer), 1 if now.place < peer else -1)
         self._reached(now, "masked")
         return vector, told
+
+    def vouch(self, number: str) -> bytes | None:
+        """The site's signature of what it was asked, and with whom it may have masked, which leaves with its vector;
+        None where all sites are neighbours.
+
+        Raises:
+            SecureSumError: the sum is not at that step.
+        """
+        now = self._step(number, "masked")
+        assert now.roll is not None and now.graph is not None
+        self._reached(now, "masked")
+        return None if now.graph.is_full else self._key.sign(vouched(now.roll, now.asked))
 
     def confirm(self, number: str, members: Sequence[int]) -> tuple[bytes, list[str]]:
         """A signature of whose vectors are in the sum; and what to tell the site's owner, such as that it has signed
@@ -230,41 +250,57 @@ class Masking:
         return self._key.sign(consistent(now.roll, now.asked, now.members)), told
 
     def reveal(
-        self, number: str, signers: Sequence[int], signatures: Sequence[bytes], sealed: Sequence[bytes]
+        self,
+        number: str,
+        signers: Sequence[int],
+        signatures: Sequence[bytes],
+        sealed: Sequence[bytes],
+        vouchers: Sequence[bytes] = (),
     ) -> list[bytes]:
-        """By place, a share of the seed of each site that is in the sum, or of the key of one that has dropped out;
+        """Of each of its holders, a share of the seed if that is in the sum, or of the key if it has dropped out;
         nothing for others. With that the site has forgotten the sum.
 
         Args:
             signers: places of those who have signed who is in.
             signatures: theirs.
-            sealed: by place, what each site has encrypted for this one.
+            sealed: what each of its holders has encrypted for this one.
+            vouchers: what each of them has signed with its masked vector; none where all sites are neighbours.
 
         Raises:
-            SecureSumError: too few have signed what this site has signed, or a message was changed.
+            SecureSumError: too few have signed what this site has signed, a neighbour was told something else, or a
+                message was changed.
         """
         now = self._step(number, "confirmed")
         roll = now.roll
-        assert roll is not None
+        assert roll is not None and now.graph is not None
+        holders, sharers, members = now.graph.holders(now.place), set(now.sharers), set(now.members)
         signers = self._places(now, signers, now.members, own=False)
-        if len(signatures) != len(signers) or len(sealed) != len(roll.names):
+        due = 0 if now.graph.is_full else len(holders)
+        if (len(signatures), len(sealed), len(vouchers)) != (len(signers), len(holders), due):
             _refuse("signatures or shares are missing")
         signed = consistent(roll, now.asked, now.members)
         for place, signature in zip(signers, signatures, strict=True):
             self._require_signed(roll.names[place], signed, signature)
-        revealed = [b""] * len(roll.names)
-        revealed[now.place] = now.own
-        for peer in now.sharers:
+        for peer, voucher in zip(holders, vouchers, strict=False):
+            if peer in members:
+                self._require_signed(roll.names[peer], vouched(roll, now.asked), voucher)
+        revealed = [b""] * len(holders)
+        for row, peer in enumerate(holders):
             if peer == now.place:
-                continue
-            key = roll.encryption_key(now.agreed[peer], peer, now.place)
-            try:
-                opened = ChaCha20Poly1305(key).decrypt(_NONCE, sealed[peer], None)
-            except InvalidTag:
-                _refuse(f"what site {roll.names[peer]} has encrypted for this one was changed on its way")
-            of_key, of_seed = opened[: shamir.SHARE_BYTES], opened[shamir.SHARE_BYTES :]
-            revealed[peer] = of_seed if peer in now.members else of_key
+                revealed[row] = now.own
+            elif peer in sharers:
+                of_key, of_seed = self._opened(now, roll, peer, sealed[row])
+                revealed[row] = of_seed if peer in members else of_key
         return revealed
+
+    def _opened(self, now: _Sum, roll: Roll, peer: int, sealed: bytes) -> tuple[bytes, bytes]:
+        """Shares of a neighbour's key and seed."""
+        key = roll.encryption_key(now.agreed[peer], peer, now.place)
+        try:
+            opened = ChaCha20Poly1305(key).decrypt(_NONCE, sealed, None)
+        except InvalidTag:
+            _refuse(f"what site {roll.names[peer]} has encrypted for this one was changed on its way")
+        return opened[: shamir.SHARE_BYTES], opened[shamir.SHARE_BYTES :]
 
     # ---- what it holds the server to -----------------------------------------------------------------------------
 
@@ -317,6 +353,11 @@ class Masking:
             return roll.mask_seed(now.masking, now.place, peer)
         except ValueError:
             _refuse(f"the key of site {roll.names[peer]} is none")
+
+
+@lru_cache(maxsize=2)  # simulated sites are all told the same, and keep it once
+def _shared_roll(sum: tuple[str | int, ...], names: tuple[str, ...], offers: tuple[bytes, ...]) -> Roll:
+    return Roll(sum, names, offers)
 
 
 @lru_cache(maxsize=1 << 14)  # simulated sites all check the same ones

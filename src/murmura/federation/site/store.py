@@ -83,9 +83,12 @@ class SiteStore:
         return cls(folder / site_folder(site), site)
 
     @classmethod
-    def held(cls, folder: Path, site: str) -> SiteStore:
+    def held(cls, folder: Path, site: str, *, locked: bool = True) -> SiteStore:
         """The store of a site in its own folder. No other process may hold it until this one lets go or ends, however
         it ends.
+
+        Args:
+            locked: its lock stays open. If not, no other process holds it now, and the caller knows that none will.
 
         Raises:
             CheckpointError: another process holds it, or it cannot be written.
@@ -102,6 +105,8 @@ class SiteStore:
             lock.release()
             raise
         store._lock = lock
+        if not locked:
+            lock.release()
         store._drop_states()
         return store
 

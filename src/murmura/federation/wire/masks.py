@@ -120,10 +120,26 @@ def consistent(roll: Roll, asked: bytes, members: Sequence[int]) -> bytes:
     return statement("consistent", roll.digest.hex(), asked.hex(), list(members))
 
 
-def protocol_bytes(sites: int) -> tuple[int, int]:
-    """Bytes of tensors that a site sends in a sum of so many besides its vector, and that it is sent."""
-    up = OFFER_BYTES + sites * SEALED_BYTES + SIGNATURE_BYTES + sites * SHARE_BYTES
-    return up, sites * (OFFER_BYTES + SIGNATURE_BYTES + SEALED_BYTES)
+def vouched(roll: Roll, asked: bytes) -> bytes:
+    """What a site with neighbours signs when its masked vector leaves: who takes part with which keys, and what was
+    asked of it, which has the list of sites whose masks may be on the vector.
+
+    Args:
+        asked: digest of the ask that it answers.
+    """
+    return statement("vouched", roll.digest.hex(), asked.hex())
+
+
+def protocol_bytes(sites: int, neighbours: int | None = None) -> tuple[int, int]:
+    """Bytes of tensors that a site sends in a sum of so many besides its vector, and that it is sent.
+
+    Args:
+        neighbours: of each; None: all are.
+    """
+    holders, vouchers = (sites, 0) if neighbours is None else (neighbours + 1, neighbours + 1)
+    up = OFFER_BYTES + holders * SEALED_BYTES + SIGNATURE_BYTES + holders * SHARE_BYTES
+    down = sites * (OFFER_BYTES + SIGNATURE_BYTES) + holders * SEALED_BYTES + vouchers * SIGNATURE_BYTES
+    return up + (SIGNATURE_BYTES if vouchers else 0), down
 
 
 def packed(rows: Sequence[bytes], width: int) -> torch.Tensor:

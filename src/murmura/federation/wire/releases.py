@@ -140,6 +140,10 @@ def Keys(what: str, note: str = "") -> Release:
     return Release("keys", what, None, f"{note}; it follows from no record" if note else "it follows from no record")
 
 
+VOUCHED = "vouched"
+"""The field beside a masked vector, where not all sites are neighbours: uint8 [1, bytes]."""
+_VOUCHER = Keys("the site's signature of what it was asked, and of the sites whose masks may be on its vector")
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -243,9 +247,11 @@ class Verbs:
 
 
 def disclosed(verbs: Verbs, name: str) -> dict[str, Release]:
-    """What verb ``name`` may release, with the secure sum in which it does."""
+    """What verb ``name`` may release, with the secure sum in which it does, and what goes with a masked vector."""
     found, sum = dict(verbs.releases(name)), verbs.secure(name)
-    return found if sum is None else {field: _summed(release, sum) for field, release in found.items()}
+    if sum is None:
+        return found
+    return {field: _summed(release, sum) for field, release in found.items()} | {VOUCHED: _VOUCHER}
 
 
 def _summed(release: Release, sum: SecureSum) -> Release:

@@ -7,8 +7,10 @@ they travel in messages that are.
 
 from __future__ import annotations
 
+import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 
 PRIME = 2**256 + 297
 """The least prime above all secrets."""
@@ -35,7 +37,8 @@ def split(secret: bytes, count: int, threshold: int) -> list[bytes]:
     return shares
 
 
-def basis(places: Sequence[int]) -> dict[int, int]:
+@lru_cache(maxsize=256)
+def basis(places: tuple[int, ...]) -> Mapping[int, int]:
     """What a share at each of these places counts for in the secret: Lagrange's polynomials at 0. The same for all
     secrets that are joined from these places.
 
@@ -44,13 +47,10 @@ def basis(places: Sequence[int]) -> dict[int, int]:
     """
     if len(set(places)) < len(places) or any(place < 1 for place in places):
         raise ValueError("places of shares are different, and counted from 1")
-    found = {}
+    above, found = math.prod(places), {}
     for place in places:
-        above = below = 1
-        for other in places:
-            if other != place:
-                above, below = above * other % PRIME, below * (other - place) % PRIME
-        found[place] = above * pow(below, -1, PRIME) % PRIME
+        below = math.prod(other - place for other in places if other != place)
+        found[place] = above // place * pow(below, -1, PRIME) % PRIME
     return found
 
 
