@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
-from murmura.aggregation.rules import Rule, rule
+from murmura.aggregation.rules import Rule
 from murmura.streams import Stream
 from murmura.training.adapter import fresh, split_residual
 from tests.training import helpers

@@ -11,9 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
-from murmura.aggregation.rules import RULES, rule
 from murmura.errors import RunError
+from murmura.federation.traits import RULES
 from murmura.streams import Stream
 from murmura.training.adapter import crop, fresh, split_residual
 from murmura.training.config import LoraSpec

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
-from murmura.aggregation.rules import rule
 from murmura.errors import BudgetError, CheckpointError, RunError, SecureSumError
 from murmura.federation.membership import Membership
 from murmura.federation.method import Method

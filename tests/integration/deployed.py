@@ -136,16 +136,17 @@ def with_word(word):
     return [int(pid) for pid in found.split() if int(pid) != os.getpid()]
 
 
-def trial(folder, model, victim, after):
+def trial(folder, model, victim, round, after):
     """One run; returns what there is to tell of it.
 
     Args:
-        after: seconds after the first round when the victim is killed.
+        round: after which the victim is killed.
+        after: so many seconds later.
     """
     with deployment(folder, model) as one:
         for who in ("server", *SITES):
             one.start(who)
-        one.wait(lambda: 1 in one.rounds())
+        one.wait(lambda: round in one.rounds())
         begun = time.monotonic()
         time.sleep(after)
         assert one.processes["server"].poll() is None, "the run was over before anybody was killed"
@@ -156,7 +157,8 @@ def trial(folder, model, victim, after):
         finished = (one.run / "summary.json").exists()
         assert status == 0 and finished and rounds == list(range(ROUNDS + 1)), one.told("server")
         events = [event for line in one.lines() for event in line.get("events", ())]
-    return f"{victim} killed {after:.1f} s after round 1: all {ROUNDS} rounds, {took:.0f} s more; {'; '.join(events)}"
+    told = f"{victim} killed {after:.1f} s after round {round}: all {ROUNDS} rounds, {took:.0f} s more"
+    return "; ".join([told, *events])
 
 
 def main():
@@ -173,10 +175,10 @@ def main():
         conftest.make_llama(tokenizer).save_pretrained(model)
         tokenizer.save_pretrained(model)
         for number in range(options.runs):
-            victim, after = VICTIMS[number % len(VICTIMS)], rng.uniform(0, 30)
+            victim, round, after = VICTIMS[number % len(VICTIMS)], rng.randrange(ROUNDS - 1), rng.uniform(0, 4)
             one = Path(folder) / str(number)
             one.mkdir()
-            print(f"{number + 1}: {trial(one, model, victim, after)}", flush=True)
+            print(f"{number + 1}: {trial(one, model, victim, round, after)}", flush=True)
 
 
 if __name__ == "__main__":

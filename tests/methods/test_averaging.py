@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
-from murmura.aggregation.rules import rule
 from murmura.errors import ConfigError, RunError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.forecast import Part

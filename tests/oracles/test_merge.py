@@ -7,8 +7,8 @@ import pytest
 import torch
 from peft import PeftModel
 
+from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
-from murmura.aggregation.rules import rule
 from murmura.streams import Stream
 from murmura.training.adapter import PEFT_PREFIX, crop, fold, rank_of, save_peft
 from murmura.training.bank import Bank

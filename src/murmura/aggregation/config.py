@@ -11,12 +11,14 @@ from murmura.config import SWITCH, Section, by_kind
 
 LINEAR = ("mean", "ffa", "rolora", "fedsa")
 """Rules that average what travels."""
+ROBUST = ("median", "trimmed-mean", "krum", "norm-bound")
+"""Rules under which a few sites that lie do little harm."""
 
 
 class PlainRule(Section):
     """A rule without options."""
 
-    kind: Literal["mean", "ffa", "rolora", "fedsa", "flexlora"] = "mean"
+    kind: Literal["mean", "ffa", "rolora", "fedsa", "flexlora", "median"] = "mean"
     """Which rule."""
 
 
@@ -36,6 +38,36 @@ class FairRule(Section):
     """Which rule."""
     ridge: float = Field(0.01, gt=0)
     """λ of the penalty on the correction of B."""
+
+
+class TrimmedRule(Section):
+    """Trimmed mean (Yin 2018)."""
+
+    kind: Literal["trimmed-mean"]
+    """Which rule."""
+    liars: int = Field(1, ge=1)
+    """f, how many sites of a round may send anything: of each number so many of the largest and of the smallest do not
+    count. Fewer than half of those that answer."""
+
+
+class KrumRule(Section):
+    """Krum (Blanchard 2017)."""
+
+    kind: Literal["krum"]
+    """Which rule."""
+    liars: int = Field(1, ge=1)
+    """f, how many sites of a round may send anything; 2f + 3 must answer."""
+    chosen: int = Field(1, ge=1)
+    """m, of how many uploads the mean is taken: with more than one Multi-Krum."""
+
+
+class BoundedRule(Section):
+    """A bound on what a site changes (Sun 2019)."""
+
+    kind: Literal["norm-bound"]
+    """Which rule."""
+    norm: float = Field(gt=0, allow_inf_nan=False)
+    """M, most that the L2 norm of a site's change from the global adapter may be, all factors together."""
 
 
 class PlainLocal(Section):
@@ -128,7 +160,11 @@ class SecureSumConfig(Section):
         return min(sites, math.floor(self.threshold * sites + 1e-9) + 1)  # 2/3 of 9 is 6, whatever floats say
 
 
-Rule = Annotated[PlainRule | ResidualRule | FairRule, Field(discriminator="kind"), by_kind("mean")]
+Rule = Annotated[
+    PlainRule | ResidualRule | FairRule | TrimmedRule | KrumRule | BoundedRule,
+    Field(discriminator="kind"),
+    by_kind("mean"),
+]
 Local = Annotated[PlainLocal | Proximal, Field(discriminator="kind"), by_kind()]
 ServerStep = Annotated[PlainStep | Momentum | Adagrad | Adaptive, Field(discriminator="kind"), by_kind()]
 
@@ -139,7 +175,8 @@ class AggregationConfig(Section):
     rule: Rule = PlainRule()
     """mean of A and mean of B (FedAvg); ffa: A frozen, B averaged; rolora: A and B in turn; fedsa: A averaged, B stays
     at the site; fedex: mean plus what it misses, as a residual; flora: stacked, into the residual; flexlora: best
-    adapter for the mean product; fair: mean with LoRA-FAIR's correction of B (see docs/methods.md)."""
+    adapter for the mean product; fair: mean with LoRA-FAIR's correction of B; median, trimmed-mean, krum, norm-bound:
+    against sites that lie (see docs/methods.md)."""
     ranks: tuple[int, ...] = ()
     """Ranks of the sites in order, repeated cyclically; none above lora.rank. If not given, all have lora.rank."""
     local: Local = PlainLocal()
@@ -160,6 +197,11 @@ class AggregationConfig(Section):
     def is_plain(self) -> bool:
         """Whether this is FedAvg, which every method that averages does unless told otherwise."""
         return self.is_mean and self.local.kind == "plain" and self.server.kind == "plain"
+
+    @property
+    def is_robust(self) -> bool:
+        """Whether a few sites that lie are to do little harm."""
+        return self.rule.kind in ROBUST
 
     @property
     def is_linear(self) -> bool:
@@ -187,6 +229,14 @@ class AggregationConfig(Section):
             )
         if self.rule.kind == "fedsa" and self.ranks:
             raise ValueError("'ranks' does not go with rule 'fedsa', whose sites share A; remove it")
+        if self.is_robust and (self.ranks or self.local.kind == "scaffold"):
+            which = "'ranks'" if self.ranks else "local 'scaffold'"
+            why = (
+                "uploads of unequal ranks are not compared"
+                if self.ranks
+                else "its control variates are added up as sent"
+            )
+            raise ValueError(f"{which} does not go with rule '{self.rule.kind}': {why}; remove one of the two")
         if any(rank < 1 for rank in self.ranks):
             raise ValueError("'ranks' must be at least 1")
         if self.server.kind != "plain" and not self.is_linear:

@@ -65,6 +65,12 @@ class Rule(ABC):
     def ranks(self) -> tuple[int, ...]:
         return self.config.ranks
 
+    @property
+    def least(self) -> int:
+        """The fewest uploads that the rule says anything of."""
+        liars: int = getattr(self.config.rule, "liars", 0)
+        return 2 * liars + (3 if self.config.rule.kind == "krum" else 1)
+
     def rank(self, place: int) -> int | None:
         """Of the site at a place among all sites; None where all have the run's."""
         return self.ranks[place % len(self.ranks)] if self.ranks else None
@@ -274,23 +280,6 @@ class LoRAFair(FromProducts):
             change = torch.linalg.solve(gram + options.ridge * torch.eye(len(A), dtype=A.dtype), missed.T).T
             after[a], after[b] = A.float(), (mean[b] + change).float()
         return {**current, **after}
-
-
-RULES: dict[str, type[Rule]] = {
-    "mean": Mean,
-    "ffa": FFA,
-    "rolora": RoLoRA,
-    "fedsa": FedSA,
-    "fedex": FedEx,
-    "flora": FLoRA,
-    "flexlora": FlexLoRA,
-    "fair": LoRAFair,
-}
-
-
-def rule(config: AggregationConfig) -> Rule:
-    """The rule that a config names."""
-    return RULES[config.rule.kind](config)
 
 
 def _factors(state: State, factors: frozenset[Factor]) -> State:

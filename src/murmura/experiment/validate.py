@@ -282,4 +282,14 @@ def _attacks_uploads(run: Run) -> bool:
     return wanted and method.traits.trained_at == "sites" and method.uploads_are_heard and not method.keeps_adapters
 
 
-OF_RUNS = (_transcript_keeps_promise, _timeouts_are_isolated, _secure_sums_hide)
+def _rule_has_sites(run: Run) -> None:
+    """Against so many liars a rule needs more sites than answer in a round."""
+    least, sites = run.method.rule.least, run.sites
+    asked = None if sites is None else min(run.experiment.method.cohort_size or sites, sites)
+    if asked is not None and asked < least:
+        kind = run.experiment.aggregation.rule.kind
+        what = f"rule '{kind}' needs {least} answers in a round, and {asked} sites are asked"
+        raise ConfigError(what, where="aggregation.rule.liars", fix="Lower it, or have more sites in a round.")
+
+
+OF_RUNS = (_rule_has_sites, _transcript_keeps_promise, _timeouts_are_isolated, _secure_sums_hide)

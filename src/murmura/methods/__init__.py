@@ -87,6 +87,6 @@ def _keys_of_others(name: str) -> dict[str, str]:
 def build(config: MethodConfig, aggregation: AggregationConfig | None = None) -> Method:
     """The method that a config belongs to, with its aggregation; whether it can work with that, says
     ``experiment.validate``."""
-    from murmura.aggregation.rules import rule
+    from murmura.aggregation.choosing import rule
 
     return method_class(config)(config, rule(aggregation) if aggregation else None)

@@ -16,7 +16,7 @@ from murmura.federation.forecast import Forecast, Part
 from murmura.federation.method import Method
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Count, Metric, Release, Weights, verb
-from murmura.federation.wire.sums import Sum
+from murmura.federation.wire.sums import Sum, misfit
 from murmura.methods.local_rules import local_rule
 from murmura.training.adapter import State
 from murmura.training.loop import Trained
@@ -102,7 +102,7 @@ class Averaging(Method):
             verb: one whose replies are those of ``answered``, or like them.
             each: further fields for single sites.
         """
-        asked = {"lr": server.lr(fleet.round), **self.local.sends(server)}
+        asked: dict[str, Any] = {"lr": server.lr(fleet.round), **self.local.sends(server)}
         optimizer = self.optimizer()
         weight = None if optimizer and not optimizer.weighted else self.weight
         if self.rule.config.is_linear and not self.traits.single_replies and not server.listens:
@@ -114,6 +114,9 @@ class Averaging(Method):
             self._step(server, optimizer, fleet.round, _mean(sums, weight))
         else:
             sums = Sum()
+            if self.rule.config.is_robust:  # what cannot be compared is left out, by the name of its site
+                like = {"adapter": self.rule.upload(server.adapter, server.round)}
+                asked["refused"] = lambda fields: misfit(fields, like)
             replies = self._noted(server, server.ask(verb, cohort, each, **asked), sums)
             self._step(server, optimizer, fleet.round, self.contributions(server, replies))
         self.local.settle(server, sums.fields, len(fleet.sites))

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
-from murmura.aggregation.rules import rule
 from murmura.errors import ConfigError
 from murmura.methods import build
 from murmura.methods.dpfedavg.config import DPFedAvgConfig

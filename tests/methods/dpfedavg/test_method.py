@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
-from murmura.aggregation.rules import rule
 from murmura.errors import PrivacyError, RunError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.server.checkpoint import latest

@@ -2,9 +2,9 @@
 
 import pytest
 
+from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.relevance import relevance, threshold
-from murmura.aggregation.rules import rule
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask

@@ -3,13 +3,14 @@
 import pytest
 import torch
 
+from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
-from murmura.aggregation.rules import RULES, rule
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.site.store import SiteStore
+from murmura.federation.traits import RULES
 from murmura.federation.wire.messages import Ask
 from murmura.methods import build, parse_config
 from murmura.methods.dplora.config import DPLoRAConfig

@@ -1,7 +1,7 @@
 import pytest
 
+from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
-from murmura.aggregation.rules import rule
 from murmura.federation.forecast import Part
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from murmura.aggregation.config import ROBUST
 from murmura.federation.forecast import Forecast, Part
-from murmura.federation.traits import AveragingTraits, Traits
+from murmura.federation.traits import RULES, AveragingTraits, Combines, Traits
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Metric, verb
 from murmura.methods.averaging import Averaging
@@ -26,7 +27,7 @@ class FedIT(Averaging):
     def traits(self) -> Traits:
         optimizer = self.optimizer()
         label = type(optimizer).__name__ if optimizer else self.local.title or "FedAvg"
-        return AveragingTraits(label=label, no_public_records="")
+        return AveragingTraits(label=label, no_public_records="", combines=Combines(rules=(*RULES, *ROBUST)))
 
     def reads(self, records: int, training: LocalTraining) -> int:
         return drawn(records, training)
