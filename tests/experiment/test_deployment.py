@@ -1,6 +1,5 @@
 """Sites on machines of their own give what a simulation gives, over a real SuperLink with TLS and keys."""
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
@@ -13,13 +12,11 @@ from murmura.experiment.prepare import prepare
 from murmura.experiment.run import run
 from murmura.experiment.site_side import open_sites
 from murmura.experiment.verbs import fingerprint
-from murmura.federation.engines.flower.door import Door
-from murmura.federation.engines.flower.engine import FlowerEngine
 from murmura.federation.engines.worker import Worker
 from murmura.runs.schema import site_folder
 from tests.experiment import small
 from tests.experiment.test_simulation import METHODS, WRITING
-from tests.federation.engines.flowered import NAMES, Link
+from tests.federation.engines.flowered import Link
 from tests.methods.lpfl.test_method import texts
 from tests.training.helpers import EPS
 
@@ -41,18 +38,17 @@ class Tried:
     quorum: int | None = None
 
     def connect(self):
-        link, self.opened = Link.of_tests(), ExitStack()
-        places = dict(zip(self.federation.members, NAMES, strict=False))
-        for site, place in places.items():
-            host = open_sites([self.federation.folder / site_folder(site)])
-            self.opened.callback(host.close)
-            link.doors[place].worker = Worker(None, host)
-        door = Door()
-        link.superlink._door = door.address
-        nodes = {site: link.superlink.nodes[place] for site, place in places.items()}
-        engine = FlowerEngine(nodes, door, link.superlink.carry, self.opened.close, patience=5.0)
-        assert engine.missing(60) == []
-        return engine
+        self.link, self.hosts = Link.of_tests(), {}
+        for site in self.federation.members:
+            self.hosts[site] = open_sites([self.federation.folder / site_folder(site)])
+        self._engine = self.link.engine({site: Worker(None, host) for site, host in self.hosts.items()})
+        self.sites, self.ask, self.returned = self._engine.sites, self._engine.ask, self._engine.returned
+        return self
+
+    def close(self):
+        self.link.leave()
+        for host in self.hosts.values():
+            host.close()
 
 
 def founded(experiment, folder, address="127.0.0.1:9443"):

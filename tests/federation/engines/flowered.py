@@ -5,6 +5,7 @@ import copy
 import shutil
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 from murmura.federation.engines.flower import engine as engine_module
@@ -48,9 +49,29 @@ class Link:
             SuperNode(folder / name, server, self.authority, folder / f"{name}.key", self.doors[name].door.address)
             for name in NAMES
         ]
+        self._engine = FlowerEngine(self.superlink.nodes, self.door, self.superlink.carry, lambda: None, patience=5.0)
+        assert self._engine.missing(120) == []
+        self.leave()
+
+    def engine(self, workers):
+        """The one engine, with these workers behind the doors: to start another would take seconds too."""
+        self.places = dict(zip(workers, NAMES, strict=False))
+        for site, place in self.places.items():
+            self.doors[place].worker = workers[site]
+        engine = self._engine
+        engine.sites, engine._joined, engine._away = list(workers), {}, set()
+        engine._nodes = {site: self.superlink.nodes[place] for site, place in self.places.items()}
+        engine._seen = dict.fromkeys(workers, time.monotonic())
+        return engine
+
+    def leave(self):
+        """Let nobody be behind the doors."""
+        for one in self.doors.values():
+            one.worker = None
 
     def close(self):
-        for one in [*self.supernodes, self.superlink, self.door, *(one.door for one in self.doors.values())]:
+        doors = [one.door for one in self.doors.values()]
+        for one in [self._engine, *self.supernodes, self.superlink, *doors]:
             one.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -59,7 +80,7 @@ class Swinging:
     """A site's door, behind which there is another worker in each test."""
 
     def __init__(self):
-        self.door, self.worker = Door(), None
+        self.door, self.worker = Door(), Worker(None)
         threading.Thread(target=answer, args=(self.door, self), daemon=True).start()
 
     def handle(self, message, since):
@@ -68,27 +89,21 @@ class Swinging:
         return self.worker.handle(message, since)
 
 
-class Flowered(FlowerEngine):
+class Flowered:
     """The sites of a host behind Flower; nothing is shared with the host but the sites themselves."""
 
     def __init__(self, host):
-        self.host, self.link = host, Link.of_tests()
-        door = Door()
-        self.link.superlink._door = door.address
-        for name in host.sites:
-            self.link.doors[name].worker = Worker(None, self._host(name))
-        nodes = {name: self.link.superlink.nodes[name] for name in host.sites}
-        super().__init__(nodes, door, self.link.superlink.carry, lambda: None, patience=5.0)
-        assert self.missing(60) == []
+        self.host, self._link = host, Link.of_tests()
+        self._engine = self._link.engine({name: Worker(None, self._host(name)) for name in host.sites})
+        self.sites, self.ask = self._engine.sites, self._engine.ask
 
     def close(self):
-        for one in self.link.doors.values():
-            one.worker = None
-        super().close()
+        """Let nobody be behind the doors."""
+        self._link.leave()
 
     def kill(self, site):
         """Let nobody be behind a site's door."""
-        self.link.doors[site].worker = None
+        self._link.doors[self._link.places[site]].worker = None
         return [site]
 
     def crossing(self, monkeypatch):
