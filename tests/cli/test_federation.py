@@ -1,26 +1,146 @@
-"""``murmura federation new``."""
+"""``murmura federation``: what its members hand round, who they are, and that private keys are made at the sites."""
+
+import json
 
 import pytest
+from cryptography import x509
 from typer.testing import CliRunner
 
 from murmura.cli import app
 from murmura.experiment.site_side import open_sites
-from tests.experiment.small import experiment, write_data
+from murmura.federation.site.identity import read_roster
+from tests.experiment.small import experiment, write_data, write_lines
+
+
+@pytest.fixture
+def file(tmp_path, llama_folder):
+    def made(**sections):
+        write_data(tmp_path, {"heart": 3, "skin": 2, "lung": 2})
+        path = tmp_path / "my.toml"
+        path.write_text(experiment(tmp_path, llama_folder, **sections).dump())
+        return path
+
+    return made
+
+
+def murmura(*words, fails=False):
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert (done.exit_code != 0) == fails, done.output
+    return done.output
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_sites_open_from_the_folders_that_it_makes(tmp_path, llama_folder, secure):
-    write_data(tmp_path, {"heart": 3, "skin": 2, "lung": 2})
+def test_sites_open_from_the_folders_that_it_makes(file, tmp_path, secure):
     sums = {"aggregation": {"secure": {}}, "evaluation": {"attacks": False, "uploads": 0}} if secure else {}
-    file, folder = tmp_path / "my.toml", tmp_path / "members"
-    file.write_text(experiment(tmp_path, llama_folder, **sums).dump())
-    done = CliRunner().invoke(app, ["federation", "new", str(file), str(folder)])
-    assert done.exit_code == 0 and len(done.stdout.splitlines()) == 3
-    assert sorted(path.name for path in (folder / "@federation").iterdir()) == (
-        ["experiment.toml", "roster.json"] if secure else ["experiment.toml"]
-    )
+    folder = tmp_path / "members"
+    told = murmura("federation", "new", file(**sums), "--out", folder, "--address", "example.org:1234")
+    assert "heart, lung, skin" in told
+    shared = {path.name for path in (folder / "@federation").iterdir()}
+    assert shared == {"experiment.toml", "ca.crt", "heldout.json", "server.json"}
+    assert json.loads((folder / "@federation" / "server.json").read_text()) == {"address": "example.org:1234"}
+    for site in ("heart", "skin", "lung"):
+        assert "records" in murmura("site", "init", folder / site)
+    murmura("federation", "add", folder, *folder.glob("*/public.json"))
+    assert read_roster(folder / "@federation" / "roster.json").keys() == {"heart", "skin", "lung"}
     host = open_sites([folder / "heart", folder / "skin"])
     assert {name: site.size for name, site in host.sites.items()} == {"heart": 3, "skin": 2}
     assert all((site.masking is not None) == secure for site in host.sites.values())
     host.close()
-    assert CliRunner().invoke(app, ["federation", "new", str(file), str(folder)]).exit_code == 2
+    assert "something already" in murmura("federation", "new", file(**sums), "--out", folder, fails=True)
+
+
+def test_no_private_key_is_in_what_is_handed_round(file, tmp_path):
+    folder = tmp_path / "members"
+    murmura("federation", "new", file(), "--out", folder)
+    murmura("site", "init", folder / "heart")
+    murmura("federation", "add", folder, folder / "heart" / "public.json")
+    for path in [*(folder / "@federation").iterdir(), folder / "heart" / "public.json"]:
+        assert b"PRIVATE" not in path.read_bytes()
+    for name in ("identity.pem", "flower.key"):
+        assert (folder / "heart" / name).stat().st_mode & 0o077 == 0
+
+
+def test_sites_with_records_of_their_own_get_a_file_to_fill_in(file, tmp_path):
+    folder = tmp_path / "members"
+    murmura("federation", "new", file(), "--out", folder, "--sites", "north, south")
+    assert sorted(path.name for path in (folder / "north").iterdir()) == ["site.toml"]
+    rows = [{"instruction": f"explain number {k}", "output": f"it is {k}"} for k in range(4)]
+    held = json.loads((tmp_path / "heldout.jsonl").read_text().splitlines()[0])  # a record that is measured on
+    write_lines(folder / "north" / "records.jsonl", [*rows, held])
+    told = murmura("site", "init", folder / "north")
+    assert json.loads(told[told.index("{") : told.index("}") + 1])["records"] == 4
+    assert "records.jsonl" in murmura("site", "init", folder / "south", fails=True)
+
+
+def test_the_certificate_of_the_server_is_for_its_address_and_can_be_made_anew(file, tmp_path):
+    folder = tmp_path / "members"
+    murmura("federation", "new", file(), "--out", folder, "--address", "one.example:9443")
+    path = folder / "server" / "server.crt"
+
+    def names():
+        found = x509.load_pem_x509_certificate(path.read_bytes()).extensions
+        return found.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName)
+
+    assert names() == ["one.example", "localhost"]
+    authority = (folder / "@federation" / "ca.crt").read_bytes()
+    murmura("federation", "certify", folder, "two.example")
+    assert names() == ["two.example", "localhost"]
+    assert (folder / "@federation" / "ca.crt").read_bytes() == authority
+
+
+def test_sites_leave_and_get_new_keys(file, tmp_path):
+    folder = tmp_path / "members"
+    murmura("federation", "new", file(), "--out", folder)
+    for site in ("heart", "skin"):
+        murmura("site", "init", folder / site)
+    murmura("federation", "add", folder, *folder.glob("*/public.json"))
+    before = read_roster(folder / "@federation" / "roster.json")
+    (folder / "heart" / "identity.pem").unlink()
+    murmura("site", "init", folder / "heart")
+    murmura("federation", "add", folder, folder / "heart" / "public.json")
+    after = read_roster(folder / "@federation" / "roster.json")
+    assert after["heart"] != before["heart"] and after["skin"] == before["skin"]
+    assert "heart" not in murmura("federation", "remove", folder, "heart")
+    assert read_roster(folder / "@federation" / "roster.json").keys() == {"skin"}
+    assert "does not know" in murmura("federation", "remove", folder, "heart", fails=True)
+
+
+def test_two_sites_cannot_have_one_key(file, tmp_path):
+    folder = tmp_path / "members"
+    murmura("federation", "new", file(), "--out", folder)
+    murmura("site", "init", folder / "heart")
+    told = json.loads((folder / "heart" / "public.json").read_text())
+    (tmp_path / "other.json").write_text(json.dumps(told | {"site": "skin"}))
+    both = [folder / "heart" / "public.json", tmp_path / "other.json"]
+    assert "the same key" in murmura("federation", "add", folder, *both, fails=True)
+    assert not (folder / "@federation" / "roster.json").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"site": "a", "records": 0, "identity": "00", "node": "x"}'])
+def test_what_does_not_make_a_site_known_is_refused(file, tmp_path, text):
+    folder = tmp_path / "members"
+    murmura("federation", "new", file(), "--out", folder)
+    (tmp_path / "wrong.json").write_text(text)
+    told = murmura("federation", "add", folder, tmp_path / "wrong.json", fails=True)
+    assert "does not make a site known" in told and "wrong.json" in told.replace("\n", "")
+
+
+@pytest.mark.parametrize("sites", ["server", "a,a", "a,,b"])
+def test_names_that_cannot_be_a_sites_are_refused(file, tmp_path, sites):
+    assert "cannot be a site's name" in murmura(
+        "federation", "new", file(), "--out", tmp_path / "members", "--sites", sites, fails=True
+    )
+    assert not (tmp_path / "members").exists()
+
+
+def test_what_is_measured_on_cannot_come_out_of_records_elsewhere(file, tmp_path):
+    made = file(data={"heldout": None, "heldout_records": 2})
+    told = murmura("federation", "new", made, "--out", tmp_path / "members", "--sites", "a,b", fails=True)
+    assert "data.heldout" in told
+
+
+def test_a_federation_without_known_sites_is_not_served(file, tmp_path):
+    folder = tmp_path / "members"
+    murmura("federation", "new", file(), "--out", folder)
+    assert "no federation here with a site that is known" in murmura("serve", folder, fails=True)
+    assert "no federation here" in murmura("serve", tmp_path, fails=True)

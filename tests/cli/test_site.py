@@ -21,7 +21,10 @@ def sites(tmp_path, llama_folder):
         write_data(tmp_path, {"heart": 4, "skin": 3, "lung": 3})
         file, folder = tmp_path / "my.toml", tmp_path / "members"
         file.write_text(experiment(tmp_path, llama_folder, **sections).dump())
-        assert site_of("federation", "new", str(file), str(folder)).exit_code == 0
+        assert site_of("federation", "new", file, "--out", folder).exit_code == 0
+        for site in ("heart", "skin", "lung"):
+            assert site_of("site", "init", folder / site).exit_code == 0
+        assert site_of("federation", "add", folder, *folder.glob("*/public.json")).exit_code == 0
         return folder
 
     return made
@@ -83,6 +86,7 @@ PRIVATE = {"method": {"name": "dplora", "rounds": 2, "epsilon": 4.0}, "training"
 
 def test_show_tells_all_that_a_run_asks_and_needs_no_server(sites):
     folder = sites()
+    before = sorted((folder / "heart").iterdir())
     done = site_of("site", "show", folder / "heart")
     assert done.exit_code == 0
     for told in ("heart", "FedAvg", "4, of which a round uses 4 at most", "adapter tensors", "in 2 rounds at most"):
@@ -90,7 +94,7 @@ def test_show_tells_all_that_a_run_asks_and_needs_no_server(sites):
     for told in ("on the site's records: attack", "not secure: the server reads each", "none: no ε is promised"):
         assert told in done.stdout
     assert "The site answers nothing of it: the owner has not consented" in done.stdout.replace("\n", " ")
-    assert sorted(path.name for path in (folder / "heart").iterdir()) == ["records.jsonl", "site.toml"]
+    assert sorted((folder / "heart").iterdir()) == before
 
 
 def test_show_tells_what_is_promised_for_just_this_sites_records(sites):

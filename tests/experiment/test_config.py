@@ -76,7 +76,7 @@ def test_overrides_win_over_the_file(load):
         (FILE.replace("0.3", "'half'"), "'beta' = 'half': Input should be a valid number"),
         (FILE.replace("0.3", "1.5"), "'beta' = 1.5: Input should be less than or equal to 1"),
         (FILE.replace("heldout_records = 5", ""), "'data': give heldout = a file, or heldout_records"),
-        (FILE.replace('train = "sites"', ""), "'data.train' is missing"),
+        (FILE.replace('train = "sites"', ""), "'data': 'train' is missing"),
         (FILE + "[training]\nlr = 1e-7\n", "lr_min (1e-06) is above lr (1e-07)"),
         (FILE.replace('"mine"', '""'), "'run.name' = '': String should have at least 1 character"),
         ("[run\nname = 1", "is not TOML"),

@@ -118,7 +118,7 @@ class DataConfig(Section):
     @model_validator(mode="after")
     def _heldout_from_somewhere(self) -> DataConfig:
         if self.train is None and (self.heldout is None or self.nonmember_records is not None):
-            raise ValueError("without 'train', give heldout = a file, and no nonmember_records")
+            raise ValueError("'train' is missing; sites that have records of their own need 'heldout' = a file")
         if self.heldout is None and self.heldout_records is None:
             raise ValueError("give heldout = a file, or heldout_records = a number to take out of train")
         if self.heldout is None:

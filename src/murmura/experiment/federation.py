@@ -277,7 +277,7 @@ def _introduced(path: Path) -> Member:
 
 def _checked(sites: Sequence[str]) -> list[str]:
     for name in sites:
-        if not name or sites.count(name) > 1 or site_folder(name) in (SERVER, FEDERATION):
+        if not name or sites.count(name) > 1 or site_folder(name) == SERVER:
             raise ConfigError(f"'{name}' cannot be a site's name, or is given twice", where="--sites")
     return list(sites)
 

@@ -33,6 +33,8 @@ def hold_out(data: DataConfig, groups: Mapping[str, list[Placed]], stream: Strea
     Raises:
         DataError: so many are asked for that a site would be left with none, or no record has a label.
     """
+    if not groups:  # all of them are elsewhere
+        return {}, []
     everything = [(name, placed) for name, records in groups.items() for placed in records]
     records = [placed for _, placed in everything]
     complete, count = _complete(data, records), _checked_count(data, len(records))

@@ -10,7 +10,7 @@ from murmura.experiment.run import run
 from murmura.experiment.simulation import share_out
 from murmura.experiment.site_side import open_sites
 from murmura.experiment.verbs import fingerprint
-from murmura.federation.wire.releases import protection_from_json
+from murmura.federation.wire.releases import VOUCHED, protection_from_json
 from murmura.runs.record import read
 from tests.federation.world import instructions
 
@@ -49,7 +49,8 @@ def test_every_field_that_a_site_may_send_is_in_the_terms_and_all_are_of_verbs_t
     host = open_sites([folders["heart"]])
     verbs = {verb: one for one in reversed(host.verbs) for verb in one.verbs()}
     host.close()
-    assert found == {(verb, name) for verb, one in verbs.items() for name in one.releases(verb)}
+    signed = {(verb, VOUCHED) for verb, one in verbs.items() if one.secure(verb) is not None}
+    assert found == {(verb, name) for verb, one in verbs.items() for name in one.releases(verb)} | signed
 
 
 def test_what_a_run_has_sent_was_in_the_terms_and_no_larger(shared, make):
