@@ -30,7 +30,9 @@ def test_what_is_measured_follows_from_what_is_promised(make):
     [
         (PRIVATE, {"audit": {"keep": True}}, SITES, "audit.keep"),
         (PRIVATE, {"run": SLOW | {"workers": 1}}, SITES, "run.answer_seconds"),
+        (PRIVATE, {"run": {"engine": "flower"}}, SECRET, "method.sampler"),
         ({}, {"aggregation": {"secure": True}}, None, "aggregation.secure"),
+        ({}, {"aggregation": {"rule": {"kind": "trimmed-mean", "liars": 1}}}, None, "aggregation.rule.liars"),
     ],
 )
 def test_what_would_break_a_promise_is_refused(make, method, sections, plan, where):
@@ -38,6 +40,12 @@ def test_what_would_break_a_promise_is_refused(make, method, sections, plan, whe
     with pytest.raises(ConfigError) as error:
         require_run(known(experiment, plan))
     assert error.value.where == where and error.value.fix
+
+
+def test_sites_on_machines_of_their_own_are_late_alone_and_are_seen_to_be_asked(make):
+    apart = make(PRIVATE, run={"engine": "flower", "answer_seconds": 9}, evaluation={"attacks": False})
+    require_run(known(apart, SITES, 5))
+    require_run(known(make(PRIVATE, evaluation={"attacks": False}), SECRET, 5))
 
 
 def test_a_limit_of_time_is_refused_where_whole_sites_are_protected_and_share_workers(make):

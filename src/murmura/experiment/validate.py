@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from murmura import methods
 from murmura.errors import ConfigError
 from murmura.experiment.placement import count_workers, gpus_for
-from murmura.federation.engines import SIMULATIONS
+from murmura.federation.engines import DEPLOYED, SIMULATIONS
 
 if TYPE_CHECKING:
     from murmura.aggregation.config import AggregationConfig
@@ -239,11 +239,20 @@ def _transcript_keeps_promise(run: Run) -> None:
         raise ConfigError(what, where="audit.keep", fix="Remove it; `murmura audit` attacks the model all the same.")
 
 
+def _cohorts_stay_secret(run: Run) -> None:
+    """Whoever sees the traffic of a site sees whether a round has asked it."""
+    if run.experiment.run.engine == DEPLOYED and run.plan is not None and run.plan.has_secret_cohort:
+        what = "the run's ε counts on nobody knowing whom a round has asked, and a network shows which sites are asked"
+        raise ConfigError(what, where="method.sampler", fix="Set method.sampler = 'full', or simulate the federation.")
+
+
 def _timeouts_are_isolated(run: Run) -> None:
     """Sites that share a process are late together: one site could keep others' answers out of a sum, and move it by
     more than its own."""
     experiment, sites = run.experiment, run.sites or 0
     if run.plan is None or run.plan.unit != "site" or experiment.run.answer_seconds is None:
+        return
+    if experiment.run.engine == DEPLOYED:  # each has a machine of its own
         return
     if count_workers(experiment, gpus_for(experiment.model.device)) < sites:
         what = (
@@ -292,4 +301,4 @@ def _rule_has_sites(run: Run) -> None:
         raise ConfigError(what, where="aggregation.rule.liars", fix="Lower it, or have more sites in a round.")
 
 
-OF_RUNS = (_rule_has_sites, _transcript_keeps_promise, _timeouts_are_isolated, _secure_sums_hide)
+OF_RUNS = (_rule_has_sites, _cohorts_stay_secret, _transcript_keeps_promise, _timeouts_are_isolated, _secure_sums_hide)
