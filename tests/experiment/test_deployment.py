@@ -13,7 +13,9 @@ from murmura.experiment.run import run
 from murmura.experiment.site_side import open_sites
 from murmura.experiment.verbs import fingerprint
 from murmura.federation.engines.worker import Worker
+from murmura.runs import read
 from murmura.runs.schema import site_folder
+from tests.augment.public import embedded_pool, public, save_encoder
 from tests.experiment import small
 from tests.experiment.test_simulation import METHODS, WRITING
 from tests.federation.engines.flowered import Link
@@ -104,3 +106,14 @@ def test_a_run_on_many_machines_gives_the_adapters_of_a_simulation(trial, name):
     assert alone and alone.keys() == apart.keys()
     for file in alone:
         torch.testing.assert_close(apart[file], alone[file], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_sites_on_many_machines_are_given_the_public_records_of_a_simulation(trial, tokenizer, tmp_path):
+    encoder = save_encoder(tmp_path / "encoder", tokenizer)
+    pool = embedded_pool(tmp_path / "pool", encoder, public(30))
+    chosen = {"pool": str(pool.folder), "records": 4, "strategy": "feddca", "clusters": 2, "alpha": 0}
+    alone, apart = trial({}, augment=chosen)
+    assert read(apart).augment == read(alone).augment
+    for file, state in adapters(alone).items():
+        torch.testing.assert_close(adapters(apart)[file], state, rtol=1e-4, atol=1e-6)
