@@ -41,6 +41,9 @@ def serve(
     from murmura import report as reports
     from murmura import runs
     from murmura.errors import ConfigError
+    from murmura.federation.engines.flower import require
+
+    require()
     from murmura.experiment.config import parse_override
     from murmura.experiment.deployment import Deployment
     from murmura.experiment.federation import Federation, split

@@ -47,6 +47,9 @@ def start(folder: Folder) -> None:
     Before that, what the run would ask is printed (`murmura site show`); a run that the owner has not consented to, or
     that [allow] in site.toml rules out, is not answered. Needs Flower: pip install 'murmura[flower]'.
     """
+    from murmura.federation.engines.flower import require
+
+    require()
     from murmura.experiment.forecast.terms import terms
     from murmura.experiment.site_process import play
 

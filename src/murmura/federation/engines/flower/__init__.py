@@ -11,8 +11,13 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from murmura.errors import RunError
+
+VERSION = "1.41."
+"""Of Flower: what its version begins with."""
 FLEET = "/v1/fleet/"
 """What paths of Flower's Fleet API begin with, over which its SuperNodes speak with its SuperLink."""
 
@@ -26,6 +31,21 @@ def environment(home: Path, *first: Path) -> dict[str, str]:
     path = os.pathsep.join([*map(str, first), str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_HOME": str(home)}
     return {**os.environ, **quiet, "PATH": path, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05"}
+
+
+def require() -> None:
+    """Check that Flower is installed, in a version whose commands are known.
+
+    Raises:
+        RunError: it is not.
+    """
+    try:
+        found = version("flwr")
+    except PackageNotFoundError:
+        raise RunError("Flower is not installed", fix="pip install 'murmura[flower]'") from None
+    if not found.startswith(VERSION):
+        what = f"Flower {found} is installed, and Murmura knows the commands of {VERSION}x"
+        raise RunError(what, fix="pip install 'murmura[flower]'")
 
 
 def free_port() -> int:
