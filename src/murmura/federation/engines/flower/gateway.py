@@ -54,7 +54,8 @@ _CALLS = frozenset(
 _PULL, _APP = f"{FLEET}pull-messages", f"{FLEET}get-fab"
 _KEY = "flwr-public-key"
 _EMPTY = 64  # bytes; an answer with a message is longer, since its id alone has more
-_HOLD, _LOOK = 15.0, 0.1  # seconds that a request for messages is held; between looks
+_HOLD = 15.0  # seconds that a request for messages is held
+_LOOK, _LOOKS, _LATEST = 0.1, 0.04, 2.0  # seconds between looks: at least; for each one held; at most
 _TIMEOUT = httpx.Timeout(30.0, read=60.0)
 _START = 15.0
 _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "upgrade", "host", "content-length", "te"})
@@ -125,6 +126,7 @@ class Gateway:
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not each handshake that fails
         self._upstream, self._rules = upstream, rules
         self._client: httpx.AsyncClient | None = None
+        self._held = 0  # requests for messages
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"gateway {where}")
         self._thread.start()
@@ -186,13 +188,19 @@ class Gateway:
                 timeout=_TIMEOUT,
                 limits=httpx.Limits(max_connections=None),
             )
-        end = time.monotonic() + (_HOLD if self._rules.holds and path == _PULL else 0.0)
-        while True:
-            answer = await _bounded_answer(self._client, path, headers, body)
-            is_empty = answer.is_success and len(answer.content) < _EMPTY
-            if not is_empty or time.monotonic() >= end or await request.is_disconnected():
-                return answer
-            await asyncio.sleep(_LOOK)
+        if not self._rules.holds or path != _PULL:
+            return await _bounded_answer(self._client, path, headers, body)
+        end = time.monotonic() + _HOLD
+        self._held += 1
+        try:
+            while True:
+                answer = await _bounded_answer(self._client, path, headers, body)
+                is_empty = answer.is_success and len(answer.content) < _EMPTY
+                if not is_empty or time.monotonic() >= end or await request.is_disconnected():
+                    return answer
+                await asyncio.sleep(min(max(_LOOK, _LOOKS * self._held), _LATEST))
+        finally:
+            self._held -= 1
 
 
 async def _bounded(request: Request) -> bytes | None:
