@@ -6,8 +6,8 @@ It imports nothing of Murmura: at a site Flower starts a process for each messag
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
@@ -22,7 +22,7 @@ client_app = ClientApp()
 server_app = ServerApp()
 
 _FAILED = 2  # code of an error reply; Flower's own for an app that raised
-_POLL = 0.1  # seconds between looks for replies
+_POLL, _EACH = 0.1, 0.02  # seconds between looks for a reply: at least, and for each one that is waited for
 _NODES = 1.0  # seconds between looks at who is connected
 
 
@@ -64,46 +64,50 @@ def carry(grid: Grid, context: Context) -> None:
 
 class _Carrier:
     """Between a grid and the line to the process that leads. A message on the line is a JSON head, a line feed, and
-    bytes."""
+    bytes.
+
+    Each reply is waited for in a thread of its own: to fetch one blocks until all of it is there, and of a site that
+    died in the middle, or that lies, that takes as long as Flower lets it.
+    """
 
     def __init__(self, grid: Grid, line: Connection) -> None:
         self._grid, self._line = grid, line
-        self._numbers: dict[str, int] = {}  # of the messages that are not answered yet, by Flower's own ids
+        self._telling = threading.Lock()
+        self._waited: set[int] = set()  # numbers of the messages whose replies somebody waits for
         self._nodes: list[int] | None = None
         self._looked = 0.0
 
     def carry(self) -> None:
         while True:
-            for head, frame in self._received():
-                if "drop" in head:
-                    self._numbers = {one: number for one, number in self._numbers.items() if number != head["drop"]}
+            if self._line.poll(_NODES / 2):
+                head, _, frame = self._line.recv_bytes().partition(b"\n")
+                told = json.loads(head)
+                if "drop" in told:
+                    self._waited.discard(told["drop"])
                 else:
-                    self._push(head, frame)
-            self._pull()
+                    self._push(told, frame)
             self._look()
-
-    def _received(self) -> Iterator[tuple[dict[str, Any], bytes]]:
-        while self._line.poll(0 if self._numbers else _POLL):
-            head, _, frame = self._line.recv_bytes().partition(b"\n")
-            yield json.loads(head), frame
-        if self._numbers:
-            time.sleep(_POLL)
 
     def _push(self, head: dict[str, Any], frame: bytes) -> None:
         message = Message(_content(frame), dst_node_id=head["node"], message_type="query", ttl=head["seconds"])
-        [known] = self._grid.push_messages([message])
-        if known:
-            self._numbers[known] = head["number"]
-        else:
-            self._tell({"failed": head["number"]})
+        known, number = next(iter(self._grid.push_messages([message])), None), head["number"]
+        if not known:
+            self._tell({"failed": number})
+            return
+        self._waited.add(number)
+        threading.Thread(target=self._follow, args=(known, number), daemon=True).start()
 
-    def _pull(self) -> None:
-        for reply in self._grid.pull_messages(list(self._numbers)) if self._numbers else ():
-            number = self._numbers.pop(reply.metadata.reply_to_message_id, None)
-            if number is not None and reply.has_error():
-                self._tell({"failed": number, "code": reply.error.code, "why": reply.error.reason})
-            elif number is not None:
-                self._tell({"answered": number}, _frame(reply))
+    def _follow(self, known: str, number: int) -> None:
+        """Wait for the reply to a message, and hand it over."""
+        while number in self._waited:
+            for reply in self._grid.pull_messages([known]):
+                self._waited.discard(number)
+                if reply.has_error():
+                    self._tell({"failed": number, "code": reply.error.code, "why": reply.error.reason})
+                else:
+                    self._tell({"answered": number}, _frame(reply))
+                return
+            time.sleep(max(_POLL, _EACH * len(self._waited)))
 
     def _look(self) -> None:
         if time.monotonic() - self._looked < _NODES:
@@ -114,4 +118,5 @@ class _Carrier:
             self._tell({"nodes": nodes})
 
     def _tell(self, head: dict[str, Any], frame: bytes = b"") -> None:
-        self._line.send_bytes(json.dumps(head).encode() + b"\n" + frame)
+        with self._telling, suppress(OSError):  # of the other end that is gone the one who reads learns
+            self._line.send_bytes(json.dumps(head).encode() + b"\n" + frame)
