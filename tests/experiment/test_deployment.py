@@ -98,8 +98,9 @@ def trial(make, tmp_path, monkeypatch):
     return go
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=pytest.mark.slow if one == "secure" else pytest.mark.deployed) for one in CASES]
+)
 def test_a_run_on_many_machines_gives_the_adapters_of_a_simulation(trial, name):
     method, sections = CASES[name]
     alone, apart = map(adapters, trial(method, **sections))
@@ -108,7 +109,7 @@ def test_a_run_on_many_machines_gives_the_adapters_of_a_simulation(trial, name):
         torch.testing.assert_close(apart[file], alone[file], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.deployed
 def test_sites_on_many_machines_are_given_the_public_records_of_a_simulation(trial, tokenizer, tmp_path):
     encoder = save_encoder(tmp_path / "encoder", tokenizer)
     pool = embedded_pool(tmp_path / "pool", encoder, public(30))

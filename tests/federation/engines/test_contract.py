@@ -57,7 +57,7 @@ def runtime(tokenizer):
     return make_workbench(tokenizer, slots=2)
 
 
-@pytest.fixture(params=[*ENGINES, pytest.param("flower", marks=pytest.mark.slow)])
+@pytest.fixture(params=[*ENGINES, pytest.param("flower", marks=pytest.mark.deployed)])
 def engine(request, runtime, tmp_path):
     sites = make_sites(1, 2, 3, 4, 5, folder=tmp_path)
     made = connect({**ENGINES, "flower": Flowered}[request.param], sites, Working(None), runtime, Stream(0))

@@ -7,7 +7,7 @@ from tests.experiment.test_deployment import Tried, founded
 from tests.methods.pretext.world import left
 
 
-@pytest.mark.slow
+@pytest.mark.deployed
 @pytest.mark.parametrize("secure", [False, True])
 def test_votes_on_many_machines_are_those_of_a_simulation(make, tmp_path, monkeypatch, secure):
     monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)

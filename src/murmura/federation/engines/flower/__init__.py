@@ -30,7 +30,7 @@ def environment(home: Path, *first: Path) -> dict[str, str]:
     """
     path = os.pathsep.join([*map(str, first), str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_HOME": str(home)}
-    return {**os.environ, **quiet, "PATH": path, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05"}
+    return {**os.environ, **quiet, "PATH": path, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25"}
 
 
 def require() -> None:
