@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from murmura import Experiment
 from murmura.errors import CheckpointError, DataError, Interrupted, PrivacyError, RunError
+from murmura.experiment import simulation
 from murmura.experiment.precision import settled
 from murmura.experiment.run import run
 from murmura.federation.server.checkpoint import latest
@@ -198,6 +199,24 @@ def test_a_new_run_that_is_killed_leaves_the_previous_one(quick, options):
         run(experiment)
     assert run(experiment, **options).rows[-1]["round"] == 1
     assert left(folder.previous) == before
+
+
+def begin_and_die_with_all_records_shared_out(experiment):
+    simulation.Simulated = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    run(Experiment.of(tomllib.loads(experiment)))
+
+
+@pytest.mark.parametrize("options", [{"resume": True}, {"overwrite": True}])
+def test_a_run_that_is_killed_once_records_are_shared_out_can_be_begun_again(quick, options):
+    experiment = quick(method={"rounds": 1})
+    process = forks.Process(target=begin_and_die_with_all_records_shared_out, args=(experiment.dump(),))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    kept = RunFolder(experiment.run.path).private
+    assert list(kept.rglob(simulation.SITE_DATA))
+    assert run(experiment, **options).rows[-1]["round"] == 1
+    assert not list(kept.rglob(simulation.SITE_DATA))
 
 
 def test_resume_goes_on_to_more_rounds(quick):

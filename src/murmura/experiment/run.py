@@ -106,6 +106,8 @@ def _run(experiment: Experiment, folder: RunFolder, deployment: Deployment | Non
         require_answers(plan.decided, plan.method, plan.privacy, plan.owned or {})
     with _reporting_failure(folder, plan.experiment, promises=plan.privacy is not None) as started:
         folder.prepare(resume=resume, needed=_needed(plan))
+        if not resume:  # first of all: whatever a killed run leaves must tell that it is a run's
+            folder.write_config(plan.experiment.dump())
         return _carried_out(plan, folder, started, deployment)
 
 
