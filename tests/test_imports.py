@@ -22,6 +22,7 @@ ORDER = (
     ("methods",),
     ("augment",),
     ("report",),
+    ("status",),
     ("tasks",),
     ("drafting",),
     ("measure",),

@@ -1,11 +1,12 @@
 """Bars, lines and phase times."""
 
+import json
 import time
 
 import pytest
 
 from murmura import progress
-from murmura.progress import bar, collect_phases, forget, phase, relay, say, show
+from murmura.progress import bar, collect_phases, discreet, forget, phase, relay, say, show
 
 
 @pytest.fixture
@@ -33,6 +34,28 @@ def test_lines_where_there_is_no_terminal(often, capsys):
         time.strptime(line[:19], "%Y-%m-%d %H:%M:%S")
     assert lines[0][19:].startswith(" train: 1/3, 0:0")  # what is left of a moment
     assert [line[19:] for line in lines[1:]] == [" train: 3/3, 0:00 left", " fetch: 0.5", " round 1: [done]"]
+
+
+def test_lines_for_programs_are_objects(often, monkeypatch, capsys):
+    monkeypatch.setenv("MURMURA_LOG", "json")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)  # not even a terminal is drawn on
+    with bar("train", 4) as handle:
+        handle.advance()
+    say("said\nin two lines", event="round", round=1, epsilon=None)
+    first, second = map(json.loads, capsys.readouterr().err.splitlines())
+    assert first.pop("seconds_left") >= 0 and first.pop("time") and second.pop("time")
+    assert first.pop("message").startswith("train: 1/4")
+    assert first == {"event": "progress", "done": 1, "total": 4}
+    assert second == {"message": "said\nin two lines", "event": "round", "round": 1}
+
+
+def test_where_times_are_secret_objects_have_none(monkeypatch, capsys):
+    monkeypatch.setenv("MURMURA_LOG", "json")
+    aside = []
+    with discreet(aside.append):
+        say("round 1", public=True, round=1)
+        say("who was asked")
+    assert json.loads(capsys.readouterr().err) == {"message": "round 1", "round": 1} and len(aside) == 1
 
 
 def test_time_left_is_at_the_rate_of_this_process(monkeypatch):

@@ -1,19 +1,25 @@
 """Progress bars and phase times: one place that knows how a long thing is shown and measured.
 
 Bars appear when standard error is a terminal; otherwise (a log file, CI) a line is printed now and then, with the date
-and time. Both tell how much time is left.
+and time. Both tell how much time is left. With ``MURMURA_LOG=json`` in the environment, which worker processes inherit,
+each line is a JSON object instead: ``time`` (UTC), ``message``, and what it is about.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
+LOG_FORMAT = "MURMURA_LOG"
+"""In the environment: ``json``, or ``text``."""
 _SECONDS_BETWEEN_LINES = 15.0
 
 PhaseName = Literal["train", "generate", "score", "evaluate", "attack", "audit"]
@@ -26,6 +32,13 @@ Told = dict[str, Any]
 _relay: Callable[[Told], None] | None = None
 _aside: Callable[[str], None] | None = None
 _others: dict[str, Bar] = {}  # what other processes work on, shown here
+
+
+def clock(seconds: float) -> str:
+    """A time as 4:05 or 1:04:05."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class Bar:
@@ -51,7 +64,8 @@ class Bar:
             self._last = time.monotonic()
             of = f"/{self.total:g}" if self.total else ""
             left = f", {self.left_in_words}" if self.left_in_words else ""
-            _log(f"{self.description}: {self.done:g}{of}{left}")
+            about = {"event": "progress", "done": self.done, "total": self.total, "seconds_left": self.left}
+            _log(f"{self.description}: {self.done:g}{of}{left}", about)
 
     @property
     def left(self) -> float | None:
@@ -62,11 +76,7 @@ class Bar:
     @property
     def left_in_words(self) -> str:
         """``left`` as 4:05 left or 1:04:05 left, empty where it is not known."""
-        if self.left is None:
-            return ""
-        minutes, seconds = divmod(round(self.left), 60)
-        hours, minutes = divmod(minutes, 60)
-        return f"{hours}:{minutes:02}:{seconds:02} left" if hours else f"{minutes}:{seconds:02} left"
+        return "" if self.left is None else f"{clock(self.left)} left"
 
     def close(self) -> None:
         if self._task is not None:
@@ -101,26 +111,39 @@ def discreet(aside: Callable[[str], None]) -> Iterator[None]:
         _aside = before
 
 
-def say(message: str, *, public: bool = False) -> None:
+def say(message: str, *, public: bool = False, **about: Any) -> None:
     """A line for the person who watches the run; it does not disturb the bars.
 
     Args:
         public: anybody may read it, whatever the run keeps secret; see ``discreet``.
+        about: what it is about, JSON, for programs that read the lines: ``event`` (``round``, ``unplanned``,
+            ``progress``), ``round``, ``site``, figures.
     """
     if _aside is not None and _relay is None and not public:
         _aside(f"{_now()} {message}")
     elif _relay is not None:
-        print(message, file=sys.stderr, flush=True)
+        print(_object(message, about) if _is_json() else message, file=sys.stderr, flush=True)
     elif _is_terminal():
         with _display:
             _live().console.print(message, markup=False, highlight=False)
             _stop_if_idle()
     else:
-        _log(message)
+        _log(message, about)
 
 
-def _log(message: str) -> None:
-    print(message if _aside else f"{_now()} {message}", file=sys.stderr, flush=True)
+def _log(message: str, about: Mapping[str, Any]) -> None:
+    dated: Mapping[str, Any] = {} if _aside else {"time": datetime.now(UTC).isoformat(timespec="milliseconds")}
+    plain = message if _aside else f"{_now()} {message}"
+    print(_object(message, about, dated) if _is_json() else plain, file=sys.stderr, flush=True)
+
+
+def _object(message: str, about: Mapping[str, Any], dated: Mapping[str, Any] | None = None) -> str:
+    known = {name: value for name, value in about.items() if value is not None}
+    return json.dumps({**(dated or {}), "message": message, **known}, ensure_ascii=False, default=str)
+
+
+def _is_json() -> bool:
+    return os.environ.get(LOG_FORMAT) == "json"
 
 
 def _now() -> str:
@@ -237,7 +260,7 @@ def phase(name: PhaseName) -> Iterator[None]:
 
 
 def _is_terminal() -> bool:
-    return sys.stderr.isatty()
+    return sys.stderr.isatty() and not _is_json()
 
 
 _progress = None

@@ -3,8 +3,9 @@ its function, so that help is instant."""
 
 from __future__ import annotations
 
+import os
 import shlex
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -26,9 +27,11 @@ from murmura.cli import (
     schema,
     serve,
     site,
+    status,
 )
 from murmura.errors import Interrupted, MurmuraError
 from murmura.library_settings import settle
+from murmura.progress import LOG_FORMAT
 
 MISTAKE, INTERRUPTED = 2, 130  # exit codes
 
@@ -65,9 +68,12 @@ def _parting(words: list[str], interrupt: KeyboardInterrupt) -> str:
 
 # Without typer's own tracebacks: they can print local variables, and those hold private records.
 # And without its suggestions, which come after the same ones of the library below it.
-app = typer.Typer(cls=Verbs, no_args_is_help=True, suggest_commands=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=Verbs, no_args_is_help=True, suggest_commands=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+)
 app.command("run")(run.run)
 app.command("serve")(serve.serve)
+app.command("status")(status.status)
 app.command("report")(report.report)
 app.command("audit")(audit.audit)
 app.command("predict")(predict.predict)
@@ -94,6 +100,11 @@ def murmura(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    log: Annotated[
+        Literal["text", "json"],
+        typer.Option("--log", envvar=LOG_FORMAT, help="How lines on standard error are written: json for programs."),
+    ] = "text",
 ) -> None:
     """Fine-tune a language model across many owners' few, private examples, and measure what it costs and leaks."""
+    os.environ[LOG_FORMAT] = log
     settle()  # before torch is imported

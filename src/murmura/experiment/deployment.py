@@ -11,6 +11,7 @@ from murmura.federation.engines.flower.door import Door
 from murmura.federation.engines.flower.engine import PATIENCE, FlowerEngine
 from murmura.federation.engines.flower.superlink import SuperLink
 from murmura.progress import say
+from murmura.runs.folder import RunFolder
 from murmura.runs.schema import FLOWER
 
 
@@ -32,8 +33,11 @@ class Deployment:
     wait: float = 24 * 3600.0
     patience: float = PATIENCE
 
-    def connect(self) -> FlowerEngine:
+    def connect(self, folder: RunFolder) -> FlowerEngine:
         """Start to listen, and wait for the sites.
+
+        Args:
+            folder: of the run, where others see for whom it waits.
 
         Raises:
             RunError: it cannot listen; or too few sites are there in time.
@@ -48,7 +52,7 @@ class Deployment:
             say(f"listening at {listen[0]}:{superlink.port}; waiting for {len(keys)} sites")
             engine = FlowerEngine(superlink.nodes, door, superlink.carry, superlink.close, self.patience)
             opened.callback(engine.close)
-            missing = engine.missing(self.wait, least=self.quorum)
+            missing = engine.missing(self.wait, self.quorum, lambda sites: folder.write_live({"expected": sites}))
             needed = len(keys) if self.quorum is None else self.quorum
             if len(keys) - len(missing) < needed:
                 what = f"{needed} sites are needed, and these are not there: {', '.join(missing)}"

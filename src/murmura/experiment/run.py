@@ -150,7 +150,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
     people, public = records.planted, records.public
     owned = {site.name: site.records for site in people.sites}
     run = plan.checkpoint.run["run"] if plan.checkpoint else uuid4().hex
-    engine: Engine = deployment.connect() if deployment else simulate(context, method, owned, folder)
+    engine: Engine = deployment.connect(folder) if deployment else simulate(context, method, owned, folder)
     with closing(engine):
         side = assemble(plan.server, engine, folder, run=run)
         if plan.privacy and (said := caveat(experiment, plan.privacy, [site.size for site in people.sites])):
@@ -181,6 +181,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
         with _published(side.server, folder, engine):
             side.method.lead(side.server, side.fleet)
             _finish(folder, experiment, side, context)
+    folder.write_live(None)
     if plan.privacy:
         journal = side.server.journal(PRIVACY, Journal)
         if journal.lines:

@@ -275,6 +275,14 @@ class RunFolder:
             place = f"{schema.CHECKPOINTS}/{schema.SENT}"
             self._write(place, jsontext.dumps(state), private=True, synced=False)
 
+    def write_live(self, told: Mapping[str, Any] | None) -> None:
+        """What the run is doing, JSON, for its owner; None when it ends. As ``write_sent``."""
+        place = f"{schema.CHECKPOINTS}/{schema.LIVE}"
+        if told is None:
+            (self.path / place).unlink(missing_ok=True)
+        elif self.config.exists():
+            self._write(place, jsontext.dumps(told), private=True, synced=False)
+
     def sent(self) -> dict[str, Any] | None:
         """What ``write_sent`` wrote last; None where nothing was, or a failure of power has left no more of it."""
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import resource
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -32,6 +33,18 @@ def acquire_run(folder: Path) -> FileLock:
         what, fix = "another process is running in this folder", "Wait for it, stop it, or take another run.folder."
         raise CheckpointError(what, where=str(folder), fix=fix) from error
     return lock
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a process works in a run folder just now."""
+    try:
+        with (folder / LOCK).open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def acquire(place: Path) -> FileLock:

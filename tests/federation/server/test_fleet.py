@@ -1,7 +1,9 @@
 """Whom the server asks, what is entered in the ledger, and sites that do not answer."""
 
+import json
 import re
 from collections import Counter
+from datetime import datetime, timedelta
 
 import pytest
 import torch
@@ -104,10 +106,17 @@ def test_only_verbs_can_be_asked_for():
         next(make_fleet(healthy).ask("trian", ["a"]))
 
 
-def test_a_site_that_does_not_answer_is_an_event():
-    fleet = make_fleet(dead("b"))
-    assert [reply.site for reply in fleet.ask("train", fleet.sites)] == ["a", "c"]
+def test_a_site_that_does_not_answer_is_an_event_and_a_line_at_once(capsys, monkeypatch):
+    monkeypatch.setenv("MURMURA_LOG", "json")
+    fleet, told = make_fleet(dead("b")), []
+    for reply in fleet.ask("train", fleet.sites):
+        told.append((reply.site, capsys.readouterr().err))
+    assert [site for site, _ in told] == ["a", "c"] and told[0][1] == ""
     assert fleet.events == ["site b did not answer 'train': timed out"]
+    line = json.loads(told[1][1])
+    assert datetime.fromisoformat(line.pop("time")).utcoffset() == timedelta(0)
+    message = "round 0: site b did not answer 'train': timed out"
+    assert line == {"message": message, "event": "unplanned", "round": 0, "site": "b", "verb": "train"}
     assert fleet.ledger.table()[0]["messages"] == 2
 
 

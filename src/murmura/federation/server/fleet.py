@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import CheckpointError, RunError
+from murmura.federation.server.activity import Activity
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.publication import Publication
 from murmura.federation.server.unmasking import Each, Misfits, Unmasking, step_by_step
@@ -17,6 +18,7 @@ from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply,
 from murmura.federation.wire.releases import Verbs, disclosed, owner
 from murmura.federation.wire.sums import Sum, misfit
 from murmura.federation.wire.well_formed import malformed
+from murmura.progress import say
 from murmura.streams import Stream
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class Fleet:
         listener: gets every reply that is not only added up.
         keeper: is called when something was entered in the ledgers, before it is sent or handed on; of many replies to
             one ask at every 64th.
+        activity: is told what goes on.
         answering: the sites that have answered what they were asked last.
         joined: those that have joined; empty before any has.
         at_sites: seconds that it has waited for answers in this round, but for what was asked to measure.
@@ -82,6 +85,7 @@ class Fleet:
         self.publication, self.agreement = publication or Publication(ledger), agreement
         self.listener: Callable[[Reply], None] | None = None
         self.keeper: Callable[[], None] | None = None
+        self.activity = Activity(lambda told: None)
         self.answering: set[str] = set()
         self.joined: list[str] = []
         self._late: dict[str, list[int]] = {}  # rounds that sites are to keep when they are done with earlier work
@@ -90,6 +94,7 @@ class Fleet:
     def begin(self, round: int) -> None:
         """From now on, asks are of this round."""
         self.round = round
+        self.activity.begin(round)
         self.at_sites = 0.0
         self.events: list[str] = []
         self._took_part: set[str] = set()
@@ -98,6 +103,11 @@ class Fleet:
     def sites(self) -> list[str]:
         """Names of all sites."""
         return self.engine.sites
+
+    def event(self, what: str, **about: Any) -> None:
+        """Tell in words what went otherwise than planned in this round; see ``progress.say``."""
+        self.events.append(what)
+        say(f"round {self.round}: {what}", event="unplanned", round=self.round, **about)
 
     def sample(self, count: int | None, round: int) -> list[str]:
         """The cohort of a round; see ``draw``."""
@@ -222,7 +232,8 @@ class Fleet:
         if told and left < min(self.min_replies, len(self._took_part)):
             fix = "Bring the sites back and start again with --resume, or lower run.min_replies."
             raise RunError("; ".join(told), where=f"round {self.round}", fix=fix)
-        self.events += told
+        for one in told:
+            self.event(one)
         return [site for site in self.sites if site in missing]
 
     def rewind(self, round: int, sites: Sequence[str] | None = None) -> None:
@@ -251,14 +262,17 @@ class Fleet:
             yield answer
 
     def _tell_unkept(self, site: str, rounds: Mapping[int, str]) -> None:
-        self.events += [f"site {site} has not kept round {one} after all ({why})" for one, why in rounds.items()]
+        for one, why in rounds.items():
+            self.event(f"site {site} has not kept round {one} after all ({why})", site=site)
 
     def _carried(self, ask: Ask, sites: Sequence[str]) -> Iterator[Reply | Failure]:
         """What the engine brings. What went wrong in this process stops the run as it is: its owner owns the sites."""
-        for answer in self.engine.ask(ask, sites):
-            if isinstance(answer, Failure) and answer.error is not None:
-                raise answer.error
-            yield answer
+        with self.activity.asking(ask.verb, sites) as heard:
+            for answer in self.engine.ask(ask, sites):
+                if isinstance(answer, Failure) and answer.error is not None:
+                    raise answer.error
+                heard(answer.site)
+                yield answer
 
     def _replies(
         self,
@@ -289,11 +303,12 @@ class Fleet:
         answered, waited, releases = 0, set(sites), owner(self.verbs, verb).releases(verb)
         for number, reply in enumerate(self._answers(ask, sites), start=1):
             if reply.site not in waited:
-                self.events.append(f"site {reply.site} answered '{verb}' twice, or was not asked: that does not count")
+                what = f"site {reply.site} answered '{verb}' twice, or was not asked: that does not count"
+                self.event(what, site=reply.site, verb=verb)
                 continue
             waited.discard(reply.site)
             if isinstance(reply, Failure):
-                self.events.append(f"site {reply.site} did not answer '{verb}': {reply.why}")
+                self.event(f"site {reply.site} did not answer '{verb}': {reply.why}", site=reply.site, verb=verb)
                 self.answering.discard(reply.site)
                 continue
             self.answering.add(reply.site)
@@ -308,7 +323,8 @@ class Fleet:
                 self._entered()
             why = None if terms is not None else malformed(reply.fields, releases)
             if why := why or (misfits(reply.fields) if misfits is not None else None):
-                self.events.append(f"the answer of site {reply.site} to '{verb}' is left out: {why}")
+                what = f"the answer of site {reply.site} to '{verb}' is left out: {why}"
+                self.event(what, site=reply.site, verb=verb)
                 continue
             answered += 1
             if verb not in self.ledger.measuring and verb not in STEPS:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from murmura.aggregation.rules import Mean, Rule
+from murmura.federation.server.activity import Activity
 from murmura.federation.server.checkpoint import Checkpoint, save
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.monitor import Monitor
@@ -25,6 +26,7 @@ from murmura.units import at_least, bound
 
 T = TypeVar("T")
 _STORE = "store."
+_TOLD = 20  # the newest events of a round, for whoever looks while it goes on
 _STARTED = "started"  # in the store: the sites that have adapters of their own
 
 
@@ -71,6 +73,7 @@ class Server:
         self._privacy: dict[str, Any] = {}
         self._known: set[str] = set()
         fleet.listener, fleet.keeper = self._listen, lambda: folder.write_sent(self.publication.state())
+        fleet.activity = Activity(self._keep_live)
         if (sent := folder.sent()) is not None:
             self.publication.restore(sent)
 
@@ -134,7 +137,7 @@ class Server:
         """Rounds 1 to ``count``. After each one the model is measured and everything is saved; a resumed run goes on
         after its last saved round.
         """
-        self._count = count
+        self._count = self._fleet.activity.rounds = count
         if not self.rows:
             self._begin(0)
             self._close()
@@ -175,8 +178,7 @@ class Server:
     def event(self, what: str) -> None:
         """Tell in words what went otherwise than planned: on the terminal now, and in the report; the owner alone,
         where cohorts are secret."""
-        self._fleet.events.append(what)
-        say(f"round {self._fleet.round}: {what}")
+        self._fleet.event(what)
 
     def note_privacy(self, figures: Mapping[str, Any]) -> None:
         """Note what is guaranteed after this round; see ``murmura.privacy.ledger``."""
@@ -302,6 +304,10 @@ class Server:
         self.publication.rewind(checkpoint.run)
         self._write()  # the run may have been stopped between its checkpoint and these files
 
+    def _keep_live(self, told: Mapping[str, Any]) -> None:
+        secret = {"all": not self.publication.tells_all, "sites": not self.publication.tells_sites}
+        self._folder.write_live({**told, "events": self._fleet.events[-_TOLD:], "secret": secret})
+
     def _begin(self, round: int) -> None:
         self._fleet.begin(round)
         self._monitor.begin(round)
@@ -334,8 +340,10 @@ class Server:
         run = {"rows": self.rows, **sent, "known": sorted(self._known), **self.about}
         save(self._folder.checkpoint, Checkpoint(round, server, run))
         self._write()
-        told = self._monitor.words(self.published[-1])
-        say(f"{f'round {round}' if round else 'before training'}: {told}", public=True)
+        row = self.published[-1]
+        figures = {name: value for name, value in row.items() if isinstance(value, int | float)}
+        head = f"round {round}" if round else "before training"
+        say(f"{head}: {self._monitor.words(row)}", public=True, event="round", **figures)
 
     def _hold_against(self, least: float | None) -> None:
         """Tell where an audit shows a larger ε than is guaranteed."""

@@ -101,17 +101,25 @@ class FlowerEngine:
             online = [site for site in away if self._nodes[site] in self._online]
         return self._there(online, _HELLO)
 
-    def missing(self, seconds: float, least: int | None = None) -> list[str]:
-        """Sites that are not there within so many seconds; or, where that is said, as soon as so many are there."""
+    def missing(
+        self, seconds: float, least: int | None = None, told: Callable[[list[str]], None] = lambda sites: None
+    ) -> list[str]:
+        """Sites that are not there within so many seconds; or, where that is said, as soon as so many are there.
+
+        Args:
+            told: is called with those that are still to come, whenever that changes.
+        """
         end = time.monotonic() + seconds
         missing = list(self.sites)
         most = 0 if least is None else len(missing) - least
+        told(missing)
         while len(missing) > most and time.monotonic() < end:
             with self._changed:
                 self._changed.wait_for(lambda: any(self._nodes[one] in self._online for one in missing), _LOOK)
                 online = [site for site in missing if self._nodes[site] in self._online]
             for site in self._there(online, min(_HELLO, max(end - time.monotonic(), 1))):
                 missing.remove(site)
+                told(missing)
                 say(f"site {site} is there, {len(missing)} to come")
         return missing
 

@@ -1,0 +1,177 @@
+"""A run at one moment, from what its folder holds. The run itself takes no notice of who looks."""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from murmura.errors import CheckpointError
+from murmura.federation.server.ledger import Ledger
+from murmura.measure.catalogue import CATALOGUE
+from murmura.runs import files, jsontext, schema
+from murmura.runs.locks import is_running
+from murmura.runs.previous import is_run
+
+State = Literal["waiting", "running", "stopped", "finished"]
+HEADLINES = tuple(one.key for one in CATALOGUE if one.column == "always" and not one.total)
+"""Figures that are worth a look while a run goes on."""
+_RECENT = 3  # rounds that tell how long the next ones take
+
+
+@dataclass(frozen=True)
+class Status:
+    """What there is to tell; None or empty wherever it is not known.
+
+    Attributes:
+        name: of the run.
+        method: by its name in the experiment.
+        state: ``waiting`` for sites to be there, before the first round or after a restart.
+        rounds: how many there are to be.
+        done: the last round that was saved; 0: the measurement before training.
+        round: that is being worked on.
+        verb: what sites are being asked.
+        asked: how many of them.
+        left: how many of those have not answered yet.
+        waiting: sites that are waited for, by name, the first few of them.
+        events: what went otherwise than planned in this round, in words.
+        bytes_up, bytes_down: that have travelled so far for the method, in lost rounds too.
+        epsilon, delta, unit: that were guaranteed after round ``done``; ``unit`` is what one of is hidden.
+        figures: by key (``measure.catalogue``), of the last round in which any was measured, ``measured`` its number.
+        seconds_left: at the pace of the last rounds.
+        secret_cohorts: its ε counts on nobody knowing whom a round asks.
+        timeless: how long rounds take is for the run's owner alone.
+    """
+
+    name: str
+    method: str
+    state: State
+    rounds: int | None = None
+    done: int | None = None
+    round: int | None = None
+    verb: str | None = None
+    asked: int | None = None
+    left: int | None = None
+    waiting: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    unit: str | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+    measured: int | None = None
+    seconds_left: float | None = None
+    secret_cohorts: bool = False
+    timeless: bool = False
+
+    @property
+    def published(self) -> Status:
+        """What anybody may see.
+
+        Raises:
+            CheckpointError: that is nothing while the run goes on: to see when a round ends would be to see how many
+                sites it has asked.
+        """
+        if self.secret_cohorts and self.state != "finished":
+            what = "while the run goes on, nobody but its owner may watch it: its ε counts on secret cohorts"
+            raise CheckpointError(what, where=self.name, fix="Look at it yourself: `murmura status RUN`.")
+        return replace(self, seconds_left=None) if self.timeless else self
+
+
+def look(folder: Path) -> Status:
+    """How a run is doing, for its owner.
+
+    Raises:
+        CheckpointError: there is no run, or a file of it cannot be understood.
+    """
+    if not is_run(folder):
+        fix = "Give a folder in which `murmura run` or `murmura serve` has begun a run."
+        raise CheckpointError("there is no run in this folder", where=str(folder), fix=fix)
+    live = _json(folder / schema.CHECKPOINTS / schema.LIVE)
+    experiment = tomllib.loads(files.text(folder / schema.CONFIG) or "")
+    run, method = experiment.get("run", {}), experiment.get("method", {})
+    rows = [row for _, row in files.lines(folder / schema.METRICS, torn=True)]
+    secret = live.get("secret", {})
+    up, down = _traffic(folder, rows)
+    found = Status(
+        name=str(run.get("name") or folder.resolve().name),
+        method=str(method.get("name", "")),
+        state=_state(folder, live),
+        secret_cohorts=bool(secret.get("sites")),
+        timeless=bool(secret.get("all")),
+        rounds=live.get("rounds") or method.get("rounds"),
+        bytes_up=up,
+        bytes_down=down,
+        **_recorded(rows),
+    )
+    if found.state == "waiting":
+        return replace(found, waiting=tuple(live["expected"]))
+    if found.state != "running":
+        return found
+    return replace(
+        found,
+        round=live.get("round"),
+        verb=live.get("verb"),
+        asked=live.get("asked"),
+        left=live.get("left"),
+        waiting=tuple(live.get("waiting", ())),
+        events=tuple(live.get("events", ())),
+        seconds_left=_seconds_left(_timed(folder) or rows, found.rounds, live),
+    )
+
+
+def _state(folder: Path, live: Mapping[str, Any]) -> State:
+    if not is_running(folder):
+        return "finished" if (folder / schema.SUMMARY).exists() else "stopped"
+    return "waiting" if "expected" in live else "running"
+
+
+def _recorded(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the rows of saved rounds tell."""
+    if not rows:
+        return {}
+    last = rows[-1]
+    privacy = last.get("privacy") or {}
+    told = {"done": last["round"], **{key: privacy.get(key) for key in ("epsilon", "delta", "unit")}}
+    for row in reversed(rows):
+        figures = {key: float(row[key]) for key in HEADLINES if isinstance(row.get(key), int | float)}
+        if figures:
+            return {**told, "figures": figures, "measured": row["round"]}
+    return told
+
+
+def _traffic(folder: Path, rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """Bytes up and down: of all that has travelled, or where that is no longer kept, in the rounds that were saved."""
+    sent = _json(folder / schema.CHECKPOINTS / schema.SENT)
+    if sent:
+        ledger = Ledger()
+        ledger.restore(sent.get("told", sent["ledger"]))
+        return ledger.traffic().up, ledger.traffic().down
+    return sum(row.get("bytes_up") or 0 for row in rows), sum(row.get("bytes_down") or 0 for row in rows)
+
+
+def _timed(folder: Path) -> list[Mapping[str, Any]]:
+    """The rows with their times, where those are for the run's owner alone."""
+    return [row for _, row in files.lines(folder / schema.FIGURES, torn=True) if "round" in row]
+
+
+def _seconds_left(rows: Sequence[Mapping[str, Any]], rounds: int | None, live: Mapping[str, Any]) -> float | None:
+    """At the pace of the last rounds; None before one is over."""
+    walls = [float(row["wall"]) for row in rows if row.get("round") and row.get("wall") is not None][-_RECENT:]
+    if not walls or not rounds or "round" not in live:
+        return None
+    pace = sum(walls) / len(walls)
+    return (rounds - live["round"]) * pace + max(pace - (time.time() - live["began"]), 0.0)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """What another process keeps writing; nothing where it is not there, or a failure of power has torn it."""
+    try:
+        value: dict[str, Any] = jsontext.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value

@@ -1,0 +1,208 @@
+"""What is seen of a run while it works, after it, and where it was stopped."""
+
+import io
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from dataclasses import asdict
+from functools import partial
+from itertools import pairwise
+from wsgiref.util import setup_testing_defaults
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
+
+from murmura.cli import MISTAKE, app
+from murmura.errors import CheckpointError
+from murmura.experiment.run import run
+from murmura.federation.server import activity
+from murmura.runs import RunFolder, read
+from murmura.status import Status, look
+from murmura.status import serve as served
+from murmura.status.serve import application, page
+from murmura.status.view import lines
+from tests.experiment import small
+
+SECRET = {
+    "name": "dpfedavg",
+    "noise_multiplier": 1.0,
+    "sampler": {"kind": "poisson", "sites_per_round": 1},
+    "rounds": 1,
+}
+
+
+@pytest.fixture
+def make(tmp_path, llama_folder, monkeypatch):
+    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
+    monkeypatch.setattr(activity, "_SECONDS_BETWEEN", -1.0)
+    small.write_data(tmp_path)
+    return partial(small.experiment, tmp_path, llama_folder)
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Calls something with the folder whenever a run has kept what it is doing; returns the list of what that gave."""
+
+    def looking(with_folder):
+        found, write = [], RunFolder.write_live
+
+        def noting(self, told):
+            write(self, told)
+            if told is not None:
+                found.append(with_folder(self.path))
+
+        monkeypatch.setattr(RunFolder, "write_live", noting)
+        return found
+
+    return looking
+
+
+def test_a_run_is_seen_from_its_first_round_to_its_end(make, seen):
+    found = seen(look)
+    folder = run(make(evaluation={"attacks": False})).folder
+    assert {one.state for one in found} == {"running"}
+    assert [one.round for one in found] == sorted(one.round for one in found)
+    assert (found[0].done, found[-1].done, found[-1].round) == (None, 1, 2)  # round 2 is saved after its last ask
+    trained = [one for one in found if one.round == 2 and one.verb == "train"]
+    assert [(one.asked, one.left, one.waiting) for one in trained] == [
+        (2, 2, ("heart", "skin")),
+        (2, 1, ("skin",)),
+        (2, 0, ()),
+    ]
+    first, second = ({one.seconds_left is None for one in found if one.round == number} for number in (1, 2))
+    assert first == {True} and second == {False}
+    assert all(before.bytes_up <= after.bytes_up for before, after in pairwise(found))
+
+    after, record = look(folder), read(folder)
+    assert (after.state, after.rounds, after.done, after.round) == ("finished", 2, 2, None)
+    assert after.bytes_up == record.totals["bytes_up"] and after.bytes_down == record.totals["bytes_down"]
+    assert after.figures["heldout_loss"] == record.last.values["heldout_loss"] and after.measured == 2
+    assert not (folder / "checkpoint" / "live.json").exists()
+
+
+def test_a_run_that_was_stopped_is_not_taken_for_one_that_works(make, monkeypatch):
+    def fails(*_, **__):
+        raise MemoryError
+
+    with pytest.raises(MemoryError), monkeypatch.context() as patch:
+        patch.setattr("murmura.federation.site.cohort.train", fails)
+        run(make())
+    found = look(make().run.path)
+    assert (found.state, found.round, found.verb, found.done) == ("stopped", None, None, 0)
+    assert "--resume" in dict(lines(found))["State"]
+
+
+def test_times_are_for_the_owner_where_the_run_guarantees_something(make, seen):
+    found = seen(look)
+    folder = run(make({"name": "dplora", "noise_multiplier": 1.0, "rounds": 2}, evaluation={"attacks": False})).folder
+    late = [one for one in found if one.round == 2]
+    assert all(one.seconds_left is not None and one.published.seconds_left is None for one in late)
+    after, last = look(folder), read(folder).last
+    assert (after.epsilon, after.delta, after.unit) == tuple(last.privacy[key] for key in ("epsilon", "delta", "unit"))
+    assert dict(lines(after))["Guaranteed"].startswith("ε = ")
+
+
+def test_a_run_with_secret_cohorts_is_shown_to_its_owner_alone(make, seen):
+    def refused(folder):
+        with pytest.raises(CheckpointError, match="secret cohorts"):
+            _ = look(folder).published
+        return get(folder, "/metrics")[0]
+
+    codes = seen(refused)
+    folder = run(make(SECRET, evaluation={"attacks": False})).folder
+    assert codes and set(codes) == {"503 Service Unavailable"}
+    assert look(folder).published.state == "finished"
+
+
+def get(folder, path):
+    """What the page's application answers: status and text."""
+    environ, said = {"PATH_INFO": path, "wsgi.input": io.BytesIO()}, []
+    setup_testing_defaults(environ)
+    body = b"".join(application(folder)(environ, lambda code, headers: said.append((code, dict(headers)))))
+    assert said[0][1]["Content-Length"] == str(len(body))
+    return said[0][0], body.decode()
+
+
+def test_prometheus_reads_what_is_told_of_a_run(make):
+    folder = run(make({"rounds": 1})).folder
+    code, text = get(folder, "/metrics")
+    found = {
+        sample.name + sample.labels.get("figure", ""): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    status = look(folder)
+    assert code == "200 OK"
+    assert (found["murmura_finished"], found["murmura_running"], found["murmura_round_saved"]) == (1, 0, 1)
+    assert found["murmura_bytes_up"] == status.bytes_up > 0
+    assert found["murmura_figureheldout_loss"] == status.figures["heldout_loss"]
+    assert "murmura_epsilon" not in found  # it promises none
+
+
+def test_without_its_library_prometheus_is_told_what_to_install(make, monkeypatch):
+    folder = run(make({"rounds": 1})).folder
+    monkeypatch.setattr(served, "find_spec", lambda name: None)
+    code, text = get(folder, "/metrics")
+    assert code.startswith("503") and "pip install 'murmura[watch]'" in text
+
+
+def test_names_cannot_write_into_the_page():
+    text = page(Status("<b>run</b>", "fedit", "waiting", waiting=("<script>alert(1)</script>",)))
+    assert "<script>" not in text and "&lt;script&gt;" in text and "<b>run" not in text
+    assert "waiting for sites" in text
+
+
+def test_the_page_is_served_on_this_machine_and_other_paths_are_not(make):
+    folder = run(make({"rounds": 1})).folder
+    addresses = []
+    threading.Thread(target=served.serve, args=(folder, 0, addresses.append), daemon=True).start()
+    while not addresses:
+        time.sleep(0.01)
+    assert addresses[0].startswith("http://127.0.0.1:")
+    with urllib.request.urlopen(addresses[0]) as answer:
+        text = answer.read().decode()
+    assert 'http-equiv="refresh"' in text and "small (fedit)" in text
+    with urllib.request.urlopen(f"{addresses[0]}status.json") as answer:
+        assert json.load(answer)["done"] == 1
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{addresses[0]}checkpoint/sent.json")
+
+
+def invoke(*words):
+    return CliRunner(env={"COLUMNS": "120", "NO_COLOR": "1"}).invoke(app, [str(word) for word in words])
+
+
+def test_the_command_prints_lines_or_json(make):
+    folder = run(make({"rounds": 1})).folder
+    printed = invoke("status", folder)
+    assert printed.exit_code == 0, printed.output
+    for label, value in lines(look(folder)):
+        assert label in printed.stdout and value in printed.stdout
+    assert json.loads(invoke("status", folder, "--json").stdout) == json.loads(json.dumps(asdict(look(folder))))
+    watched = invoke("status", folder, "--watch")  # ends, since the run has
+    assert watched.exit_code == 0 and "finished" in watched.stdout
+
+
+def test_where_there_is_no_run_the_command_says_so(tmp_path):
+    refused = invoke("status", tmp_path)
+    assert refused.exit_code == MISTAKE and "there is no run in this folder" in refused.stderr
+    both = invoke("status", tmp_path, "--json", "--watch")
+    assert both.exit_code == MISTAKE and "--json and --watch exclude each other" in both.stderr
+
+
+def test_of_many_sites_the_first_few_are_named_and_the_others_counted():
+    kept = []
+    one = activity.Activity(kept.append)
+    one.rounds = 3
+    one.begin(1)
+    with one.asking("train", [f"site {number}" for number in range(1000)]) as heard:
+        heard("site 0")
+        heard("site 999")
+    asked = kept[1]
+    assert (asked["asked"], asked["left"], len(asked["waiting"])) == (1000, 1000, activity.NAMED)
+    assert len(kept) < 6 and "verb" not in kept[-1]  # not kept for each answer
+    status = Status("a", "fedit", "running", left=998, asked=1000, verb="train", waiting=tuple(asked["waiting"]))
+    assert "978 others" in dict(lines(status))["Waited for"]
