@@ -61,7 +61,7 @@ def test_no_private_key_is_in_what_is_handed_round(file, tmp_path):
 
 
 def test_sites_with_records_of_their_own_get_a_file_to_fill_in(file, tmp_path):
-    folder = tmp_path / "members"
+    folder = tmp_path / "runs" / "members"  # in a folder that is not there either
     murmura("federation", "new", file(), "--out", folder, "--sites", "north, south")
     assert sorted(path.name for path in (folder / "north").iterdir()) == ["site.toml"]
     rows = [{"instruction": f"explain number {k}", "output": f"it is {k}"} for k in range(4)]

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from murmura.aggregation.travel import Travel
 from murmura.config import SWITCH, Section, by_kind
 
 LINEAR = ("mean", "ffa", "rolora", "fedsa")
@@ -185,6 +186,9 @@ class AggregationConfig(Section):
     server: ServerStep = PlainStep()
     """The server's step towards the mean of what travels: plain takes it; fedavgm (Hsu 2019), fedadam, fedyogi and
     fedadagrad (Reddi 2021) take it for a gradient. For rules mean, ffa, rolora and fedsa, with equal ranks."""
+    travel: Travel = "float32"
+    """How adapters travel: float32; bfloat16, half the bytes; int8, a quarter. Sites add what rounding leaves out of
+    one upload to the next (error feedback)."""
     secure: Annotated[SecureSumConfig | None, SWITCH] = None
     """Sums under masks."""
 
@@ -196,7 +200,8 @@ class AggregationConfig(Section):
     @property
     def is_plain(self) -> bool:
         """Whether this is FedAvg, which every method that averages does unless told otherwise."""
-        return self.is_mean and self.local.kind == "plain" and self.server.kind == "plain"
+        parts = (self.local.kind, self.server.kind, self.travel)
+        return self.is_mean and parts == ("plain", "plain", "float32")
 
     @property
     def is_robust(self) -> bool:
@@ -227,6 +232,13 @@ class AggregationConfig(Section):
                 f"{what} needs what each site sends, and with 'secure' the server learns the sum alone; leave it out, "
                 f"or {linear}"
             )
+        if self.travel != "float32":
+            if self.secure:
+                raise ValueError(
+                    "'travel' does not go with 'secure', which has a form of its own; remove one of the two"
+                )
+            if self.ranks or not (self.is_linear or self.is_robust):
+                raise ValueError(f"'travel' does not go with {what}; leave it out, or {linear}")
         if self.rule.kind == "fedsa" and self.ranks:
             raise ValueError("'ranks' does not go with rule 'fedsa', whose sites share A; remove it")
         if self.is_robust and (self.ranks or self.local.kind == "scaffold"):

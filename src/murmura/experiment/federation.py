@@ -148,6 +148,7 @@ def found(plan: Plan, folder: Path, address: str, sites: Sequence[str] | None = 
     _, records = plan.complete
     folders = {name: folder / site_folder(name) for name in names}
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         for one in (folder, folder / SERVER, *folders.values()):
             atomic.make_private(one)
         own, shared = folder / SERVER, folder / FEDERATION

@@ -171,6 +171,8 @@ def _aggregation_suits(experiment: Experiment, method: Method) -> None:
         what = f"does not go with that: {combines.because}" if combines.because else "aggregates in a way of its own"
         equal = "" if combines.ranks else ", with equal ranks"
         fix = combines.fix or f"Take one of the rules {', '.join(combines.rules)}{equal}."
+    elif aggregation.travel != "float32" and not combines.travels:
+        what, fix = "needs uploads whole, to the last bit", "Leave aggregation.travel out."
     for option, kind in (("local", aggregation.local.kind), ("server", aggregation.server.kind)):
         if combines is not None and not what and kind in combines.refused:
             what, fix = f"does not go with {option} '{kind}': {combines.refused[kind]}", "Take another one."
@@ -183,6 +185,7 @@ def _named(aggregation: AggregationConfig) -> str:
     plain = {"rule": "mean", "local": "plain", "server": "plain"}
     chosen = {key: getattr(aggregation, key).kind for key in plain}
     named = [f"aggregation.{key} = '{kind}'" for key, kind in chosen.items() if kind != plain[key]]
+    named += [f"aggregation.travel = '{aggregation.travel}'"] if aggregation.travel != "float32" else []
     return ", ".join(named) or f"aggregation.{'ranks' if aggregation.ranks else 'secure'}"
 
 

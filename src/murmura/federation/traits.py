@@ -16,6 +16,8 @@ class Combines:
     Args:
         rules: aggregation rules, by their kinds.
         ranks: whether sites may have adapters of unequal ranks.
+        travels: whether adapters may travel in fewer bits: that is so where what sites upload is used as it arrives,
+            and nothing that is promised depends on its last bit.
         because: why others do not go.
         fix: what to do then, if it is more than to take another rule.
         refused: local rules and server's steps, by their kinds, that make no sense, and why.
@@ -23,6 +25,7 @@ class Combines:
 
     rules: tuple[str, ...] = RULES
     ranks: bool = True
+    travels: bool = False
     because: str = ""
     fix: str = ""
     refused: Mapping[str, str] = field(default_factory=dict)

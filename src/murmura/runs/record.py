@@ -150,11 +150,13 @@ def _label(method: str, experiment: Mapping[str, Any], augment: Sequence[Selecti
     alike."""
     strategy = augment[-1].strategy if augment else _section(experiment, "augment").get("strategy")
     secure = _section(experiment, "aggregation").get("secure")
+    travel = _section(experiment, "aggregation").get("travel") or "float32"
     whole = _section(experiment, "model").get("trainable") == "all"
     return (
         method
         + (f" + {strategy}" if strategy else "")
         + (", secure sums" if secure else "")
+        + (f", travels as {travel}" if travel != "float32" else "")
         + (", all parameters" if whole else "")
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from murmura.aggregation.rules import Rule
+from murmura.aggregation.travel import size
 from murmura.experiment.config import Experiment
 from murmura.experiment.forecast.disk import residual as largest_residual
 from murmura.experiment.model_spec import ModelSpec
@@ -17,7 +18,7 @@ from murmura.federation.method import Method
 from murmura.federation.server.fleet import draw
 from murmura.streams import Stream
 
-FLOAT32 = 4  # bytes; adapters travel and rest in it
+FLOAT32 = 4  # bytes; adapters rest in it
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,6 @@ def _travels(rule: Rule, model: ModelSpec, rank: int | None, round: int, residua
     """
     start = rule.download(model.state, rank, round)
     upload = rule.upload(rule.complete(start, model.state), round)
-    down, up = (FLOAT32 * sum(tensor.numel() for tensor in state.values()) for state in (start, upload))
+    down, up = (size(state, rule.config.travel) for state in (start, upload))
     down += largest_residual(rule, model.state, residual)
     return {"adapter": model.trainable * FLOAT32, "down": down, "up": up}

@@ -127,6 +127,7 @@ class Fleet:
         weights: Mapping[str, str] | None = None,
         like: Payload | None = None,
         refused: Callable[[Payload], str | None] | None = None,
+        read: Callable[[Payload], Payload] | None = None,
         settled: Callable[[int], None] | None = None,
         **shared: Any,
     ) -> Sum:
@@ -147,6 +148,7 @@ class Fleet:
                 of single sites only.
             refused: says why a reply does not count though it is like the others; None where it does. Not asked where
                 sums are secure, since nobody sees a reply there.
+            read: as of ``ask``, where sums are in clear.
             settled: where sums are secure, is called with how many sites are in the sum, before sites reveal anything
                 of it: a ledger has to know of it by then, since from then on it may be known, whatever happens here.
             shared: fields for all of them.
@@ -161,7 +163,7 @@ class Fleet:
         def misfits(fields: Payload) -> str | None:
             return (misfit(fields, like) if like else None) or (refused(fields) if refused else None)
 
-        for reply in self._replies(verb, sites, each, shared, like, misfits):
+        for reply in self._replies(verb, sites, each, shared, like, misfits, read=read):
             total.add(reply.site, reply.fields, weights)
         return total
 
@@ -172,6 +174,7 @@ class Fleet:
         each: Mapping[str, Payload] | None = None,
         *,
         refused: Callable[[Payload], str | None] | None = None,
+        read: Callable[[Payload], Payload] | None = None,
         **shared: Any,
     ) -> Iterator[Reply]:
         """Ask sites to do something; replies come one by one, so that a sum never holds more than one.
@@ -183,6 +186,8 @@ class Fleet:
             sites: whom to ask.
             each: fields for single sites.
             refused: says why a reply does not count though it is what the verb declares; None where it does.
+            read: what the fields of a reply stand for, where they travel in another form; a ``RunError`` of it says why
+                they do not.
             shared: fields for all of them.
 
         Raises:
@@ -191,7 +196,7 @@ class Fleet:
         """
         if owner(self.verbs, verb).secure(verb) is not None:
             raise RunError(f"replies to '{verb}' leave sites in secure sums alone", where=f"round {self.round}")
-        for reply in self._replies(verb, sites, each, shared, misfits=refused):
+        for reply in self._replies(verb, sites, each, shared, misfits=refused, read=read):
             if self.listener is not None:
                 self.listener(reply)
             yield reply
@@ -282,13 +287,14 @@ class Fleet:
         shared: Payload,
         like: Payload | None = None,
         misfits: Callable[[Payload], str | None] | None = None,
+        read: Callable[[Payload], Payload] | None = None,
         terms: Terms | None = None,
         needed: int | None = None,
     ) -> Iterator[Reply]:
         """Replies as they come, entered in the ledgers; sites that do not answer as they should become events.
 
         Args:
-            misfits: says why a reply is left out, if it is.
+            misfits: says why a reply is left out, if it is, by its fields as they are ``read``.
             terms: of the secure sum in which replies leave.
             needed: how many; as ``min_replies`` says, if not given.
         """
@@ -322,6 +328,11 @@ class Fleet:
             if number <= _EACH or number % _EACH == 0 or number == len(sites):
                 self._entered()
             why = None if terms is not None else malformed(reply.fields, releases)
+            if read is not None and not why:
+                try:
+                    reply = Reply(reply.site, read(reply.fields))
+                except RunError as error:
+                    why = str(error)
             if why := why or (misfits(reply.fields) if misfits is not None else None):
                 what = f"the answer of site {reply.site} to '{verb}' is left out: {why}"
                 self.event(what, site=reply.site, verb=verb)

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from murmura.aggregation.rules import Mean, Rule
+from murmura.aggregation.travel import alike, packed, unpacked
+from murmura.errors import RunError
 from murmura.federation.server.activity import Activity
 from murmura.federation.server.checkpoint import Checkpoint, save
 from murmura.federation.server.fleet import Fleet
@@ -189,13 +191,13 @@ class Server:
     ) -> Iterator[Reply]:
         """Ask sites to go on from the global adapter: each gets as field ``adapter`` what of it the rule sends."""
         each, shared = self._sending(sites, each, shared)
-        replies = self._fleet.ask(verb, sites, each, **shared)
+        replies = self._fleet.ask(verb, sites, each, read=self._reading(), **shared)
         return self._starting(replies) if self._rule.personal else replies
 
     def sum(self, verb: str, sites: Sequence[str], each: Mapping[str, Payload] | None = None, **options: Any) -> Sum:
         """As ``ask``, but nothing is learnt but the sum of the replies; ``options`` are those of ``Fleet.sum``."""
         each, options = self._sending(sites, each, options)
-        sums = self._fleet.sum(verb, sites, each, **options)
+        sums = self._fleet.sum(verb, sites, each, read=self._reading(), **options)
         if self._rule.personal:
             self._started(sums.sites)
         return sums
@@ -217,7 +219,28 @@ class Server:
                 part = self._rule.download(self.adapter, self._rule.rank(places[site]), self._fleet.round)
                 each[site] = {"adapter": part, **each.get(site, {})}
             return each, shared
-        return each, {**shared, "adapter": self._rule.download(self.adapter, None, self._fleet.round)}
+        return each, {**shared, "adapter": self._sent()}
+
+    def _sent(self) -> State:
+        """What of the global adapter every site is sent to go on from, as it travels."""
+        return packed(self._rule.download(self.adapter, None, self._fleet.round), self._rule.config.travel)
+
+    def _reading(self) -> Callable[[Payload], Payload] | None:
+        """What replies to asks of this moment stand for, where uploads travel as rounded changes."""
+        travel = self._rule.config.travel
+        if travel == "float32":
+            return None
+        sent, expected = unpacked(self._sent()), packed(self._rule.upload(self.adapter, self._fleet.round), travel)
+
+        def read(fields: Payload) -> Payload:
+            if "adapter" not in fields:
+                return fields
+            change = fields["adapter"]
+            if not alike(change, expected):
+                raise RunError(f"'adapter' is no change of what was sent, in {travel}")
+            return {**fields, "adapter": {name: sent[name] + one for name, one in unpacked(change).items()}}
+
+        return read
 
     def combine(self, contributions: Iterable[tuple[State, float]]) -> None:
         """Make the uploads of this round, with their weights, the next global adapter."""

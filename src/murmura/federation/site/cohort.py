@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from murmura.aggregation.rules import Mean, Rule
+from murmura.aggregation.travel import unpacked, with_feedback
 from murmura.data.records import Instruction
 from murmura.errors import RunError, SecureSumError
 from murmura.federation.site.answered import Answered
@@ -24,7 +25,7 @@ from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.training.loop import NonFiniteLoss, Trained, train
 
-_PUBLIC, _WRITTEN, _COUNTED = "public", "written", "counted"  # in a site's store
+_PUBLIC, _WRITTEN, _COUNTED, _CARRIED = "public", "written", "counted", "carried"  # in a site's store
 
 
 @dataclass
@@ -173,6 +174,7 @@ class Cohort:
         self, sites: Sequence[Site], runtime: ModelRuntime, ask: Ask, stream: Stream, rule: Rule | None = None
     ) -> None:
         self.sites, self.runtime, self.round, self.stream = list(sites), runtime, ask.round, stream
+        self._ask = ask
         self.rule = rule or Mean()
 
     @property
@@ -199,7 +201,7 @@ class Cohort:
 
     def starts(self, ask: Ask) -> list[State]:
         """The adapter that each site goes on from: field ``adapter`` as it got it, made whole."""
-        return [self.whole(site, ask.payload(site.name)["adapter"]) for site in self.sites]
+        return [self.whole(site, unpacked(ask.payload(site.name)["adapter"])) for site in self.sites]
 
     def whole(self, site: Site, sent: State | None) -> State:
         """A sent adapter with what the site keeps of its own, or what every site knows without being told.
@@ -234,7 +236,18 @@ class Cohort:
         if self.rule.personal:
             for site, state in zip(self.sites, trained, strict=True):
                 site.store["adapter"] = state
-        return [self.rule.upload(state, self.round) for state in trained]
+        uploads = [self.rule.upload(state, self.round) for state in trained]
+        if self.rule.config.travel == "float32":
+            return uploads
+        return [self._rounded(site, upload) for site, upload in zip(self.sites, uploads, strict=True)]
+
+    def _rounded(self, site: Site, upload: State) -> State:
+        """An upload as it travels in fewer bits: the change from what the site was sent."""
+        sent = unpacked(self._ask.payload(site.name)["adapter"])
+        change = {name: tensor - sent[name] for name, tensor in upload.items()}
+        carried: State = site.store.get(_CARRIED, {})
+        travels, site.store[_CARRIED] = with_feedback(change, carried, self.rule.config.travel)
+        return travels
 
     def train(
         self, shards: Sequence[Sequence[Any]], starts: Sequence[State], lr: float, purpose: str, **options: Any

@@ -27,7 +27,9 @@ class FedIT(Averaging):
     def traits(self) -> Traits:
         optimizer = self.optimizer()
         label = type(optimizer).__name__ if optimizer else self.local.title or "FedAvg"
-        return AveragingTraits(label=label, no_public_records="", combines=Combines(rules=(*RULES, *ROBUST)))
+        return AveragingTraits(
+            label=label, no_public_records="", combines=Combines(rules=(*RULES, *ROBUST), travels=True)
+        )
 
     def reads(self, records: int, training: LocalTraining) -> int:
         return drawn(records, training)

@@ -64,7 +64,7 @@ class WithSynthetic(Averaging):
         single = "each site is sent public records of its own" if c.substitute is not None else ""
         if not self.rule.config.secure:
             single = "which sites are left without synthetic records, and why, is told by their names"
-        combines = Combines(refused={"scaffold": _ANEW})
+        combines = Combines(refused={"scaffold": _ANEW}, travels=True)
         return AveragingTraits(label=label, single_replies=single, combines=combines, no_public_records="")
 
     def forecast(self, part: Part) -> Forecast:
