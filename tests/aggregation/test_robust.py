@@ -183,3 +183,26 @@ def test_a_run_with_too_few_sites_is_refused_before_it_begins(tmp_path, llama_fo
     small.write_data(tmp_path)
     with pytest.raises(ConfigError, match="needs 5 answers in a round, and 2 sites are asked"):
         run(small.experiment(tmp_path, llama_folder, aggregation={"rule": KINDS["krum"]}))
+
+
+@pytest.mark.parametrize("uploads", [0, 1])  # sums alone, and single replies
+@pytest.mark.parametrize("aggregation", [{}, {"server": "fedadam"}, {"rule": "flexlora"}])
+def test_what_is_no_such_adapter_is_left_out_by_the_name_of_its_site(
+    tmp_path, llama_folder, monkeypatch, uploads, aggregation
+):
+    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
+    small.write_data(tmp_path, {"heart": 3, "skin": 3, "lung": 3})
+    honest = Cohort.uploads
+
+    def cut(self, states):
+        found = honest(self, states)
+        return [
+            {name: tensor[:1] for name, tensor in sent.items()} if site.name == "skin" else sent
+            for site, sent in zip(self.sites, found, strict=True)
+        ]
+
+    monkeypatch.setattr(Cohort, "uploads", cut)
+    evaluation = {"sample": 1, "uploads": uploads, "attacks": bool(uploads)}
+    made = small.experiment(tmp_path, llama_folder, {"rounds": 1}, aggregation=aggregation, evaluation=evaluation)
+    [event] = run(made).rows[-1]["events"]
+    assert event.startswith("the answer of site skin to 'train' is left out: '") and "has shape" in event

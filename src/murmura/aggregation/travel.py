@@ -23,7 +23,8 @@ _MOST = 127
 
 def packed(state: State, travel: Travel) -> State:
     """As a state travels: float32 as it is; bfloat16; or int8 in the tensors' own shapes, each with a float32 vector of
-    scales [⌈numbers / ``BLOCK``⌉] beside it, by which the largest number of a block becomes ±127 (Dettmers et al. 2022)."""
+    scales [⌈numbers / ``BLOCK``⌉] beside it, by which the largest number of a block becomes ±127 (Dettmers et al.
+    2022)."""
     if travel == "float32":
         return state
     if travel == "bfloat16":
@@ -40,6 +41,8 @@ def packed(state: State, travel: Travel) -> State:
 
 def unpacked(state: State) -> State:
     """What a state that has travelled stands for: float32. One that travelled as it is comes back as it is."""
+    if all(tensor.dtype == torch.float32 for tensor in state.values()):
+        return state
     after: State = {}
     for name, tensor in state.items():
         if name.endswith(_SCALES):

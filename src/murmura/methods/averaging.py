@@ -7,7 +7,7 @@ works with all of them, except those that it refuses with a reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from murmura.aggregation.rules import Rule
@@ -103,6 +103,7 @@ class Averaging(Method):
             each: further fields for single sites.
         """
         asked: dict[str, Any] = {"lr": server.lr(fleet.round), **self.local.sends(server)}
+        asked["refused"] = self._unfit(server)
         optimizer = self.optimizer()
         weight = None if optimizer and not optimizer.weighted else self.weight
         if self.rule.config.is_linear and not self.traits.single_replies and not server.listens:
@@ -114,12 +115,21 @@ class Averaging(Method):
             self._step(server, optimizer, fleet.round, _mean(sums, weight))
         else:
             sums = Sum()
-            if self.rule.config.is_robust:  # what cannot be compared is left out, by the name of its site
-                like = {"adapter": self.rule.upload(server.adapter, server.round)}
-                asked["refused"] = lambda fields: misfit(fields, like)
             replies = self._noted(server, server.ask(verb, cohort, each, **asked), sums)
             self._step(server, optimizer, fleet.round, self.contributions(server, replies))
         self.local.settle(server, sums.fields, len(fleet.sites))
+
+    def _unfit(self, server: Server) -> Callable[[Payload], str | None]:
+        """Why a reply of this round cannot be averaged, so that it is left out by the name of its site; None where it
+        can. Where sites have adapters of unequal ranks, the rule looks at their shapes."""
+        like = {} if self.rule.ranks else {"adapter": self.rule.upload(server.adapter, server.round)}
+
+        def unfit(fields: Payload) -> str | None:
+            if not fields:  # a site may keep what it has to itself, where the method lets it
+                return None
+            return misfit(fields, like)
+
+        return unfit
 
     def like(self, server: Server, verb: str) -> Payload:
         """A reply to a verb of ``answered`` that any site's is like."""

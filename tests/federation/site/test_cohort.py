@@ -1,8 +1,9 @@
 """Sites that work together."""
 
 import pytest
+import torch
 
-from murmura.errors import RunError
+from murmura.errors import RefusedError, RunError
 from murmura.federation.site.cohort import Cohort, Site
 from murmura.federation.wire.messages import Ask, decode, encode
 from murmura.methods.fedit.config import FedITConfig
@@ -83,6 +84,22 @@ def test_written_records_are_trained_on_too_and_are_not_public(runtime):
     assert cohort.public() == [[], []] and [len(items) for items in cohort.others()] == [2, 0]
     assert [len(items) for items in cohort.own_and_others()] == [3 + 2, 2]
     assert FedIT(FedITConfig()).members(sites[0], Stream(0)) == make_sites(3, 2)[0].records
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (None, "something else than an adapter"),
+        ({"w": [1.0]}, "something else than an adapter"),
+        ({"w": torch.tensor([1.0, float("nan")])}, "a NaN or an infinity"),
+        ({"w": torch.tensor([127], dtype=torch.int8), "w.scales": torch.tensor([3e38])}, "a NaN or an infinity"),
+    ],
+)
+def test_what_the_server_sends_in_place_of_an_adapter_is_refused(runtime, sent, why):
+    fields = {} if sent is None else {"adapter": sent}
+    ask = Ask("train", 1, fields)
+    with pytest.raises(RefusedError, match=why):
+        Cohort([Site("a", [])], runtime, ask, Stream(0)).starts(ask)
 
 
 def test_divergence_names_round_site_and_step(runtime):

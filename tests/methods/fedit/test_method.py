@@ -263,7 +263,7 @@ def test_divergence_stops_the_run_and_it_can_go_on_with_a_lower_rate(tokenizer, 
             if ask.round == 2:  # as a rate that is too high would
                 site = next((site for site in cohort.sites if site.name == "site-1"), None)
                 if site is not None:
-                    broken = {n: t * float("inf") for n, t in ask["adapter"].items()}
+                    broken = {n: torch.full_like(t, 1e30) for n, t in ask["adapter"].items()}
                     ask = Ask(ask.verb, ask.round, ask.shared, {"site-1": {"adapter": broken}})
             return super().train(cohort, ask)
 

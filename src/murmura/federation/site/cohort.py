@@ -8,10 +8,12 @@ from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from murmura.aggregation.rules import Mean, Rule
 from murmura.aggregation.travel import unpacked, with_feedback
 from murmura.data.records import Instruction
-from murmura.errors import RunError, SecureSumError
+from murmura.errors import RefusedError, RunError, SecureSumError
 from murmura.federation.site.answered import Answered
 from murmura.federation.site.masking import Masking
 from murmura.federation.site.released import Released
@@ -159,6 +161,20 @@ class Site:
             raise
 
 
+def received(sent: Any) -> State:
+    """An adapter that the server has sent, float32. Whether it fits the model, the bank says.
+
+    Raises:
+        RefusedError: it is none, or not finite: then whether training fails would tell of the records it is done on.
+    """
+    if not isinstance(sent, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in sent.values()):
+        raise RefusedError("the server has sent something else than an adapter")
+    state = unpacked(sent)
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in state.values()):
+        raise RefusedError("the adapter that the server has sent holds a NaN or an infinity")
+    return state
+
+
 class Cohort:
     """K ≥ 1 sites whose work shares one bank. A verb is written for a cohort, whatever K is.
 
@@ -200,8 +216,12 @@ class Cohort:
         return values
 
     def starts(self, ask: Ask) -> list[State]:
-        """The adapter that each site goes on from: field ``adapter`` as it got it, made whole."""
-        return [self.whole(site, unpacked(ask.payload(site.name)["adapter"])) for site in self.sites]
+        """The adapter that each site goes on from: field ``adapter`` as it got it, made whole.
+
+        Raises:
+            RefusedError: that is no adapter, or not finite.
+        """
+        return [self.whole(site, received(ask.payload(site.name).get("adapter"))) for site in self.sites]
 
     def whole(self, site: Site, sent: State | None) -> State:
         """A sent adapter with what the site keeps of its own, or what every site knows without being told.
@@ -243,7 +263,7 @@ class Cohort:
 
     def _rounded(self, site: Site, upload: State) -> State:
         """An upload as it travels in fewer bits: the change from what the site was sent."""
-        sent = unpacked(self._ask.payload(site.name)["adapter"])
+        sent = received(self._ask.payload(site.name).get("adapter"))
         change = {name: tensor - sent[name] for name, tensor in upload.items()}
         carried: State = site.store.get(_CARRIED, {})
         travels, site.store[_CARRIED] = with_feedback(change, carried, self.rule.config.travel)
