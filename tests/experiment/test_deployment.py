@@ -39,7 +39,7 @@ class Tried:
     federation: Federation
     quorum: int | None = None
 
-    def connect(self):
+    def connect(self, folder):
         self.link, self.hosts = Link.of_tests(), {}
         for site in self.federation.members:
             self.hosts[site] = open_sites([self.federation.folder / site_folder(site)])

@@ -1,4 +1,4 @@
-"""A server and three sites as processes of their own, of which one is killed at some moment.
+"""A server and three sites as processes of their own, of which one is killed at some moment, or all are cut off.
 
     python -m tests.integration.deployed --runs 20
 
@@ -20,6 +20,7 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from bench.proxy import Proxy
 from murmura import Experiment
 from murmura.federation.engines.flower import free_port
 from tests.experiment.small import write_data
@@ -62,19 +63,21 @@ class Deployment:
         model: folder of a causal model.
     """
 
-    def __init__(self, folder, model):
+    def __init__(self, folder, model, patience=10):
         write_data(folder, SITES)
         (folder / "experiment.toml").write_text(EXPERIMENT.format(model=model, rounds=ROUNDS))
         self.folder, self.federation, self.run = folder, folder / "federation", folder / "run"
-        self.processes = {}
-        founded(Experiment.load(folder / "experiment.toml"), self.federation, f"127.0.0.1:{free_port()}")
+        self.processes, self.port, self.patience = {}, free_port(), patience
+        self.line = Proxy(self.port)
+        founded(Experiment.load(folder / "experiment.toml"), self.federation, f"127.0.0.1:{self.line.port}")
 
     def start(self, who, *options):
         """Start a site, or the server."""
         words = ("site", "start", self.federation / who)
         if who == "server":
-            changes = ("--set", f"run.folder={self.run}", "--set", "run.answer_seconds=60")
-            words = ("serve", self.federation, *changes, "--patience", "10", *options)
+            changes = ("--set", f"run.folder={self.run}", "--set", "run.answer_seconds=200")
+            listen = ("--listen", f"127.0.0.1:{self.port}", "--patience", self.patience)
+            words = ("serve", self.federation, *changes, *listen, *options)
         with (self.folder / f"{who}.log").open("ab") as log:
             command = [*MURMURA, *map(str, words)]
             self.processes[who] = subprocess.Popen(command, stdout=log, stderr=log, env=ENVIRONMENT)
@@ -112,6 +115,7 @@ class Deployment:
         return (self.folder / f"{who}.log").read_text(errors="replace")[-3000:]
 
     def close(self):
+        self.line.close()
         for process in self.processes.values():
             if process.poll() is None:
                 process.terminate()
@@ -122,8 +126,8 @@ class Deployment:
 
 
 @contextmanager
-def deployment(folder, model):
-    made = Deployment(folder, model)
+def deployment(folder, model, patience=10):
+    made = Deployment(folder, model, patience)
     try:
         yield made
     finally:
@@ -159,6 +163,23 @@ def trial(folder, model, victim, round, after):
         events = [event for line in one.lines() for event in line.get("events", ())]
     told = f"{victim} killed {after:.1f} s after round {round}: all {ROUNDS} rounds, {took:.0f} s more"
     return "; ".join([told, *events])
+
+
+def cut_off(folder, model, round, seconds):
+    """One run in which no site can be reached for so long; returns what went otherwise than planned."""
+    with deployment(folder, model, patience=2 * seconds) as one:
+        for who in ("server", *SITES):
+            one.start(who)
+        one.wait(lambda: round in one.rounds())
+        one.line.cut()
+        time.sleep(seconds)
+        assert one.processes["server"].poll() is None, "the run was over before anything was cut"
+        before = one.rounds()
+        one.line.mend()
+        one.wait(lambda: False)
+        assert one.processes["server"].wait() == 0 and one.rounds() == list(range(ROUNDS + 1)), one.told("server")
+        assert before[-1] < ROUNDS, before
+        return [event for line in one.lines() for event in line.get("events", ())]
 
 
 def main():

@@ -21,7 +21,7 @@ def serve(
         typer.Option(min=1, help="Begin when so many sites are there; others join later. All, if not given."),
     ] = None,
     wait: Annotated[float, typer.Option(min=1, help="Hours to wait for the sites.")] = 24,
-    patience: Annotated[float, typer.Option(min=1, help="Seconds that a site may be out of reach in a round.")] = 60,
+    patience: Annotated[float, typer.Option(min=1, help="Seconds that a site may be out of reach in a round.")] = 120,
     override: Annotated[
         list[str] | None,
         typer.Option(

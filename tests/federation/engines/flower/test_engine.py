@@ -35,7 +35,7 @@ class Carrier:
                     self.pushed.append(message)
                     for told, answer in self._answer(head["number"], "ab"[head["node"] - 1], unframe(message)[0]):
                         self.tell(told, answer)
-        except (EOFError, OSError):
+        except (EOFError, OSError, TypeError):  # the last of a line that is closed while it is read
             pass
 
 
@@ -143,10 +143,49 @@ def test_time_is_up_where_a_site_is_there_and_does_not_answer(made):
     assert values(engine, seconds=0.3)[0] == Failure("a", LATE)
 
 
-def test_what_flower_cannot_bring_is_a_site_that_is_gone(made):
+@pytest.mark.parametrize("code", [2, 5])  # its app raised; it cannot be reached, though Flower says that it can
+def test_what_flower_cannot_bring_is_a_site_that_is_gone(made, code):
     engine, carrier = made
-    carrier(lambda n, site, head: [({"failed": n, "code": 5, "why": "not there"}, b"")])
+    carrier(lambda n, site, head: [({"failed": n, "code": code, "why": "not there"}, b"")])
     assert all(one.gone for one in values(engine))
+
+
+def test_what_flower_lost_is_handed_over_again_as_the_same_bytes_once_the_site_is_there(made, monkeypatch):
+    monkeypatch.setattr("murmura.federation.engines.flower.engine._AGAIN", 0.1)
+    engine, carrier = made
+    engine._patience = 600.0
+    lost = set()
+
+    def answer(number, site, head):
+        if site == "a" and not lost:
+            lost.add(number)
+            return [({"failed": number, "code": 5, "why": "no heartbeat"}, b"")]
+        return plainly(number, site, head)
+
+    one, found = carrier(answer), []
+    one.tell({"nodes": [1, 2]})
+    asking = threading.Thread(target=lambda: found.extend(values(engine)))
+    one.tell({"nodes": [2]})  # a is away
+    asking.start()
+    wait(lambda: len(one.pushed) == 2)
+    time.sleep(1)
+    assert asking.is_alive() and len(one.pushed) == 2  # nothing is handed to who is away
+    one.tell({"nodes": [1, 2]})
+    asking.join(10)
+    assert found == [Reply("a", {"n": 1}), Reply("b", {"n": 1})]
+    assert one.pushed[2] == one.pushed[0] and len(one.pushed) == 3
+
+
+def test_how_long_a_site_was_away_before_flower_noticed_counts(made):
+    engine, carrier = made
+    engine._patience = 61.0
+    one = carrier(lambda n, site, head: [] if site == "a" else plainly(n, site, head))
+    asking, found = threading.Thread(target=lambda: found.extend(values(engine))), []
+    asking.start()
+    wait(lambda: len(one.pushed) == 2)
+    one.tell({"nodes": [2]})
+    asking.join(10)
+    assert isinstance(found[0], Failure) and found[0].gone and found[1] == Reply("b", {"n": 1})
 
 
 def test_closing_ends_what_waits(made):

@@ -20,24 +20,33 @@ from murmura.progress import bar, say
 
 SECONDS = 3600.0
 """How long a site may take to answer, where ``run.answer_seconds`` does not say."""
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds that a site may be out of reach before nobody waits for it any longer."""
+_UNNOTICED = 60.0  # seconds that a site has been out of reach when Flower notices: two heartbeats
 _HELLO = 30.0  # seconds that a site may take to say that it is there
 _LOOK = 0.5
 _SPARE = 30.0  # seconds that Flower keeps a message longer than anybody waits for the answer
-_AGAIN = 5.0  # seconds between attempts to have Flower carry
+_AGAIN = 5.0  # seconds between attempts to have Flower carry, and to hand over what it has lost
+_LOST = (None, 3, 4, 5)  # codes of what Flower could not bring there and back; of others the site's app is the reason
 _RESTARTED = "it was started again since it joined"
 
 
 @dataclass
 class _Errand:
-    """One ask to one site, until it is answered."""
+    """One ask to one site, until it is answered.
+
+    Args:
+        lost: when Flower lost it, or its answer; None while it is on its way.
+        since: when that was the first time.
+    """
 
     site: str
     message: bytes
     seconds: float
     answer: bytes | None = None
     failed: str | None = None
+    lost: float | None = None
+    since: float = 0.0
 
     @property
     def is_over(self) -> bool:
@@ -47,8 +56,8 @@ class _Errand:
 class FlowerEngine:
     """Hands frames to what runs inside Flower (``app.py``), as often as that is started anew, and takes the answers.
 
-    An ask that was handed over and not answered when Flower's server ended is handed over again, as the same bytes; a
-    site that had answered it gives the same answer again.
+    An ask that was handed over and not answered when Flower's server ended, or that Flower lost since the site was out
+    of reach, is handed over again, as the same bytes; a site that had answered it gives the same answer again.
 
     Args:
         nodes: Flower's number of each site, in the order of the run.
@@ -171,9 +180,10 @@ class FlowerEngine:
             while not errand.is_over and not self._closed:
                 if time.monotonic() >= until:
                     return Failure(site, LATE)
-                if self._is_gone(site):
+                if self._is_gone(errand):
                     self._away.add(site)
                     return Failure(site, f"it has been out of reach for {self._patience:.0f} seconds", gone=True)
+                self._hand_over_again()
                 self._changed.wait(_LOOK)
         if errand.answer is None:
             self._away.add(site)
@@ -213,10 +223,21 @@ class FlowerEngine:
             self._drop(number)
         return [site for site, errand in errands.items() if errand.answer is not None]
 
-    def _is_gone(self, site: str) -> bool:
+    def _hand_over_again(self) -> None:
+        """Hand over what Flower has lost, where the site is in reach again."""
+        for number, errand in self._errands.items():
+            late = errand.lost is not None and time.monotonic() - errand.lost > _AGAIN
+            if late and self._line is not None and self._nodes[errand.site] in self._online:
+                errand.lost = None
+                self._hand_over(number)
+
+    def _is_gone(self, errand: _Errand) -> bool:
+        """Whether the site has been out of reach for too long, or is in reach and Flower loses all the same."""
+        now, site = time.monotonic(), errand.site
         if self._line is None or self._nodes[site] in self._online:
-            self._seen[site] = time.monotonic()
-        return time.monotonic() - self._seen[site] > self._patience
+            self._seen[site] = now
+        out = now - (errand.since if errand.lost is not None and self._seen[site] == now else self._seen[site])
+        return out > self._patience
 
     # ---- what carries the frames -------------------------------------------------------------------------------------
 
@@ -255,18 +276,23 @@ class FlowerEngine:
                 self._take(json.loads(head), message)
         with self._changed:
             if self._line is line:
-                self._line = None
-                now = time.monotonic()
-                self._seen = dict.fromkeys(self.sites, now)
+                self._line, self._online = None, frozenset()
+                self._seen = dict.fromkeys(self.sites, time.monotonic())
             self._changed.notify_all()
 
     def _take(self, head: Mapping[str, Any], message: bytes) -> None:
         with self._changed:
+            now = time.monotonic()
             if "nodes" in head:
-                self._online = frozenset(head["nodes"])
+                before, self._online = self._online, frozenset(head["nodes"])
+                for site, node in self._nodes.items():
+                    if node in before - self._online:
+                        self._seen[site] = now - _UNNOTICED
             elif (errand := self._errands.get(head.get("answered", head.get("failed")))) and not errand.is_over:
                 if "answered" in head:
                     errand.answer = message
+                elif head.get("code") in _LOST:
+                    errand.lost, errand.since = now, errand.since or now
                 else:
                     errand.failed = f"it cannot be reached ({head.get('why') or head.get('code') or 'not connected'})"[
                         :200
