@@ -123,6 +123,10 @@ class Deployment:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(20)
             process.kill()
+        end = time.monotonic() + 20
+        while left := with_word(str(self.federation)):
+            assert time.monotonic() < end, f"processes are left: {left}"
+            time.sleep(0.5)
 
 
 @contextmanager

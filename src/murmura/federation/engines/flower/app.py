@@ -6,6 +6,7 @@ It imports nothing of Murmura: at a site Flower starts a process for each messag
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from contextlib import suppress
@@ -57,9 +58,17 @@ def ask(message: Message, context: Context) -> Message:
 @server_app.main()
 def carry(grid: Grid, context: Context) -> None:
     """Push what comes from the process that leads the run, and hand it the replies, until it is gone."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     told = json.loads(str(context.run_config["murmura"]))
     with _connect(told["door"]) as line, suppress(EOFError, ConnectionError):
         _Carrier(grid, line).carry()
+
+
+def _end_with(parent: int) -> None:
+    """End this process with the one that has started it. Flower would go on trying to reach a server that is gone."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 class _Carrier:
