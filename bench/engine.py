@@ -4,7 +4,8 @@ an application on stock Flower.
 Ways: (p) Murmura, worker processes; (f) Murmura over Flower, TLS and keys, each site a process of its own; (s) stock
 Flower: its SuperLink and a SuperNode for each site, an application that loads model and adapter for every message, TLS
 and keys too. All on this machine's loopback interface, one thread a site. The work of a round is the same: each site
-trains on its records once, and an adapter travels there and back.
+trains on its records once, and an adapter travels there and back. Of (f) the bytes are told too that really went over
+the sites' connections, in the whole run.
 
     python bench/engine.py                        # SmolLM2-135M, 4 sites, 2 steps of 4 x 64 tokens: all three ways
     python bench/engine.py --megabytes 4 20       # a tiny model with adapters of so many MB: (p) and (f)
@@ -26,6 +27,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import tomli_w
+from proxy import Proxy
 from shapes import SHAPES, Shape, save_random, save_tokenizer
 
 from murmura.federation.engines.flower import environment, free_port
@@ -91,8 +93,9 @@ def workers(folder: Path, experiment: Path) -> list[dict[str, float]]:
 
 
 def deployed(folder: Path, experiment: Path) -> list[dict[str, float]]:
-    federation, run = folder / "federation", folder / "f"
-    murmura("federation", "new", experiment, "--out", federation, "--address", f"127.0.0.1:{free_port()}")
+    federation, run, port = folder / "federation", folder / "f", free_port()
+    line = Proxy(port)
+    murmura("federation", "new", experiment, "--out", federation, "--address", f"127.0.0.1:{line.port}")
     for site in SITES:
         murmura("site", "init", federation / site)
     murmura("federation", "add", federation, *(federation / site / "public.json" for site in SITES))
@@ -102,7 +105,13 @@ def deployed(folder: Path, experiment: Path) -> list[dict[str, float]]:
         for site in SITES:
             words = [*MURMURA, "site", "start", str(federation / site)]
             opened.callback(Child(site, words, {**os.environ, **ALONE}, folder / f"{site}.log").end)
-        murmura("serve", federation, "--overwrite", "--set", f"run.folder={run}")
+        murmura("serve", federation, "--listen", f"127.0.0.1:{port}", "--set", f"run.folder={run}")
+    line.close()
+    rows = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
+    for way, carried in {"up": line.up, "down": line.down}.items():
+        sent = sum(row[f"bytes_{way}"] for row in rows)
+        told = f"{carried / 1e6:.2f} MB, {carried / sent:.3f} times the bytes of what was sent"
+        print(f"    on the wire {way}, TLS and all: {told}")
     return rounds_of(run)
 
 

@@ -73,14 +73,14 @@ class Deployment:
 
     def start(self, who, *options):
         """Start a site, or the server."""
-        words = ("site", "start", self.federation / who)
+        words = ("site", "start", f"federation/{who}")  # as people write it
         if who == "server":
             changes = ("--set", f"run.folder={self.run}", "--set", "run.answer_seconds=200")
             listen = ("--listen", f"127.0.0.1:{self.port}", "--patience", self.patience)
-            words = ("serve", self.federation, *changes, *listen, *options)
+            words = ("serve", "federation", *changes, *listen, *options)
         with (self.folder / f"{who}.log").open("ab") as log:
             command = [*MURMURA, *map(str, words)]
-            self.processes[who] = subprocess.Popen(command, stdout=log, stderr=log, env=ENVIRONMENT)
+            self.processes[who] = subprocess.Popen(command, stdout=log, stderr=log, env=ENVIRONMENT, cwd=self.folder)
 
     def kill(self, victim):
         """Kill -9, and start again what an operator would."""

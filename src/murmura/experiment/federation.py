@@ -103,6 +103,7 @@ class Federation:
         Raises:
             ConfigError: it is no such folder, or no site is known yet.
         """
+        folder = folder.resolve()  # Flower's commands work in folders of their own
         shared, own = folder / FEDERATION, folder / SERVER
         try:
             members = {name: Member(**one) for name, one in json.loads((own / _MEMBERS).read_text()).items()}

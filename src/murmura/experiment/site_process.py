@@ -29,6 +29,7 @@ def play(folder: Path) -> None:
         RunError: Flower cannot be started.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    folder = folder.resolve()  # Flower's commands work in folders of their own
     file = SiteFile.load(folder)
     if file.simulated:
         fix = "Leave the option out; `murmura federation new` makes folders without it."
@@ -44,7 +45,7 @@ def play(folder: Path) -> None:
             fix = "Look at `murmura site show`, and at [allow] in site.toml."
             raise ConfigError(f"the site would answer nothing: {site.rejection}", where=f"site {site.name}", fix=fix)
         door = opened.enter_context(Door())
-        authority = Path(file.federation) / AUTHORITY
+        authority = (Path(file.federation) / AUTHORITY).resolve()
         node = SuperNode(folder / FLOWER, address, authority, folder / NODE_KEY, door.address)
         opened.enter_context(closing(node))
         say(f"site {site.name}: {site.size} records; waiting for {address} to ask")
