@@ -7,13 +7,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from murmura.aggregation.travel import Travel
 from murmura.config import SWITCH, Section, by_kind
 
 LINEAR = ("mean", "ffa", "rolora", "fedsa")
 """Rules that average what travels."""
 ROBUST = ("median", "trimmed-mean", "krum", "norm-bound")
 """Rules under which a few sites that lie do little harm."""
+
+Travel = Literal["float32", "bfloat16", "int8"]
+"""How adapters travel between server and sites."""
 
 
 class PlainRule(Section):

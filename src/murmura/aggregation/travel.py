@@ -7,13 +7,10 @@ of the next (error feedback: Seide et al. 2014; Karimireddy et al. 2019, arXiv 1
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 
+from murmura.aggregation.config import Travel
 from murmura.training.adapter import State
-
-Travel = Literal["float32", "bfloat16", "int8"]
 
 BLOCK = 256
 """Numbers with a scale of their own (Dettmers et al. 2022, arXiv 2110.02861, section 2): 1.6 % more bytes."""

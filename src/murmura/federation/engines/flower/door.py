@@ -8,6 +8,7 @@ import shutil
 import socket
 import tempfile
 from contextlib import suppress
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Self
@@ -46,14 +47,18 @@ class Door:
 
         Raises:
             OSError: the door is closed.
-            EOFError, AuthenticationError: whoever knocked went away again, or does not know it.
+            EOFError, AuthenticationError, ConnectionError: whoever knocked went away again, or does not know it.
         """
         try:
-            return self._listener.accept()
-        except EOFError:
+            line = self._listener.accept()
+        except (EOFError, AuthenticationError, ConnectionError):
             if self._closed:
                 raise OSError("the door is closed") from None
             raise
+        if self._closed:
+            line.close()
+            raise OSError("the door is closed")
+        return line
 
     def close(self) -> None:
         """Take no more connections; those that are open stay."""
