@@ -30,7 +30,7 @@ def packed(state: State, travel: Travel) -> State:
     for name, tensor in state.items():
         blocks = _blocks(tensor.float())
         scales = blocks.abs().amax(1) / _MOST
-        codes = (blocks / torch.where(scales > 0, scales, 1.0).unsqueeze(1)).round()
+        codes = (blocks / torch.where(scales > 0, scales, 1.0).unsqueeze(1)).round().clamp(-_MOST, _MOST)
         after[name] = codes.to(torch.int8).flatten()[: tensor.numel()].view(tensor.shape)
         after[name + _SCALES] = scales
     return after
