@@ -84,7 +84,7 @@ def test_the_certificate_of_the_server_is_for_its_address_and_can_be_made_anew(f
     assert names() == ["one.example", "localhost"]
     authority = (folder / "@federation" / "ca.crt").read_bytes()
     murmura("federation", "certify", folder, "two.example")
-    assert names() == ["two.example", "localhost"]
+    assert names() == ["one.example", "two.example", "localhost"]
     assert (folder / "@federation" / "ca.crt").read_bytes() == authority
 
 

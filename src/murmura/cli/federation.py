@@ -80,10 +80,11 @@ def remove(folder: Folder, site: Annotated[str, typer.Argument(metavar="SITE", h
 @app.command("certify")
 def certify(
     folder: Folder,
-    hosts: Annotated[list[str], typer.Argument(metavar="HOST ...", help="Names and addresses of the server.")],
+    hosts: Annotated[
+        list[str] | None, typer.Argument(metavar="HOST ...", help="Further names and addresses of the server.")
+    ] = None,
 ) -> None:
-    """Give the server a new certificate, for names and addresses that sites reach it by."""
+    """Give the server a new certificate, for where sites reach it and for further names and addresses."""
     from murmura.experiment.federation import certify as certify_server
 
-    certify_server(folder, hosts)
-    typer.echo(f"The server has a new certificate, for {', '.join(hosts)}.")
+    typer.echo(f"The server has a new certificate, for {', '.join(certify_server(folder, hosts or ()))}.")

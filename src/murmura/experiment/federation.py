@@ -107,13 +107,13 @@ class Federation:
         shared, own = folder / FEDERATION, folder / SERVER
         try:
             members = {name: Member(**one) for name, one in json.loads((own / _MEMBERS).read_text()).items()}
-            address = str(json.loads((shared / SERVER_ADDRESS).read_text())["address"])
         except OSError as error:
             fix = "Make one with `murmura federation new`, and make its sites known with `murmura federation add`."
             what = f"there is no federation here with a site that is known ({error.strerror})"
             raise ConfigError(what, where=str(folder), fix=fix) from None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError(f"this is not what was written ({error})", where=str(own / _MEMBERS)) from None
+        address = server_of(shared)
         experiment = Experiment.load(shared / EXPERIMENT, set=set)
         found = [_read(own / name, experiment) for name in (_HELDOUT, _NONMEMBERS)]
         return cls(folder, experiment, members, address, *found)
@@ -173,19 +173,37 @@ def found(plan: Plan, folder: Path, address: str, sites: Sequence[str] | None = 
         what = f"the federation cannot be written ({error.strerror})"
         raise CheckpointError(what, where=str(folder), fix=f"{remedy(error)}.") from error
     new_authority(shared / AUTHORITY, own / _AUTHORITY_KEY, plan.experiment.run.name)
-    certify(folder, [host])
+    certify(folder)
     return folders
 
 
-def certify(folder: Path, hosts: Sequence[str]) -> None:
-    """Give the server a new certificate for these names or addresses, and for those of its own machine.
+def server_of(federation: Path) -> str:
+    """HOST:PORT of the server, as the folder says that is for everybody.
 
     Raises:
-        ConfigError: the authority's files are damaged.
+        ConfigError: nothing says it.
+    """
+    path = federation / SERVER_ADDRESS
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["address"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        fix = "Get the folder that the federation hands round from whoever made it."
+        raise ConfigError(f"where the server is cannot be read ({why})", where=str(path), fix=fix) from None
+
+
+def certify(folder: Path, further: Sequence[str] = ()) -> list[str]:
+    """Give the server a new certificate, for where sites reach it, for its own machine, and for further names or
+    addresses; returns all of them.
+
+    Raises:
+        ConfigError: the authority's files are damaged, or nothing says where sites reach the server.
         CheckpointError: something cannot be read or written.
     """
-    own, named = folder / SERVER, list(dict.fromkeys([*hosts, "localhost", "127.0.0.1"]))
+    host, _ = split(server_of(folder / FEDERATION))
+    own, named = folder / SERVER, list(dict.fromkeys([host, *further, "localhost", "127.0.0.1"]))
     new_server(own / _CERTIFICATE, own / _KEY, named, folder / FEDERATION / AUTHORITY, own / _AUTHORITY_KEY)
+    return named
 
 
 def introduce(folder: Path, site: str, records: int) -> Path:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 from murmura.errors import ConfigError
+from murmura.experiment.federation import server_of
 from murmura.experiment.site_file import SiteFile
 from murmura.experiment.site_side import open_sites
 from murmura.federation.engines.flower.door import Door
@@ -16,7 +16,7 @@ from murmura.federation.engines.flower.site import answer
 from murmura.federation.engines.flower.supernode import SuperNode
 from murmura.federation.engines.worker import Worker
 from murmura.progress import say
-from murmura.runs.schema import AUTHORITY, FLOWER, NODE_KEY, SERVER_ADDRESS
+from murmura.runs.schema import AUTHORITY, FLOWER, NODE_KEY
 
 
 def play(folder: Path) -> None:
@@ -50,18 +50,3 @@ def play(folder: Path) -> None:
         opened.enter_context(closing(node))
         say(f"site {site.name}: {site.size} records; waiting for {address} to ask")
         answer(door, Worker(None, host))
-
-
-def server_of(federation: Path) -> str:
-    """HOST:PORT of a federation's server.
-
-    Raises:
-        ConfigError: nothing says it.
-    """
-    path = federation / SERVER_ADDRESS
-    try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["address"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        fix = "Get the folder that the federation hands round from whoever made it."
-        raise ConfigError(f"where the server is cannot be read ({why})", where=str(path), fix=fix) from None

@@ -169,6 +169,20 @@ def test_a_site_speaks_with_no_server_whose_certificate_another_authority_signed
     assert upstream.reached == []
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_site_is_told_once_why_the_server_is_out_of_reach_and_that_it_is_reached(made, tmp_path, is_there):
+    _, make = made
+    server, told = make(keys=[KEY]).base_url if is_there else f"https://127.0.0.1:{free_port()}", []
+    tls = tmp_path / "server.crt", tmp_path / "server.key"
+    with Gateway(("127.0.0.1", 0), tls, str(server).rstrip("/"), tmp_path / "ca.crt", Rules(), told.append) as one:
+        verifying = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+        url, keys = f"https://127.0.0.1:{one.port}{PULL}", ("another", "another", KEY, KEY)
+        found = [httpx.post(url, verify=verifying, headers={"flwr-public-key": key}).status_code for key in keys]
+    assert found == ([401, 401, 200, 200] if is_there else [502] * 4)
+    assert told[0] and told[1:] == [None] * is_there
+    assert ("key" in told[0]) == is_there
+
+
 def test_a_thousand_connections_leave_room_for_those_who_ask(made):
     _, make = made
     client = make()

@@ -17,7 +17,7 @@ import logging
 import ssl
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +85,8 @@ class Gateway:
         upstream: https://HOST:PORT that it forwards to.
         authority: file with the certificate that the upstream's must be signed by.
         rules: what it lets through.
+        notice: called when the upstream is out of reach, with the reason, and when it is reached, with None; each time
+            that this changes, in the gateway's thread.
 
     Attributes:
         port: where it listens.
@@ -94,7 +96,13 @@ class Gateway:
     """
 
     def __init__(
-        self, listen: tuple[str, int], tls: tuple[Path, Path] | None, upstream: str, authority: Path, rules: Rules
+        self,
+        listen: tuple[str, int],
+        tls: tuple[Path, Path] | None,
+        upstream: str,
+        authority: Path,
+        rules: Rules,
+        notice: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         host, port = listen
         where = f"{host}:{port}"
@@ -126,6 +134,8 @@ class Gateway:
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not each handshake that fails
         self._upstream, self._rules = upstream, rules
         self._client: httpx.AsyncClient | None = None
+        self._notice: Callable[[str | None], None] = notice
+        self._problem: str | None = ""  # nothing has been said yet
         self._held = 0  # requests for messages
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"gateway {where}")
@@ -174,11 +184,18 @@ class Gateway:
         try:
             answer = await self._forward(path, headers, body, request)
         except httpx.HTTPError as error:
+            self._notify(str(error) or type(error).__name__)
             return PlainTextResponse(f"what is behind this gateway does not answer ({type(error).__name__})", 502)
+        self._notify("it does not know this site's key" if answer.status_code == 401 else None)
         if path == _APP and self._rules.app is not None and answer.is_success and answer.content != self._rules.app:
             return PlainTextResponse("the server sends another app than this site's own", 403)
         told = {name: value for name, value in answer.headers.items() if name not in _HOP | {"content-encoding"}}
         return Response(answer.content, answer.status_code, told)
+
+    def _notify(self, problem: str | None) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            self._notice(problem)
 
     async def _forward(self, path: str, headers: Mapping[str, str], body: bytes, request: Request) -> httpx.Response:
         if self._client is None:

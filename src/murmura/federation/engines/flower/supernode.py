@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import threading
@@ -16,6 +17,7 @@ from murmura.federation.engines.flower.gateway import Gateway, Rules
 from murmura.progress import say
 
 _WATCH, _LONGEST = 1.0, 60.0  # seconds between looks whether it runs
+_CHANGING = re.compile(r"\x1b\[\d+m|[\d.]+")  # colours, and numbers that are others each time
 
 
 class SuperNode:
@@ -37,11 +39,12 @@ class SuperNode:
         atomic.make_private(folder)
         self._local = folder / "local.crt", folder / "local.key"
         new_local(*self._local)
-        rules = Rules(app=expected(folder))
-        self._gateway = Gateway(("127.0.0.1", 0), self._local, f"https://{server}", authority, rules)
+        self._server, rules = server, Rules(app=expected(folder))
+        self._gateway = Gateway(("127.0.0.1", 0), self._local, f"https://{server}", authority, rules, self._notice)
         self._temporary = Path(tempfile.mkdtemp(prefix="murmura-"))
         self._children: dict[str, Child] = {}
         self._known: list[str] = []
+        self._problem: str | None = None
         self._wait, self._ended = _WATCH, threading.Event()
         self._forking = prefork.prepare(self._temporary)
         self._ensure()
@@ -72,11 +75,17 @@ class SuperNode:
             found = environment(self._folder, self._temporary / "bin")
             self._children[node] = Child(node, self._program(), found, self._folder / "supernode.log")
 
+    def _notice(self, problem: str | None) -> None:
+        """Say whether the server is reached; Flower's SuperNode tries again by itself, or is started again."""
+        self._problem = problem
+        say(f"connected to {self._server}" if problem is None else f"{self._server} is out of reach ({problem})")
+
     def _tell(self, said: str) -> None:
-        """Say once what it said at last, and wait longer each time that it says so again."""
-        known = said.strip().splitlines()[-3:]
-        self._wait = min(2 * self._wait, _LONGEST) if known == self._known else _WATCH
-        if known != self._known:
+        """Say once what it said at last; wait longer each time that it says so again or the server is out of reach."""
+        known = [_CHANGING.sub("", line) for line in said.strip().splitlines()[-3:]]
+        is_known = self._problem is not None or known == self._known
+        self._wait = min(2 * self._wait, _LONGEST) if is_known else _WATCH
+        if not is_known:
             say("Flower's SuperNode has ended, and is started again; its last words: " + " ".join(known))
         self._known = known
 
