@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 from murmura import methods
+from murmura.audit.membership import MIN_K, Readings, scored
+from murmura.audit.run import Options, audit
+from murmura.cli import app
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
 from murmura.experiment.run import run
 from murmura.experiment.schema import schema
+from murmura.tasks import INSTRUCTION
 from tests.experiment.small import experiment, record, write_data, write_lines
 
 PLUGIN = Path(__file__).parent / "plugin"
@@ -25,12 +30,12 @@ def plugin(monkeypatch):
         del sys.modules[name]
 
 
-def brought(folder, name, entries):
+def brought(folder, name, entries, group="methods"):
     """A distribution that has entry points and nothing else."""
     info = folder / f"{name}-2.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.0\n")
-    (info / "entry_points.txt").write_text("[murmura.methods]\n" + "".join(f"{line}\n" for line in entries))
+    (info / "entry_points.txt").write_text(f"[murmura.{group}]\n" + "".join(f"{line}\n" for line in entries))
     return str(folder)
 
 
@@ -64,6 +69,24 @@ def test_it_runs_as_fedavg_does_on_those_records(plugin, llama_folder, tmp_path,
     assert told == {"adapter", "examples", "loss"}
 
 
+def test_its_attack_is_tried_beside_those_of_an_audit(plugin, llama_folder, tmp_path):
+    write_data(tmp_path)
+    made = run(experiment(tmp_path, llama_folder, {"name": "halves", "rounds": 1}, evaluation={"attacks": False}))
+    [model, *_] = audit(made.folder, Options(texts=0)).models
+    found = {one.attack: one.auc for one in model.attacks}
+    assert {"upper-half", "loss difference", MIN_K} <= found.keys()
+    assert found["upper-half"] != found["loss difference"]
+    listed = CliRunner().invoke(app, ["methods"]).stdout
+    assert "attack upper-half  [halves 1.0]" in listed and "halves  " in listed and "[halves 1.0] FedAvg" in listed
+
+
+def test_an_attack_of_a_name_that_murmura_has_is_refused(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(brought(tmp_path, "elsewhere", ["loss difference = elsewhere:attack"], "attacks"))
+    with pytest.raises(ConfigError) as caught:
+        scored(INSTRUCTION, Readings({}, [], {}))
+    assert caught.value.where == "package elsewhere 2.0"
+
+
 @pytest.mark.parametrize("entry", ["fedit = elsewhere.config:Other", "halves = elsewhere.config:Other"])
 def test_two_of_one_name_are_refused_with_both_packages(plugin, monkeypatch, tmp_path, entry):
     monkeypatch.syspath_prepend(brought(tmp_path, "elsewhere", [entry]))
@@ -82,5 +105,5 @@ def test_one_that_cannot_be_imported_is_told_with_its_package(monkeypatch, tmp_p
 
 def test_the_page_about_methods_of_ones_own_shows_this_package():
     page = (PLUGIN.parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
-    for name in ("config.py", "method.py"):
+    for name in ("config.py", "method.py", "attack.py"):
         assert f"```python\n{(PLUGIN / 'halves' / name).read_text(encoding='utf-8')}```" in page

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from murmura.audit import BROUGHT
 from murmura.audit.attack_scores import AttackScores, draws, shape
 from murmura.audit.min_k import min_k
+from murmura.errors import ConfigError
 from murmura.generation.sampling import Sampling
 from murmura.generation.scoring import CloseScores, TokenScores
 from murmura.measure.attacks import ATTACKS, CONTROL, Passes
@@ -132,9 +134,20 @@ def _closely(task: Task, sampling: Sampling) -> Read:
 
 
 def scored(task: Task, readings: Readings) -> dict[str, AttackScores]:
-    """Every record's score by each attack that needs no more than its model and the base model."""
-    found = {name: versus(readings, ATTACKS[name]) for name in task.attacks}
-    return {**found, MIN_K: versus(readings, _min_k)} if task.is_text else found
+    """Every record's score by each attack that needs no more than its model and the base model.
+
+    Raises:
+        ConfigError: one of another package cannot be imported, or has the name of one of Murmura's.
+    """
+    attacks = {name: ATTACKS[name] for name in task.attacks}
+    if task.is_text:
+        attacks[MIN_K] = _min_k
+    for name, source in BROUGHT.items():
+        if name in attacks:
+            fix = "Uninstall the package, or have it name the attack otherwise."
+            raise ConfigError(f"'{name}' is an attack of Murmura's own", where=f"package {source.package}", fix=fix)
+        attacks[name] = BROUGHT.load(name)
+    return {name: versus(readings, attack) for name, attack in attacks.items()}
 
 
 def versus(readings: Readings, attack: Callable[[Passes], float]) -> AttackScores:
