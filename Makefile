@@ -105,6 +105,8 @@ bench: .venv/bench-stamp
 	$(BIN)/python bench/feddca.py --ways s,m,f,b
 	$(BIN)/python bench/feddca.py --ways p,c,l,e --repeats 1
 	$(BIN)/python bench/secure_sum.py --sites 20
+	$(BIN)/python bench/engine.py
+	$(BIN)/python bench/engine.py --megabytes 4 20
 
 clean:
 	rm -rf .venv runs build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
