@@ -97,7 +97,9 @@ def test_sites_leave_and_get_new_keys(file, tmp_path):
     before = read_roster(folder / "@federation" / "roster.json")
     (folder / "heart" / "identity.pem").unlink()
     murmura("site", "init", folder / "heart")
-    murmura("federation", "add", folder, folder / "heart" / "public.json")
+    assert "--replace" in murmura("federation", "add", folder, folder / "heart" / "public.json", fails=True)
+    assert read_roster(folder / "@federation" / "roster.json") == before
+    murmura("federation", "add", folder, folder / "heart" / "public.json", "--replace")
     after = read_roster(folder / "@federation" / "roster.json")
     assert after["heart"] != before["heart"] and after["skin"] == before["skin"]
     assert "heart" not in murmura("federation", "remove", folder, "heart")

@@ -56,15 +56,17 @@ def add(
         list[Path],
         typer.Argument(metavar="PUBLIC.JSON ...", help="What `murmura site init` has written, of each site."),
     ],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Keys of sites that are known take the place of their old ones.")
+    ] = False,
 ) -> None:
     """Make sites known: by their public keys, and by how many records they take part with.
 
-    Keys of a site that is known already take the place of its old ones. The roster in @federation changes with it: hand
-    it round anew, since sites go by their own copy.
+    The roster in @federation changes with it: hand it round anew, since sites go by their own copy.
     """
     from murmura.experiment.federation import admit
 
-    members = admit(folder, introductions)
+    members = admit(folder, introductions, replace)
     for member in members.values():
         typer.echo(f"{member.site}: {member.records} records, key {member.identity[:16]}...")
 

@@ -41,7 +41,12 @@ def init(folder: Folder) -> None:
 
 
 @app.command("start")
-def start(folder: Folder) -> None:
+def start(
+    folder: Folder,
+    again: Annotated[
+        bool, typer.Option("--again", help="Answer once more than the run is planned to ask: a round is done anew.")
+    ] = False,
+) -> None:
     """Connect a site with its federation's server, and answer what the run asks, until it is stopped.
 
     Before that, what the run would ask is printed (`murmura site show`); a run that the owner has not consented to, or
@@ -54,7 +59,7 @@ def start(folder: Folder) -> None:
     from murmura.experiment.site_process import play
 
     _print_terms(terms(folder))
-    play(folder)
+    play(folder, again)
 
 
 @app.command("show")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from murmura.errors import RunError
+from murmura.errors import ConfigError, RunError
 from murmura.experiment.federation import SERVER, Federation, split
 from murmura.federation.engines.flower.door import Door
 from murmura.federation.engines.flower.engine import PATIENCE, FlowerEngine
@@ -43,6 +43,9 @@ class Deployment:
             RunError: it cannot listen; or too few sites are there in time.
         """
         keys = {name: member.node for name, member in self.federation.members.items()}
+        if self.quorum is not None and self.quorum > len(keys):
+            what = f"a quorum of {self.quorum} cannot be reached: {len(keys)} sites are known"
+            raise ConfigError(what, where="--quorum", fix="Lower it, or make more sites known.")
         with ExitStack() as opened:
             door = opened.enter_context(Door())
             listen = self.listen or ("0.0.0.0", split(self.federation.address)[1])

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import tomli_w
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from murmura import atomic
 from murmura.data.loading import load_records
@@ -222,11 +225,14 @@ def introduce(folder: Path, site: str, records: int) -> Path:
     return path
 
 
-def admit(folder: Path, introductions: Sequence[Path]) -> dict[str, Member]:
+def admit(folder: Path, introductions: Sequence[Path], replace: bool = False) -> dict[str, Member]:
     """Make sites known to a federation, whose roster has them from then on; returns all that it knows.
 
+    Args:
+        replace: whether sites that are known may have other keys from now on.
+
     Raises:
-        ConfigError: a file is not what ``introduce`` writes.
+        ConfigError: a file is not what ``introduce`` writes; or it has other keys for a site that is known.
         CheckpointError: something cannot be read or written.
     """
     path = folder / SERVER / _MEMBERS
@@ -234,6 +240,11 @@ def admit(folder: Path, introductions: Sequence[Path]) -> dict[str, Member]:
         members = {name: Member(**one) for name, one in json.loads(path.read_text()).items()} if path.exists() else {}
         for one in introductions:
             member = _introduced(one)
+            known = members.get(member.site, member)
+            if (known.identity, known.node) != (member.identity, member.node) and not replace:
+                what = f"site {member.site} is known by the key {known.identity[:16]}..., not {member.identity[:16]}..."
+                fix = "Ask its owner whether these keys are the site's; if so, give --replace."
+                raise ConfigError(what, where=str(one), fix=fix)
             members[member.site] = member
         keys = [key for one in members.values() for key in (one.identity, one.node)]
         if len(set(keys)) < len(keys):
@@ -286,9 +297,11 @@ def _introduced(path: Path) -> Member:
     try:
         given = json.loads(path.read_text(encoding="utf-8"))
         member = Member(str(given["site"]), int(given["records"]), str(given["identity"]), str(given["node"]))
-        if len(bytes.fromhex(member.identity)) != 32 or not member.node.startswith("ecdsa-") or member.records < 1:
+        node = load_ssh_public_key(member.node.encode())
+        is_p384 = isinstance(node, EllipticCurvePublicKey) and node.curve.name == "secp384r1"
+        if len(bytes.fromhex(member.identity)) != 32 or not is_p384 or member.records < 1:
             raise ValueError("a key or the number of records is none")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, UnsupportedAlgorithm) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         fix = f"Name the file {PUBLIC_KEYS} that `murmura site init` has written."
         raise ConfigError(f"this does not make a site known ({why})", where=str(path), fix=fix) from None

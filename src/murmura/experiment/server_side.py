@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,8 @@ from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.publication import OfSecretCohorts, Publication, WithoutTimes
 from murmura.federation.server.rounds import Server
 from murmura.federation.server.transcript import TranscriptWriter
-from murmura.federation.wire.messages import VERSION
+from murmura.federation.wire.messages import VERSION, Payload
+from murmura.federation.wire.well_formed import is_count
 from murmura.measure.canaries import Canaries, Canary
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
@@ -100,10 +101,21 @@ class ServerSide:
             self.server.arriving = lambda round: self._readmit(returned(), round)
 
     def _readmit(self, sites: Sequence[str], round: int) -> None:
-        """Have sites that were away join again, with what they had after the last round."""
-        for site in self._joined(sites, self.server.known) if sites else ():
-            self.fleet.rewind(round - 1, [site])
-            self.server.event(f"site {site} takes part again")
+        """Have sites that were away join again, with what they had after the last round. One that cannot is not asked
+        until it can: that it fails is not to stop the others."""
+        for site in dict.fromkeys([*sites, *self.fleet.barred]):
+            was_there = site in self.fleet.joined
+            self.fleet.barred.pop(site, None)
+            try:
+                if not self._joined([site], self.server.known):
+                    continue
+                if site in self.server.known:
+                    self.fleet.rewind(round - 1, [site])
+            except RunError as error:
+                self.fleet.barred[site] = f"it could not come back ({error.what})"
+                self.server.event(f"site {site} could not come back ({error.what})")
+            else:
+                self.server.event(f"site {site} takes part{' again' if was_there else ''}")
 
     def _joined(self, sites: Sequence[str], known: Collection[str]) -> list[str]:
         """Those of the sites that join.
@@ -113,12 +125,7 @@ class ServerSide:
         """
         answered, sizes = [], dict(self.monitor.sizes or {})
         each = {site: {"resumed": site in known} for site in sites}
-        for reply in self.fleet.ask("join", sites, each, experiment=self.digest):
-            answered.append(reply.site)
-            if reply.site not in self.fleet.joined:
-                self.fleet.joined.append(reply.site)
-            if "records" in reply.fields:
-                sizes[reply.site] = reply["records"]
+        for reply in self.fleet.ask("join", sites, each, refused=_incomplete, experiment=self.digest):
             if reply["versions"]["messages"] != VERSION:
                 what = f"the site speaks version {reply['versions']['messages']} of the messages, the server {VERSION}"
                 fix = "Install the same version of Murmura on both sides."
@@ -127,9 +134,23 @@ class ServerSide:
             if reply["kind"] != kind:
                 what = f"the site has records of the kind '{reply['kind']}', the run is about '{kind}'"
                 raise RunError(what, where=f"site {reply.site}")
+            answered.append(reply.site)
+            if reply.site not in self.fleet.joined:
+                self.fleet.joined.append(reply.site)
+            if "records" in reply.fields:
+                sizes[reply.site] = reply["records"]
         if not self.method.keeps_adapters:  # else each site's own adapter is attacked, and all count alike
             self.monitor.sizes = sizes
         return answered
+
+
+def _incomplete(fields: Payload) -> str | None:
+    """Why what a site says of itself when it joins is not what it should be; None where it is."""
+    versions = fields.get("versions")
+    is_told = isinstance(versions, Mapping) and is_count(versions.get("messages"))
+    is_told = is_told and isinstance(fields.get("kind"), str)
+    has_records = "records" not in fields or is_count(fields["records"], 1)
+    return None if is_told and has_records else "it does not say what it should of itself"
 
 
 def assemble(part: ServerPart, engine: Engine, folder: RunFolder, *, run: str) -> ServerSide:

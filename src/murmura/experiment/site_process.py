@@ -19,8 +19,11 @@ from murmura.progress import say
 from murmura.runs.schema import AUTHORITY, FLOWER, NODE_KEY
 
 
-def play(folder: Path) -> None:
+def play(folder: Path, again: bool = False) -> None:
     """Answer what the federation's server asks of a site, until the process is ended.
+
+    Args:
+        again: see ``open_sites``.
 
     Raises:
         ConfigError: the site's file or the experiment is wrong, the owner does not allow the run, or nothing says where
@@ -39,7 +42,7 @@ def play(folder: Path) -> None:
         fix = f"`murmura site init {folder}` makes it; then have the federation's server know it."
         raise ConfigError("the site has no key yet", where=str(folder / NODE_KEY), fix=fix)
     with ExitStack() as opened:
-        host = opened.enter_context(closing(open_sites([folder])))
+        host = opened.enter_context(closing(open_sites([folder], again=again)))
         [site] = host.sites.values()
         if site.rejection is not None:
             fix = "Look at `murmura site show`, and at [allow] in site.toml."

@@ -37,13 +37,16 @@ from murmura.runs.schema import ANSWERS_JOURNAL, EXPERIMENT, HELDOUT_DIGESTS, RO
 from murmura.streams import Stream
 
 
-def open_sites(folders: Sequence[Path], shared: tuple[ProcessContext, Method] | None = None) -> Host:
+def open_sites(
+    folders: Sequence[Path], shared: tuple[ProcessContext, Method] | None = None, *, again: bool = False
+) -> Host:
     """Open sites that share a resident model. What they keep is theirs alone until ``Host.close``.
 
     Args:
         folders: of the sites, each with a ``site.toml``; members of one federation.
         shared: model and method, where the process has them already; else they are those of the federation's
             experiment, on the device that the first site names.
+        again: whether the owner has a site answer once more than planned (``Answered``), as those of simulations do.
 
     Raises:
         ConfigError: a site's file or the experiment is wrong.
@@ -59,7 +62,7 @@ def open_sites(folders: Sequence[Path], shared: tuple[ProcessContext, Method] | 
     context, method = shared or _loaded(federation, files[0].device)
     experiment, verbs = context.experiment, verbs_of(context.experiment, method)
     roster = read_roster(federation / ROSTER) if method.rule.config.secure else {}
-    opening = _Opening(method, roster, agreement(experiment, method, len(roster)))
+    opening = _Opening(method, roster, agreement(experiment, method, len(roster)), again)
     digest_of_run = fingerprint(experiment)
     room = allow_open_files(len(folders))
     if not room and shared is None:
@@ -86,6 +89,7 @@ class _Opening:
     method: Method
     roster: Roster
     agreement: Agreement | None
+    again: bool
 
     def site(self, file: SiteFile, kept: SiteStore, records: list[Any], rejection: str | None) -> Site:
         """One of them.
@@ -104,7 +108,7 @@ class _Opening:
             results=Path(file.results),
             budget=_budget(file, records),
             masking=self._masking(file, kept, records),
-            answered=Answered(kept.folder / ANSWERS_JOURNAL),
+            answered=Answered(kept.folder / ANSWERS_JOURNAL, again=self.again or file.simulated),
             released=None if file.simulated else Released(kept.released),
         )
 

@@ -8,8 +8,12 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
+import torch
+
 from murmura.errors import RunError
 from murmura.federation.server.fleet import Fleet
+from murmura.federation.wire.messages import Payload
+from murmura.federation.wire.sums import misfit
 from murmura.measure.canaries import Canaries
 from murmura.measure.catalogue import CATALOGUE
 from murmura.measure.config import EvaluationConfig
@@ -178,7 +182,8 @@ class Monitor:
             own = {"upload": upload, "upload_records": -(-most // len(uploads)), "upload_cuts": other.cuts}
             each[site] = {**each.get(site, {}), **own}
         self._spare_canaries(each)
-        found = fleet.sum("attack", list(each), each=each)
+        like = seen[0].tally if seen else None
+        found = fleet.sum("attack", list(each), each=each, refused=lambda fields: _unlike(fields, like))
         figures: Figures = {"attacks": {}}
         others = found.fields.get("others") if personal else seen[0].tally
         self._note(figures, "attack", found.fields.get("tally"), others)
@@ -211,6 +216,22 @@ class Monitor:
             f"member_{name}": _mean([reply[name] for reply in replies], weights)
             for name in ("rouge", "exact", "prefix")
         }
+
+
+def _unlike(fields: Payload, tally: State | None) -> str | None:
+    """Why the tallies of a site cannot be added to others; None where they can.
+
+    Args:
+        tally: as those of the server's records are; None where each site has cut points of its own.
+    """
+    for name, one in fields.items():
+        if one is None:
+            continue
+        if not isinstance(one, Mapping) or not all(isinstance(part, torch.Tensor) for part in one.values()):
+            return f"'{name}' is no tally"
+        if name in ("tally", "upload_tally") and tally is not None and (why := misfit({name: one}, {name: tally})):
+            return why
+    return None
 
 
 def _spread(sizes: Mapping[str, int], total: int, rng: Random) -> dict[str, int]:

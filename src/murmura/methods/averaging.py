@@ -103,7 +103,7 @@ class Averaging(Method):
             each: further fields for single sites.
         """
         asked: dict[str, Any] = {"lr": server.lr(fleet.round), **self.local.sends(server)}
-        asked["refused"] = self._unfit(server)
+        asked["refused"] = self._unfit(server, verb)
         optimizer = self.optimizer()
         weight = None if optimizer and not optimizer.weighted else self.weight
         if self.rule.config.is_linear and not self.traits.single_replies and not server.listens:
@@ -119,15 +119,18 @@ class Averaging(Method):
             self._step(server, optimizer, fleet.round, self.contributions(server, replies))
         self.local.settle(server, sums.fields, len(fleet.sites))
 
-    def _unfit(self, server: Server) -> Callable[[Payload], str | None]:
+    def _unfit(self, server: Server, verb: str) -> Callable[[Payload], str | None]:
         """Why a reply of this round cannot be averaged, so that it is left out by the name of its site; None where it
         can. Where sites have adapters of unequal ranks, the rule looks at their shapes."""
-        like = {} if self.rule.ranks else {"adapter": self.rule.upload(server.adapter, server.round)}
+        like = self.like(server, verb)
+        if self.rule.ranks:
+            del like["adapter"]
 
         def unfit(fields: Payload) -> str | None:
             if not fields:  # a site may keep what it has to itself, where the method lets it
                 return None
-            return misfit(fields, like)
+            why = misfit(fields, like)
+            return "it counts for nothing" if not why and self.weight in like and not fields[self.weight] else why
 
         return unfit
 
@@ -154,7 +157,8 @@ class Averaging(Method):
     def contributions(self, server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
         """(upload, weight) of each reply, as it comes. A method that overrides this says so in its traits."""
         for reply in replies:
-            yield reply["adapter"], 1.0 if self.weight is None else reply[self.weight]
+            if reply.fields:
+                yield reply["adapter"], 1.0 if self.weight is None else reply[self.weight]
 
     def _noted(self, server: Server, replies: Iterable[Reply], sums: Sum) -> Iterator[Reply]:
         """Replies as they come, noted; what the local rule wants of them is added up on the way."""

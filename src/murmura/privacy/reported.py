@@ -48,6 +48,9 @@ class ReportedEpsilons:
         Raises:
             CheckpointError: it could not be written.
         """
+        if not _is_readable(figures):
+            what = f"no ε: site {site} has told none that can be read"
+            figures = {"plan": None, "claimed_per_step": None, "epsilon": None, "refused": what}
         before = self._last.get(site)
         if before is not None and _has_lost(figures, before):
             lost = before["refused"] or f"no ε: the privacy ledger of site {site} has lost what it had spent before"
@@ -55,6 +58,18 @@ class ReportedEpsilons:
         if before != figures:
             self._journal.append({"site": site, "figures": dict(figures)})
             self._last[site] = dict(figures)
+
+
+def _is_readable(figures: Any) -> bool:
+    """Whether what a site reports, which may be anything, is an ε or why there is none, with words and figures."""
+    if not isinstance(figures, Mapping) or not {"epsilon", "refused", "plan"} <= figures.keys():
+        return False
+    if not all(one is None or isinstance(one, str | int | float) for one in figures.values()):
+        return False
+    epsilon, refused = figures["epsilon"], figures["refused"]
+    if epsilon is None:
+        return isinstance(refused, str)
+    return isinstance(epsilon, int | float) and not isinstance(epsilon, bool) and epsilon >= 0
 
 
 def _has_lost(figures: Mapping[str, Any], before: Mapping[str, Any]) -> bool:

@@ -16,7 +16,7 @@ from murmura.federation.wire.layout import MASKED, Agreement, Layout
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply, field_sizes, size
 from murmura.federation.wire.releases import Verbs, disclosed, owner
-from murmura.federation.wire.sums import Sum, misfit
+from murmura.federation.wire.sums import Sum, addable, misfit
 from murmura.federation.wire.well_formed import malformed
 from murmura.progress import say
 from murmura.streams import Stream
@@ -64,6 +64,7 @@ class Fleet:
         activity: is told what goes on.
         answering: the sites that have answered what they were asked last.
         joined: those that have joined; empty before any has.
+        barred: why a site is not asked, though it is there: it came back and could not take part.
         at_sites: seconds that it has waited for answers in this round, but for what was asked to measure.
     """
 
@@ -88,6 +89,7 @@ class Fleet:
         self.activity = Activity(lambda told: None)
         self.answering: set[str] = set()
         self.joined: list[str] = []
+        self.barred: dict[str, str] = {}
         self._late: dict[str, list[int]] = {}  # rounds that sites are to keep when they are done with earlier work
         self.begin(0)
 
@@ -161,7 +163,8 @@ class Fleet:
         total = Sum()
 
         def misfits(fields: Payload) -> str | None:
-            return (misfit(fields, like) if like else None) or (refused(fields) if refused else None)
+            why = addable(fields, weights) or (misfit(fields, like) if like else None)
+            return why or (refused(fields) if refused else None)
 
         for reply in self._replies(verb, sites, each, shared, like, misfits, read=read):
             total.add(reply.site, reply.fields, weights)
@@ -210,7 +213,7 @@ class Fleet:
                 lost.
 
         Raises:
-            RunError: a site could not; or too few sites have of those whose replies the round is made of: it would not
+            RunError: too few sites have of those whose replies the round is made of: it would not
                 be the same round when the run is resumed.
         """
         missing: dict[str, str] = {}
@@ -218,14 +221,12 @@ class Fleet:
         for answer in self._all("commit", self.round, seconds):
             site, late = answer.site, self._late.pop(answer.site, [])
             if isinstance(answer, Reply):
-                self._tell_unkept(site, {one: why for one, why in answer.fields.get("unkept", ()) if one in late})
+                self._tell_unkept(site, {one: why for one, why in _unkept(answer) if one in late})
             elif answer.why == LATE and not last:
                 missing[site], self._late[site] = _AFTERWARDS, [*late, self.round]
-            elif answer.why == LATE or answer.gone:
-                missing[site] = why = answer.why if answer.gone else _GIVEN_UP
-                self._tell_unkept(site, dict.fromkeys(late, why))
             else:
-                raise _broken(answer, f"keep round {self.round}")
+                missing[site] = why = _GIVEN_UP if answer.why == LATE else answer.why
+                self._tell_unkept(site, dict.fromkeys(late, why))
         concerned: dict[str, list[str]] = {}
         for site in sorted(self._took_part.intersection(missing)):
             concerned.setdefault(missing[site], []).append(site)
@@ -261,6 +262,8 @@ class Fleet:
         answers = {one.site: one for one in self._carried(Ask(verb, round, run=self.run, seconds=seconds), asked)}
         for site in asked:
             answer = answers.get(site) or Failure(site, "it did not answer", gone=True)
+            if isinstance(answer, Reply) and (why := malformed(answer.fields, owner(self.verbs, verb).releases(verb))):
+                answer = Failure(site, why)
             if isinstance(answer, Reply) and answer.fields:
                 self.ledger.declare(verb, disclosed(owner(self.verbs, verb), verb), measures=True)
                 self.ledger.released(verb, field_sizes(answer.fields))
@@ -272,8 +275,12 @@ class Fleet:
 
     def _carried(self, ask: Ask, sites: Sequence[str]) -> Iterator[Reply | Failure]:
         """What the engine brings. What went wrong in this process stops the run as it is: its owner owns the sites."""
+        for site in sites:
+            if site in self.barred:
+                yield Failure(site, self.barred[site], gone=True)
+        sites = [site for site in sites if site not in self.barred]
         with self.activity.asking(ask.verb, sites) as heard:
-            for answer in self.engine.ask(ask, sites):
+            for answer in self.engine.ask(ask, sites) if sites else ():
                 if isinstance(answer, Failure) and answer.error is not None:
                     raise answer.error
                 heard(answer.site)
@@ -401,6 +408,13 @@ class Fleet:
     def _entered(self) -> None:
         if self.keeper is not None:
             self.keeper()
+
+
+def _unkept(reply: Reply) -> list[tuple[int, str]]:
+    """What a site says of rounds that it could not keep, as far as it can be read."""
+    told = reply.fields.get("unkept")
+    pairs = [one for one in told if isinstance(one, list | tuple) and len(one) == 2] if isinstance(told, list) else []
+    return [(round, str(why)) for round, why in pairs if isinstance(round, int)]
 
 
 def _broken(failure: Failure, what: str, kind: type[RunError] = RunError) -> RunError:

@@ -379,7 +379,7 @@ class Server:
 
     def _keep(self, missing: Sequence[str]) -> None:
         """Note who has kept the round. A site that began an adapter of its own and has not kept it begins again."""
-        self._known.update(set(self._fleet.sites).difference(missing))
+        self._known.update(set(self._fleet.joined or self._fleet.sites).difference(missing))
         if _STARTED in self.store:
             lost = set(missing).difference(self._begun)
             self.store[_STARTED] = [site for site in self.store[_STARTED] if site not in lost]

@@ -18,19 +18,22 @@ from murmura.privacy.journal import Journal
 class Answered:
     """The count of one site's answers in a run; it does not go back when the run does.
 
-    A run that is stopped and resumed does its last round again. That takes a process of the site that starts anew, by
-    its owner's hand and not by a server's word. So whenever the site has started again, it may answer once more than
-    the run is planned to ask.
+    A run that is stopped and resumed does its last round again. That takes the owner's word, and not a server's, nor
+    that of whatever starts a process again, which a server may have brought down. So whenever the site was started
+    ``again``, it may answer once more than the run is planned to ask.
 
     Args:
         path: of the journal; None counts in memory.
+        again: whether its owner has it answer once more; so it is in a simulation, whose owner resumes the run.
 
     Raises:
         PrivacyError: the journal is damaged or was edited.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, again: bool = True) -> None:
         self._journal, self._start = Journal(path, "journal of answers"), secrets.token_hex(8)
+        if not again and self._journal.lines:
+            self._start = self._journal.lines[-1]["start"]
 
     def enter(self, verb: str, round: int, most: int) -> str:
         """Enter an answer before it is given.
@@ -51,8 +54,8 @@ class Answered:
             raise RefusedError(
                 f"'{verb}' is asked for once more, and this site has answered it {len(before)} times, where the run is "
                 f"planned to ask {most} times",
-                fix="After a crash, start this site's process again: then it answers once more. If there was none, "
-                "do not trust this server.",
+                fix="If the server had to begin a round anew, start this site with --again: then it answers once more. "
+                "If not, do not trust this server.",
             )
         line: Mapping[str, Any] = {"verb": verb, "round": round, "start": self._start}
         self._journal.append(line)

@@ -140,7 +140,7 @@ def decode(buffer: bytes) -> Payload:
                 payload.setdefault(head, {})[inner] = tensor
             else:
                 payload[head] = tensor
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"a message or checkpoint part is damaged ({error})") from error
     return payload
 

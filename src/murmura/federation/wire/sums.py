@@ -12,6 +12,7 @@ import torch
 from murmura.aggregation.mean import StateSum
 from murmura.errors import RunError
 from murmura.federation.wire.messages import Payload
+from murmura.federation.wire.well_formed import is_count
 
 
 @dataclass
@@ -70,20 +71,54 @@ def misfit(fields: Payload, like: Payload) -> str | None:
     """Why a reply cannot be added to others, in words; None where it can.
 
     Args:
-        like: a reply as all should be: each of its tensors must be there, in its shape and kind of number, and finite.
+        like: a reply as all should be: each of its tensors must be there, and no other in its state, in its shape and
+            kind of number, and finite; so must each whole number, and where there are other numbers, or tables of some,
+            these must be such.
     """
     for field, expected in like.items():
+        found = fields.get(field)
         if isinstance(expected, torch.Tensor):
-            pairs = [(field, fields.get(field), expected)]
+            pairs = [(field, found, expected)]
         elif _is_state(expected):
-            state = fields.get(field)
-            pairs = [(n, state.get(n) if isinstance(state, Mapping) else None, one) for n, one in expected.items()]
+            state = found if isinstance(found, Mapping) else {}
+            if not expected.keys() >= state.keys():
+                return f"'{field}' has a tensor that nobody was asked for"
+            pairs = [(n, state.get(n), one) for n, one in expected.items()]
+        elif not _is_number(found, expected):
+            return f"'{field}' is not the number, or the table of numbers, that it should be"
         else:
             continue
-        for name, found, wanted in pairs:
-            if why := _misfit(found, wanted):
+        for name, one, wanted in pairs:
+            if why := _misfit(one, wanted):
                 return f"'{name}' {why}"
     return None
+
+
+def _is_number(found: Any, expected: Any) -> bool:
+    """Whether a value is a number where that is expected, or a table of numbers; a whole number must be there."""
+    if isinstance(expected, Mapping):
+        return found is None or (isinstance(found, Mapping) and all(is_count(one) for one in found.values()))
+    if isinstance(expected, float):
+        return found is None or (isinstance(found, int | float) and not isinstance(found, bool))
+    return not isinstance(expected, int) or is_count(found)
+
+
+def addable(fields: Payload, weights: Mapping[str, str] | None = None) -> str | None:
+    """Why a reply cannot be added up at all, in words; None where it can, if its tensors have the others' shapes."""
+    for name, value in fields.items():
+        if not _has_numbers(value):
+            return f"'{name}' holds neither numbers nor tensors"
+        if weights and value is not None and name in weights and not is_count(fields.get(weights[name])):
+            return f"'{weights[name]}', which '{name}' counts by, is no whole number"
+    return None
+
+
+def _has_numbers(value: Any) -> bool:
+    if value is None or isinstance(value, torch.Tensor | int | float) or _is_state(value):
+        return True
+    return isinstance(value, Mapping) and all(
+        isinstance(one, int | float) or (isinstance(one, Mapping) and _has_numbers(one)) for one in value.values()
+    )
 
 
 def _misfit(found: Any, expected: torch.Tensor) -> str | None:

@@ -18,6 +18,11 @@ TEXTS = 1_000_000
 """Most texts in a field."""
 CHARACTERS = 1_000_000
 """Most characters of a text, or of a word beside figures."""
+LARGEST = 2**53
+"""The largest whole number: up to it a float has all of them."""
+_NO_NUMBER = "holds a NaN, an infinity, or numbers of a kind that nobody sends"
+_REAL = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
+_WHOLE = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool})
 
 
 def malformed(fields: Payload, releases: Mapping[str, Release]) -> str | None:
@@ -38,8 +43,8 @@ def malformed(fields: Payload, releases: Mapping[str, Release]) -> str | None:
 
 
 def is_count(value: Any, least: int = 0) -> bool:
-    """Whether a value is a whole number, and not below ``least``."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    """Whether a value is a whole number from ``least`` to ``LARGEST``."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
 
 
 def _anything(value: Any) -> str | None:
@@ -51,19 +56,19 @@ def _tensors(value: Any) -> str | None:
         if not isinstance(leaf, torch.Tensor | int | float):
             return "holds something that is neither a tensor nor a number"
         if not _is_finite(leaf):
-            return "holds a NaN or an infinity"
+            return _NO_NUMBER
     return None
 
 
 def _counts(value: Any) -> str | None:
     for leaf in _leaves(value):
-        if isinstance(leaf, torch.Tensor):
-            whole = not leaf.is_floating_point() and not leaf.is_complex() and bool((leaf >= 0).all())
-        else:
-            whole = is_count(leaf)
-        if not whole:
+        if not (_are_counts(leaf) if isinstance(leaf, torch.Tensor) else is_count(leaf)):
             return "is no whole number from 0 on"
     return None
+
+
+def _are_counts(values: torch.Tensor) -> bool:
+    return values.dtype in _WHOLE and bool((values >= 0).all())
 
 
 def _figures(value: Any) -> str | None:
@@ -74,7 +79,7 @@ def _figures(value: Any) -> str | None:
         elif leaf is not None and not isinstance(leaf, torch.Tensor | int | float):
             return "holds something that is no figure"
         elif leaf is not None and not _is_finite(leaf):
-            return "holds a NaN or an infinity"
+            return _NO_NUMBER
     return None
 
 
@@ -113,5 +118,5 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 def _is_finite(value: torch.Tensor | int | float) -> bool:
     if isinstance(value, torch.Tensor):
-        return bool(torch.isfinite(value).all())
-    return isinstance(value, int) or math.isfinite(value)
+        return value.dtype in _WHOLE or (value.dtype in _REAL and bool(torch.isfinite(value).all()))
+    return abs(value) <= LARGEST if isinstance(value, int) else math.isfinite(value)

@@ -24,7 +24,7 @@ class Upstream:
     """What stands in for a SuperLink: it tells what reached it."""
 
     def __init__(self, folder):
-        self.reached, self.answers = [], {}
+        self.reached, self.answers, self.status = [], {}, 200
         tls = folder / "local.crt", folder / "local.key"
         new_local(*tls)
         self.certificate, self.port = tls[0], free_port()
@@ -50,7 +50,8 @@ class Upstream:
         self.reached.append((scope["path"], body, dict(scope["headers"])))
         answers = self.answers.get(scope["path"], [b"ok" * 40])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"x-told", b"yes")]})
+        headers = [(b"x-told", b"yes"), (b"location", b"http://127.0.0.1:1/")]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 
     def close(self):
@@ -155,6 +156,19 @@ def test_a_site_lets_no_other_app_in(made):
     for sent, status in ((b"its own", 200), (b"its own.", 403), (b"another", 403), (b"", 403)):
         upstream.answers[APP] = [sent]
         assert client.post(APP, content=b"x").status_code == status
+
+
+@pytest.mark.parametrize("status", [201, 206, 301, 302, 303, 307, 308])
+@pytest.mark.parametrize("call", [PULL, APP])
+def test_nobody_is_led_past_it(made, status, call):
+    """Flower's client follows where it is sent, to plain text too, and would run the app that it gets there."""
+    upstream, make = made
+    upstream.status, upstream.answers[APP] = status, [b"its own"]
+    answer = make(app=b"its own").post(call, content=b"x")
+    assert answer.status_code == 502 and "location" not in answer.headers
+    upstream.status = 200
+    answer = make(app=b"its own").post(call, content=b"x")
+    assert answer.status_code == 200 and "location" not in answer.headers
 
 
 def test_a_site_speaks_with_no_server_whose_certificate_another_authority_signed(made, tmp_path):

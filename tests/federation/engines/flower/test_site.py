@@ -1,14 +1,17 @@
 """A site's own process does once what it is asked twice, and names no folders for a server."""
 
 import threading
+import time
 from multiprocessing.connection import Client
 
 import pytest
+from safetensors.torch import save
 
 from murmura.federation.engines.flower.door import Door
 from murmura.federation.engines.flower.site import answer
 from murmura.federation.engines.worker import Worker
 from murmura.federation.wire.frames import frame, parted, unframe
+from murmura.federation.wire.messages import encode
 
 
 class Counting:
@@ -60,6 +63,33 @@ def test_whoever_does_not_know_the_token_is_not_heard_and_others_are(door):
 
 def test_nobody_else_may_look_for_the_token(door):
     assert door.address.parent.stat().st_mode & 0o077 == 0
+
+
+DEEP = save({}, {"json": '{"head": ' + "[" * 3000 + "]" * 3000 + "}"})
+
+
+@pytest.mark.parametrize("sent", [b"", b"x" * 40, encode({"x": 1}), encode({"head": 5}), frame({"verb": 1}), DEEP])
+def test_nothing_that_a_server_sends_ends_the_process(door, sent):
+    """It would be started again, and have forgotten what it counts in memory."""
+    thread = serve(door, Worker(None))
+    assert knock(door, sent) == b"" and thread.is_alive()
+
+
+def test_what_has_waited_is_as_late_as_it_is(door):
+    class Slow(Counting):
+        def handle(self, message, since):
+            came.append(since)
+            time.sleep(0.3)
+            yield from super().handle(message, since)
+
+    came, began = [], time.monotonic()
+    serve(door, Slow())
+    threads = [threading.Thread(target=knock, args=(door, frame({"number": k}))) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(came) - began < 0.3
 
 
 def test_a_closed_door_ends_the_work():

@@ -113,8 +113,12 @@ class _Carrier:
                 self._waited.discard(number)
                 if reply.has_error():
                     self._tell({"failed": number, "code": reply.error.code, "why": reply.error.reason})
-                else:
-                    self._tell({"answered": number}, _frame(reply))
+                    return
+                try:
+                    frame = _frame(reply)
+                except Exception:  # a site may send anything; what cannot be read is left out by its name
+                    frame = b""
+                self._tell({"answered": number}, frame)
                 return
             time.sleep(max(_POLL, _EACH * len(self._waited)))
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
 from typing import Any
+from uuid import uuid4
 
-from murmura.errors import MurmuraError, RunError
+from murmura.errors import RunError
 from murmura.federation.engines.flower.door import Door, hang_up
 from murmura.federation.wire.frames import answer_of, ask_frame, frame, parted, unframe
 from murmura.federation.wire.messages import LATE, Ask, Failure, Reply
@@ -76,7 +77,7 @@ class FlowerEngine:
         patience: float = PATIENCE,
     ) -> None:
         self.sites, self._nodes, self._door, self._carry, self._patience = list(nodes), nodes, door, carry, patience
-        self._release, self._closed = close, False
+        self._release, self._closed, self._id = close, False, uuid4().hex
         self._changed = threading.Condition()
         self._line: Connection | None = None
         self._errands: dict[int, _Errand] = {}
@@ -150,7 +151,7 @@ class FlowerEngine:
         with self._changed:
             self._number += 1
             number = self._number
-        head = {"number": number}
+        head = {"number": number, "engine": self._id}  # another server's are other bytes, and are done anew
         message = frame(head) if ask is None else ask_frame(ask.narrowed([site]), [site], **head)
         with self._changed:
             self._errands[number] = _Errand(site, message, seconds)
@@ -203,7 +204,7 @@ class FlowerEngine:
                     answer = answer_of(head, parts)
             if answer is None or worker is None or answer.site != site:
                 return Failure(site, "it answers for another site, or without an end")
-        except (MurmuraError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except Exception as error:
             return Failure(site, f"its answer cannot be read ({type(error).__name__})")
         if verb == "join" and isinstance(answer, Reply):
             self._joined[site] = worker

@@ -59,6 +59,7 @@ _LOOK, _LOOKS, _LATEST = 0.1, 0.04, 2.0  # seconds between looks: at least; for 
 _TIMEOUT = httpx.Timeout(30.0, read=60.0)
 _START = 15.0
 _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "upgrade", "host", "content-length", "te"})
+_ELSEWHERE = frozenset({"content-encoding", "location", "content-location", "refresh", "alt-svc", "set-cookie"})
 
 
 @dataclass(frozen=True)
@@ -187,9 +188,11 @@ class Gateway:
             self._notify(str(error) or type(error).__name__)
             return PlainTextResponse(f"what is behind this gateway does not answer ({type(error).__name__})", 502)
         self._notify("it does not know this site's key" if answer.status_code == 401 else None)
+        if answer.status_code != 200 and answer.status_code < 400:  # Flower would follow it past this gateway
+            return PlainTextResponse(f"it answers with status {answer.status_code}, which is not let through", 502)
         if path == _APP and self._rules.app is not None and answer.is_success and answer.content != self._rules.app:
             return PlainTextResponse("the server sends another app than this site's own", 403)
-        told = {name: value for name, value in answer.headers.items() if name not in _HOP | {"content-encoding"}}
+        told = {name: value for name, value in answer.headers.items() if name not in _HOP | _ELSEWHERE}
         return Response(answer.content, answer.status_code, told)
 
     def _notify(self, problem: str | None) -> None:

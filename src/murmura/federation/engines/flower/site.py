@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection
+from queue import Queue
 
-from murmura.errors import RunError
 from murmura.federation.engines.flower.door import Door
 from murmura.federation.engines.worker import Worker
 from murmura.federation.wire.frames import joined
+from murmura.progress import say
 
 _KEPT = 4  # answers that are given again where the same is asked again
 _LARGEST = 2**31  # bytes of an ask
@@ -23,28 +28,49 @@ def answer(door: Door, worker: Worker) -> None:
     answer. It is the same answer, so that nothing counts twice at either side.
     """
     kept: OrderedDict[bytes, bytes] = OrderedDict()
+    asked: Queue[_Asked | None] = Queue()
+    threading.Thread(target=_receive, args=(door, asked), daemon=True, name="door").start()
+    while (one := asked.get()) is not None:
+        with one.line:
+            known = hashlib.sha256(one.message).digest()
+            if known not in kept:
+                kept[known] = _answered(worker, one.message, one.since)
+                while len(kept) > _KEPT:
+                    kept.popitem(last=False)
+            with suppress(OSError):
+                one.line.send_bytes(kept[known])
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What came, whom to answer, and when it came, which may be long before there is time for it."""
+
+    line: Connection
+    message: bytes
+    since: float
+
+
+def _receive(door: Door, asked: Queue[_Asked | None]) -> None:
+    """Take what comes until the door is closed."""
     while True:
         try:
             line = door.accept()
         except (EOFError, AuthenticationError, ConnectionError):
             continue
         except OSError:
+            asked.put(None)
             return
-        with line:
-            try:
-                message, since = line.recv_bytes(_LARGEST), time.monotonic()
-                known = hashlib.sha256(message).digest()
-                if known not in kept:
-                    kept[known] = _answered(worker, message, since)
-                    while len(kept) > _KEPT:
-                        kept.popitem(last=False)
-                line.send_bytes(kept[known])
-            except (EOFError, OSError):
-                continue
+        try:
+            asked.put(_Asked(line, line.recv_bytes(_LARGEST), time.monotonic()))
+        except (EOFError, OSError):
+            line.close()
 
 
 def _answered(worker: Worker, message: bytes, since: float) -> bytes:
+    """The answer; nothing where there is none, whatever came: a server that lies is not to end this process, since it
+    is started again and what it has counted in memory is gone."""
     try:
         return joined(worker.handle(message, since))
-    except RunError:  # it is no frame
+    except Exception as error:
+        say(f"what the server sent cannot be read ({type(error).__name__})")
         return b""

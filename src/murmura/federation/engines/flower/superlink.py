@@ -9,7 +9,7 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from hashlib import sha256
 from pathlib import Path
 
@@ -134,10 +134,19 @@ class SuperLink:
             if keys.get(site) != key:  # it has left, or has another key now
                 command(["flwr", "supernode", "unregister", str(node), _NAME, "--format", "json"], self._folder)
                 del known[site]
-        new = [site for site in keys if site not in known]
+                atomic.write(path, json.dumps(known).encode(), private=True)
+        failed: RunError | None = None
         with ThreadPoolExecutor(4) as several:
-            known |= dict(zip(new, several.map(lambda site: self._register(keys[site]), new), strict=True))
-        atomic.write(path, json.dumps(known).encode(), private=True)
+            begun = {several.submit(self._register, keys[site]): site for site in keys if site not in known}
+            for done in as_completed(begun):
+                try:
+                    known[begun[done]] = done.result()
+                except RunError as error:
+                    failed, error.where = error, f"site {begun[done]}"
+                else:  # what Flower knows has to be known here, however this ends
+                    atomic.write(path, json.dumps(known).encode(), private=True)
+        if failed is not None:
+            raise failed
         return {site: known[site][1] for site in keys}
 
     def _register(self, key: str) -> tuple[str, int]:
@@ -145,7 +154,11 @@ class SuperLink:
         path.write_text(key + "\n", encoding="ascii")
         told = command(["flwr", "supernode", "register", str(path), _NAME, "--format", "json"], self._folder)
         path.unlink()
-        return key, int(json.loads(told[told.index("{") :])["node-id"])
+        try:
+            return key, int(json.loads(told[told.index("{") :])["node-id"])
+        except (ValueError, KeyError, TypeError):
+            fix = f"If it has the key from a start that was broken off: remove {self._folder}; sites need nothing new."
+            raise RunError("Flower does not take the site's key", fix=fix) from None
 
     def _watch(self) -> None:
         while not self._ending:

@@ -1,0 +1,107 @@
+"""Sites that come late, or come back: they take part, and what goes wrong with one of them stops no other."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from murmura.experiment.server_side import ServerSide
+from murmura.federation.membership import Membership
+from murmura.federation.server.fleet import Fleet
+from murmura.federation.server.ledger import Ledger
+from murmura.federation.server.rounds import Server
+from murmura.federation.site.answer import Host
+from murmura.federation.wire.messages import Failure, Reply
+from murmura.streams import Stream
+from tests.federation.world import make_sites
+
+NAMES = ("site-0", "site-1", "site-2")
+
+
+class Coming:
+    """An engine of sites of which only those in ``there`` answer, and which ``bends`` answers to a verb."""
+
+    def __init__(self, folder, verbs):
+        self.sites, self.there, self.bends, self.back = [*NAMES], [*NAMES], {}, []
+        runtime = SimpleNamespace(slots=4, training=None)
+        sites = {site.name: site for site in make_sites(1, 1, 1, folder=folder)}
+        self._hosts = {name: Host([site], verbs, runtime, Stream(0), run=None) for name, site in sites.items()}
+
+    def ask(self, ask, sites):
+        for site in sites:
+            if site not in self.there:
+                yield Failure(site, "it is out of reach", gone=True)
+                continue
+            for answer in self._hosts[site].answer(ask, [site]):
+                bend = self.bends.get((site, ask.verb), lambda answer: answer)
+                yield Failure(site, answer.why) if isinstance(answer, Failure) else bend(answer)
+
+    def returned(self):
+        back, self.back = self.back, []
+        return back
+
+
+@pytest.fixture
+def world(tmp_path):
+    verbs = [Membership("instruction", counts=True, experiment="x")]
+    engine = Coming(tmp_path, verbs)
+    fleet = Fleet(engine, verbs, Ledger(), Stream(0), run="run")
+    server = Server.__new__(Server)
+    server._fleet, server._known, server.store, server.arriving = fleet, set(), {}, None
+    task = SimpleNamespace(kind="instruction")
+    monitor = SimpleNamespace(sizes=None, evaluation_set=SimpleNamespace(task=task))
+    side = ServerSide(SimpleNamespace(keeps_adapters=True), server, fleet, monitor, "x")
+    return SimpleNamespace(engine=engine, fleet=fleet, server=server, side=side)
+
+
+def begin(world, quorum=None):
+    world.side.meet((), quorum)
+    world.server._keep(world.fleet.commit())
+    world.fleet.begin(1)
+
+
+def arrive(world, *sites, round=1):
+    world.engine.back = list(sites)
+    world.fleet.begin(round)
+    world.server.arriving(round)
+    return " ".join(world.fleet.events)
+
+
+def test_one_that_was_not_there_at_the_start_takes_part_when_it_comes(world):
+    world.engine.there.remove("site-2")
+    begin(world, quorum=2)
+    assert sorted(world.server.known) == ["site-0", "site-1"]
+    world.engine.there.append("site-2")
+    assert "site site-2 takes part" in arrive(world, "site-2") and "site-2" in world.fleet.joined
+    world.server._keep(world.fleet.commit())
+    assert sorted(world.server.known) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("verb", ["join", "rewind"])
+@pytest.mark.parametrize("how", ["gone", "broken", "lying"])
+def test_one_that_cannot_come_back_is_left_out_until_it_can(world, verb, how):
+    begin(world)
+    bends = {
+        "gone": lambda reply: Failure(reply.site, "out of reach", gone=True),
+        "broken": lambda reply: Failure(reply.site, "CheckpointError"),
+        "lying": lambda reply: Reply(reply.site, {"versions": 5, "kind": [], "more": {}}),
+    }
+    world.engine.bends["site-1", verb] = bends[how]
+    told = arrive(world, "site-1")
+    assert "site-1" in told and "takes part" not in told
+    asked = list(world.fleet._all("commit", 1, sites=NAMES))
+    assert [isinstance(answer, Reply) for answer in asked] == [True, verb == "join", True]
+    world.engine.bends.clear()
+    assert "site site-1 takes part again" in arrive(world, "site-1", round=2)
+
+
+def test_one_of_another_version_stops_nobody(world):
+    begin(world)
+    told = {"versions": {"murmura": "0", "messages": 10**6}, "kind": "instruction", "records": 1}
+    world.engine.bends["site-1", "join"] = lambda reply: Reply(reply.site, told)
+    assert "could not come back" in arrive(world, "site-1") and "site-1" in world.fleet.barred
+
+
+def test_one_that_cannot_keep_a_round_stops_nobody(world):
+    begin(world)
+    world.engine.bends["site-1", "commit"] = lambda reply: Failure(reply.site, "OSError")
+    assert world.fleet.commit() == ["site-1"]

@@ -1,0 +1,93 @@
+"""A site that answers anything at all: it is left out by its name, and the run goes on with the others."""
+
+import pytest
+import torch
+
+from murmura.federation.engines.local import LocalEngine
+from murmura.federation.wire.messages import Failure, Reply
+from murmura.measure.config import EvaluationConfig
+from tests.federation.world import lead
+from tests.methods.test_averaging import SGD, Alike, EveryOther, OneByOne, method
+
+LIAR = "site-1"
+
+
+def with_fields(**fields):
+    return lambda reply: Reply(reply.site, {**reply.fields, **fields})
+
+
+def with_adapter(change):
+    return lambda reply: Reply(reply.site, {**reply.fields, "adapter": change(reply.fields["adapter"])})
+
+
+TRAIN = {
+    "nothing": lambda reply: Reply(reply.site, {"loss": 1.0}),
+    "examples None": with_fields(examples=None),
+    "examples in a table": with_fields(examples={"a": 1}),
+    "examples in a list": with_fields(examples=[1]),
+    "examples beyond a float": with_fields(examples=10**400),
+    "examples beyond any site's": with_fields(examples=10**200),
+    "examples below 0": with_fields(examples=-1),
+    "examples as tensors": with_fields(examples=torch.tensor([1, 2])),
+    "examples without an order": with_fields(examples=torch.tensor([1]).to(torch.uint64)),
+    "loss in a table": with_fields(loss={"x": 1.0}),
+    "loss in words": with_fields(loss="low"),
+    "loss in a list": with_fields(loss=[1.0]),
+    "loss as a tensor": with_fields(loss=torch.zeros(2)),
+    "loss beyond a float": with_fields(loss=10**400),
+    "adapter in 8 bits": with_adapter(lambda state: {k: v.to(torch.float8_e4m3fn) for k, v in state.items()}),
+    "one tensor more": with_adapter(lambda state: {**state, "more": torch.zeros(2)}),
+    "adapter in words": with_fields(adapter="here"),
+    "a field more": with_fields(more=1),
+}
+COMMIT = {
+    "a number": with_fields(unkept=5),
+    "a list of numbers": with_fields(unkept=[5]),
+    "a field more": with_fields(more=1),
+    "it failed": lambda reply: Failure(reply.site, "OSError"),
+}
+ATTACK = {
+    "no tally": with_fields(tally=5),
+    "another shape": with_fields(tally={"loss difference": torch.zeros(3)}),
+    "a number for a tensor": with_fields(tally={"loss difference": 1.0}),
+}
+
+
+def lying(bend, verb):
+    class Lying(LocalEngine):
+        def ask(self, ask, sites):
+            for answer in super().ask(ask, sites):
+                lies = isinstance(answer, Reply) and answer.site == LIAR and ask.verb == verb
+                yield bend(answer) if lies else answer
+
+    return Lying
+
+
+def finite(world):
+    return all(bool(torch.isfinite(tensor).all()) for tensor in world.server.adapter.values())
+
+
+@pytest.mark.parametrize("kind", [EveryOther, OneByOne, Alike])
+@pytest.mark.parametrize("lie", TRAIN)
+def test_an_upload_that_cannot_be_averaged_is_left_out(tokenizer, tmp_path, kind, lie):
+    if kind is Alike and lie == "examples None":
+        pytest.skip("it asks for no number of examples")
+    world = lead(tokenizer, method(kind, 1), tmp_path, engine=lying(TRAIN[lie], "train"), training=SGD)
+    [events] = [row["events"] for row in world.server.rows if row["round"] == 1]
+    assert any(LIAR in event and "left out" in event for event in events), events
+    assert finite(world)
+
+
+@pytest.mark.parametrize("lie", COMMIT)
+def test_a_site_that_says_anything_of_what_it_kept_stops_nobody(tokenizer, tmp_path, lie):
+    world = lead(tokenizer, method(EveryOther, 2), tmp_path, engine=lying(COMMIT[lie], "commit"), training=SGD)
+    assert [row["round"] for row in world.server.rows] == [0, 1, 2] and finite(world)
+
+
+@pytest.mark.parametrize("lie", ATTACK)
+def test_a_tally_that_cannot_be_added_up_is_left_out(tokenizer, tmp_path, lie):
+    measuring = EvaluationConfig(sample=2, uploads=0)
+    engine = lying(ATTACK[lie], "attack")
+    world = lead(tokenizer, method(EveryOther, 1), tmp_path, engine=engine, training=SGD, evaluation=measuring)
+    events = [event for row in world.server.rows for event in row["events"]]
+    assert any(LIAR in event and "left out" in event for event in events), events
