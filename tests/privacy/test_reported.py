@@ -4,18 +4,22 @@ from murmura.errors import PrivacyError
 from murmura.privacy.reported import ReportedEpsilons
 
 
+def figures(epsilon, refused=None):
+    return {"plan": "a plan", "epsilon": epsilon, "refused": refused}
+
+
 def test_what_sites_said_last_outlives_the_process(tmp_path):
     file = tmp_path / "reported.journal"
     said = ReportedEpsilons(file)
     for site, epsilon in (("a", 1.0), ("b", 2.0), ("a", 3.0), ("a", 3.0)):
-        said.record(site, {"epsilon": epsilon})
-    assert ReportedEpsilons(file).last == said.last == {"a": {"epsilon": 3.0}, "b": {"epsilon": 2.0}}
+        said.record(site, figures(epsilon))
+    assert ReportedEpsilons(file).last == said.last == {"a": figures(3.0), "b": figures(2.0)}
     assert file.read_text().count("\n") == 3  # what was said before is not written again
 
 
 def test_an_edited_one_is_refused(tmp_path):
     file = tmp_path / "reported.journal"
-    ReportedEpsilons(file).record("a", {"epsilon": 9.0})
+    ReportedEpsilons(file).record("a", figures(9.0))
     file.write_text(file.read_text().replace("9.0", "1.0"))
     with pytest.raises(PrivacyError, match="that sites have reported"):
         ReportedEpsilons(file)
@@ -24,9 +28,34 @@ def test_an_edited_one_is_refused(tmp_path):
 def test_the_worst_is_what_the_least_protected_site_said_last():
     said = ReportedEpsilons()
     for site, epsilon in (("a", 1.0), ("b", 2.0)):
-        said.record(site, {"epsilon": epsilon, "refused": None})
-    assert said.worst == {"epsilon": 2.0, "refused": None}
-    said.record("a", {"epsilon": 0.5, "refused": None})  # nobody can have spent less than before
+        said.record(site, figures(epsilon))
+    assert said.worst == figures(2.0)
+    said.record("a", figures(0.5))  # nobody can have spent less than before
     assert said.worst["epsilon"] is None and "site a has lost what it had spent" in said.worst["refused"]
-    said.record("a", {"epsilon": 4.0, "refused": None})  # and what is lost stays lost
+    said.record("a", figures(4.0))  # and what is lost stays lost
     assert said.worst["epsilon"] is None
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        5,
+        [],
+        {},
+        {"epsilon": 1.0},
+        figures("none"),
+        figures([1]),
+        figures(-1.0),
+        figures(True),
+        figures(None),
+        figures(1.0, {"a": 1}),
+        {**figures(1.0), "more": [1]},
+    ],
+)
+def test_what_cannot_be_read_is_no_epsilon(told):
+    """A site may say anything; what it says is never a guarantee that it did not give."""
+    said = ReportedEpsilons()
+    said.record("a", told)
+    said.record("b", figures(2.0))
+    assert said.worst["epsilon"] is None and "site a" in said.worst["refused"] and said.worst["plan"] is None

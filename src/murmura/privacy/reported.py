@@ -50,7 +50,7 @@ class ReportedEpsilons:
         """
         if not _is_readable(figures):
             what = f"no ε: site {site} has told none that can be read"
-            figures = {"plan": None, "claimed_per_step": None, "epsilon": None, "refused": what}
+            figures = {"plan": None, "epsilon": None, "refused": what}
         before = self._last.get(site)
         if before is not None and _has_lost(figures, before):
             lost = before["refused"] or f"no ε: the privacy ledger of site {site} has lost what it had spent before"

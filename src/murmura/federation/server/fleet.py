@@ -163,7 +163,7 @@ class Fleet:
         total = Sum()
 
         def misfits(fields: Payload) -> str | None:
-            why = addable(fields, weights) or (misfit(fields, like) if like else None)
+            why = (misfit(fields, like) if like else None) or addable(fields, weights)
             return why or (refused(fields) if refused else None)
 
         for reply in self._replies(verb, sites, each, shared, like, misfits, read=read):

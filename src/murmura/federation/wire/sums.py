@@ -81,9 +81,7 @@ def misfit(fields: Payload, like: Payload) -> str | None:
             pairs = [(field, found, expected)]
         elif _is_state(expected):
             state = found if isinstance(found, Mapping) else {}
-            if not expected.keys() >= state.keys():
-                return f"'{field}' has a tensor that nobody was asked for"
-            pairs = [(n, state.get(n), one) for n, one in expected.items()]
+            pairs = [(n, state.get(n), expected.get(n)) for n in (*expected, *state)]
         elif not _is_number(found, expected):
             return f"'{field}' is not the number, or the table of numbers, that it should be"
         else:
@@ -121,7 +119,9 @@ def _has_numbers(value: Any) -> bool:
     )
 
 
-def _misfit(found: Any, expected: torch.Tensor) -> str | None:
+def _misfit(found: Any, expected: torch.Tensor | None) -> str | None:
+    if expected is None:
+        return "is nothing that was asked for"
     if not isinstance(found, torch.Tensor):
         return "is missing" if found is None else "is no tensor"
     if found.shape != expected.shape:

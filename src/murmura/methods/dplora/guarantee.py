@@ -197,6 +197,6 @@ def note(server: Server, config: DPLoRAConfig, site: str, figures: Mapping[str, 
             "accountant": worst.get("accountant"),
             "plan": worst["plan"],
             "refused": worst["refused"],
-            "claimed_per_step": worst["claimed_per_step"],
+            "claimed_per_step": worst.get("claimed_per_step"),
         }
     )
