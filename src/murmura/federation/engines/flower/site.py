@@ -34,7 +34,10 @@ def answer(door: Door, worker: Worker) -> None:
         with one.line:
             known = hashlib.sha256(one.message).digest()
             if known not in kept:
-                kept[known] = _answered(worker, one.message, one.since)
+                found = _answered(worker, one.message, one.since)
+                if found is None:
+                    continue
+                kept[known] = found
                 while len(kept) > _KEPT:
                     kept.popitem(last=False)
             with suppress(OSError):
@@ -66,11 +69,11 @@ def _receive(door: Door, asked: Queue[_Asked | None]) -> None:
             line.close()
 
 
-def _answered(worker: Worker, message: bytes, since: float) -> bytes:
-    """The answer; nothing where there is none, whatever came: a server that lies is not to end this process, since it
-    is started again and what it has counted in memory is gone."""
+def _answered(worker: Worker, message: bytes, since: float) -> bytes | None:
+    """The answer; None where there is none, whatever came: a server that lies is not to end this process, since it is
+    started again and what it has counted in memory is gone."""
     try:
         return joined(worker.handle(message, since))
     except Exception as error:
         say(f"what the server sent cannot be read ({type(error).__name__})")
-        return b""
+        return None
