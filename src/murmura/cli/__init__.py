@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from murmura import __version__
 from murmura.cli import (
     audit,
+    compare,
     data,
     federation,
     init,
@@ -57,6 +58,8 @@ class Verbs(TyperGroup):
 def _parting(words: list[str], interrupt: KeyboardInterrupt) -> str:
     if words[:2] == ["pool", "build"]:
         return f"Stopped. Vectors so far are in the cache; go on with: {shlex.join(['murmura', *words])}"
+    if words[0] == "compare" and "--dry-run" not in words:
+        return f"Stopped. What is finished is kept; go on with: {shlex.join(['murmura', *words])}"
     if words[0] not in ("run", "serve") or "--dry-run" in words:
         return "Stopped."
     if not isinstance(interrupt, Interrupted):
@@ -72,6 +75,7 @@ app = typer.Typer(
     cls=Verbs, no_args_is_help=True, suggest_commands=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
 )
 app.command("run")(run.run)
+app.command("compare")(compare.compare)
 app.command("serve")(serve.serve)
 app.command("status")(status.status)
 app.command("report")(report.report)

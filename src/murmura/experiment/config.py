@@ -26,6 +26,9 @@ from murmura.privacy.budget import BudgetConfig
 from murmura.tasks import TASKS, Task
 from murmura.training.config import CACHE_BYTES, LocalTraining, LoraSpec
 
+COMPARE = "compare"
+"""The table of a comparison, which an experiment has none of."""
+
 
 def _known_engine(name: str) -> str:
     if name not in ENGINES and name != DEPLOYED:
@@ -142,15 +145,12 @@ class Experiment(Section):
             ConfigError: with the line of a TOML error, or the key and its nearest valid name.
         """
         file = Path(path)
-        try:
-            table = tomllib.loads(file.read_text(encoding="utf-8"))
-        except OSError as error:
-            fix = "Name an experiment file."
-            raise ConfigError(f"cannot be read ({error.strerror})", where=str(path), fix=fix) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"is not TOML ({error})", where=str(path)) from None
+        table = read_table(file)
+        if COMPARE in table:
+            fix = f"Give it to `murmura {COMPARE}`."
+            raise ConfigError("this is a comparison, of which each arm is an experiment", where=str(path), fix=fix)
         for key, value in (set or {}).items():
-            _override(table, key, value)
+            override(table, key, value, f"--set {key}")
         return cls.of(table, where=str(path), base=file.parent)
 
     @classmethod
@@ -212,15 +212,39 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key.strip(), value.strip()
 
 
-def _override(table: dict[str, Any], key: str, value: Any) -> None:
+def read_table(file: Path) -> dict[str, Any]:
+    """The tables of an experiment file, as they stand there.
+
+    Raises:
+        ConfigError: it cannot be read, or is no TOML; with the line.
+    """
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        fix = "Name an experiment file."
+        raise ConfigError(f"cannot be read ({error.strerror})", where=str(file), fix=fix) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"is not TOML ({error})", where=str(file)) from None
+
+
+def override(table: dict[str, Any], key: str, value: Any, where: str) -> None:
+    """Set an option in the tables of an experiment file.
+
+    Args:
+        key: its full name in dots.
+        where: who says so, for a message.
+
+    Raises:
+        ConfigError: there is no such section.
+    """
     *path, last = key.split(".")
     for depth, part in enumerate(path):
         if depth == 0 and part not in Experiment.model_fields:
             fix = nearest(part, Experiment.model_fields)
-            raise ConfigError(f"unknown section '{part}'", where=f"--set {key}", fix=fix)
+            raise ConfigError(f"unknown section '{part}'", where=where, fix=fix)
         if isinstance(inner := table.get(part), str | bool):  # short for a table
             table[part] = {"kind": inner} if isinstance(inner, str) else {}
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
-            raise ConfigError(f"'{part}' is not a section", where=f"--set {key}")
+            raise ConfigError(f"'{part}' is not a section", where=where)
     table[last] = value

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from murmura.report.content import Warning
+from murmura.report.content import Section, Warning
 from murmura.report.guarantee import interrupted
 from murmura.report.output_file import replacing
 from murmura.report.run_facts import canaries, facts, title
@@ -14,23 +15,29 @@ from murmura.report.table import Row, runs_of, table
 from murmura.runs.record import RunRecord
 
 
-def write(records: Sequence[RunRecord], out: Path) -> Path:
+def write(
+    records: Sequence[RunRecord], out: Path, opening: Sequence[Section] = (), labels: Mapping[Path, str] | None = None
+) -> Path:
     """Write one self-contained HTML page about one or several runs, side by side.
 
     Args:
         records: As ``runs.read_all`` gives them.
         out: The page. It is replaced in one step, so that a reader never sees half of it.
+        opening: Sections before those of every report.
+        labels: How rows are called, by the folder of a run; as their methods if not given.
 
     Raises:
         CheckpointError: The page cannot be written, or a run is about an unknown kind of record.
     """
-    page = render(records)
+    page = render(records, opening, labels)
     with replacing(out, "the page", "--out") as stream:
         stream.write(page)
     return out
 
 
-def render(records: Sequence[RunRecord]) -> str:
+def render(
+    records: Sequence[RunRecord], opening: Sequence[Section] = (), labels: Mapping[Path, str] | None = None
+) -> str:
     """The page as text: the same records give the same characters."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -40,9 +47,9 @@ def render(records: Sequence[RunRecord]) -> str:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["drawing"] = Markup  # only ever applied to our own SVG
-    rows = table(records)
+    rows = [replace(row, label=(labels or {}).get(row.runs[0].folder, row.label)) for row in table(records)]
     return environment.get_template("page.html.j2").render(
-        title=title(rows), warnings=_warnings(rows), facts=facts(rows), sections=sections(rows)
+        title=title(rows), warnings=_warnings(rows), facts=facts(rows), sections=[*opening, *sections(rows)]
     )
 
 

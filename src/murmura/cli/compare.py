@@ -1,0 +1,107 @@
+"""``murmura compare``: several arms on the same records, and which to take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from murmura.errors import ConfigError
+
+
+def compare(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Experiment files, each an arm; or one file with a table [compare]."),
+    ],
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", metavar="N|A,B,...", help="How many seeds each arm is run with, or which.")
+    ] = None,
+    rates: Annotated[
+        str | None,
+        typer.Option("--rates", metavar="A,B,...", help="Learning rates to try for each arm, with seeds of their own."),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs side by side.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where it is kept; runs/NAME by default.")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option("--reference", metavar="ARM", help="The arm that others are compared with.")
+    ] = None,
+    max_epsilon: Annotated[float | None, typer.Option("--max-epsilon", help="Most ε that is guaranteed.")] = None,
+    max_bytes: Annotated[
+        str | None, typer.Option("--max-bytes", metavar="SIZE", help="Most that travels in a run, such as 50MB.")
+    ] = None,
+    max_leakage: Annotated[
+        float | None,
+        typer.Option("--max-leakage", metavar="AUC", help="Most that an attack may find; 0.5 is guessing."),
+    ] = None,
+    override: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override an option in all arms.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, without running it.")] = False,
+) -> None:
+    """Compare methods on your records: run each with several seeds, and say which to take under your limits.
+
+    Finished runs are kept: a comparison that was stopped goes on with the same command, and one with more seeds or arms
+    runs only what is new.
+    """
+    from murmura.compare.arms import load
+    from murmura.compare.comparison import Comparison
+    from murmura.experiment.config import parse_override
+
+    limits = {"max_epsilon": max_epsilon, "max_bytes": max_bytes, "max_leakage": max_leakage}
+    given = {name: value for name, value in limits.items() if value is not None}
+    options: dict[str, Any] = {"seeds": _seeds(seeds), "rates": _rates(rates), "reference": reference}
+    options = {name: value for name, value in options.items() if value is not None}
+    changes = dict(parse_override(text) for text in override or [])
+    config, arms = load(files, changes, options, given)
+    folder = out or (Path(config.folder) if config.folder else Path("runs") / config.name)
+    comparison = Comparison(config, arms, folder)
+    steps = comparison.check()
+    if dry_run:
+        for arm in arms:
+            tried = (
+                f"rates {', '.join(f'{rate:g}' for rate in arm.rates)}"
+                if len(arm.rates) > 1
+                else f"rate {arm.rates[0]:g}"
+            )
+            taken = "" if steps[arm.name] is None else f", {steps[arm.name]:,} steps of all sites in a run"
+            typer.echo(f"{arm.name}: {tried}{taken}")
+        typer.echo(f"{comparison.total} runs with {len(config.chosen_seeds)} seeds, kept in {folder}")
+        return
+    _carry_out(comparison, jobs, steps)
+
+
+def _carry_out(comparison: Any, jobs: int, steps: Any) -> None:
+    from murmura.compare.files import write
+    from murmura.compare.jobs import require_done
+    from murmura.compare.view import show
+
+    outcome = comparison.carry_out(jobs, steps)
+    page = write(outcome, comparison.folder)
+    show(outcome)
+    typer.echo(f"Report: {page}")
+    require_done(comparison.failed)
+
+
+def _seeds(text: str | None) -> int | list[int] | None:
+    if text is None:
+        return None
+    try:
+        return int(text) if "," not in text else [int(one) for one in text.split(",") if one.strip()]
+    except ValueError:
+        fix = "Say how many, --seeds 3, or which, --seeds 0,5,7."
+        raise ConfigError(f"'{text}' are no seeds", where="--seeds", fix=fix) from None
+
+
+def _rates(text: str | None) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        return [float(one) for one in text.split(",") if one.strip()]
+    except ValueError:
+        raise ConfigError(
+            f"'{text}' are no rates", where="--rates", fix="For example: --rates 5e-4,1e-3,2e-3"
+        ) from None

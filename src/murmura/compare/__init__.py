@@ -1,0 +1,1 @@
+"""One comparison that answers a user's question: which method, on these records, under these limits?"""

@@ -1,0 +1,170 @@
+"""The arms of a comparison, each an experiment, out of the files that a user names."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from murmura.compare.config import Arm, CompareConfig
+from murmura.errors import ConfigError
+from murmura.experiment.config import COMPARE, Experiment, override, read_table
+from murmura.experiment.validate import method_of
+
+_READ = ("kind", "opening", "fields", "heldout_fields", "template")
+"""Options of [data] that may differ: how a kind of record is read."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One arm.
+
+    Attributes:
+        name: how tables call it.
+        experiment: what is run; seed, folder and rate are the comparison's.
+        rates: learning rates to choose from; one alone is taken as it is.
+        file: where it stands.
+    """
+
+    name: str
+    experiment: Experiment
+    rates: tuple[float, ...]
+    file: str
+
+    @property
+    def slug(self) -> str:
+        """Its name as a part of folders' names."""
+        kept = "".join(one if one.isalnum() or one in "-.=" else "-" for one in self.name)
+        return "-".join(part for part in kept.split("-") if part) or "arm"
+
+
+def load(
+    files: Sequence[Path],
+    changes: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    limits: Mapping[str, Any] | None = None,
+) -> tuple[CompareConfig, list[Candidate]]:
+    """Read what is to be compared.
+
+    Args:
+        files: experiment files, each an arm; or one with a table ``[compare]``, whose arms it has.
+        changes: options of all arms, by dotted key.
+        options: of the comparison, in place of those in a file.
+        limits: of it, likewise.
+
+    Raises:
+        ConfigError: a file or an option is wrong; two arms are the same, have different records, model or measurements,
+            or the reference is no arm.
+    """
+    tables = [(str(file), read_table(file), file.parent) for file in files]
+    comparisons = [(where, table) for where, table, _ in tables if COMPARE in table]
+    if len(comparisons) > 1:
+        fix = "Put all arms into one of them."
+        raise ConfigError(f"[{COMPARE}] stands in {comparisons[0][0]} too", where=comparisons[1][0], fix=fix)
+    where, asked = (comparisons[0][0], comparisons[0][1][COMPARE]) if comparisons else (str(files[0]), {})
+    if not isinstance(asked, Mapping):
+        raise ConfigError(f"'{COMPARE}' is not a table", where=where, fix="Write [compare] and [[compare.arms]].")
+    own = asked.get("limits", {})
+    bounds = {**own, **(limits or {})} if isinstance(own, Mapping) else own
+    config = CompareConfig.parse({**asked, **(options or {}), "limits": bounds}, f"{where} [{COMPARE}]")
+    found = [one for where, table, base in tables for one in _arms(table, where, base, config, changes or {})]
+    found = _named(found)
+    _require_comparable(found)
+    if config.reference is not None and config.reference not in {one.name for one in found}:
+        names = ", ".join(one.name for one in found)
+        raise ConfigError(f"there is no arm '{config.reference}'", where=f"{COMPARE}.reference", fix=f"Arms: {names}.")
+    return config, found
+
+
+def _arms(
+    table: Mapping[str, Any], where: str, base: Path, config: CompareConfig, changes: Mapping[str, Any]
+) -> Iterator[Candidate]:
+    """The arms of one file."""
+    common = {key: value for key, value in table.items() if key != COMPARE}
+    listed = config.arms if COMPARE in table else []
+    for place, arm in enumerate(listed or [Arm()]):
+        told = f"{where}: {COMPARE}.arms, {arm.name or f'number {place + 1}'}" if listed else where
+        for combination in _combinations({**(config.grid if COMPARE in table else {}), **arm.grid}):
+            own = _changed(common, {**arm.changes, **combination, **changes}, told)
+            experiment = Experiment.of(own, where=told, base=base)
+            words = ", ".join(f"{key.rpartition('.')[2]} = {value}" for key, value in combination.items())
+            plain = len(config.arms) == 0 and not combination
+            name = arm.name or (experiment.run.name if plain and "run" in common else method_of(experiment).title)
+            if words and (arm.name or not listed):
+                name = f"{name}, {words}"
+            rates = tuple(config.rates if arm.rates is None else arm.rates) or (experiment.training.lr,)
+            yield Candidate(name, experiment, rates, told)
+
+
+def _combinations(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    for values in product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
+
+
+def _changed(table: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The tables with some options changed; another method begins with its own defaults, and with as many rounds."""
+    found = deepcopy(dict(table))
+    method = found.get("method")
+    other = changes.get("method.name")
+    if isinstance(method, Mapping) and other is not None and other != method.get("name"):
+        found["method"] = {key: value for key, value in method.items() if key == "rounds"}
+    for key, value in changes.items():
+        override(found, key, value, where)
+    return found
+
+
+def _named(found: list[Candidate]) -> list[Candidate]:
+    """The same, each with a name of its own.
+
+    Raises:
+        ConfigError: two arms are the same experiment.
+    """
+    seen: dict[str, Candidate] = {}
+    for one in found:
+        told = repr((_settings(one.experiment), one.rates))
+        if told in seen:
+            what = f"'{one.name}' is the same experiment as '{seen[told].name}'"
+            raise ConfigError(what, where=one.file, fix="Remove one, or change what should differ.")
+        seen[told] = one
+    counts = Counter(one.name for one in found)
+    numbered: Counter[str] = Counter()
+    named = []
+    for one in found:
+        numbered[one.name] += 1
+        named.append(replace(one, name=f"{one.name} ({numbered[one.name]})") if counts[one.name] > 1 else one)
+    return named
+
+
+def _settings(experiment: Experiment) -> dict[str, Any]:
+    """All that its results depend on besides the seed."""
+    return {key: value for key, value in tomllib.loads(experiment.dump()).items() if key != "run"}
+
+
+def _require_comparable(found: Sequence[Candidate]) -> None:
+    """
+    Raises:
+        ConfigError: arms would not be run on the same records, with the same model, or not be measured alike.
+    """
+    first = _shared(found[0].experiment)
+    for arm in found[1:]:
+        own = _shared(arm.experiment)
+        for key in sorted({*first, *own}):
+            if first.get(key) != own.get(key):
+                what = (
+                    f"{key} is {own.get(key)!r}, and in '{found[0].name}' {first.get(key)!r}: arms must have the same "
+                    "records, model and measurements"
+                )
+                raise ConfigError(what, where=arm.file, fix="Make it the same in both.")
+
+
+def _shared(experiment: Experiment) -> dict[str, Any]:
+    """What all arms must have in common, by dotted key."""
+    tables = tomllib.loads(experiment.dump())
+    read = {f"data.{key}": value for key, value in tables["data"].items() if key not in _READ}
+    measured = {f"evaluation.{key}": value for key, value in tables["evaluation"].items()}
+    return {"model.name": experiment.model.name, **read, **measured}

@@ -1,0 +1,138 @@
+"""Which arm to take under the user's limits, in sentences that say how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from murmura.compare.config import Limits
+from murmura.compare.outcome import LEAKAGE, Result, better, compared
+from murmura.compare.statistics import Difference
+from murmura.units import bound, decimal, listing, size
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to take.
+
+    Attributes:
+        arm: its name; None where no arm keeps the limits.
+        sentences: that say so, how sure it is, and what else there was.
+    """
+
+    arm: str | None
+    sentences: tuple[str, ...]
+
+
+def choose(results: Sequence[Result], limits: Limits, kind: str) -> Choice:
+    """Of the arms that keep the limits the one with the best utility, by its mean.
+
+    Args:
+        results: arms with finished runs.
+        kind: of record that the choice is about; arms about another kind have figures of their own.
+    """
+    measured = [one for one in results if one.kind == kind and one.utility]
+    broken = {one.arm: broken_limits(one, limits) for one in measured}
+    within = [one for one in measured if not broken[one.arm]]
+    asked = _asked(limits)
+    if not within:
+        why = "; ".join(f"{arm}: {listing(reasons)}" for arm, reasons in broken.items())
+        return Choice(None, (f"No arm keeps {asked or 'its promise'}. {why}.",))
+    taken = max(within, key=_worth)
+    told = [f"{'Under ' + asked + ': ' if asked else 'Best: '}{taken.arm}, {described(taken)}."]
+    told += _doubts(taken, limits)
+    against = compared(measured, taken.arm, taken.utility_figure.key)
+    told += _others(taken, measured, broken, against)
+    return Choice(taken.arm, tuple(told))
+
+
+def broken_limits(one: Result, limits: Limits) -> list[str]:
+    """Which limits an arm does not keep, in words; what was not measured or not guaranteed is not kept."""
+    found = []
+    if limits.max_epsilon is not None:
+        if one.epsilon is None:
+            found.append(f"it guarantees no ε{f' ({one.unguaranteed})' if one.unguaranteed else ''}")
+        elif one.epsilon > limits.max_epsilon:
+            found.append(f"its ε is {bound(one.epsilon)}")
+    if limits.max_leakage is not None:
+        if one.leakage is None:
+            found.append("its leakage was not measured (evaluation.attacks)")
+        elif one.leakage.mean > limits.max_leakage:
+            found.append(f"its leakage is {decimal(one.leakage.mean)}")
+    if limits.max_bytes is not None and one.bytes > limits.max_bytes:
+        found.append(f"{size(one.bytes)} travel")
+    return found
+
+
+def described(one: Result) -> str:
+    """Utility, leakage, guarantee and bytes of an arm, in a line."""
+    assert one.utility is not None
+    name = one.utility_figure.title.lower()
+    leakage = "not measured" if one.leakage is None else one.leakage.words
+    promise = "no ε guaranteed" if one.epsilon is None else f"ε = {bound(one.epsilon)}"
+    return f"{name} {one.utility.words}, leakage {leakage}, {promise}, {size(one.bytes)} travel"
+
+
+def _asked(limits: Limits) -> str:
+    told = []
+    if limits.max_epsilon is not None:
+        told.append(f"ε at most {limits.max_epsilon:g}")
+    if limits.max_leakage is not None:
+        told.append(f"leakage at most {limits.max_leakage:g}")
+    if limits.max_bytes is not None:
+        told.append(f"at most {size(limits.max_bytes)}")
+    return listing(told) if told else ""
+
+
+def _worth(one: Result) -> float:
+    return better(one.utility_figure) * one.utility.mean if one.utility else float("-inf")
+
+
+def _doubts(taken: Result, limits: Limits) -> list[str]:
+    """What the choice itself is not sure of."""
+    told = []
+    if len(taken.runs) == 1:
+        told.append("One seed cannot show how sure that is: give more (--seeds).")
+    most = taken.leakage_at_most
+    if limits.max_leakage is not None and most is not None and most > limits.max_leakage:
+        told.append(f"That its leakage keeps the limit is not certain: the 95 % interval reaches to {decimal(most)}.")
+    if taken.edge:
+        told.append(f"Its rate, {taken.rate:g}, is the last that was tried on its side: one beyond may be better.")
+    return told
+
+
+def _others(
+    taken: Result, measured: Sequence[Result], broken: Mapping[str, list[str]], against: Mapping[str, Difference]
+) -> list[str]:
+    """What is better but not allowed, what cannot be told apart, and what is worse."""
+    sign, told, alike, worse = better(taken.utility_figure), [], [], []
+    for one in sorted(measured, key=_worth, reverse=True):
+        if one.arm == taken.arm or one.arm not in against:
+            continue
+        far = against[one.arm]
+        ahead = sign * far.estimate.mean > 0
+        if ahead and far.shown:
+            told.append(f"{one.arm} is better by {_size(far)}, but {listing(broken[one.arm])}.")
+        elif far.shown:
+            worse.append(one.arm)
+        else:
+            reasons = f"; {listing(broken[one.arm])}" if broken[one.arm] else _leaks_less(one, taken)
+            alike.append(f"{one.arm} (difference {far.words}{reasons})")
+    if alike:
+        told.append(f"Not told apart from it: {'; '.join(alike)}.")
+    if worse:
+        told.append(f"Worse than it: {listing(worse)}.")
+    return told
+
+
+def _size(far: Difference) -> str:
+    """How large a difference is, whichever way."""
+    mean, low, high = far.estimate.mean, far.estimate.low, far.estimate.high
+    ends = sorted(abs(end) for end in (low, high) if end is not None)
+    between = f" ({' to '.join(map(decimal, ends))})" if len(ends) == 2 else ""
+    return f"{decimal(abs(mean))}{between}"
+
+
+def _leaks_less(one: Result, taken: Result) -> str:
+    far = compared([one, taken], taken.arm, LEAKAGE).get(one.arm)
+    return f"; leaks less by {_size(far)}" if far and far.shown and far.estimate.mean < 0 else ""

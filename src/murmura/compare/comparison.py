@@ -1,0 +1,198 @@
+"""A comparison from its arms to what they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from murmura.compare.arms import Candidate
+from murmura.compare.choice import Choice, choose
+from murmura.compare.config import CompareConfig, Limits
+from murmura.compare.jobs import Job, require_done, require_same, work
+from murmura.compare.outcome import Result, Tried, best, guaranteed, tried, utility_of
+from murmura.errors import ConfigError, MurmuraError, RunError
+from murmura.measure.catalogue import figure
+from murmura.runs.record import read
+from murmura.units import listing
+
+_RUNS, _SEARCH = "runs", "search"
+"""Folders in that of a comparison."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a comparison has found.
+
+    Attributes:
+        name: of the comparison.
+        results: arms with a finished run, in their order.
+        reference: the arm that others are compared with.
+        kind: of record that the choice is about: the reference's.
+        seeds: of the runs.
+        limits: the user's.
+        choice: what to take under them.
+        remarks: what to know before trusting it, in sentences.
+    """
+
+    name: str
+    results: Sequence[Result]
+    reference: str
+    kind: str
+    seeds: Sequence[int]
+    limits: Limits
+    choice: Choice
+    remarks: Sequence[str]
+
+
+class Comparison:
+    """Arms and how they are compared.
+
+    Args:
+        config: options.
+        arms: at least one.
+        folder: where runs and results are kept.
+    """
+
+    def __init__(self, config: CompareConfig, arms: Sequence[Candidate], folder: Path) -> None:
+        self.config, self.arms, self.folder = config, arms, folder
+
+    @property
+    def searches(self) -> list[Job]:
+        """Runs that look for a rate, of arms with several."""
+        return [
+            self._job(_SEARCH, arm, seed, rate, f"-rate{rate:g}")
+            for seed in self.config.seeds_of_search
+            for arm in self.arms
+            if len(arm.rates) > 1
+            for rate in arm.rates
+        ]
+
+    def runs(self, rates: Mapping[str, float]) -> list[Job]:
+        """Runs that count, seed by seed, so that every arm has one before any has two.
+
+        Args:
+            rates: of each arm that has one.
+        """
+        return [
+            self._job(_RUNS, arm, seed, rates[arm.name])
+            for seed in self.config.chosen_seeds
+            for arm in self.arms
+            if arm.name in rates
+        ]
+
+    def _job(self, place: str, arm: Candidate, seed: int, rate: float, more: str = "") -> Job:
+        return Job(arm, seed, rate, self.folder / place / f"{arm.slug}{more}-seed{seed}")
+
+    @property
+    def total(self) -> int:
+        """How many runs there are, those of the search too."""
+        return len(self.searches) + len(self.config.chosen_seeds) * len(self.arms)
+
+    def check(self) -> dict[str, int | None]:
+        """Work out every arm without running it.
+
+        Returns:
+            by arm, optimiser steps of all sites together; None where that is not known.
+
+        Raises:
+            ConfigError: some arm would be refused; all that are, with the reasons.
+            CheckpointError: a folder holds another run.
+        """
+        from murmura.experiment.forecast.dry_run import dry_run
+
+        require_same(self.searches)
+        refused, steps, seed = [], dict[str, int | None](), self.config.chosen_seeds[0]
+        for arm in self.arms:
+            try:
+                experiments = [self._job(_RUNS, arm, seed, rate).experiment for rate in arm.rates]
+                planned = dry_run(experiments[0])
+            except MurmuraError as error:
+                refused.append(f"{arm.name}: {error}")
+                continue
+            refused += [f"{arm.name}: {reason}" for reason in planned.refusals]
+            known = [one.steps for one in planned.rounds if one.steps is not None]
+            steps[arm.name] = sum(known) if len(known) == len(planned.rounds) else None
+        if refused:
+            what = "these arms would not start, and so nothing was run:\n" + "\n".join(refused)
+            raise ConfigError(what, where=str(self.folder), fix="Mend or remove them.")
+        return steps
+
+    def carry_out(self, at_once: int, steps: Mapping[str, int | None]) -> Outcome:
+        """Do what is not done, and say what it all comes to.
+
+        Raises:
+            RunError: no run of the reference was finished.
+            CheckpointError: a folder holds another run.
+        """
+        failed = work(self.searches, at_once, _told)
+        found = {arm.name: tried(arm, self._searched(arm)) for arm in self.arms if len(arm.rates) > 1}
+        rates = {arm.name: arm.rates[0] for arm in self.arms if len(arm.rates) == 1}
+        for arm in self.arms:
+            if arm.name in found and (rate := best(arm, found[arm.name])) is not None:
+                rates[arm.name] = rate
+        jobs = self.runs(rates)
+        require_same(jobs)
+        failed += work(jobs, at_once, _told)
+        outcome = self._outcome(jobs, found, steps)
+        if outcome is None:
+            require_done(failed)
+            raise RunError("no run of the reference was finished", where=str(self.folder))
+        self.failed = failed
+        return outcome
+
+    def _searched(self, arm: Candidate) -> dict[float, list[Path]]:
+        """Finished runs of the search, by rate."""
+        own = [job for job in self.searches if job.arm is arm]
+        return {rate: [job.folder for job in own if job.rate == rate and job.finished] for rate in arm.rates}
+
+    def _outcome(
+        self, jobs: Sequence[Job], found: Mapping[str, tuple[Tried, ...]], steps: Mapping[str, int | None]
+    ) -> Outcome | None:
+        results = []
+        for arm in self.arms:
+            own = [job for job in jobs if job.arm is arm and job.finished]
+            runs = {job.seed: read(job.folder) for job in own}
+            if not runs:
+                continue
+            searched = [folder for folders in self._searched(arm).values() for folder in folders]
+            epsilon, why = guaranteed(searched if arm.name in found else [], list(runs.values()))
+            kind = arm.experiment.task.kind
+            results.append(
+                Result(arm.name, kind, runs, own[0].rate, found.get(arm.name, ()), steps.get(arm.name), epsilon, why)
+            )
+        reference = self.config.reference or self.arms[0].name
+        first = next((one for one in results if one.arm == reference), None)
+        if first is None:
+            return None
+        choice = choose(results, self.config.limits, first.kind)
+        seeds, limits = self.config.chosen_seeds, self.config.limits
+        remarks = _remarks(results, first.kind, self.config)
+        return Outcome(self.config.name, results, reference, first.kind, seeds, limits, choice, remarks)
+
+
+def _told(job: Job) -> str:
+    """The utility that a run ended with."""
+    key = utility_of(job.arm.experiment.task.kind)
+    return f"{figure(key).title.lower()} {figure(key).words(read(job.folder).last.row)}"
+
+
+def _remarks(results: Sequence[Result], kind: str, config: CompareConfig) -> list[str]:
+    """What to know before trusting it."""
+    told = []
+    others = [one.arm for one in results if one.kind != kind]
+    if others:
+        told.append(f"{listing(others)} read records in another way, and so cannot be compared in utility.")
+    counted = {one.arm: one.steps for one in results if one.steps is not None}
+    if len(set(counted.values())) > 1:
+        told.append("Arms do not take the same number of optimiser steps: see the table.")
+    if any(one.tried for one in results):
+        once = config.search_seeds == 1
+        seeds = "one seed that is" if once else f"{config.search_seeds} seeds that are"
+        told.append(
+            f"Each arm trained at the best of {len(config.rates)} rates, by what it came to on held-out records with "
+            f"{seeds} in no figure here."
+        )
+    elif len({one.rate for one in results}) == 1:
+        told.append("All arms trained at one rate, which may suit some of them better than others (--rates).")
+    return told

@@ -1,0 +1,152 @@
+"""What is compared: the options of a comparison, and its arms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from murmura.config import Section
+
+SEARCH = 10_000
+"""The first seed of searches for a rate; those that a comparison is made with lie below."""
+_BYTES = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+class Limits(Section):
+    """What an arm must keep to be chosen."""
+
+    max_epsilon: float | None = Field(None, gt=0)
+    """Most ε that is guaranteed, that of the search for a rate included; an arm that guarantees none does not keep
+    it."""
+    max_bytes: int | None = Field(None, gt=0)
+    """Most bytes that travel in a run, up and down, of all sites: a number, or "50MB"."""
+    max_leakage: float | None = Field(None, ge=0.5, le=1)
+    """Most that the strongest attack on the model may find, as its AUC: 0.5 is guessing."""
+
+    @field_validator("max_bytes", mode="before")
+    @classmethod
+    def _with_unit(cls, value: object) -> object:
+        return bytes_of(value) if isinstance(value, str) else value
+
+
+def bytes_of(text: str) -> int:
+    """``50MB`` as a number of bytes (1 kB = 1000 bytes).
+
+    Raises:
+        ValueError: it is none.
+    """
+    bare = text.replace(" ", "")
+    unit = next((unit for unit in _BYTES if bare.lower().endswith(unit.lower())), "")
+    try:
+        return round(float(bare[: len(bare) - len(unit)]) * _BYTES.get(unit, 1))
+    except ValueError:
+        raise ValueError('say a number of bytes, or one with kB, MB or GB: "50MB"') from None
+
+
+def _flat(table: object, prefix: str = "") -> object:
+    """``{"method": {"beta": [0, 1]}}``, which ``method.beta = [0, 1]`` is in TOML, as ``{"method.beta": [0, 1]}``."""
+    if not isinstance(table, dict):
+        return table
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        inner = _flat(value, f"{prefix}{key}.")
+        flat.update(inner if isinstance(inner, dict) else {f"{prefix}{key}": value})
+    return flat
+
+
+def _has_values(grid: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    for key, values in grid.items():
+        if not values:
+            raise ValueError(f"'{key}' has no value")
+    return grid
+
+
+Grid = Annotated[dict[str, list[Any]], BeforeValidator(_flat), AfterValidator(_has_values)]
+"""Options by their full names, with several values each."""
+
+
+class Arm(Section):
+    """One thing that is compared: the experiment of the file with some options of its own."""
+
+    name: str | None = Field(None, min_length=1)
+    """How tables call it; if not given, as a run of it is called."""
+    method: dict[str, Any] = Field({})
+    """Options of [method] in place of those of the file; with another name, the file's are left but for the rounds."""
+    training: dict[str, Any] = Field({})
+    """Options of [training]."""
+    lora: dict[str, Any] = Field({})
+    """Options of [lora]."""
+    aggregation: dict[str, Any] = Field({})
+    """Options of [aggregation]."""
+    augment: dict[str, Any] = Field({})
+    """Options of [augment]."""
+    data: dict[str, Any] = Field({})
+    """Options of [data]; only those of how records are read may differ between arms."""
+    grid: Grid = Field({})
+    """Options with several values each, {"method.beta" = [0, 0.5]}: there is an arm for every combination of them."""
+    rates: list[float] | None = None
+    """In place of the comparison's; as many, so that no arm is tuned more than another."""
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The options that differ, by dotted key."""
+        sections = ("method", "training", "lora", "aggregation", "augment", "data")
+        return {f"{one}.{key}": value for one in sections for key, value in getattr(self, one).items()}
+
+
+class CompareConfig(Section):
+    """How arms are compared: every arm is run with the same seeds, on the same records."""
+
+    name: str = Field("comparison", min_length=1)
+    """Names the comparison, and its folder runs/NAME unless `folder` is given."""
+    folder: str | None = None
+    """Where it is kept."""
+    seeds: int | list[int] = 3
+    """Seeds of the runs: how many (0, 1, 2 ...), or which."""
+    rates: list[float] = Field([])
+    """Learning rates (training.lr) that are tried for each arm, with seeds of their own; the best of them is taken. If
+    not given, each arm has its own training.lr."""
+    search_seeds: int = Field(1, ge=1)
+    """How many seeds each rate is tried with."""
+    reference: str | None = None
+    """The arm that others are compared with; the first if not given."""
+    limits: Limits = Limits()
+    grid: Grid = Field({})
+    """Options with several values each, for all arms."""
+    arms: list[Arm] = Field([])
+    """What is compared; if not given, the experiment as it stands, with every combination of `grid`."""
+
+    @field_validator("seeds")
+    @classmethod
+    def _are_seeds(cls, seeds: int | list[int]) -> int | list[int]:
+        if isinstance(seeds, int):
+            if not 1 <= seeds <= SEARCH:
+                raise ValueError(f"give 1 to {SEARCH} of them")
+        elif not seeds or len(set(seeds)) < len(seeds) or not all(0 <= one < SEARCH for one in seeds):
+            raise ValueError(f"give seeds that differ, from 0 to {SEARCH - 1}")
+        return seeds
+
+    @field_validator("rates")
+    @classmethod
+    def _are_rates(cls, rates: list[float]) -> list[float]:
+        if len(set(rates)) < len(rates) or not all(rate > 0 for rate in rates):
+            raise ValueError("give rates above 0 that differ")
+        return rates
+
+    @model_validator(mode="after")
+    def _tuned_alike(self) -> CompareConfig:
+        for place, arm in enumerate(self.arms):
+            if arm.rates is not None and len(arm.rates) != len(self.rates):
+                whose = arm.name or f"arm {place + 1}"
+                raise ValueError(f"{whose} has {len(arm.rates)} rates, and others have {len(self.rates)}")
+        return self
+
+    @property
+    def chosen_seeds(self) -> Sequence[int]:
+        return range(self.seeds) if isinstance(self.seeds, int) else self.seeds
+
+    @property
+    def seeds_of_search(self) -> Sequence[int]:
+        return range(SEARCH, SEARCH + self.search_seeds)

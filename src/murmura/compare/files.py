@@ -1,0 +1,87 @@
+"""What a comparison leaves in its folder, besides its runs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from murmura import __version__
+from murmura.compare.comparison import Outcome
+from murmura.compare.outcome import LEAKAGE, Result
+from murmura.compare.view import markdown, picture, section
+from murmura.report.output_file import replacing
+from murmura.report.page import write as write_page
+from murmura.runs import jsontext
+from murmura.runs.schema import REPORT
+
+FIGURES, TABLE, PICTURE = "comparison.json", "comparison.md", "comparison.svg"
+
+
+def write(outcome: Outcome, folder: Path) -> Path:
+    """Write the page, the tables in Markdown, the picture as SVG and the figures as JSON.
+
+    Returns:
+        the page.
+
+    Raises:
+        CheckpointError: one cannot be written.
+    """
+    told = section(outcome)
+    _write(folder / FIGURES, jsontext.dumps(figures(outcome)) + "\n")
+    _write(folder / TABLE, markdown(outcome))
+    if any(one.leakage and one.utility for one in outcome.results):
+        _write(folder / PICTURE, standalone(picture(outcome).svg))
+    runs = {run.folder: (one.arm, run) for one in outcome.results for run in one.runs.values()}
+    labels = {place: arm for place, (arm, _) in runs.items()}
+    return write_page([run for _, run in runs.values()], folder / REPORT, opening=[told], labels=labels)
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path, path.name, "--out") as stream:
+        stream.write(text)
+
+
+def figures(outcome: Outcome) -> dict[str, Any]:
+    """All that was found, as JSON."""
+    return {
+        "murmura": __version__,
+        "name": outcome.name,
+        "seeds": list(outcome.seeds),
+        "reference": outcome.reference,
+        "limits": outcome.limits.model_dump(),
+        "chosen": outcome.choice.arm,
+        "sentences": list(outcome.choice.sentences),
+        "remarks": list(outcome.remarks),
+        "arms": [_arm(one) for one in outcome.results],
+    }
+
+
+def _arm(one: Result) -> dict[str, Any]:
+    utility = one.utility_figure.key
+    return {
+        "arm": one.arm,
+        "rate": one.rate,
+        "tried": [asdict(tried) for tried in one.tried],
+        "steps": one.steps,
+        "epsilon": one.epsilon,
+        "bytes": one.bytes,
+        "wall": one.wall,
+        "utility": utility,
+        "figures": {key: one.values(key) for key in (utility, LEAKAGE, "upload_auc") if one.values(key)},
+        "runs": {seed: str(run.folder) for seed, run in one.runs.items()},
+    }
+
+
+def standalone(svg: str) -> str:
+    """A picture of the page as a file of its own, with the page's colours for light and dark."""
+    css = files("murmura.report").joinpath("page.css").read_text(encoding="utf-8")
+    head, _, body = svg.partition(">")
+    type_ = "text { font-family: system-ui, sans-serif; }"
+    return f'{head} xmlns="http://www.w3.org/2000/svg"><style>{_colours(css)}{type_}</style>{body}\n'
+
+
+def _colours(css: str) -> str:
+    """The beginning of the style sheet, which sets them."""
+    return css[: css.index("* {")]

@@ -1,0 +1,187 @@
+"""The runs of a comparison: each in a process of its own, kept once it is finished, resumed if it was stopped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from murmura import atomic
+from murmura.compare.arms import Candidate
+from murmura.errors import CheckpointError, RunError
+from murmura.experiment.config import Experiment
+from murmura.progress import clock, say
+from murmura.runs.folder import RunFolder
+
+_SPEED = {*("engine", "workers", "answer_seconds", "slots", "cache_bytes", "decode_rows", "name", "folder")}
+"""Options of [run] that change no result, or only how the run is called."""
+_LAST = 12  # lines of a failed run's log that are shown
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of an arm.
+
+    Attributes:
+        arm: whose.
+        seed: of the run.
+        rate: that it trains at.
+        folder: where it is kept.
+    """
+
+    arm: Candidate
+    seed: int
+    rate: float
+    folder: Path
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """What is run, as the tables of an experiment file."""
+        tables = tomllib.loads(self.arm.experiment.dump())
+        tables["run"] |= {"name": self.folder.name, "folder": str(self.folder), "seed": self.seed}
+        tables["training"]["lr"] = self.rate
+        return tables
+
+    @property
+    def experiment(self) -> Experiment:
+        """What is run.
+
+        Raises:
+            ConfigError: the rate does not go with other options.
+        """
+        return Experiment.of(self.tables, where=self.title)
+
+    @property
+    def finished(self) -> bool:
+        return RunFolder(self.folder).is_finished
+
+    @property
+    def title(self) -> str:
+        return f"{self.arm.name}, seed {self.seed}, rate {self.rate:g}"
+
+
+def require_same(jobs: Sequence[Job]) -> None:
+    """Hold runs that are there already to what would be run.
+
+    Raises:
+        CheckpointError: a folder holds another experiment; nothing of it is touched.
+    """
+    for job in jobs:
+        kept = RunFolder(job.folder)
+        if not kept.holds_run:
+            continue
+        there, wanted = (
+            _flat(_deciding(one)) for one in (kept.config.read_text(encoding="utf-8"), job.experiment.dump())
+        )
+        for key in sorted({*there, *wanted}):
+            if there.get(key) != wanted.get(key):
+                what = f"this run has {key} = {there.get(key)!r}, and the comparison asks for {wanted.get(key)!r}"
+                fix = "Give another folder (--out), or remove this run."
+                raise CheckpointError(what, where=str(job.folder), fix=fix)
+
+
+def _deciding(text: str) -> dict[str, Any]:
+    """The options in an experiment's file that its results depend on."""
+    tables = tomllib.loads(text)
+    tables["run"] = {key: value for key, value in tables["run"].items() if key not in _SPEED}
+    return tables
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value})
+    return found
+
+
+def work(jobs: Sequence[Job], at_once: int, told: Callable[[Job], str]) -> list[tuple[Job, str]]:
+    """Do all runs that are not finished, so many at once.
+
+    Args:
+        told: of a run that has finished, what to say of it.
+
+    Returns:
+        those that failed, each with the last lines that it printed. The others were done all the same.
+    """
+    open_ones = [job for job in jobs if not job.finished]
+    if not open_ones:
+        return []
+    failed: list[tuple[Job, str]] = []
+    watch = _Watch(open_ones, len(jobs), at_once)
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        waiting = {pool.submit(_run, job, at_once): job for job in open_ones}
+        for future in as_completed(waiting):
+            job = waiting[future]
+            seconds, problem = future.result()
+            watch.done(job, seconds)
+            if problem:
+                failed.append((job, problem))
+            say(f"{job.title}: {'failed' if problem else told(job)}; {watch.words}", event="run", run=str(job.folder))
+    except BaseException:
+        pool.shutdown(wait=True, cancel_futures=True)  # runs get the signal too, and save what they have
+        raise
+    pool.shutdown()
+    return failed
+
+
+class _Watch:
+    """How many runs are done, and how long the others will take: an arm's like those of it that were done."""
+
+    def __init__(self, jobs: Sequence[Job], total: int, at_once: int) -> None:
+        self._open = [job.arm.name for job in jobs]
+        self._total, self._at_once = total, at_once
+        self._took: dict[str, list[float]] = {}
+
+    def done(self, job: Job, seconds: float) -> None:
+        self._open.remove(job.arm.name)
+        self._took.setdefault(job.arm.name, []).append(seconds)
+
+    @property
+    def words(self) -> str:
+        every = [seconds for own in self._took.values() for seconds in own]
+        mean = sum(every) / len(every)
+        left = sum(sum(own) / len(own) if (own := self._took.get(name)) else mean for name in self._open)
+        done = f"{self._total - len(self._open)} of {self._total} runs done"
+        return f"{done}, about {clock(left / self._at_once)} left" if self._open else done
+
+
+def _run(job: Job, at_once: int) -> tuple[float, str]:
+    """Seconds that a run took, and the end of what it printed where it failed."""
+    kept, began = RunFolder(job.folder), time.monotonic()
+    job.folder.parent.mkdir(parents=True, exist_ok=True)
+    file, log = (job.folder.with_name(f"{job.folder.name}.{end}") for end in ("toml", "log"))
+    with atomic.replacing(file) as stream:
+        stream.write(job.experiment.dump().encode())
+    again = ["--resume"] if kept.holds_run else []
+    threads = str(max(1, (os.cpu_count() or 1) // at_once))
+    shared = {"OMP_NUM_THREADS": threads} if at_once > 1 else {}
+    with log.open("ab") as output:
+        ended = subprocess.run(
+            [sys.executable, "-m", "murmura", "run", str(file), *again],
+            env={**os.environ, **shared},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    problem = "" if ended.returncode == 0 else "\n".join(lines[-_LAST:]) or f"exit code {ended.returncode}"
+    return time.monotonic() - began, problem
+
+
+def require_done(failed: Sequence[tuple[Job, str]]) -> None:
+    """
+    Raises:
+        RunError: some runs failed; with what each printed last.
+    """
+    if failed:
+        told = "\n".join(f"{job.folder}:\n{problem}" for job, problem in failed)
+        what = f"{len(failed)} runs failed, and stand in no figure:\n{told}"
+        raise RunError(what, fix="Mend what they say, and give the same command again: finished runs are kept.")

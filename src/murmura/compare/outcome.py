@@ -1,0 +1,188 @@
+"""What the runs of a comparison come to, arm by arm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+
+from murmura.compare.arms import Candidate
+from murmura.compare.statistics import Difference, Estimate, differences
+from murmura.errors import CheckpointError, PrivacyError
+from murmura.measure.catalogue import figure
+from murmura.measure.figure import Figure
+from murmura.privacy import odometer
+from murmura.runs.record import RunRecord, read
+
+LEAKAGE = "attack_auc"
+_UTILITY = {"labelled": "accuracy"}
+"""By kind of record the figure that says how good a model is; of others the held-out loss."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A rate and what it led to: the mean of the utility over the seeds of the search, None where it was not finite."""
+
+    rate: float
+    utility: float | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """One arm.
+
+    Attributes:
+        arm: its name.
+        kind: of record.
+        runs: finished ones, by seed.
+        rate: that they trained at.
+        tried: every rate that was searched; empty where none was.
+        steps: most optimiser steps of all sites together in a run, where they could be told before.
+        epsilon: guaranteed, of the search and one run together, the worst over seeds; None where none is.
+        unguaranteed: why there is no ε of an arm that promises one.
+    """
+
+    arm: str
+    kind: str
+    runs: Mapping[int, RunRecord]
+    rate: float
+    tried: tuple[Tried, ...]
+    steps: int | None
+    epsilon: float | None
+    unguaranteed: str
+
+    @property
+    def utility_figure(self) -> Figure:
+        return figure(utility_of(self.kind))
+
+    def values(self, key: str) -> dict[int, float]:
+        """A figure at the end of each run that measured it, by seed; finite ones."""
+        rows = {
+            seed: run.totals.get(key) if figure(key).total else run.last.values.get(key)
+            for seed, run in self.runs.items()
+        }
+        return {seed: value for seed, value in rows.items() if value is not None and isfinite(value)}
+
+    def estimate(self, key: str) -> Estimate | None:
+        """Its mean over the seeds; None where no run measured it."""
+        values = list(self.values(key).values())
+        return Estimate.of(values) if values else None
+
+    @property
+    def utility(self) -> Estimate | None:
+        return self.estimate(self.utility_figure.key)
+
+    @property
+    def leakage(self) -> Estimate | None:
+        return self.estimate(LEAKAGE)
+
+    @property
+    def leakage_at_most(self) -> float | None:
+        """The upper end of the wider of two 95 % intervals: over seeds, and over records in a run."""
+        if self.leakage is None:
+            return None
+        ends = [run.last.values.get(f"{LEAKAGE}_high") for run in self.runs.values()]
+        known = [end for end in ends if end is not None]
+        over_records = sum(known) / len(known) if known else self.leakage.mean
+        return max(over_records, self.leakage.high or 0.0)
+
+    @property
+    def bytes(self) -> float:
+        """That travel in a run, up and down, the most over seeds."""
+        return max(run.totals.get("bytes_up", 0) + run.totals.get("bytes_down", 0) for run in self.runs.values())
+
+    @property
+    def wall(self) -> float | None:
+        """Seconds of a run, the mean over seeds; None where runs keep it secret."""
+        known = [run.totals["wall"] for run in self.runs.values() if "wall" in run.totals]
+        return sum(known) / len(known) if known else None
+
+    @property
+    def edge(self) -> bool:
+        """Whether the rate is the smallest or the largest that was tried, so that one beyond may be better."""
+        rates = [one.rate for one in self.tried]
+        return len(rates) > 1 and self.rate in (min(rates), max(rates))
+
+
+def utility_of(kind: str) -> str:
+    """The key of the figure that says how good a model of such records is."""
+    return _UTILITY.get(kind, "heldout_loss")
+
+
+def better(one: Figure) -> float:
+    """1 where more of a figure is better, −1 where less is."""
+    return 1.0 if one.better == "higher" else -1.0
+
+
+def tried(arm: Candidate, folders: Mapping[float, Sequence[Path]]) -> tuple[Tried, ...]:
+    """What rates have led to.
+
+    Args:
+        folders: finished runs of the search, by rate.
+    """
+    found = []
+    for rate, own in folders.items():
+        key = utility_of(arm.experiment.task.kind)
+        values = [read(folder).last.values.get(key) for folder in own]
+        known = [value for value in values if value is not None and isfinite(value)]
+        whole = bool(values) and len(known) == len(values)
+        found.append(Tried(rate, sum(known) / len(known) if whole else None))
+    return tuple(found)
+
+
+def best(arm: Candidate, found: Sequence[Tried]) -> float | None:
+    """The rate with the best utility; None where no run of the search came to a finite one."""
+    sign = better(figure(utility_of(arm.experiment.task.kind)))
+    known = [one for one in found if one.utility is not None]
+    return max(known, key=lambda one: sign * (one.utility or 0.0)).rate if known else None
+
+
+def guaranteed(searched: Sequence[Path], runs: Sequence[RunRecord]) -> tuple[float | None, str]:
+    """The ε of the search and one run together, the worst over the runs, or why there is none.
+
+    Whoever takes a rate has seen the models of the search, so its runs count, each with its own ledgers; the seeds of a
+    comparison beyond the first are there to tell how sure it is, and whoever releases all of them counts all of them
+    (``murmura privacy spent``).
+    """
+    told = [run.last.privacy for run in runs]
+    if not runs or not all(told):
+        return None, ""
+    refused = next((one["refused"] for one in told if one.get("refused")), "")
+    if refused:
+        return None, refused
+    worst = 0.0
+    for run, promise in zip(runs, told, strict=True):
+        try:
+            ledgers = [odometer.read(folder) for folder in (*searched, run.folder)]
+            spent = odometer.together(ledgers, promise["unit"], promise["delta"])
+        except (CheckpointError, PrivacyError) as error:
+            if searched:
+                return None, f"the search for a rate counts too, and {error.what}"
+            worst = max(worst, promise["epsilon"])
+        else:
+            worst = max(worst, spent.value, promise["epsilon"])
+    return (worst, "") if isfinite(worst) else (None, "there is no finite bound")
+
+
+def compared(results: Sequence[Result], reference: str, key: str) -> dict[str, Difference]:
+    """How a figure differs from the reference's, seed by seed; of arms about the same kind of record."""
+    known = {one.arm: one for one in results}
+    kind = known[reference].kind
+    others = {one.arm: one.values(key) for one in results if one.arm != reference and one.kind == kind}
+    return differences(others, known[reference].values(key))
+
+
+def frontier(results: Sequence[Result], kind: str) -> list[str]:
+    """Arms that no other one beats in both utility and leakage, by their means."""
+    sign = better(figure(utility_of(kind)))
+    points = {
+        one.arm: (sign * one.utility.mean, -one.leakage.mean)
+        for one in results
+        if one.kind == kind and one.utility and one.leakage
+    }
+
+    def beaten(own: tuple[float, float]) -> bool:
+        return any(all(a >= b for a, b in zip(other, own, strict=True)) and other != own for other in points.values())
+
+    return [arm for arm, own in points.items() if not beaten(own)]

@@ -1,0 +1,98 @@
+"""Means over seeds and differences between arms that were run with the same seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from murmura.units import decimal, signed
+
+_CERTAIN = 0.05  # largest p of a difference that is called one
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over ``n`` seeds with its 95 % interval (Student's t, n - 1 degrees of freedom); no interval of one."""
+
+    mean: float
+    n: int
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Estimate:
+        """Of at least one value."""
+        from scipy.stats import t
+
+        mean, n = fmean(values), len(values)
+        if n == 1:
+            return cls(mean, n)
+        reach = float(t.ppf(0.975, n - 1)) * stdev(values) / n**0.5
+        return cls(mean, n, mean - reach, mean + reach)
+
+    @property
+    def words(self) -> str:
+        """``2.193 (2.150 to 2.236)``."""
+        between = "" if self.low is None or self.high is None else f" ({decimal(self.low)} to {decimal(self.high)})"
+        return f"{decimal(self.mean)}{between}"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """By how much a figure of one arm is larger than that of another, seed by seed.
+
+    Attributes:
+        estimate: its mean over the seeds that both were run with.
+        p: two-sided, of the paired t test, after Holm's correction for all differences that were looked at; None where
+            there is one seed alone.
+    """
+
+    estimate: Estimate
+    p: float | None
+
+    @property
+    def shown(self) -> bool:
+        """Whether the seeds tell the two apart."""
+        return self.p is not None and self.p <= _CERTAIN
+
+    @property
+    def words(self) -> str:
+        """``+0.031 (+0.010 to +0.052), p = 0.021``."""
+        low, high = self.estimate.low, self.estimate.high
+        between = "" if low is None or high is None else f" ({signed(low)} to {signed(high)})"
+        p = "" if self.p is None else ", p < 0.001" if self.p < 0.001 else f", p = {decimal(self.p)}"
+        return f"{signed(self.estimate.mean)}{between}{p}"
+
+
+def differences(arms: Mapping[str, Mapping[int, float]], reference: Mapping[int, float]) -> dict[str, Difference]:
+    """How arms differ from a reference, on the seeds that both have.
+
+    Args:
+        arms: a figure of each arm by seed; those that share no seed with the reference are left out.
+        reference: the same of the arm that they are compared with.
+    """
+    paired = {name: [own[seed] - reference[seed] for seed in own if seed in reference] for name, own in arms.items()}
+    paired = {name: values for name, values in paired.items() if values}
+    tested = {name: _p(values) for name, values in paired.items() if len(values) > 1}
+    corrected = holm(tested)
+    return {name: Difference(Estimate.of(values), corrected.get(name)) for name, values in paired.items()}
+
+
+def _p(values: Sequence[float]) -> float:
+    """Two-sided, that the mean of such differences is 0 (Student's t)."""
+    from scipy.stats import ttest_1samp
+
+    if len(set(values)) == 1:  # no spread: the same everywhere, or the same difference in every seed
+        return 1.0 if values[0] == 0 else 0.0
+    return float(ttest_1samp(values, 0.0).pvalue)
+
+
+def holm(tested: Mapping[str, float]) -> dict[str, float]:
+    """p values of several tests such that all of them together are wrong no more often than one alone (Holm 1979)."""
+    found: dict[str, float] = {}
+    highest = 0.0
+    for place, name in enumerate(sorted(tested, key=lambda one: tested[one])):
+        highest = max(highest, min(1.0, (len(tested) - place) * tested[name]))
+        found[name] = highest
+    return found
