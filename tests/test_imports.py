@@ -17,6 +17,7 @@ from tests.experiment.small import experiment, write_data
 
 ORDER = (
     ("cli",),
+    ("compare",),
     ("audit",),
     ("experiment",),
     ("methods",),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from murmura.errors import ConfigError
+
+if TYPE_CHECKING:
+    from murmura.compare.comparison import Comparison
+    from murmura.experiment.forecast.dry_run import DryRun
 
 
 def compare(
@@ -41,6 +46,10 @@ def compare(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override an option in all arms.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, without running it.")] = False,
+    time: Annotated[
+        bool,
+        typer.Option("--time", help="With --dry-run: time a few steps of each arm, and estimate how long it takes."),
+    ] = False,
 ) -> None:
     """Compare methods on your records: run each with several seeds, and say which to take under your limits.
 
@@ -51,6 +60,10 @@ def compare(
     from murmura.compare.comparison import Comparison
     from murmura.experiment.config import parse_override
 
+    if time and not dry_run:
+        raise ConfigError(
+            "--time is for --dry-run", fix="Give both; a comparison itself shows the time left as it goes."
+        )
     limits = {"max_epsilon": max_epsilon, "max_bytes": max_bytes, "max_leakage": max_leakage}
     given = {name: value for name, value in limits.items() if value is not None}
     options: dict[str, Any] = {"seeds": _seeds(seeds), "rates": _rates(rates), "reference": reference}
@@ -59,27 +72,42 @@ def compare(
     config, arms = load(files, changes, options, given)
     folder = out or (Path(config.folder) if config.folder else Path("runs") / config.name)
     comparison = Comparison(config, arms, folder)
-    steps = comparison.check()
+    planned = comparison.check()
     if dry_run:
-        for arm in arms:
-            tried = (
-                f"rates {', '.join(f'{rate:g}' for rate in arm.rates)}"
-                if len(arm.rates) > 1
-                else f"rate {arm.rates[0]:g}"
-            )
-            taken = "" if steps[arm.name] is None else f", {steps[arm.name]:,} steps of all sites in a run"
-            typer.echo(f"{arm.name}: {tried}{taken}")
-        typer.echo(f"{comparison.total} runs with {len(config.chosen_seeds)} seeds, kept in {folder}")
-        return
-    _carry_out(comparison, jobs, steps)
+        _foresee(comparison, planned, jobs, time)
+    else:
+        _carry_out(comparison, planned, jobs)
 
 
-def _carry_out(comparison: Any, jobs: int, steps: Any) -> None:
+def _foresee(comparison: Comparison, planned: Mapping[str, DryRun], jobs: int, time: bool) -> None:
+    """Print what would be run, and how long it would take."""
+    from murmura.compare.comparison import steps_of
+    from murmura.experiment.forecast.timing import timing
+    from murmura.units import count, duration
+
+    whole = 0.0
+    for arm in comparison.arms:
+        steps, runs = steps_of(planned[arm.name]), comparison.runs_of(arm)
+        told = [f"{runs} runs", f"rate {', '.join(f'{rate:g}' for rate in arm.rates)}"]
+        told += [] if steps is None else [f"{count(steps)} steps of all sites in a run"]
+        if time:
+            seconds = timing(planned[arm.name]).total
+            whole += runs * seconds
+            told.append(f"about {duration(seconds)} each")
+        typer.echo(f"{arm.name}: {', '.join(told)}")
+    seeds = ", ".join(map(str, comparison.config.chosen_seeds))
+    lasts = f", about {duration(whole / jobs)} in all" if time else ""
+    typer.echo(
+        f"{sum(map(comparison.runs_of, comparison.arms))} runs, seeds {seeds}, kept in {comparison.folder}{lasts}"
+    )
+
+
+def _carry_out(comparison: Comparison, planned: Mapping[str, DryRun], jobs: int) -> None:
     from murmura.compare.files import write
     from murmura.compare.jobs import require_done
     from murmura.compare.view import show
 
-    outcome = comparison.carry_out(jobs, steps)
+    outcome = comparison.carry_out(jobs, planned)
     page = write(outcome, comparison.folder)
     show(outcome)
     typer.echo(f"Report: {page}")

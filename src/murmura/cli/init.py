@@ -7,13 +7,15 @@ from typing import Annotated
 import typer
 
 from murmura.cli.methods import methods as list_methods
+from murmura.errors import ConfigError
 
 
 def init(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]", help="A method, or what a paper calls it: fedavg, feddca. Without a name, all are listed."
+            metavar="[NAME]",
+            help="A method, or what a paper calls it: fedavg, feddca; or compare. Without a name, all are listed.",
         ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every option, with what it means.")] = False,
@@ -22,6 +24,14 @@ def init(
     from murmura import methods
     from murmura.experiment.names import names
 
+    if name == "compare":
+        from murmura.compare.starter import STARTER
+
+        if every:
+            fix = "murmura init METHOD --all has those of an experiment."
+            raise ConfigError("a comparison has no list of every option", where="--all", fix=fix)
+        typer.echo(STARTER.encode(), nl=False)
+        return
     if name is not None:
         from murmura.experiment.starter import starter
 
@@ -30,4 +40,4 @@ def init(
     list_methods()
     others = ", ".join(one for one in names() if one not in methods.METHODS)
     typer.echo(f"\nThese names will do too: {others}.")
-    typer.echo("\nFor example: murmura init fewfedpit > my.toml")
+    typer.echo("\nFor example: murmura init fewfedpit > my.toml; or several of them: murmura init compare > my.toml")

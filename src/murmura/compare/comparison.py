@@ -12,6 +12,7 @@ from murmura.compare.config import CompareConfig, Limits
 from murmura.compare.jobs import Job, require_done, require_same, work
 from murmura.compare.outcome import Result, Tried, best, guaranteed, tried, utility_of
 from murmura.errors import ConfigError, MurmuraError, RunError
+from murmura.experiment.forecast.dry_run import DryRun, dry_run
 from murmura.measure.catalogue import figure
 from murmura.runs.record import read
 from murmura.units import listing
@@ -84,25 +85,18 @@ class Comparison:
     def _job(self, place: str, arm: Candidate, seed: int, rate: float, more: str = "") -> Job:
         return Job(arm, seed, rate, self.folder / place / f"{arm.slug}{more}-seed{seed}")
 
-    @property
-    def total(self) -> int:
-        """How many runs there are, those of the search too."""
-        return len(self.searches) + len(self.config.chosen_seeds) * len(self.arms)
-
-    def check(self) -> dict[str, int | None]:
+    def check(self) -> dict[str, DryRun]:
         """Work out every arm without running it.
 
         Returns:
-            by arm, optimiser steps of all sites together; None where that is not known.
+            what a run of each arm would do.
 
         Raises:
             ConfigError: some arm would be refused; all that are, with the reasons.
             CheckpointError: a folder holds another run.
         """
-        from murmura.experiment.forecast.dry_run import dry_run
-
         require_same(self.searches)
-        refused, steps, seed = [], dict[str, int | None](), self.config.chosen_seeds[0]
+        refused, found, seed = [], dict[str, DryRun](), self.config.chosen_seeds[0]
         for arm in self.arms:
             try:
                 experiments = [self._job(_RUNS, arm, seed, rate).experiment for rate in arm.rates]
@@ -111,15 +105,23 @@ class Comparison:
                 refused.append(f"{arm.name}: {error}")
                 continue
             refused += [f"{arm.name}: {reason}" for reason in planned.refusals]
-            known = [one.steps for one in planned.rounds if one.steps is not None]
-            steps[arm.name] = sum(known) if len(known) == len(planned.rounds) else None
+            found[arm.name] = planned
         if refused:
             what = "these arms would not start, and so nothing was run:\n" + "\n".join(refused)
             raise ConfigError(what, where=str(self.folder), fix="Mend or remove them.")
-        return steps
+        return found
 
-    def carry_out(self, at_once: int, steps: Mapping[str, int | None]) -> Outcome:
+    def runs_of(self, arm: Candidate) -> int:
+        """How many runs an arm has, those of the search too."""
+        searched = len(arm.rates) * len(self.config.seeds_of_search) if len(arm.rates) > 1 else 0
+        return searched + len(self.config.chosen_seeds)
+
+    def carry_out(self, at_once: int, planned: Mapping[str, DryRun]) -> Outcome:
         """Do what is not done, and say what it all comes to.
+
+        Args:
+            at_once: runs side by side.
+            planned: of each arm, what ``check`` has found.
 
         Raises:
             RunError: no run of the reference was finished.
@@ -134,7 +136,7 @@ class Comparison:
         jobs = self.runs(rates)
         require_same(jobs)
         failed += work(jobs, at_once, _told)
-        outcome = self._outcome(jobs, found, steps)
+        outcome = self._outcome(jobs, found, planned, at_once)
         if outcome is None:
             require_done(failed)
             raise RunError("no run of the reference was finished", where=str(self.folder))
@@ -147,7 +149,7 @@ class Comparison:
         return {rate: [job.folder for job in own if job.rate == rate and job.finished] for rate in arm.rates}
 
     def _outcome(
-        self, jobs: Sequence[Job], found: Mapping[str, tuple[Tried, ...]], steps: Mapping[str, int | None]
+        self, jobs: Sequence[Job], found: Mapping[str, tuple[Tried, ...]], planned: Mapping[str, DryRun], at_once: int
     ) -> Outcome | None:
         results = []
         for arm in self.arms:
@@ -159,7 +161,16 @@ class Comparison:
             epsilon, why = guaranteed(searched if arm.name in found else [], list(runs.values()))
             kind = arm.experiment.task.kind
             results.append(
-                Result(arm.name, kind, runs, own[0].rate, found.get(arm.name, ()), steps.get(arm.name), epsilon, why)
+                Result(
+                    arm.name,
+                    kind,
+                    runs,
+                    own[0].rate,
+                    found.get(arm.name, ()),
+                    steps_of(planned.get(arm.name)),
+                    epsilon,
+                    why,
+                )
             )
         reference = self.config.reference or self.arms[0].name
         first = next((one for one in results if one.arm == reference), None)
@@ -168,7 +179,17 @@ class Comparison:
         choice = choose(results, self.config.limits, first.kind)
         seeds, limits = self.config.chosen_seeds, self.config.limits
         remarks = _remarks(results, first.kind, self.config)
+        if missing := [arm.name for arm in self.arms if arm.name not in {one.arm for one in results}]:
+            remarks.insert(0, f"Without a finished run, and so in no figure: {listing(missing)}.")
+        if at_once > 1:
+            remarks.append(f"{at_once} runs shared the machine, so each took longer than it does alone.")
         return Outcome(self.config.name, results, reference, first.kind, seeds, limits, choice, remarks)
+
+
+def steps_of(planned: DryRun | None) -> int | None:
+    """Optimiser steps of all sites together in a run; None where that is not known."""
+    known = [one.steps for one in planned.rounds] if planned else [None]
+    return None if None in known else sum(one for one in known if one is not None)
 
 
 def _told(job: Job) -> str:
@@ -190,8 +211,8 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig) -> lis
         once = config.search_seeds == 1
         seeds = "one seed that is" if once else f"{config.search_seeds} seeds that are"
         told.append(
-            f"Each arm trained at the best of {len(config.rates)} rates, by what it came to on held-out records with "
-            f"{seeds} in no figure here."
+            f"Each arm trained at the best of {len(config.rates)} rates, by what it came to with {seeds} in no figure "
+            "here. Held-out records were the same, so that figures are a little too good, for all arms alike."
         )
     elif len({one.rate for one in results}) == 1:
         told.append("All arms trained at one rate, which may suit some of them better than others (--rates).")

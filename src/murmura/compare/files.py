@@ -79,7 +79,8 @@ def standalone(svg: str) -> str:
     css = files("murmura.report").joinpath("page.css").read_text(encoding="utf-8")
     head, _, body = svg.partition(">")
     type_ = "text { font-family: system-ui, sans-serif; }"
-    return f'{head} xmlns="http://www.w3.org/2000/svg"><style>{_colours(css)}{type_}</style>{body}\n'
+    names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    return f"{head} {names}><style>{_colours(css)}{type_}</style>{body}\n"
 
 
 def _colours(css: str) -> str:

@@ -81,7 +81,7 @@ def require_same(jobs: Sequence[Job]) -> None:
             _flat(_deciding(one)) for one in (kept.config.read_text(encoding="utf-8"), job.experiment.dump())
         )
         for key in sorted({*there, *wanted}):
-            if there.get(key) != wanted.get(key):
+            if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took
                 what = f"this run has {key} = {there.get(key)!r}, and the comparison asks for {wanted.get(key)!r}"
                 fix = "Give another folder (--out), or remove this run."
                 raise CheckpointError(what, where=str(job.folder), fix=fix)

@@ -11,7 +11,7 @@ from murmura.compare.arms import Candidate
 from murmura.compare.statistics import Difference, Estimate, differences
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.catalogue import figure
-from murmura.measure.figure import Figure
+from murmura.measure.figure import AUC, SHARE, Figure
 from murmura.privacy import odometer
 from murmura.runs.record import RunRecord, read
 
@@ -66,8 +66,10 @@ class Result:
 
     def estimate(self, key: str) -> Estimate | None:
         """Its mean over the seeds; None where no run measured it."""
-        values = list(self.values(key).values())
-        return Estimate.of(values) if values else None
+        values, unit = list(self.values(key).values()), figure(key).unit
+        if not values:
+            return None
+        return Estimate.of(values, 0.0, 1.0) if unit in (AUC, SHARE) else Estimate.of(values)
 
     @property
     def utility(self) -> Estimate | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import fmean, stdev
 
 from murmura.units import decimal, signed
@@ -13,7 +14,8 @@ _CERTAIN = 0.05  # largest p of a difference that is called one
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over ``n`` seeds with its 95 % interval (Student's t, n - 1 degrees of freedom); no interval of one."""
+    """A mean over ``n`` seeds with its 95 % interval (Student's t, n - 1 degrees of freedom); of one seed there is
+    none."""
 
     mean: float
     n: int
@@ -21,15 +23,19 @@ class Estimate:
     high: float | None = None
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Estimate:
-        """Of at least one value."""
+    def of(cls, values: Sequence[float], least: float = -inf, most: float = inf) -> Estimate:
+        """Of at least one value.
+
+        Args:
+            least, most: that the figure can be, beyond which no interval reaches.
+        """
         from scipy.stats import t
 
         mean, n = fmean(values), len(values)
         if n == 1:
             return cls(mean, n)
         reach = float(t.ppf(0.975, n - 1)) * stdev(values) / n**0.5
-        return cls(mean, n, mean - reach, mean + reach)
+        return cls(mean, n, max(mean - reach, least), min(mean + reach, most))
 
     @property
     def words(self) -> str:

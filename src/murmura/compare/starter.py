@@ -1,0 +1,47 @@
+"""A comparison to start from (``murmura init compare``)."""
+
+STARTER = """\
+# Which method, on your records? Each of these is run with several seeds, and one is chosen under your limits.
+#
+#   murmura compare my.toml --dry-run --time       what it would run, and about how long that takes
+#   murmura compare my.toml                        run it; stopped, it goes on with the same command
+#   murmura compare my.toml --max-leakage 0.6      choose under another limit: nothing is run again
+#
+# Name your records in [data]; all else can stay.
+
+[compare]
+name = "comparison"              # its folder is runs/NAME
+seeds = 3                        # of each method; the more, the surer
+rates = [5e-4, 2e-3]             # learning rates that are tried for each, with a seed of their own
+#limits = { max_epsilon = 8, max_leakage = 0.6, max_bytes = "50MB" }
+
+[[compare.arms]]                 # without options of its own: the experiment below
+name = "FedAvg"
+
+[[compare.arms]]
+method.name = "fewfedpit"
+grid = { "method.beta" = [0.0, 0.5] }
+
+[[compare.arms]]
+method.name = "dplora"
+method.epsilon = 8.0
+
+[model]
+name = "smollm2-135m"            # or another of `murmura models list`, a folder, a Hugging Face id
+
+[data]
+train = "FOLDER"                 # a JSONL, CSV or Parquet file for each site
+heldout_records = 20             # taken out of these, to measure on
+max_length = 256
+
+[training]
+batch_size = 4
+
+[method]
+name = "fedit"
+rounds = 3
+
+[evaluation]
+attacks = true                   # also where an ε is promised, which does not cover what attacks count
+every = 3                        # rounds; and always before the first and after the last
+"""

@@ -1,0 +1,105 @@
+import pytest
+import tomli_w
+
+from murmura.compare.arms import load
+from murmura.compare.starter import STARTER
+from murmura.errors import ConfigError
+from murmura.experiment.config import Experiment
+
+BASE = {"data": {"train": "sites", "heldout_records": 4}, "method": {"name": "fedit", "rounds": 3}}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name="my.toml", **tables):
+        file = tmp_path / name
+        file.write_text(tomli_w.dumps(BASE | tables))
+        return file
+
+    return write
+
+
+def names(arms):
+    return [arm.name for arm in arms]
+
+
+def test_each_file_is_an_arm_called_as_its_run(write):
+    files = [write("a.toml", run={"name": "plain"}), write("b.toml", run={"name": "more"}, training={"lr": 1e-3})]
+    config, arms = load(files)
+    assert names(arms) == ["plain", "more"]
+    assert [arm.rates for arm in arms] == [(3e-4,), (1e-3,)] and list(config.chosen_seeds) == [0, 1, 2]
+
+
+def test_arms_of_one_file_change_its_options(write):
+    arms = [{"name": "FedAvg"}, {"aggregation": {"local": "fedprox"}}, {"method": {"name": "fewfedpit", "beta": 0.3}}]
+    _, found = load([write(compare={"arms": arms})])
+    assert names(found) == ["FedAvg", "FedProx", "FewFedPIT β=0.3"]
+    assert [arm.experiment.method.rounds for arm in found] == [3, 3, 3]
+
+
+def test_another_method_does_not_inherit_options_of_the_files(write):
+    method = {"name": "fewfedpit", "rounds": 3, "keep": 2}
+    _, found = load([write(method=method, compare={"arms": [{}, {"method": {"name": "fedit"}}]})])
+    assert found[0].experiment.method.keep == 2 and found[1].experiment.method.name == "fedit"
+
+
+def test_a_grid_is_an_arm_for_every_combination(write):
+    arm = {"method": {"name": "fewfedpit"}, "grid": {"method.beta": [0.0, 0.5]}}
+    _, found = load([write(compare={"arms": [arm], "grid": {"lora.rank": [2, 4]}})])
+    pairs = [(one.experiment.method.beta, one.experiment.lora.rank) for one in found]
+    assert pairs == [(0.0, 2), (0.5, 2), (0.0, 4), (0.5, 4)]
+    assert len(set(names(found))) == 4
+    _, found = load([write(run={"name": "mine"}, compare={"grid": {"lora.rank": [2, 4]}})])
+    assert names(found) == ["FedAvg, rank = 2", "FedAvg, rank = 4"]
+
+
+def test_options_of_the_command_line_win(write):
+    file = write(compare={"seeds": 5, "rates": [1e-3, 2e-3], "limits": {"max_epsilon": 8, "max_leakage": 0.9}})
+    changes, options, limits = {"method.rounds": 1}, {"seeds": 2}, {"max_epsilon": 2}
+    config, [arm] = load([file], changes, options, limits)
+    assert list(config.chosen_seeds) == [0, 1] and arm.rates == (1e-3, 2e-3) and arm.experiment.method.rounds == 1
+    assert (config.limits.max_epsilon, config.limits.max_leakage) == (2, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"data": {"train": "others", "heldout_records": 4}}, "data.train"),
+        ({"model": {"name": "another"}}, "model.name"),
+        ({"evaluation": {"sample": 3}}, "evaluation.sample"),
+    ],
+)
+def test_arms_must_have_the_same_records_model_and_measurements(write, table, told):
+    with pytest.raises(ConfigError, match=told):
+        load([write("a.toml"), write("b.toml", **table)])
+
+
+def test_the_same_experiment_twice_is_refused_and_the_same_name_is_numbered(write):
+    with pytest.raises(ConfigError, match="'b' is the same experiment as 'a'"):
+        load([write(compare={"arms": [{"name": "a"}, {"name": "b"}]})])
+    _, found = load([write(compare={"arms": [{}, {"lora": {"rank": 3}}]})])
+    assert names(found) == ["FedAvg (1)", "FedAvg (2)"]
+
+
+def test_mistakes_say_where_they_are(write):
+    with pytest.raises(ConfigError, match=r"no arm 'FedSGD'.*Arms: FedAvg"):
+        load([write(compare={"arms": [{"name": "FedAvg"}], "reference": "FedSGD"})])
+    with pytest.raises(ConfigError, match=r"number 2.*unknown key 'bta'"):
+        load([write(compare={"arms": [{}, {"method": {"name": "fewfedpit", "bta": 1}}]})])
+    with pytest.raises(ConfigError, match=r"\[compare\].*unknown key 'seed'"):
+        load([write(compare={"seed": 3})])
+    with pytest.raises(ConfigError, match=r"\[compare\] stands in"):
+        load([write("a.toml", compare={}), write("b.toml", compare={})])
+
+
+def test_a_comparison_is_no_experiment(write):
+    with pytest.raises(ConfigError, match="murmura compare"):
+        Experiment.load(write(compare={}))
+
+
+def test_the_starter_is_a_comparison(tmp_path):
+    file = tmp_path / "my.toml"
+    file.write_text(STARTER)
+    config, found = load([file])
+    assert names(found) == ["FedAvg", "FewFedPIT β=0", "FewFedPIT β=0.5", "DP-LoRA ε=8"]
+    assert all(arm.rates == (5e-4, 2e-3) for arm in found) and list(config.chosen_seeds) == [0, 1, 2]

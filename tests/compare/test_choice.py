@@ -1,0 +1,70 @@
+import pytest
+
+from murmura.compare.choice import broken_limits, choose
+from murmura.compare.config import Limits
+from murmura.compare.outcome import Tried
+from tests.compare.arms import labels, result
+
+
+@pytest.fixture
+def arms(tmp_path):
+    return [
+        result(tmp_path, "FedAvg", [2.00, 2.02, 2.01], [0.95, 0.96, 0.95]),
+        result(tmp_path, "mixed", [2.03, 2.05, 2.04], [0.80, 0.81, 0.80]),
+        result(tmp_path, "near", [2.02, 2.07, 2.05], [0.70, 0.71, 0.70]),
+        result(tmp_path, "private", [2.50, 2.51, 2.52], [0.51, 0.50, 0.52], epsilon=7.9),
+    ]
+
+
+def chosen(arms, **limits):
+    return choose(arms, Limits(**limits), "instruction")
+
+
+def test_without_limits_the_best_utility_is_taken(arms):
+    found = chosen(arms)
+    assert found.arm == "FedAvg"
+    assert found.sentences[0].startswith("Best: FedAvg, held-out loss 2.010 (1.985 to 2.035), leakage 0.953")
+    assert "no ε guaranteed, 13.5 MB travel" in found.sentences[0]
+
+
+def test_what_is_better_but_breaks_a_limit_is_named_with_how_much_better_it_is(arms):
+    found = chosen(arms, max_leakage=0.85)
+    assert found.arm == "mixed"
+    assert "FedAvg is better by 0.030 (0.030 to 0.030), but its leakage is 0.953." in found.sentences
+
+
+def test_what_seeds_cannot_tell_apart_is_not_called_worse(arms):
+    told = " ".join(chosen(arms, max_leakage=0.85).sentences)
+    assert "Not told apart from it: near (difference +0.007" in told and "leaks less by 0.100" in told
+    assert "Worse than it: private." in told
+
+
+def test_an_epsilon_is_asked_for(arms):
+    assert chosen(arms, max_epsilon=8).arm == "private"
+    none = chosen(arms, max_epsilon=2)
+    assert none.arm is None
+    assert "No arm keeps ε at most 2" in none.sentences[0] and "private: its ε is 7.900" in none.sentences[0]
+    assert "FedAvg: it guarantees no ε" in none.sentences[0]
+
+
+def test_bytes_are_of_a_run_up_and_down(arms):
+    assert chosen(arms, max_bytes="13.5MB").arm == "FedAvg"
+    assert "13.5 MB travel" in chosen(arms, max_bytes="13.4MB").sentences[0]
+
+
+def test_what_was_not_measured_keeps_no_limit(tmp_path):
+    blind = result(tmp_path, "blind", [2.0, 2.0])
+    assert broken_limits(blind, Limits(max_leakage=0.9)) == ["its leakage was not measured (evaluation.attacks)"]
+    assert broken_limits(blind, Limits()) == []
+
+
+def test_doubts_are_told(tmp_path):
+    alone = result(tmp_path, "alone", [2.0], [0.58], tried=(Tried(1e-3, 2.0), Tried(1e-4, 3.0)))
+    told = " ".join(chosen([alone], max_leakage=0.6).sentences)
+    assert "One seed cannot show" in told and "reaches to 0.630" in told and "Its rate, 0.001, is the last" in told
+    inner = result(tmp_path, "inner", [2.0, 2.0], [0.5, 0.5], tried=tuple(Tried(r, r) for r in (1e-4, 1e-3, 1e-2)))
+    assert len(chosen([inner], max_leakage=0.6).sentences) == 1
+
+
+def test_arms_about_other_records_are_not_chosen(arms, tmp_path):
+    assert chosen([*arms, labels(tmp_path, "classifier")], max_leakage=0.85).arm == "mixed"

@@ -1,0 +1,151 @@
+"""A whole comparison of tiny models, whose runs are made in this process."""
+
+import json
+import re
+import time
+import tomllib
+from xml.etree import ElementTree
+
+import pytest
+import tomli_w
+
+from murmura.compare import jobs
+from murmura.compare.arms import load
+from murmura.compare.comparison import Comparison
+from murmura.compare.files import FIGURES, PICTURE, TABLE, write
+from murmura.compare.jobs import require_done, require_same
+from murmura.errors import CheckpointError, ConfigError, MurmuraError, RunError
+from murmura.experiment.run import run
+from tests.experiment import small
+
+RATES = [2e-3, 1e-2]
+ARMS = [{"name": "FedAvg"}, {"name": "private", "method": {"name": "dplora", "epsilon": 8.0}}]
+
+
+@pytest.fixture
+def table(tmp_path, llama_folder):
+    small.write_data(tmp_path, {"heart": 8, "skin": 8})
+    return {
+        "model": {"name": str(llama_folder)},
+        "lora": {"rank": 2},
+        "data": {"train": "sites", "heldout": "heldout.jsonl", "max_length": 128},
+        "method": {"name": "fedit", "rounds": 1},
+        "evaluation": {"sample": 1, "uploads": 0, "attacks": True},
+        "compare": {"seeds": 2, "rates": RATES, "arms": ARMS},
+    }
+
+
+@pytest.fixture
+def comparison(tmp_path, table):
+    def make(**compare):
+        file = tmp_path / "my.toml"
+        file.write_text(tomli_w.dumps(table | {"compare": table["compare"] | compare}))
+        config, arms = load([file])
+        return Comparison(config, arms, tmp_path / "out")
+
+    return make
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """The runs that were begun, which are made in this process, since it takes long to start another."""
+    begun = []
+
+    def in_process(job, at_once):
+        begun.append(job.folder.name)
+        began = time.monotonic()
+        try:
+            run(job.experiment, resume=False)
+        except MurmuraError as error:
+            return time.monotonic() - began, str(error)
+        return time.monotonic() - began, ""
+
+    monkeypatch.setattr(jobs, "_run", in_process)
+    return begun
+
+
+def test_every_arm_is_searched_alike_and_run_with_every_seed_at_its_best_rate(comparison, begun, tmp_path):
+    whole = comparison()
+    outcome = whole.carry_out(1, whole.check())
+    assert begun[:4] == [f"{arm}-rate{rate:g}-seed10000" for arm in ("FedAvg", "private") for rate in RATES]
+    assert begun[4:] == [f"{arm}-seed{seed}" for seed in (0, 1) for arm in ("FedAvg", "private")]
+    for one in outcome.results:
+        assert len(one.tried) == 2 and one.rate == min(one.tried, key=lambda tried: tried.utility).rate
+        for seed, record in one.runs.items():
+            kept = tomllib.loads(record.config)
+            assert (kept["run"]["seed"], kept["training"]["lr"]) == (seed, one.rate)
+    plain, private = outcome.results
+    assert plain.epsilon is None and private.epsilon > max(r.last.privacy["epsilon"] for r in private.runs.values())
+    assert plain.steps == 2 * 1  # eight records of two sites in batches of eight
+    _pages_are_right(outcome, whole, tmp_path)
+
+
+def _pages_are_right(outcome, whole, tmp_path):
+    page = write(outcome, whole.folder).read_text()
+    told = json.loads((whole.folder / FIGURES).read_text())
+    table = (whole.folder / TABLE).read_text()
+    assert outcome.choice.sentences[0] in page and outcome.choice.sentences[0] in table
+    assert told["chosen"] == outcome.choice.arm and [one["arm"] for one in told["arms"]] == ["FedAvg", "private"]
+    for one, arm in zip(outcome.results, told["arms"], strict=True):
+        assert {int(seed): value for seed, value in arm["figures"]["heldout_loss"].items()} == one.values(
+            "heldout_loss"
+        )
+        assert re.search(rf"\| {one.arm}[^|]*\| {one.utility.mean:.3f}", table)
+    picture = ElementTree.fromstring((whole.folder / PICTURE).read_text())
+    texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"FedAvg", "private"} <= set(texts)
+    assert not re.search(r"var\(--(?!ink|muted|rule|paper|series)", (whole.folder / PICTURE).read_text())
+
+
+def test_finished_runs_are_kept_and_only_what_is_new_is_run(comparison, begun):
+    first = comparison(rates=[], seeds=1)
+    first.carry_out(1, first.check())
+    again = comparison(rates=[], seeds=2, arms=[*ARMS, {"name": "wider", "lora": {"rank": 3}}])
+    begun.clear()
+    outcome = again.carry_out(2, again.check())
+    assert sorted(begun) == ["FedAvg-seed1", "private-seed1", "wider-seed0", "wider-seed1"]
+    assert all(len(one.runs) == 2 for one in outcome.results)
+    assert any("2 runs shared the machine" in remark for remark in outcome.remarks)
+
+
+def test_a_folder_with_another_run_is_refused_before_anything_is_run(comparison, begun):
+    first = comparison(rates=[], seeds=1)
+    first.carry_out(1, first.check())
+    other = comparison(rates=[], seeds=1, arms=[{**ARMS[0], "training": {"batch_size": 2}}])
+    with pytest.raises(CheckpointError, match=r"training.batch_size = 8, and the comparison asks for 2"):
+        require_same(other.runs({"FedAvg": 3e-4}))
+
+
+def test_arms_that_would_be_refused_are_all_named_before_anything_is_run(comparison, begun):
+    arms = [
+        ARMS[0],
+        {
+            "name": "bad",
+            "method": {"name": "dplora", "epsilon": 8.0},
+            "data": {"max_length": 128},
+            "aggregation": {"secure": True},
+        },
+    ]
+    with pytest.raises(ConfigError, match=r"(?s)would not start.*bad: "):
+        comparison(arms=arms).check()
+    assert begun == []
+
+
+def test_a_run_that_fails_stands_in_no_figure_and_stops_no_other(comparison, begun, monkeypatch):
+    whole, plain = comparison(rates=[], seeds=1), jobs._run
+
+    def some_fail(job, at_once):
+        return (1.0, "it broke") if job.arm.name == "private" else plain(job, at_once)
+
+    monkeypatch.setattr(jobs, "_run", some_fail)
+    outcome = whole.carry_out(1, whole.check())
+    assert [one.arm for one in outcome.results] == ["FedAvg"] and "private" in outcome.remarks[0]
+    with pytest.raises(RunError, match=r"(?s)1 runs failed.*private-seed0:\nit broke"):
+        require_done(whole.failed)
+
+
+def test_without_the_reference_there_is_nothing_to_compare(comparison, monkeypatch):
+    monkeypatch.setattr(jobs, "_run", lambda job, at_once: (1.0, "it broke"))
+    whole = comparison(rates=[], seeds=1)
+    with pytest.raises(RunError, match="it broke"):
+        whole.carry_out(1, whole.check())

@@ -1,0 +1,44 @@
+import pytest
+
+from murmura.compare.config import SEARCH, CompareConfig, bytes_of
+from murmura.errors import ConfigError
+
+
+def parse(**table):
+    return CompareConfig.parse(table, "my.toml [compare]")
+
+
+@pytest.mark.parametrize(("text", "number"), [("50MB", 50_000_000), ("1.5 kB", 1500), ("2gb", 2 * 10**9), ("77", 77)])
+def test_sizes_have_units(text, number):
+    assert bytes_of(text) == number
+    assert parse(limits={"max_bytes": text}).limits.max_bytes == number
+
+
+@pytest.mark.parametrize("text", ["", "MB", "5 apples"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(ConfigError, match="max_bytes"):
+        parse(limits={"max_bytes": text})
+
+
+def test_seeds_are_a_number_or_a_list_and_those_of_the_search_are_others():
+    assert list(parse(seeds=2).chosen_seeds) == [0, 1]
+    assert list(parse(seeds=[5, 3]).chosen_seeds) == [5, 3]
+    assert set(parse(search_seeds=3).seeds_of_search).isdisjoint(range(SEARCH))
+
+
+@pytest.mark.parametrize("seeds", [0, [], [1, 1], [SEARCH], [-1]])
+def test_seeds_must_differ_and_be_no_seeds_of_a_search(seeds):
+    with pytest.raises(ConfigError, match="seeds"):
+        parse(seeds=seeds)
+
+
+def test_no_arm_is_tuned_more_than_another():
+    with pytest.raises(ConfigError, match="FedProx has 3 rates, and others have 2"):
+        parse(rates=[1e-3, 2e-3], arms=[{"name": "FedProx", "rates": [1, 2, 3]}])
+
+
+def test_a_grid_may_be_written_with_dots_or_as_tables():
+    plain, nested = {"method.beta": [0, 1]}, {"method": {"beta": [0, 1]}}
+    assert parse(grid=plain).grid == parse(grid=nested).grid == plain
+    with pytest.raises(ConfigError, match="has no value"):
+        parse(grid={"method.beta": []})

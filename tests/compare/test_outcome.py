@@ -1,0 +1,108 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from murmura.compare.outcome import LEAKAGE, Tried, best, compared, frontier, guaranteed
+from murmura.privacy import odometer
+from murmura.runs import read
+from tests.compare.arms import labels, result
+from tests.experiment import small
+
+
+def test_figures_are_by_seed_and_only_finite_ones_count(tmp_path):
+    arm = result(tmp_path, "a", [2.0, math.inf, 3.0], [0.6, 0.7, 0.8])
+    assert arm.values("heldout_loss") == {0: 2.0, 2: 3.0}
+    assert arm.utility.mean == 2.5 and arm.utility.n == 2 and arm.leakage.mean == pytest.approx(0.7)
+    assert arm.bytes == 13_500_000 and arm.wall == 90
+
+
+def test_how_far_leakage_may_go_is_over_records_and_over_seeds(tmp_path):
+    still = result(tmp_path, "still", [1.0, 1.0], [0.6, 0.6])
+    assert still.leakage_at_most == pytest.approx(0.65)  # seeds agree, records do not tell more
+    spread = result(tmp_path, "spread", [1.0, 1.0], [0.5, 0.7])
+    assert spread.leakage_at_most == 1.0
+
+
+def test_arms_are_compared_with_those_of_their_kind(tmp_path):
+    arms = [result(tmp_path, "a", [1.0, 2.0]), result(tmp_path, "b", [1.5, 2.5]), labels(tmp_path, "c")]
+    found = compared(arms, "a", "heldout_loss")
+    assert list(found) == ["b"] and found["b"].estimate.mean == 0.5
+
+
+POINTS = st.lists(st.tuples(st.integers(0, 4), st.integers(5, 9)), min_size=1, max_size=6)
+
+
+@given(POINTS)
+def test_the_frontier_is_what_nothing_beats(tmp_path_factory, points):
+    folder = tmp_path_factory.mktemp("arms")
+    arms = [result(folder, f"a{place}", [float(x)], [y / 10]) for place, (x, y) in enumerate(points)]
+    found = frontier(arms, "instruction")
+    for place, (x, y) in enumerate(points):
+        beaten = any(u <= x and v <= y and (u, v) != (x, y) for u, v in points)
+        assert (f"a{place}" in found) == (not beaten)
+
+
+class TestBest:
+    def arm(self, make):
+        from murmura.compare.arms import Candidate
+
+        return Candidate("a", make(), (1e-3, 1e-2), "my.toml")
+
+    def test_the_least_loss_wins_and_the_first_of_equals(self, make):
+        arm = self.arm(make)
+        assert best(arm, [Tried(1e-3, 2.0), Tried(1e-2, 1.0)]) == 1e-2
+        assert best(arm, [Tried(1e-3, 2.0), Tried(1e-2, 2.0)]) == 1e-3
+
+    def test_a_rate_that_diverged_is_not_taken(self, make):
+        arm = self.arm(make)
+        assert best(arm, [Tried(1e-3, 2.0), Tried(1e-2, None)]) == 1e-3
+        assert best(arm, [Tried(1e-3, None), Tried(1e-2, None)]) is None
+
+
+class TestGuaranteed:
+    """The ε of an arm holds for all that whoever takes it has seen."""
+
+    @pytest.fixture
+    def folders(self, tmp_path, make):
+        from murmura.experiment.run import run
+
+        method = {"name": "dplora", "epsilon": 8.0, "rounds": 1}
+        made = {}
+        for name, seed in (("search-a", 10_000), ("search-b", 10_001), ("final", 0)):
+            where = {"name": name, "folder": str(tmp_path / name), "seed": seed}
+            made[name] = run(make(method=method, run=where)).folder
+        return made
+
+    def test_the_search_counts(self, folders):
+        searched, final = [folders["search-a"], folders["search-b"]], read(folders["final"])
+        alone, _ = guaranteed([], [final])
+        whole, why = guaranteed(searched, [final])
+        own = final.last.privacy
+        every = odometer.together([odometer.read(one) for one in folders.values()], own["unit"], own["delta"])
+        assert why == "" and alone == own["epsilon"] and whole == every.value > alone
+
+    def test_where_the_searchs_ledgers_are_gone_there_is_none(self, folders):
+        import shutil
+
+        shutil.rmtree(folders["search-a"] / "private")
+        shutil.rmtree(folders["search-a"] / "checkpoint", ignore_errors=True)
+        found, why = guaranteed([folders["search-a"]], [read(folders["final"])])
+        assert found is None and "the search for a rate counts too" in why
+
+    def test_one_run_without_a_promise_takes_it_from_the_arm(self, folders, tmp_path):
+        plain = result(tmp_path, "plain", [1.0]).runs[0]
+        assert guaranteed([], [read(folders["final"]), plain]) == (None, "")
+
+
+@pytest.fixture
+def make(tmp_path, llama_folder):
+    small.write_data(tmp_path)
+    return lambda **sections: small.experiment(tmp_path, llama_folder, **sections)
+
+
+def test_the_key_of_leakage_is_in_the_catalogue():
+    from murmura.measure.catalogue import figure
+
+    assert figure(LEAKAGE).better == "lower"

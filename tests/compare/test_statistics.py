@@ -1,0 +1,60 @@
+"""Against scipy, and Holm's correction against closed testing by brute force."""
+
+from itertools import combinations
+from statistics import stdev
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from murmura.compare.statistics import Difference, Estimate, differences, holm
+
+VALUES = st.lists(st.integers(-1000, 1000).map(lambda n: n / 100), min_size=2, max_size=8)
+
+
+@given(VALUES)
+def test_the_interval_is_students(values):
+    found = Estimate.of(values)
+    spread = stdev(values) / len(values) ** 0.5
+    if spread > 1e-9:
+        low, high = stats.t.interval(0.95, len(values) - 1, loc=found.mean, scale=spread)
+        assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+    assert found.low <= found.mean <= found.high
+
+
+def test_one_seed_has_no_interval_and_no_p():
+    assert Estimate.of([2.0]) == Estimate(2.0, 1)
+    far = differences({"a": {0: 2.0}}, {0: 1.5})["a"]
+    assert far == Difference(Estimate(0.5, 1), None) and not far.shown
+    assert far.words == "+0.500"
+
+
+def test_no_interval_reaches_beyond_what_a_share_can_be():
+    assert Estimate.of([0.9, 1.0], 0.0, 1.0).high == 1.0
+    assert Estimate.of([0.9, 1.0]).high > 1.0
+
+
+def test_differences_are_paired_by_seed():
+    reference = {0: 1.0, 1: 2.0, 2: 3.0}
+    arms = {"near": {0: 1.1, 1: 2.2, 2: 3.1, 9: 100.0}, "elsewhere": {7: 1.0}}
+    found = differences(arms, reference)
+    assert list(found) == ["near"]  # seed 9 is not the reference's, and "elsewhere" shares none
+    assert found["near"].estimate.mean == pytest.approx(0.4 / 3)
+    assert found["near"].p == pytest.approx(stats.ttest_rel([1.1, 2.2, 3.1], [1.0, 2.0, 3.0]).pvalue)
+
+
+def test_without_any_spread_there_is_no_doubt():
+    found = differences({"same": {0: 1.0, 1: 2.0}, "above": {0: 2.0, 1: 3.0}}, {0: 1.0, 1: 2.0})
+    assert not found["same"].shown and found["above"].shown
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 1), min_size=1))
+def test_holm_is_closed_testing_by_bonferroni(tested):
+    """A hypothesis is rejected when every set with it is, by Bonferroni (Marcus et al. 1976; Holm 1979)."""
+    found = holm(tested)
+    for name in tested:
+        rest = [one for one in tested if one != name]
+        sets = [[name, *more] for size in range(len(rest) + 1) for more in combinations(rest, size)]
+        worst = max(min(1.0, len(one) * min(tested[member] for member in one)) for one in sets)
+        assert found[name] == pytest.approx(worst)
