@@ -8,7 +8,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Twice quiet: errors are shown, and no warnings, such as those about local indexes that pip is configured with.
-# Not compiled: Python does that to the modules that are used, which are few of them, when it first imports them.
+# Not compiled: Python does that to the modules that are used, which are few of them, when it first imports them. Unless
+# the shell forbids it, which costs every process some ten seconds.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check -c constraints.txt
 PROCESSORS := processor-plain processor-avx2 processor-nobodys
 CLINIC := runs/clinic-fedavg runs/clinic-fewfedpit
