@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import tomli_w
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from murmura import Experiment, report
+from murmura.compare.arms import load as load_arms
 from murmura.experiment.run import run as start
 from murmura.measure.attacks import ATTACKS
 from murmura.models import load
@@ -32,6 +34,7 @@ def data(tmp_path):
     finance = [{"text": f"Profit rose by {k} percent .", "label": "positive"} for k in range(40)] * 2
     movie = [{"text": f"a film of {k} hours", "label": k % 2} for k in range(40)]
     rows = {"medical_icliniq": medical, "medical_medinstruct_test": medical, "finance_phrasebank": finance}
+    rows |= {"code_codealpaca": medical, "general_seed_tasks": medical}
     rows["sentiment_movie_rt"] = movie
     for name, these in rows.items():
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in these))
@@ -55,14 +58,15 @@ def test_shortening_keeps_whole_sentences(study):
     assert shorten("One two three.", 2) == ""
 
 
-@pytest.mark.parametrize("scale", ["small", "full"])
-def test_fewfedpit_medical(study, data, tmp_path, scale):
-    module = study("fewfedpit_medical")
-    sizes = module.SCALES[scale]
-    module.prepare(data, tmp_path / "out", sizes)
-    for arm in module.ARMS:
-        table = module.experiment(tmp_path / "out", tmp_path / "out" / arm, arm, 1, "smollm2-135m", sizes)
-        assert Experiment.of(table).run.seed == 1
+@pytest.mark.parametrize("scale", ["SMALL", "FULL"])
+def test_medical(study, data, tmp_path, scale):
+    module, out = study("medical"), tmp_path / "out"
+    module.prepare(data, out, getattr(module, scale))
+    assert len(study("runs").read_rows(out / "private.jsonl")) == 40
+    (out / "medical.toml").write_text(tomli_w.dumps(module.comparison("smollm2-135m", getattr(module, scale))))
+    config, arms = load_arms([out / "medical.toml"])
+    assert len(arms) == 11 and len(arms[0].rates) == len(config.rates) > 2
+    assert {arm.experiment.method.name for arm in arms} == {"fedit", "fedmit", "fewfedpit", "dplora", "pretext"}
 
 
 @pytest.mark.parametrize("scale", ["small", "full"])

@@ -1,0 +1,133 @@
+"""Which method for patients' questions? The methods of this house, compared on the same records.
+
+    python studies/medical.py --data FOLDER --out runs/medical          # writes runs/medical/medical.toml and its files
+    murmura compare runs/medical/medical.toml --jobs 2 --out runs/medical
+
+FOLDER holds ``medical_icliniq.jsonl`` (private: questions of patients, which share one instruction, so the question
+itself is taken as the instruction), and ``medical_medinstruct_test.jsonl``, ``code_codealpaca.jsonl`` and
+``general_seed_tasks.jsonl`` (public: the pool of FedDCA, and the texts that PrE-Text begins with).
+
+Five sites get 20 records each of one file, and 100 others of it are held out: they are measured on, and attacks compare
+members with them. ``--full`` writes the comparison for a large machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+import runs
+from runs import read_rows, shorten, write_rows
+
+FILES = ("medical_icliniq", "medical_medinstruct_test", "code_codealpaca", "general_seed_tasks")
+SMALL, FULL = runs.scales(
+    question_words=(80, 400),  # at most, of a record
+    answer_words=(60, 400),
+    public=(1500, 10_000),  # records of the pool that are no medical ones
+    layers=("last 8", "all"),
+    rounds=(4, 10),
+    rates=([5e-4, 1e-3, 2e-3], [1e-4, 3e-4, 1e-3, 2e-3]),
+    seeds=(3, 5),
+    keep=(4, 16),
+    fetched=(40, 200),
+    heldout=(100, 200),
+    max_length=(256, 1024),
+    population=(96, 1024),
+    samples=(128, 2048),
+)
+
+
+def main() -> None:
+    """Write the comparison and its files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the JSONL files")
+    parser.add_argument("--out", type=Path, required=True, help="where the comparison is written")
+    parser.add_argument("--full", action="store_true", help="the full one, for a large machine")
+    parser.add_argument("--model", default="smollm2-135m")
+    options = parser.parse_args()
+    scale = FULL if options.full else SMALL
+    prepare(options.data, options.out, scale)
+    pool(options.out)
+    (options.out / "medical.toml").write_text(tomli_w.dumps(comparison(options.model, scale)))
+    print(f"murmura compare {options.out / 'medical.toml'} --out {options.out}")
+
+
+def prepare(data: Path, out: Path, scale: runs.Scale) -> None:
+    """Write the records as the study uses them: whole sentences up to the scale's number of words, none twice."""
+    out.mkdir(parents=True, exist_ok=True)
+    private, medical, *others = (read_rows(data / f"{name}.jsonl") for name in FILES)
+    own = _short([row | {"instruction": row["input"], "input": ""} for row in private], scale)
+    write_rows(out / "private.jsonl", own)
+    write_rows(out / "medical.jsonl", near := _short(medical, scale))
+    write_rows(out / "other.jsonl", _short([row for rows in others for row in rows], scale)[: scale.public])
+    write_rows(out / "public.jsonl", [{"text": row["output"]} for row in near])
+    print(f"private: {len(own)} of {len(private)} records are short enough; public medical ones: {len(near)}")
+
+
+def _short(rows: list[dict[str, Any]], scale: runs.Scale) -> list[dict[str, str]]:
+    found = {}
+    for row in rows:
+        question = " ".join(f"{row['instruction']} {row.get('input') or ''}".split())
+        answer = shorten(row["output"], scale.answer_words)
+        if answer and len(question.split()) <= scale.question_words:
+            found.setdefault(question, {"instruction": question, "input": "", "output": answer})
+    return list(found.values())
+
+
+def pool(out: Path) -> None:
+    """The public records of FedDCA: medical ones among others."""
+    if not (out / "pool").exists():
+        sources = [f"medical={out / 'medical.jsonl'}", f"other={out / 'other.jsonl'}"]
+        subprocess.run(
+            [sys.executable, "-m", "murmura", "pool", "build", *sources, "--out", str(out / "pool")], check=True
+        )
+
+
+def comparison(model: str, scale: runs.Scale) -> dict[str, Any]:
+    """The comparison's file."""
+    written = {"keep": scale.keep, "instruction_tokens": 40, "example_tokens": 64}
+    documents = {"kind": "document", "fields": {"text": "output"}, "template": "alpaca"}
+    pretext = {"name": "pretext", "public": "public.jsonl", "variation": "continue", "variation_model": model}
+    pretext |= {"generator": model, "population": scale.population, "samples": scale.samples, "text_tokens": 48}
+    pretext |= {"rounds": 2, "sample_tokens": 64, "temperature": 0.7, "top_p": 0.95, "texts_per_site": 20}
+    return {
+        "compare": {
+            "name": "medical",
+            "seeds": scale.seeds,
+            "rates": scale.rates,
+            "arms": [
+                {"name": "FedAvg"},
+                {"name": "FedProx", "aggregation": {"local": {"kind": "fedprox", "mu": 0.1}}},
+                {"name": "FedMIT", "method": {"name": "fedmit", **written}},
+                {"method": {"name": "fewfedpit", **written}, "grid": {"method.beta": [0.0, 0.3, 0.5, 0.7]}},
+                {"method": {"name": "dplora"}, "grid": {"method.epsilon": [2.0, 8.0]}},
+                {
+                    "name": "FedDCA",
+                    "augment": {"strategy": "feddca", "pool": "pool", "records": scale.fetched, "domain": "medical"},
+                },
+                {"name": "PrE-Text ε=7.58", "method": pretext, "data": documents, "training": {"schedule": "constant"}},
+            ],
+        },
+        "run": {"slots": 5, "decode_rows": 40},
+        "model": {"name": model},
+        "lora": {"rank": 16, "alpha": 32.0, "targets": ["q_proj", "v_proj"], "layers": scale.layers},
+        "data": {
+            "train": "private.jsonl",
+            "heldout_records": scale.heldout,
+            "template": "chat",
+            "max_length": scale.max_length,
+            "sites": {"by": "partition", "count": 5, "records": 20},
+        },
+        "training": {"batch_size": 4},
+        "method": {"name": "fedit", "rounds": scale.rounds},
+        "evaluation": {"every": scale.rounds, "attacks": True, "attack_records": 100, "uploads": 1},
+    }
+
+
+if __name__ == "__main__":
+    main()
