@@ -26,17 +26,17 @@ from runs import read_rows, shorten, write_rows
 
 FILES = ("medical_icliniq", "medical_medinstruct_test", "code_codealpaca", "general_seed_tasks")
 SMALL, FULL = runs.scales(
-    question_words=(80, 400),  # at most, of a record
-    answer_words=(60, 400),
+    question_words=(50, 400),  # at most, of a record
+    answer_words=(40, 400),
     public=(1500, 10_000),  # records of the pool that are no medical ones
     layers=("last 8", "all"),
     rounds=(4, 10),
-    rates=([5e-4, 1e-3, 2e-3], [1e-4, 3e-4, 1e-3, 2e-3]),
-    seeds=(3, 5),
+    rates=([5e-4, 1e-3, 3e-3], [1e-4, 3e-4, 1e-3, 2e-3]),
+    seeds=(4, 8),
     keep=(4, 16),
     fetched=(40, 200),
     heldout=(100, 200),
-    max_length=(256, 1024),
+    max_length=(192, 1024),
     population=(96, 1024),
     samples=(128, 2048),
 )
