@@ -35,7 +35,7 @@ def write(outcome: Outcome, folder: Path) -> Path:
         _write(folder / PICTURE, standalone(picture(outcome).svg))
     runs = {run.folder: (one.arm, run) for one in outcome.results for run in one.runs.values()}
     labels = {place: arm for place, (arm, _) in runs.items()}
-    return write_page([run for _, run in runs.values()], folder / REPORT, opening=[told], labels=labels)
+    return write_page([run for _, run in runs.values()], folder / REPORT, [told], labels, f"Comparison: {outcome.name}")
 
 
 def _write(path: Path, text: str) -> None:

@@ -146,11 +146,13 @@ def _name(axes: Axes, points: Sequence[Result], looks: Mapping[str, Style]) -> N
     """Names in a column on the right, in the order of their marks, each led to its own."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     wide, tall = right - left, high - low
+    guess = (0.5 - low) / tall
     axes.set_xlim(left, right + _ROOM * wide)
     ordered = sorted(points, key=lambda one: one.leakage.mean if one.leakage else 0.0)
     places: list[float] = []
     for one in ordered:
         at = (one.leakage.mean - low) / tall if one.leakage else 0.0
+        at += _LINE * (abs(at - guess) < _LINE / 2)  # not on the line of guessing
         places.append(max(at, places[-1] + _LINE) if places else at)
     over = max(0.0, places[-1] - 1.0)
     for one, place in zip(ordered, places, strict=True):

@@ -16,7 +16,11 @@ from murmura.runs.record import RunRecord
 
 
 def write(
-    records: Sequence[RunRecord], out: Path, opening: Sequence[Section] = (), labels: Mapping[Path, str] | None = None
+    records: Sequence[RunRecord],
+    out: Path,
+    opening: Sequence[Section] = (),
+    labels: Mapping[Path, str] | None = None,
+    heading: str = "",
 ) -> Path:
     """Write one self-contained HTML page about one or several runs, side by side.
 
@@ -25,18 +29,22 @@ def write(
         out: The page. It is replaced in one step, so that a reader never sees half of it.
         opening: Sections before those of every report.
         labels: How rows are called, by the folder of a run; as their methods if not given.
+        heading: Of the page; the methods if empty.
 
     Raises:
         CheckpointError: The page cannot be written, or a run is about an unknown kind of record.
     """
-    page = render(records, opening, labels)
+    page = render(records, opening, labels, heading)
     with replacing(out, "the page", "--out") as stream:
         stream.write(page)
     return out
 
 
 def render(
-    records: Sequence[RunRecord], opening: Sequence[Section] = (), labels: Mapping[Path, str] | None = None
+    records: Sequence[RunRecord],
+    opening: Sequence[Section] = (),
+    labels: Mapping[Path, str] | None = None,
+    heading: str = "",
 ) -> str:
     """The page as text: the same records give the same characters."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -49,7 +57,7 @@ def render(
     environment.filters["drawing"] = Markup  # only ever applied to our own SVG
     rows = [replace(row, label=(labels or {}).get(row.runs[0].folder, row.label)) for row in table(records)]
     return environment.get_template("page.html.j2").render(
-        title=title(rows), warnings=_warnings(rows), facts=facts(rows), sections=[*opening, *sections(rows)]
+        title=heading or title(rows), warnings=_warnings(rows), facts=facts(rows), sections=[*opening, *sections(rows)]
     )
 
 
