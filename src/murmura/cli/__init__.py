@@ -12,7 +12,9 @@ from typer.core import TyperGroup
 
 from murmura import __version__
 from murmura.cli import (
+    answer,
     audit,
+    chat,
     compare,
     data,
     federation,
@@ -81,6 +83,8 @@ app.command("status")(status.status)
 app.command("report")(report.report)
 app.command("audit")(audit.audit)
 app.command("predict")(predict.predict)
+app.command("answer")(answer.answer)
+app.command("chat")(chat.chat)
 app.command("init")(init.init)
 app.command("methods")(methods.methods)
 app.command("schema")(schema.schema)

@@ -47,6 +47,22 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """A task without its response, for a finished model to answer."""
+
+    required: ClassVar[tuple[str, ...]] = ("instruction",)
+    has_labels: ClassVar[bool] = False
+
+    instruction: str
+    input: str = ""
+
+    @property
+    def asked(self) -> Instruction:
+        """As a prompt is made of it."""
+        return Instruction(self.instruction, self.input)
+
+
+@dataclass(frozen=True, slots=True)
 class Labelled:
     """A text and its class. The label is text whatever the file held: 1 and "1" are the same label; it is empty where
     nobody has labelled the text yet."""
@@ -149,7 +165,7 @@ class Program:
 
 
 Record = Instruction | Labelled | Document
-R = TypeVar("R", Instruction, Labelled, Document, Choice, Program)
+R = TypeVar("R", Instruction, Question, Labelled, Document, Choice, Program)
 
 Kind = Literal["instruction", "labelled", "document"]
 KINDS: dict[Kind, type[Instruction] | type[Labelled] | type[Document]] = {

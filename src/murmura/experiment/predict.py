@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from murmura import models
-from murmura.data.cloze import Cloze
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
-from murmura.experiment.reading import reading
+from murmura.experiment.trained import Trained
 from murmura.measure.labelled import probabilities
-from murmura.model_runtime import ModelRuntime
 from murmura.progress import bar
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read_classifier
 from murmura.runs.schema import PatternWeights
-from murmura.training.adapter import load_peft
-from murmura.training.bank import Bank
 
 _AT_ONCE = 4096
 """Texts that are made into questions at once, so that memory does not grow with their number."""
@@ -43,14 +37,11 @@ class Classifier:
     """
 
     def __init__(self, folder: Path, site: str | None = None) -> None:
-        told, experiment = described(folder)
-        bank, tokenizer = _model(experiment, RunFolder(folder), site)
-        what = reading(experiment, tokenizer, bank.model.config, masked=not bank.head.is_decoder)
-        assert isinstance(what.cloze, Cloze), f"{experiment.task.kind} records have no labels"
-        self.labels, self._weights, self._cloze = what.cloze.labels, told.weights, what.cloze
-        self.max_length, self.shortened = experiment.data.max_length, 0
-        self._bench = ModelRuntime(bank, tokenizer, what, experiment.training, max_length=self.max_length)
-        self._state = bank.read(0)
+        told, _ = described(folder)
+        found = Trained.load(folder, site)
+        self._bench, self._state, self._cloze = found.runtime, found.after, found.runtime.cloze
+        self.labels, self._weights = self._cloze.labels, told.weights
+        self.max_length, self.shortened = found.runtime.max_length, 0
 
     def label(self, texts: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
         """The likeliest label of each text, and the probability of every label, float64 [labels]."""
@@ -77,26 +68,3 @@ def described(folder: Path) -> tuple[PatternWeights, Experiment]:
         fix = "Name the folder of a finished run of a method that works with labels, such as lpfl."
         raise ConfigError(missing, where=str(folder), fix=fix)
     return told, Experiment.load(RunFolder(folder).config)
-
-
-def _model(experiment: Experiment, folder: RunFolder, site: str | None) -> tuple[Bank, Any]:
-    """The base model with the run's adapter in slot 0, or the model that was trained whole; and its tokenizer."""
-    options = experiment.model
-    whole = options.trainable == "all"
-    name = str(folder.model) if whole else options.name
-    loaded = models.load(name, experiment.model_task, options.load_dtype, options.device, options.quantization)
-    if whole:
-        bank = Bank(loaded.model, None)
-        bank.load([{n: p.detach().cpu().clone() for n, p in bank.model.named_parameters()}])
-        return bank, loaded.tokenizer
-    own = folder.sites_with_adapters
-    if own and site not in own:
-        missing = "" if site is None else f", and none is called '{site}'"
-        fix = f"Name one: --site {' | '.join(own[:10])}"
-        raise ConfigError(f"each site keeps an adapter of its own{missing}", where=str(folder.path), fix=fix)
-    if site is not None and not own:
-        raise ConfigError("the run has one adapter for all sites", where=str(folder.path), fix="Leave --site out.")
-    state, spec = load_peft(folder.adapter if site is None else folder.adapter_of(site))
-    bank = Bank(loaded.model, spec, cache_bytes=0)  # each text is read once
-    bank.load([state])
-    return bank, loaded.tokenizer

@@ -1,0 +1,53 @@
+"""``murmura answer``: what the model of a run answers to questions in a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def answer(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Instructions: a JSONL, CSV, Excel or Parquet file; no output needed."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="The JSONL to write. Default: NAME.answers.jsonl here."),
+    ] = None,
+    base: Annotated[bool, typer.Option("--base", help="Also what the model answered before training.")] = False,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Most tokens of an answer.")] = 256,
+    site: Annotated[
+        str | None,
+        typer.Option("--site", metavar="NAME", help="Site whose adapter to use, where each site keeps its own."),
+    ] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that cannot be used.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
+) -> None:
+    """Answer the instructions in a file, greedily, and write a line of JSON for each.
+
+    Its keys: line (in FILE), instruction, input, answer, finished (false where --tokens cut it off), and with --base
+    before and before_finished.
+    """
+    from murmura.data.files import stem
+    from murmura.errors import ConfigError
+    from murmura.experiment.answering import answers, questions
+    from murmura.experiment.trained import Trained, require_answers
+    from murmura.report.output_file import replacing
+
+    experiment = require_answers(run)
+    target = out or Path(f"{stem(file)}.answers.jsonl")
+    if target.resolve() == file.resolve():
+        raise ConfigError("this file holds the questions", where=f"--out {target}", fix="Name another.")
+    if target.exists() and not overwrite:
+        raise ConfigError("this file already exists", where=str(target), fix="Use --overwrite, or give another name.")
+    asked = questions(experiment, file, skip_bad=skip_bad)
+    with replacing(target, "the file of answers", "--out") as stream:  # an impossible place is reported before any work
+        for row in answers(Trained.load(run, site), asked, tokens, base=base):
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+    left_out = f", {len(asked.bad)} rows left out" if asked.bad else ""
+    typer.echo(f"{len(asked.records)} questions answered{left_out}: {target}")

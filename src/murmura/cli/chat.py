@@ -1,0 +1,51 @@
+"""``murmura chat``: ask the model of a run, before and after training side by side."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def chat(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Most tokens of an answer.")] = 256,
+    site: Annotated[
+        str | None,
+        typer.Option("--site", metavar="NAME", help="Site whose adapter to use, where each site keeps its own."),
+    ] = None,
+) -> None:
+    """Ask a run's model questions, and see what it answered before training and what it answers now.
+
+    Each line is a question by itself, as the run's records are: the model is not told of earlier ones. Ctrl-D ends.
+    """
+    from rich.columns import Columns
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.text import Text
+
+    from murmura.data.records import Instruction
+    from murmura.experiment.trained import Trained, require_answers
+
+    require_answers(run)
+    trained, console = Trained.load(run, site), Console(highlight=False)
+    asking = sys.stdin.isatty()
+    while True:
+        if asking:
+            console.print("[bold]> [/bold]", end="")
+        line = sys.stdin.readline()
+        if not line:
+            break
+        if not line.strip():
+            continue
+        before, after = trained.answers([Instruction(line.strip())], [trained.before, trained.after], tokens)
+        if not asking:
+            console.print(Text(f"> {line.strip()}", style="bold"))
+        wide = max(30, console.width // 2 - 2)
+        panels = [
+            Panel(Text(one.text.strip() + ("" if one.finished else " …")), title=title, width=wide)
+            for title, one in (("before", before), ("after", after))
+        ]
+        console.print(Columns(panels, padding=0))

@@ -1,0 +1,153 @@
+"""The model that a finished run has left, ready for use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from murmura import models
+from murmura.data.records import Instruction
+from murmura.errors import CheckpointError, ConfigError
+from murmura.experiment.config import Experiment
+from murmura.experiment.reading import reading
+from murmura.generation.writer import Completion
+from murmura.model_runtime import ModelRuntime
+from murmura.runs.folder import RunFolder
+from murmura.training.adapter import State, load_peft
+from murmura.training.bank import Bank
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run has left, beside the model that it began with.
+
+    Attributes:
+        experiment: of the run.
+        runtime: the base model, with what its records need.
+        after: the adapter of the run, or all parameters of a model that was trained whole.
+        before: the same of the model before training.
+    """
+
+    experiment: Experiment
+    runtime: ModelRuntime
+    after: State
+    before: State
+
+    @classmethod
+    def load(cls, folder: Path, site: str | None = None) -> Trained:
+        """Load a finished run.
+
+        Args:
+            folder: of the run.
+            site: whose adapter, where sites keep their own.
+
+        Raises:
+            CheckpointError: the run is not finished.
+            ConfigError: no run is there, it left no model, or it has no such site.
+            ModelError: a model cannot be loaded.
+        """
+        experiment = finished(folder)
+        bank, tokenizer, before = _loaded(experiment, RunFolder(folder), site)
+        what = reading(experiment, tokenizer, bank.model.config, masked=not bank.head.is_decoder)
+        runtime = ModelRuntime(
+            bank,
+            tokenizer,
+            what,
+            experiment.training,
+            max_length=experiment.data.max_length,
+            slots=experiment.run.slots,
+            decode_rows=experiment.run.decode_rows,
+            decode_dtype=experiment.run.decode_dtype,
+        )
+        return cls(experiment, runtime, bank.read(0), before)
+
+    def answers(self, records: Sequence[Instruction], adapters: Sequence[State], tokens: int) -> list[Completion]:
+        """What each adapter writes behind each question, greedily: those of the first adapter come first.
+
+        Args:
+            records: questions; their outputs are not looked at.
+            tokens: most that it writes for one.
+        """
+        prompts = [self.runtime.prompt_ids(self.runtime.template.prompt(record)) for record in records]
+        return self.runtime.write(
+            [adapter for adapter in adapters for _ in records],
+            prompts * len(adapters),
+            [tokens] * (len(records) * len(adapters)),
+            description="answers",
+        )
+
+
+def finished(folder: Path) -> Experiment:
+    """The experiment of a finished run.
+
+    Raises:
+        CheckpointError: the run is not finished.
+        ConfigError: no run is there.
+    """
+    run = RunFolder(folder)
+    if not run.config.is_file():
+        missing = "there is no run here" if folder.is_dir() else "there is no such folder"
+        raise ConfigError(missing, where=str(folder), fix="Name the folder of a finished run.")
+    if not run.is_finished:
+        fix = "Finish it first: murmura run ... --resume."
+        raise CheckpointError("the run is not finished", where=str(folder), fix=fix)
+    return Experiment.load(run.config)
+
+
+def require_answers(folder: Path) -> Experiment:
+    """The experiment of a finished run whose model answers instructions.
+
+    Raises:
+        CheckpointError, ConfigError: as ``finished``; or its model does not.
+    """
+    experiment = finished(folder)
+    if experiment.data.kind != "instruction":
+        instead = "label texts with `murmura predict`" if experiment.data.kind == "labelled" else "load it with peft"
+        what = f"the run is about {experiment.data.kind} records, and its model answers no instructions"
+        raise ConfigError(what, where=str(folder), fix=f"Name another run, or {instead}.")
+    return experiment
+
+
+def _loaded(experiment: Experiment, folder: RunFolder, site: str | None) -> tuple[Bank, Any, State]:
+    """The base model with the run's adapter in slot 0, or the model that was trained whole; its tokenizer; and what it
+    was before."""
+    options = experiment.model
+    place = None if options.trainable == "all" else adapter_of(folder, site)
+    loaded = models.load(options.name, experiment.model_task, options.load_dtype, options.device, options.quantization)
+    if place is not None:
+        state, spec = load_peft(place)
+        bank = Bank(loaded.model, spec, cache_bytes=0)  # each text is read once
+        bank.load([state])
+        return bank, loaded.tokenizer, bank.untrained
+    whole = models.load(str(folder.model), experiment.model_task, options.load_dtype, options.device, None)
+    bank = Bank(whole.model, None)
+    bank.load([_parameters(whole.model)])
+    return bank, whole.tokenizer, _parameters(loaded.model)
+
+
+def _parameters(model: Any) -> State:
+    return {name: tensor.detach().cpu().clone() for name, tensor in model.named_parameters()}
+
+
+def adapter_of(folder: RunFolder, site: str | None) -> Path:
+    """Where the adapter of a run lies.
+
+    Args:
+        site: whose, where sites keep their own.
+
+    Raises:
+        ConfigError: the run left none, or has no such site.
+    """
+    own, where = folder.sites_with_adapters, str(folder.path)
+    if own and site not in own:
+        missing = "" if site is None else f", and none is called '{site}'"
+        fix = f"Name one: --site {' | '.join(own[:10])}"
+        raise ConfigError(f"each site keeps an adapter of its own{missing}", where=where, fix=fix)
+    if site is not None and not own:
+        raise ConfigError("the run has one adapter for all sites", where=where, fix="Leave --site out.")
+    place = folder.adapter if site is None else folder.adapter_of(site)
+    if not place.is_dir():
+        raise ConfigError("the run left no adapter", where=where, fix="Name a run whose method trains one.")
+    return place
