@@ -72,9 +72,8 @@ def test_what_cannot_answer_is_refused(folder, tmp_path):
         finished(folder)
     config = folder / "config.toml"
     (folder / "summary.json").write_text("{}")
-    config.write_text(
-        config.read_text().replace('kind = "instruction"', 'kind = "document"').replace("alpaca", "alpaca")
-    )
+    documents = config.read_text().replace('kind = "instruction"', 'kind = "document"')
+    config.write_text(documents.replace("sample = 2", "sample = 16"))
     with pytest.raises(ConfigError, match="answers no instructions"):
         require_answers(folder)
 

@@ -19,6 +19,7 @@ from murmura.cli import (
     data,
     federation,
     init,
+    judge,
     methods,
     models,
     path,
@@ -82,6 +83,7 @@ app.command("serve")(serve.serve)
 app.command("status")(status.status)
 app.command("report")(report.report)
 app.command("audit")(audit.audit)
+app.command("judge")(judge.judge)
 app.command("predict")(predict.predict)
 app.command("answer")(answer.answer)
 app.command("chat")(chat.chat)

@@ -15,6 +15,7 @@ from murmura.progress import say
 from murmura.runs import jsontext, schema
 from murmura.runs.audit import Audit
 from murmura.runs.augment import Selection
+from murmura.runs.judgement import Judgement
 from murmura.runs.locks import LOCK, acquire_run
 from murmura.runs.previous import has_saved, is_run, make_way, previous_of, remove
 
@@ -357,6 +358,15 @@ class RunFolder:
         """
         self._write_private(schema.AUDIT_SCORES, records)
         self._write_json(schema.AUDIT, audit)
+
+    def write_judgement(self, name: str, judgement: Judgement) -> None:
+        """What a judge made of the run's answers.
+
+        Args:
+            name: of the file, without its end.
+        """
+        (self.path / schema.JUDGED).mkdir(exist_ok=True)
+        self._write_json(f"{schema.JUDGED}/{name}.json", judgement)
 
     def _write_json(self, name: str, value: Any) -> None:
         self._write(name, jsontext.dumps(_plain(value), indent=1) + "\n")

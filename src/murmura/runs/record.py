@@ -14,6 +14,7 @@ from murmura.runs import files, jsontext, schema
 from murmura.runs.audit import Audit
 from murmura.runs.augment import Selection
 from murmura.runs.evolution import CurvePoint, Generation
+from murmura.runs.judgement import Judgement
 from murmura.runs.previous import previous_of
 from murmura.runs.schema import (
     Attack,
@@ -61,6 +62,7 @@ class RunRecord:
         augment: Which public records sites were given, each time that they were chosen; empty where they never were.
         evolution: Of a finished run in which sites voted, the candidates of each round.
         curve: Of a finished run that makes texts, how good its model is by how many of them it was trained on.
+        judged: What judges made of its answers.
     """
 
     folder: Path
@@ -84,6 +86,7 @@ class RunRecord:
     augment: tuple[Selection, ...] = ()
     evolution: tuple[Generation, ...] = ()
     curve: tuple[CurvePoint, ...] = ()
+    judged: tuple[Judgement, ...] = ()
 
     @property
     def hides_cohorts(self) -> bool:
@@ -142,7 +145,13 @@ def read(folder: str | Path) -> RunRecord:
         augment=augment,
         evolution=files.rows(folder / schema.OUTCOMES / schema.EVOLUTION, Generation) or (),
         curve=files.rows(folder / schema.OUTCOMES / schema.CURVE, CurvePoint) or (),
+        judged=_judged(folder / schema.JUDGED),
     )
+
+
+def _judged(folder: Path) -> tuple[Judgement, ...]:
+    found = (files.value(file, Judgement) for file in sorted(folder.glob("*.json")))
+    return tuple(one for one in found if one is not None)
 
 
 def _label(method: str, experiment: Mapping[str, Any], augment: Sequence[Selection]) -> str:

@@ -101,10 +101,13 @@ EVOLUTION, CURVE, DATASET = "evolution.json", "curve.json", "dataset"
 """In ``outcomes``, of a run that makes texts: its population (``runs.evolution.Generation``), how good the model is by
 how many of them (``CurvePoint``), and the folder of the texts."""
 
+JUDGED = "judged"
+"""A folder for what judges made of a finished run's answers: a ``runs.judgement.Judgement`` and a transcript each."""
+
 EXPANDED = "expanded.jsonl"
 """Texts that the server has had written, one after the other: only ever added to (``synthesis.expansion``)."""
 
-RESULTS = (SUMMARY, OUTCOMES, AUDIT, REPORT)
+RESULTS = (SUMMARY, OUTCOMES, AUDIT, JUDGED, REPORT)
 """What says how a run ended; only a finished one has them."""
 _DESCRIPTION = (CONFIG, RESUMED, ENVIRONMENT, SITES, EXCLUSION_COUNTS, EXCLUSIONS, MEASURED)
 _ROUNDS = (METRICS, DISCLOSURE, AUGMENT, CHECKPOINTS, PRIVATE, EXPANDED)

@@ -40,6 +40,8 @@ class Endpoint:
         timeout: seconds until an answer is there.
         key_variable: of the environment, that holds the key; None where the server wants none. The key is read when it
             is needed and is kept nowhere.
+        greedy: take the likeliest token each time, and draw none.
+        again: how the user goes on after a failure.
 
     Raises:
         ConfigError: an option makes no sense, the variable is empty, or the client is not installed.
@@ -57,11 +59,14 @@ class Endpoint:
         retries: int = 8,
         timeout: float = 120.0,
         key_variable: str | None = None,
+        greedy: bool = False,
+        again: str = "start again with --resume",
     ) -> None:
         how = sampling or Sampling()
         self._url, self._chat = url, chat
         self._options: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
-        self._options |= {"temperature": how.temperature, "top_p": how.top_p}
+        self._options |= {"temperature": 0.0 if greedy else how.temperature, "top_p": how.top_p}
+        self._again = again
         self._concurrency, self._retries, self._timeout = concurrency, retries, timeout
         self._key_variable, self._takes_seed = key_variable, True
         self._refusal: RunError | None = None
@@ -168,7 +173,7 @@ class Endpoint:
         return OpenAI(api_key=key, base_url=self._url, timeout=self._timeout, max_retries=self._retries)
 
     def _failure(self, what: str, fix: str) -> RunError:
-        fix = f"{fix}, then start again with --resume: what was answered is kept."
+        fix = f"{fix}, then {self._again}: what was answered is kept."
         return RunError(f"the endpoint {what}", where=self._url, fix=fix)
 
 

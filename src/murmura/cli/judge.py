@@ -1,0 +1,72 @@
+"""``murmura judge``: whose answers a judge prefers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def judge(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    other: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[OTHER]", help="The run that it is compared with; its own model before training if none."
+        ),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="MODEL", help="An instruction model that judges on this machine.")
+    ] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--endpoint", metavar="URL", help="Or an OpenAI-compatible server, such as http://localhost:8000/v1."
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="What that server calls the judge.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="VARIABLE", help="Environment variable with the server's key.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--questions", metavar="FILE", help="Instructions to answer. Default: the run's held-out ones."),
+    ] = None,
+    most: Annotated[int, typer.Option("--most", min=1, help="Ask at most so many questions.")] = 80,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Most tokens of an answer.")] = 256,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before an endpoint is asked.")] = False,
+    private: Annotated[
+        bool,
+        typer.Option("--send-private", help="Send questions to an endpoint that were taken out of sites' records."),
+    ] = False,
+) -> None:
+    """Have a judge compare a run's answers with those of another run, or of its own model before training.
+
+    The judge sees each question with both answers, in both orders. What it said is kept in RUN/judged, and is not asked
+    again: a judgement that was stopped goes on with the same command.
+    """
+    from murmura.experiment.trained import require_answers
+    from murmura.judge.conclusion import begin, conclude
+    from murmura.judge.pairs import answered, asked_of, require_sendable
+
+    experiment = require_answers(run)
+    if other is not None:
+        require_answers(other)
+    judge = begin(by, endpoint, model, key)
+    if endpoint is not None and file is None:
+        require_sendable(experiment, run, private=private)
+    questions = asked_of(experiment, file, most)
+    compared = answered(run, other, questions, tokens)
+    conclude(run, other, judge, endpoint, compared, _confirmed if endpoint is not None and not yes else None)
+
+
+def _confirmed(what: str) -> bool:
+    from murmura.errors import ConfigError
+
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{what}, and there is nobody to ask", where="--endpoint", fix="Give --yes.")
+    return typer.confirm(f"{what}. Go on?")

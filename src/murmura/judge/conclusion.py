@@ -1,0 +1,103 @@
+"""A judgement from its judge to what it leaves in the run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from murmura.errors import ConfigError
+from murmura.judge.judges import TOKENS, LocalJudge, endpoint
+from murmura.judge.judging import Compared, Transcript, judged, open_prompts
+from murmura.judge.verdicts import Standing
+from murmura.report.sections.judged import doubts, table
+from murmura.runs.folder import RunFolder
+from murmura.runs.judgement import Judgement
+from murmura.runs.schema import JUDGED
+from murmura.synthesis.generators import Generator
+from murmura.units import count
+
+_CHARACTERS = 4  # of a token, about
+BEFORE = "its model before training"
+
+
+def begin(by: str | None, url: str | None, model: str | None, key: str | None) -> Generator:
+    """The judge that options name.
+
+    Raises:
+        ConfigError: they name none, or two.
+        ModelError: it cannot be loaded.
+    """
+    if (by is None) == (url is None):
+        raise ConfigError("who judges?", where="--by", fix="Give --by MODEL, or --endpoint URL with --model NAME.")
+    if by is not None:
+        if model is not None or key is not None:
+            raise ConfigError("--model and --key are for --endpoint", where="--by", fix="Leave them out.")
+        return LocalJudge(by)
+    if model is None or url is None:
+        raise ConfigError("the server has to be told which model", where="--endpoint", fix="Give --model NAME.")
+    return endpoint(url, model, key)
+
+
+def conclude(
+    run: Path,
+    other: Path | None,
+    judge: Generator,
+    url: str | None,
+    compared: Sequence[Compared],
+    confirmed: Callable[[str], bool] | None,
+) -> None:
+    """Ask what was not asked yet, keep it, and print what it comes to.
+
+    Args:
+        url: of the judge's server; None where it is here.
+        confirmed: is told what it will cost, and says whether to go on; None to go on.
+
+    Raises:
+        ConfigError: it is not to go on.
+        RunError: the judge cannot be asked any more.
+    """
+    from rich.console import Console
+
+    from murmura.report.terminal import draw
+
+    name = str(judge.described["model"])
+    slug = _slug(f"{'before' if other is None else other.name}-by-{name}")
+    transcript = Transcript(run / JUDGED / f"{slug}.jsonl")
+    waiting = open_prompts(judge, compared, transcript)
+    if waiting and confirmed is not None and not confirmed(costs(waiting, url)):
+        raise ConfigError("nothing was asked", where=str(url))
+    found = _judgement(judged(judge, compared, transcript), other, name, url, len(compared))
+    RunFolder(run).write_judgement(slug, found)
+    console = Console(highlight=False)
+    console.print(f"Against {found.against}, by {name}:")
+    console.print(draw(table(found)))
+    for sentence in doubts(found):
+        console.print(sentence)
+    console.print(f"Transcript: {transcript.file}")
+
+
+def costs(prompts: Sequence[str], url: str | None) -> str:
+    """What is about to be asked: calls, and about how many tokens go and come at most."""
+    there = sum(map(len, prompts)) // _CHARACTERS
+    return (
+        f"{count(len(prompts))} calls of {url}, about {count(there)} tokens to it and at most "
+        f"{count(TOKENS * len(prompts))} back; it sees the questions and both answers"
+    )
+
+
+def _judgement(standing: Standing, other: Path | None, name: str, url: str | None, questions: int) -> Judgement:
+    return Judgement(
+        against=BEFORE if other is None else str(other.name),
+        judge=name,
+        where=url or "here",
+        questions=questions,
+        counts={aspect: {str(one): n for one, n in counts.items()} for aspect, counts in standing.counts.items()},
+        unparsed=standing.unparsed,
+        asked=standing.asked,
+        turned=standing.turned,
+        first=standing.first,
+    )
+
+
+def _slug(text: str) -> str:
+    return "".join(one if one.isalnum() or one in "-._" else "-" for one in text)

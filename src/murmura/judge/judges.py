@@ -1,0 +1,87 @@
+"""Who judges: a model of this process, or one behind an endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from murmura import models
+from murmura.errors import ConfigError
+from murmura.generation.writer import complete
+from murmura.precision import in_bfloat16
+from murmura.synthesis.endpoint import Endpoint
+from murmura.synthesis.generators import Answer, Generator, Request
+from murmura.training.bank import Bank
+from murmura.training.config import LoraSpec
+from murmura.training.targets import target_names
+
+TOKENS = 200  # most of a verdict, which is four short lines
+_ROWS = 16
+
+
+class LocalJudge:
+    """An instruction model of this process, asked in its own chat template, greedily.
+
+    Args:
+        name: an alias, a folder or a Hugging Face id.
+        device: where it is.
+
+    Raises:
+        ModelError: it cannot be loaded.
+        ConfigError: its tokenizer has no chat template, so it was not made to be asked.
+    """
+
+    def __init__(self, name: str, device: str = "auto") -> None:
+        loaded = models.load(name, "causal", "auto", device, None)
+        if not loaded.tokenizer.chat_template:
+            what = f"'{name}' has no chat template, so it was not made to be asked"
+            raise ConfigError(what, where="--by", fix="Name an instruction model.")
+        [target, *_] = target_names(loaded.model, ("all-linear",))
+        self._bank = Bank(loaded.model, LoraSpec(rank=1, targets=(target,)), cache_bytes=0)
+        self._bank.load([self._bank.untrained])
+        self._tokenizer, self._name = loaded.tokenizer, name
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """See ``Generator``."""
+        return {"model": self._name, "max_tokens": TOKENS}
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[list[Answer]]:
+        """See ``Generator``."""
+        waiting = iter(requests)
+        while wave := list(islice(waiting, _ROWS)):
+            prompts = [self._ids(request.prompt) for request in wave]
+            written = complete(
+                self._bank,
+                self._tokenizer,
+                prompts,
+                [0] * len(wave),
+                [TOKENS] * len(wave),
+                rows=_ROWS,
+                bfloat16=in_bfloat16("auto", self._bank.device),
+                description="verdicts",
+            )
+            yield [Answer(request, one.text, one.finished) for request, one in zip(wave, written, strict=True)]
+
+    def _ids(self, prompt: str) -> list[int]:
+        asked = [{"role": "user", "content": prompt}]
+        found = self._tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
+        return list(self._tokenizer(found, add_special_tokens=False)["input_ids"])
+
+
+def endpoint(url: str, model: str, key_variable: str | None) -> Generator:
+    """A model behind an OpenAI-compatible server, asked as a conversation at temperature 0.
+
+    Raises:
+        ConfigError: as ``Endpoint``.
+    """
+    return Endpoint(
+        url,
+        model,
+        chat=True,
+        max_tokens=TOKENS,
+        key_variable=key_variable,
+        greedy=True,
+        again="give the same command again",
+    )

@@ -1,0 +1,72 @@
+"""The questions that are judged, and both sides' answers to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from murmura.data.records import Instruction
+from murmura.errors import ConfigError, DataError
+from murmura.experiment.answering import questions
+from murmura.experiment.config import Experiment
+from murmura.experiment.prepare import gathered_of
+from murmura.experiment.trained import Trained
+from murmura.experiment.validate import method_of
+from murmura.judge.judging import Compared
+
+
+def require_sendable(experiment: Experiment, run: Path, *, private: bool) -> None:
+    """
+    Raises:
+        ConfigError: the run's held-out records were its sites' own, and ``private`` does not say to send them.
+    """
+    if experiment.data.heldout is None and not private:
+        what = (
+            "the run's held-out questions were taken out of its sites' private records, and an endpoint would see them"
+        )
+        fix = "Give --questions FILE with public ones, judge on this machine (--by), or say --send-private."
+        raise ConfigError(what, where=str(run), fix=fix)
+
+
+def asked_of(experiment: Experiment, file: Path | None, most: int) -> list[Instruction]:
+    """Questions of a file, or the run's held-out ones as it was measured on them; without their outputs.
+
+    Args:
+        file: of questions; None for the held-out ones.
+        most: the first so many.
+
+    Raises:
+        DataError: there are none, or they cannot be read.
+    """
+    if file is not None:
+        found = [one.asked for one in questions(experiment, file).records]
+    else:
+        held = gathered_of(experiment, method_of(experiment)).heldout
+        found = [Instruction(placed.record.instruction, placed.record.input) for placed in held]
+    if not found:
+        raise DataError(
+            "there is no question", where=str(file or experiment.data.heldout), fix="Give --questions FILE."
+        )
+    return found[:most]
+
+
+def answered(run: Path, other: Path | None, asked: Sequence[Instruction], tokens: int) -> list[Compared]:
+    """Both sides' answers, written greedily.
+
+    Args:
+        other: the run that the first is compared with; None for its own model before training.
+        tokens: most of an answer.
+    """
+    trained = Trained.load(run)
+    adapters = [trained.after] if other is not None else [trained.after, trained.before]
+    written = trained.answers(asked, adapters, tokens)
+    if other is not None:
+        del trained  # before another base model is loaded
+        rival = Trained.load(other)
+        written += rival.answers(asked, [rival.after], tokens)
+    ours, theirs = written[: len(asked)], written[len(asked) :]
+    texts = [(one.text.strip(), two.text.strip()) for one, two in zip(ours, theirs, strict=True)]
+    return [
+        Compared(f"{record.instruction}\n\n{record.input}".strip(), *pair)
+        for record, pair in zip(asked, texts, strict=True)
+    ]

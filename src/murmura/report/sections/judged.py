@@ -1,0 +1,64 @@
+"""Whose answers a judge preferred."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from murmura.measure.figure import between
+from murmura.report.content import Block, Entry, Section, Table, capital, entry, note
+from murmura.report.table import Row, each_run, runs_of
+from murmura.runs.judgement import Judgement
+from murmura.runs.record import RunRecord
+from murmura.units import DASH, decimal
+
+_LEAD = (
+    "A judge saw each question with two answers, in both orders, and rated helpfulness, relevance, correctness and "
+    "coherence. A win in both orders, or in one with a tie in the other, is a win; a win and a loss are a tie (Zhang "
+    "et al. 2024). WT is the share of wins and ties. A judge is a model too: what it prefers need not be right."
+)
+
+
+def judged(rows: Sequence[Row]) -> Section | None:
+    """Of those runs whose answers were judged."""
+    found = [run for run in runs_of(rows) if run.judged]
+    return Section("Judged answers", _LEAD, each_run(rows, found, figures_of)) if found else None
+
+
+def figures_of(run: RunRecord) -> list[Block]:
+    """A table and its doubts for each judgement of a run."""
+    found: list[Block] = []
+    for one in run.judged:
+        found += [table(one), *map(note, doubts(one))]
+    return found
+
+
+def table(one: Judgement) -> Table:
+    """Wins, ties and losses by aspect, in shares."""
+    lines: list[list[Entry | str]] = []
+    for aspect, counts in one.counts.items():
+        n = sum(counts.values())
+        shares = [DASH] * 3 if n == 0 else [decimal(counts[outcome] / n) for outcome in ("win", "tie", "lose")]
+        kept = counts["win"] + counts["tie"]
+        wt = Entry(DASH) if n == 0 else entry(decimal(kept / n), *between(kept / n, n).split(", "))
+        lines.append([capital(aspect), *shares, wt])
+    title = f"Against {one.against}, by {one.judge}"
+    return Table(["", "Win", "Tie", "Lose", "WT"], lines, title)
+
+
+def doubts(one: Judgement) -> list[str]:
+    """What to know before trusting it, in sentences."""
+    n = sum(one.counts["overall"].values())
+    told = []
+    if one.unparsed:
+        told.append(
+            f"{one.unparsed} of {one.asked} verdicts could not be read; {n} of {one.questions} questions have one in "
+            "both orders, and only these count."
+        )
+    if n:
+        first = (
+            ""
+            if one.first is None
+            else f"; of verdicts that were no tie, the answer that stood first won {one.first:.0%}"
+        )
+        told.append(f"With the order of the answers {one.turned} of {n} outcomes changed{first}.")
+    return told

@@ -1,0 +1,34 @@
+"""What a judge made of a run's answers (``murmura judge``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A file ``judged/NAME.json``: the run's answers against others.
+
+    Attributes:
+        against: Whose they were: another run, or the model before training.
+        judge: The model that judged.
+        where: Where it was: ``here``, or the address of a server.
+        questions: How many were asked.
+        counts: Of questions with a verdict in both orders, how many were a ``win``, ``tie`` or ``lose`` for the run, by
+            aspect and ``overall``.
+        unparsed: Verdicts that could not be read.
+        asked: Verdicts that were asked for, two for each question.
+        turned: Questions whose outcome changed with the order of the answers.
+        first: Of verdicts that were no tie, the share that the answer that stood first won; None where all were ties.
+    """
+
+    against: str
+    judge: str
+    where: str
+    questions: int
+    counts: Mapping[str, Mapping[str, int]]
+    unparsed: int
+    asked: int
+    turned: int
+    first: float | None

@@ -1,0 +1,94 @@
+"""A judgement by the command line, of a server that speaks the protocol."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from typer.testing import CliRunner
+
+from murmura import runs
+from murmura.cli import app
+from murmura.experiment.run import run
+from murmura.report.page import render
+from tests.experiment import small
+from tests.judge.test_judging import lines
+
+
+class Judge(BaseHTTPRequestHandler):
+    """Prefers what stands first."""
+
+    asked: list
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append(body)
+        message = {"role": "assistant", "content": lines(4, 2)}
+        data = json.dumps({"id": "1", "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server():
+    Judge.asked = []
+    found = ThreadingHTTPServer(("127.0.0.1", 0), Judge)
+    threading.Thread(target=found.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{found.server_address[1]}/v1"
+    found.shutdown()
+
+
+@pytest.fixture
+def folder(tmp_path, llama_folder):
+    small.write_data(tmp_path)
+    return run(small.experiment(tmp_path, llama_folder, method={"rounds": 1})).folder
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, ["judge", *map(str, words)])
+
+
+def test_a_run_against_its_own_model_before_training(folder, server):
+    words = (folder, "--endpoint", server, "--model", "m", "--tokens", 5, "--yes")
+    found = invoke(*words)
+    assert found.exit_code == 0, found.output
+    assert "Against its model before training, by m" in found.output
+    [told] = runs.read(folder).judged
+    assert told.counts["overall"] == {"win": 0, "tie": 4, "lose": 0} and told.turned == 4 and told.first == 1.0
+    assert all(body["temperature"] == 0 and body["model"] == "m" for body in Judge.asked)
+    assert "the answer that stood first won 100%" in render([runs.read(folder)])
+    first = len(Judge.asked)
+    assert invoke(*words).exit_code == 0 and len(Judge.asked) == first  # nothing is asked twice
+
+
+def test_an_endpoint_is_not_asked_without_a_yes(folder, server):
+    found = invoke(folder, "--endpoint", server, "--model", "m", "--tokens", 5)
+    assert found.exit_code == 2 and "calls of http" in found.output and "Give --yes" in found.output
+    assert Judge.asked == []
+
+
+def test_private_questions_leave_only_where_that_is_said(tmp_path, llama_folder, server):
+    small.write_data(tmp_path)
+    taken = {"train": "sites", "heldout": None, "heldout_records": 2, "max_length": 128}
+    table = {"run": {"folder": str(tmp_path / "own")}, "model": {"name": str(llama_folder)}, "lora": {"rank": 2}}
+    data = {key: value for key, value in taken.items() if value is not None}
+    from murmura.experiment import Experiment
+
+    sections = {"data": data, "method": {"name": "fedit", "rounds": 1}, "evaluation": {"sample": 1, "uploads": 0}}
+    folder = run(Experiment.of(table | sections, base=tmp_path)).folder
+    words = (folder, "--endpoint", server, "--model", "m", "--tokens", 3, "--yes")
+    refused = invoke(*words)
+    assert refused.exit_code == 2 and "private records" in refused.output and Judge.asked == []
+    assert invoke(*words, "--send-private").exit_code == 0 and len(Judge.asked) > 0
+
+
+def test_options_that_do_not_go_together_are_named(folder):
+    assert "who judges?" in invoke(folder).output
+    assert "Give --model NAME" in invoke(folder, "--endpoint", "http://localhost:1/v1").output
+    assert "are for --endpoint" in invoke(folder, "--by", "smollm2-135m", "--model", "m").output
