@@ -28,6 +28,7 @@ from murmura.cli import (
     privacy,
     report,
     run,
+    runs,
     schema,
     serve,
     site,
@@ -81,6 +82,7 @@ app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.command("serve")(serve.serve)
 app.command("status")(status.status)
+app.command("runs")(runs.runs)
 app.command("report")(report.report)
 app.command("audit")(audit.audit)
 app.command("judge")(judge.judge)

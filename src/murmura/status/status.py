@@ -92,7 +92,7 @@ def look(folder: Path) -> Status:
         fix = "Give a folder in which `murmura run` or `murmura serve` has begun a run."
         raise CheckpointError("there is no run in this folder", where=str(folder), fix=fix)
     live = _json(folder / schema.CHECKPOINTS / schema.LIVE)
-    experiment = tomllib.loads(files.text(folder / schema.CONFIG) or "")
+    experiment = _experiment(folder / schema.CONFIG)
     run, method = experiment.get("run", {}), experiment.get("method", {})
     rows = [row for _, row in files.lines(folder / schema.METRICS, torn=True)]
     secret = live.get("secret", {})
@@ -122,6 +122,17 @@ def look(folder: Path) -> Status:
         events=tuple(live.get("events", ())),
         seconds_left=_seconds_left(_timed(folder) or rows, found.rounds, live),
     )
+
+
+def _experiment(path: Path) -> dict[str, Any]:
+    """
+    Raises:
+        CheckpointError: it is no TOML.
+    """
+    try:
+        return tomllib.loads(files.text(path) or "")
+    except tomllib.TOMLDecodeError as error:
+        raise CheckpointError(f"not valid TOML ({error})", where=str(path), fix=files.REPAIR) from None
 
 
 def _state(folder: Path, live: Mapping[str, Any]) -> State:

@@ -1,0 +1,116 @@
+"""All runs below a folder, a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from murmura.errors import CheckpointError, MurmuraError
+from murmura.measure.catalogue import figure
+from murmura.runs import files, schema
+from murmura.runs.previous import is_run
+from murmura.runs.record import read
+from murmura.status.status import Status, look
+from murmura.units import DASH, bound, duration
+
+_DEPTH = 4  # folders below the one that is named, as in runs/COMPARISON/search/RUN
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One run.
+
+    Attributes:
+        folder: where it is.
+        method: as reports name it; of a run that has recorded no round, its name in the experiment.
+        state: in words.
+        epsilon: that it guarantees, or guaranteed so far; None where it guarantees none.
+        figure: the headline figure in words, a dash where there is none.
+        started: when, in ISO 8601; None where that is not known.
+        seconds: that its rounds took; None where that is not known, or not told.
+        problem: why it cannot be read; empty where it can.
+    """
+
+    folder: str
+    method: str
+    state: str
+    epsilon: float | None = None
+    figure: str = DASH
+    started: str | None = None
+    seconds: float | None = None
+    problem: str = ""
+
+    @property
+    def cells(self) -> list[str]:
+        """As a line of a table."""
+        promise = DASH if self.epsilon is None else bound(self.epsilon)
+        took = DASH if self.seconds is None else duration(self.seconds)
+        begun = DASH if self.started is None else self.started[:16].replace("T", " ")
+        return [self.folder, self.method, self.problem or self.state, promise, self.figure, begun, took]
+
+
+COLUMNS = ("Run", "Method", "State", "ε", "Figure", "Started", "Took")
+
+
+def listing(folders: Sequence[Path]) -> list[Listed]:
+    """All runs in these folders and below, the newest last. One that cannot be read is listed with the reason.
+
+    Raises:
+        CheckpointError: there is no such folder.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise CheckpointError("there is no such folder", where=str(folder), fix="Name one that holds runs.")
+    found = [_listed(place) for place in dict.fromkeys(place for folder in folders for place in _runs(folder, _DEPTH))]
+    return sorted(found, key=lambda one: (one.started or "", one.folder))
+
+
+def _runs(folder: Path, depth: int) -> Iterator[Path]:
+    """Run folders, without looking into them for others."""
+    if is_run(folder):
+        yield folder
+    elif depth:
+        for inner in sorted(folder.iterdir()):
+            if inner.is_dir() and not inner.is_symlink() and not inner.name.startswith("."):
+                yield from _runs(inner, depth - 1)
+
+
+def _listed(folder: Path) -> Listed:
+    try:
+        status = look(folder)
+        if status.done is None:
+            return Listed(str(folder), status.method, _state(status), started=_started(folder))
+        record = read(folder)
+        return Listed(
+            str(folder),
+            record.label,
+            _state(status),
+            status.epsilon,
+            _headline(status),
+            _started(folder),
+            record.totals.get("wall"),
+        )
+    except MurmuraError as error:
+        return Listed(str(folder), DASH, "unreadable", problem=f"unreadable: {error.what}")
+
+
+def _state(status: Status) -> str:
+    of = "" if status.rounds is None else f" of {status.rounds}"
+    if status.state == "finished":
+        return "finished"
+    if status.state == "running":
+        return f"running: round {status.round}{of}"
+    return status.state if status.done is None else f"{status.state}: round {status.done}{of}"
+
+
+def _headline(status: Status) -> str:
+    if not status.figures:
+        return DASH
+    key = next((key for key in ("accuracy", "heldout_loss") if key in status.figures), next(iter(status.figures)))
+    return f"{figure(key).name} {figure(key).unit.write(status.figures[key])}"
+
+
+def _started(folder: Path) -> str | None:
+    told = files.value(folder / schema.ENVIRONMENT, schema.Environment)
+    return None if told is None else told.started
