@@ -79,7 +79,7 @@ def _runs(folder: Path, depth: int) -> Iterator[Path]:
 def _listed(folder: Path) -> Listed:
     try:
         status = look(folder)
-        if status.done is None:
+        if status.done is None and status.state != "finished":
             return Listed(str(folder), status.method, _state(status), started=_started(folder))
         record = read(folder)
         return Listed(
