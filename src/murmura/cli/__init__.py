@@ -17,6 +17,7 @@ from murmura.cli import (
     chat,
     compare,
     data,
+    export,
     federation,
     init,
     judge,
@@ -85,6 +86,7 @@ app.command("status")(status.status)
 app.command("runs")(runs.runs)
 app.command("report")(report.report)
 app.command("audit")(audit.audit)
+app.command("export")(export.export)
 app.command("judge")(judge.judge)
 app.command("predict")(predict.predict)
 app.command("answer")(answer.answer)

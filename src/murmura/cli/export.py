@@ -1,0 +1,55 @@
+"""``murmura export``: hand a run's model over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from murmura.errors import ConfigError
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    adapter: Annotated[bool, typer.Option("--adapter", help="As a PEFT folder.")] = False,
+    merged: Annotated[
+        bool, typer.Option("--merged", help="As a whole model for transformers, vLLM and others.")
+    ] = False,
+    gguf: Annotated[bool, typer.Option("--gguf", help="As a file for llama.cpp, made by its own converter.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="PLACE", help="Where to. Default: NAME-FORM in this folder.")
+    ] = None,
+    site: Annotated[
+        str | None,
+        typer.Option("--site", metavar="NAME", help="Site whose adapter to take, where each site keeps its own."),
+    ] = None,
+    precision: Annotated[
+        Literal["float32", "bfloat16", "float16"], typer.Option("--precision", help="Of a whole model's weights.")
+    ] = "float32",
+    converter: Annotated[
+        Path | None, typer.Option("--converter", metavar="FILE", help="llama.cpp's convert_hf_to_gguf.py.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    canaries: Annotated[
+        bool, typer.Option("--with-canaries", help="Also a model that was trained on an audit's random secrets.")
+    ] = False,
+) -> None:
+    """Write a run's model where it stands alone, with tokenizer, chat template and a card.
+
+    The card says what it was trained on, how good it is, what is guaranteed, what left the sites and what was attacked.
+    """
+    from murmura.experiment.export import export as hand_over
+
+    forms = {"adapter": adapter, "merged": merged, "gguf": gguf}
+    chosen = [name for name, given in forms.items() if given]
+    if len(chosen) != 1:
+        raise ConfigError("in which form?", where="export", fix="Give one of --adapter, --merged and --gguf.")
+    if converter is not None and not gguf:
+        raise ConfigError("--converter is for --gguf", fix="Leave it out.")
+    place = out or Path(f"{run.resolve().name}.gguf" if gguf else f"{run.resolve().name}-{chosen[0]}")
+    form: Literal["adapter", "merged", "gguf"] = "gguf" if gguf else "merged" if merged else "adapter"
+    made = hand_over(
+        run, place, form, site=site, precision=precision, converter=converter, overwrite=overwrite, canaries=canaries
+    )
+    typer.echo(f"Written: {made}")

@@ -1,0 +1,152 @@
+"""What is handed over answers elsewhere as it does here."""
+
+import json
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from typer.testing import CliRunner
+
+from murmura import runs
+from murmura.cli import app
+from murmura.errors import CheckpointError, ConfigError
+from murmura.experiment.export import export
+from murmura.experiment.run import run
+from murmura.experiment.trained import Trained
+
+LEARNT = {"method": {"rounds": 2}, "training": {"lr": 0.3}, "run": {"decode_dtype": "model"}}
+
+
+@pytest.fixture
+def folder(make):
+    return run(make(**LEARNT)).folder
+
+
+def logits(model, ids):
+    with torch.no_grad():
+        return model(ids).logits
+
+
+def ours(folder, ids, site=None):
+    trained = Trained.load(folder, site)
+    trained.runtime.bank.load([trained.after])
+    trained.runtime.bank.route(torch.zeros(len(ids), dtype=torch.long))
+    return logits(trained.runtime.bank.model, ids)
+
+
+def test_an_adapter_stands_alone(folder, tmp_path, llama_folder):
+    made = export(folder, tmp_path / "given" / "adapter", "adapter")
+    tokenizer = AutoTokenizer.from_pretrained(made)
+    ids = tokenizer("the patient asks", return_tensors="pt")["input_ids"]
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(llama_folder), made)
+    assert torch.allclose(logits(model, ids), ours(folder, ids), atol=1e-5)
+
+
+@pytest.mark.parametrize(("precision", "close"), [("float32", 1e-4), ("bfloat16", 0.2)])
+def test_a_merged_model_needs_no_peft_and_gives_the_same_logits(folder, tmp_path, llama_folder, precision, close):
+    made = export(folder, tmp_path / "whole", "merged", precision=precision)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(made), AutoTokenizer.from_pretrained(made)
+    assert next(model.parameters()).dtype == getattr(torch, precision) and not (made / "adapter_config.json").exists()
+    ids = tokenizer("the patient asks", return_tensors="pt")["input_ids"]
+    wanted = ours(folder, ids)
+    assert torch.allclose(logits(model, ids).float(), wanted, atol=close)
+    before = logits(AutoModelForCausalLM.from_pretrained(llama_folder), ids)
+    assert not torch.allclose(before, wanted, atol=0.2)  # else nothing would be shown
+    assert tokenizer.chat_template == AutoTokenizer.from_pretrained(folder / "adapter").chat_template
+
+
+def test_a_model_that_was_trained_whole_is_copied(make, tmp_path):
+    where = run(make(**LEARNT, model={"trainable": "all"})).folder
+    made = export(where, tmp_path / "whole", "merged")
+    ids = torch.tensor([[3, 5, 7]])
+    ended, given = (AutoModelForCausalLM.from_pretrained(one) for one in (where / "model", made))
+    assert torch.equal(logits(ended, ids), logits(given, ids))
+    with pytest.raises(ConfigError, match="no adapter"):
+        export(where, tmp_path / "adapter", "adapter")
+
+
+def test_a_sites_own_adapter_is_named(make, tmp_path):
+    where = run(make(method={"name": "local", "rounds": 1})).folder
+    with pytest.raises(ConfigError, match="--site"):
+        export(where, tmp_path / "a", "adapter")
+    assert (export(where, tmp_path / "a", "adapter", site="skin") / "adapter_config.json").exists()
+
+
+def test_the_card_says_what_the_record_says(folder, tmp_path):
+    record = runs.read(folder)
+    for form in ("adapter", "merged"):
+        card = ModelCard.load(export(folder, tmp_path / form, form) / "README.md")
+        assert card.data.library_name == {"adapter": "peft", "merged": "transformers"}[form]
+        assert f"{record.last.values['heldout_loss']:.3f}" in card.text and "FedAvg" in card.text
+        for told in ("What is guaranteed", "Nothing.", "adapter", "What left", "2, a file each", "Limits"):
+            assert told in card.text, told
+        assert ("PeftModel" in card.text) == (form == "adapter")
+
+
+def test_the_card_tells_a_guarantee(make, tmp_path):
+    where = run(make(method={"name": "dplora", "epsilon": 8.0, "rounds": 1})).folder
+    text = (export(where, tmp_path / "a", "adapter") / "README.md").read_text()
+    told = runs.read(where).last.privacy
+    assert f"Differential privacy for each {told['unit']}" in text and told["adjacency"] in text
+
+
+def test_nothing_is_overwritten_unasked(folder, tmp_path):
+    place = tmp_path / "there"
+    place.mkdir()
+    (place / "mine.txt").write_text("keep")
+    with pytest.raises(CheckpointError, match="--overwrite"):
+        export(folder, place, "adapter")
+    assert (place / "mine.txt").read_text() == "keep"
+    export(folder, place, "adapter", overwrite=True)
+    assert not (place / "mine.txt").exists()
+    with pytest.raises(ConfigError, match="no such folder"):
+        export(tmp_path / "nowhere", tmp_path / "b", "adapter")
+
+
+def test_a_model_with_canaries_is_not_for_release(make, tmp_path):
+    where = run(make(method={"rounds": 1}, audit={"canaries": 2})).folder
+    with pytest.raises(ConfigError, match="random secrets"):
+        export(where, tmp_path / "a", "adapter")
+    made = export(where, tmp_path / "a", "adapter", canaries=True)
+    assert "> **" in (made / "README.md").read_text() and (made / "NOT_FOR_RELEASE.txt").exists()
+
+
+class TestGGUF:
+    """llama.cpp's converter is another program: what it is told, and what becomes of what it does."""
+
+    @pytest.fixture
+    def converter(self, tmp_path):
+        script = tmp_path / "convert_hf_to_gguf.py"
+        script.write_text(
+            "import json, sys, pathlib\n"
+            "model, _, out, _, kind = sys.argv[1:]\n"
+            "held = sorted(path.name for path in pathlib.Path(model).iterdir())\n"
+            "if kind == 'f16': sys.exit('this kind is not for me')\n"
+            "pathlib.Path(out).write_text(json.dumps({'held': held, 'kind': kind}))\n"
+        )
+        return script
+
+    def test_it_is_given_the_merged_model(self, folder, tmp_path, converter):
+        made = export(folder, tmp_path / "m.gguf", "gguf", converter=converter, precision="bfloat16")
+        told = json.loads(made.read_text())
+        assert told["kind"] == "bf16" and {"config.json", "model.safetensors", "tokenizer.json"} <= set(told["held"])
+        assert sorted(path.name for path in tmp_path.glob(".m*")) == []  # nothing is left behind
+
+    def test_what_it_says_when_it_fails_is_told_and_nothing_is_left(self, folder, tmp_path, converter):
+        with pytest.raises(ConfigError, match="this kind is not for me"):
+            export(folder, tmp_path / "m.gguf", "gguf", converter=converter, precision="float16")
+        assert not (tmp_path / "m.gguf").exists() and list(tmp_path.glob(".m*")) == []
+
+    def test_without_it_the_user_is_told_where_to_get_it(self, folder, tmp_path, monkeypatch):
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(ConfigError, match=r"llama\.cpp"):
+            export(folder, tmp_path / "m.gguf", "gguf")
+
+
+def test_the_command(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "in which form?" in CliRunner().invoke(app, ["export", str(folder)]).output
+    found = CliRunner().invoke(app, ["export", str(folder), "--merged", "--precision", "bfloat16"])
+    assert found.exit_code == 0 and (tmp_path / "run-merged" / "config.json").exists(), found.output
