@@ -1,8 +1,9 @@
 # make demo    two methods over four clinics' few examples, a table, and a report page
 # make demo-flower    the same with a server and four clinics as processes of their own, over TLS, by Flower
 # make test    lint, types and tests: all that continuous integration asks
-# make bench   the commands of README's section on speed (installs Flower and Opacus to compare with)
+# make bench   the commands of docs/speed.md (installs Flower and Opacus to compare with)
 # make flower  the tests over Flower that take minutes, which `make test` leaves out
+# make docs    the documentation as a site, in build/site
 # make clean   removes what these made, except the models in the cache
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-p
 PROCESSORS := processor-plain processor-avx2 processor-nobodys
 CLINIC := runs/clinic-fedavg runs/clinic-fewfedpit
 
-.PHONY: venv demo demo-flower test lint types tests flower real processors bench clean
+.PHONY: venv demo demo-flower test lint types docs tests flower real processors bench clean
 
 venv: .venv/dev-stamp
 
@@ -43,7 +44,7 @@ demo-flower: .venv/stamp
 
 # Two of these at a time: each keeps one core busy.
 test: venv
-	$(MAKE) --jobs 2 lint types real $(PROCESSORS)
+	$(MAKE) --jobs 2 lint types docs real $(PROCESSORS)
 	$(MAKE) tests
 
 lint: venv
@@ -52,6 +53,10 @@ lint: venv
 
 types: venv
 	$(BIN)/mypy src
+
+# A warning is an error: links and anchors lead somewhere, and every name of the API is there.
+docs: venv
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # Slow tests of a file share what takes them long. First, so that no core waits for the other at the end. Only files that
 # have such tests are read: to read them all takes half a minute.

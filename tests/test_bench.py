@@ -223,7 +223,7 @@ def test_digests_repeat_themselves_and_name_what_differs(tmp_path):
 
 
 def test_make_bench_runs_what_the_readme_names():
-    readme, makefile = ((BENCH.parent / name).read_text(encoding="utf-8") for name in ("README.md", "Makefile"))
+    readme, makefile = ((BENCH.parent / name).read_text(encoding="utf-8") for name in ("docs/speed.md", "Makefile"))
     named = set(re.findall(r"`python (bench/.+?)`", readme))
     [recipe] = re.findall(r"(?m)^bench:.*\n((?:\t.+\n)+)", makefile)
     assert named and named <= set(re.findall(r"python (bench/.+)", recipe))

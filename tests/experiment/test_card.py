@@ -20,7 +20,7 @@ from murmura.methods import build
 from murmura.models.wheel import place_of
 from tests.experiment.small import write_lines
 
-README = Path(murmura.__file__).parents[2] / "README.md"
+GUIDE = Path(murmura.__file__).parents[2] / "docs" / "api.md"
 QUIET = {"evaluation": {"attacks": False, "sample": 1}, "training": {"max_steps": 1}}
 
 
@@ -61,7 +61,7 @@ def test_the_python_of_the_readme_runs_without_a_network(make, cached, monkeypat
     experiment = make({"name": "fewfedpit", "rounds": 1, "keep": 1}, model=cached, training={"max_steps": 1})
     monkeypatch.setattr(Experiment, "load", lambda path, set: experiment)
     found: dict = {}
-    exec(python(README.read_text(encoding="utf-8")), found)
+    exec(python(GUIDE.read_text(encoding="utf-8")), found)
     assert len(capsys.readouterr().out.splitlines()) >= 2
     assert found["model"].peft_config["default"].r == 2 and found["tokenizer"].chat_template
 
