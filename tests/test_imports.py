@@ -22,6 +22,7 @@ ORDER = (
     ("experiment",),
     ("methods",),
     ("augment",),
+    ("personal",),
     ("report",),
     ("status",),
     ("tasks",),

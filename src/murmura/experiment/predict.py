@@ -90,7 +90,7 @@ def _model(experiment: Experiment, folder: RunFolder, site: str | None) -> tuple
         bank.load([{n: p.detach().cpu().clone() for n, p in bank.model.named_parameters()}])
         return bank, loaded.tokenizer
     own = folder.sites_with_adapters
-    if own and site not in own:
+    if own and site not in own and not (site is None and folder.adapter.is_dir()):
         missing = "" if site is None else f", and none is called '{site}'"
         fix = f"Name one: --site {' | '.join(own[:10])}"
         raise ConfigError(f"each site keeps an adapter of its own{missing}", where=str(folder.path), fix=fix)

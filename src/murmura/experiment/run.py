@@ -148,9 +148,9 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
     experiment, method, before = plan.experiment, plan.method, plan.past
     context, records = plan.complete
     people, public = records.planted, records.public
-    owned = {site.name: site.records for site in people.sites}
+    shares = {site.name: [*site.records, *site.apart] for site in people.sites}
     run = plan.checkpoint.run["run"] if plan.checkpoint else uuid4().hex
-    engine: Engine = deployment.connect(folder) if deployment else simulate(context, method, owned, folder)
+    engine: Engine = deployment.connect(folder) if deployment else simulate(context, method, shares, folder)
     with closing(engine):
         side = assemble(plan.server, engine, folder, run=run)
         if plan.privacy and (said := caveat(experiment, plan.privacy, [site.size for site in people.sites])):
@@ -166,7 +166,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
         side.server.about = {
             "run": run,
             "experiment": tables(experiment),
-            "sites": list(owned),
+            "sites": list(shares),
             "resumed": resumed,
             "automatic": automatic(experiment.model),
         }
@@ -281,6 +281,8 @@ def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, co
     else:
         with folder.replacing(folder.adapter, remark) as draft:
             leave_adapter(draft, server.adapter, server.runtime, told)
+    if side.personalisation is not None:
+        side.personalisation.leave(server)
 
 
 def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, context: ProcessContext) -> None:

@@ -20,6 +20,8 @@ METRICS = "metrics.jsonl"
 DISCLOSURE = "disclosure.json"
 AUGMENT = "augment.json"
 """With ``[augment]``: which public records sites were given, and why."""
+PERSONAL = "personal.json"
+"""With ``[personal]``: how good the models of single sites are."""
 RESUMED = "resumed.json"
 """What was different when the run was resumed; there only where something was."""
 SUMMARY = "summary.json"
@@ -107,7 +109,7 @@ EXPANDED = "expanded.jsonl"
 RESULTS = (SUMMARY, OUTCOMES, AUDIT, REPORT)
 """What says how a run ended; only a finished one has them."""
 _DESCRIPTION = (CONFIG, RESUMED, ENVIRONMENT, SITES, EXCLUSION_COUNTS, EXCLUSIONS, MEASURED)
-_ROUNDS = (METRICS, DISCLOSURE, AUGMENT, CHECKPOINTS, PRIVATE, EXPANDED)
+_ROUNDS = (METRICS, DISCLOSURE, AUGMENT, PERSONAL, CHECKPOINTS, PRIVATE, EXPANDED)
 WRITTEN = (*_DESCRIPTION, *_ROUNDS, *RESULTS, ADAPTER, SITE_ADAPTERS, MODEL)
 """All that a run writes into its folder."""
 
@@ -314,6 +316,29 @@ class Environment:
     trained_at: Literal["sites", "server"] = "sites"
     training_precision: str | None = None
     writing_precision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalModel:
+    """A row of ``personal.json``: what one site gains, in held-out losses.
+
+    Attributes:
+        site: Its name.
+        records: How many of its own records it has set apart, on which these losses are.
+        before: Of the model before training.
+        shared: Of the global model after the last round.
+        personal: Of the site's own model.
+        public_before, public_shared, public_personal: The same on the server's public held-out records.
+    """
+
+    site: str
+    records: int
+    before: float
+    shared: float
+    personal: float
+    public_before: float
+    public_shared: float
+    public_personal: float
 
 
 @dataclass(frozen=True, slots=True)
