@@ -25,6 +25,7 @@ from murmura.personal.config import PersonalConfig
 from murmura.precision import DecodeDtype
 from murmura.privacy.budget import BudgetConfig
 from murmura.tasks import TASKS, Task
+from murmura.tracking.config import TrackingConfig
 from murmura.training.config import CACHE_BYTES, LocalTraining, LoraSpec
 
 COMPARE = "compare"
@@ -122,6 +123,7 @@ class Experiment(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     audit: AuditConfig = AuditConfig()
     budget: BudgetConfig = BudgetConfig()
+    tracking: TrackingConfig = TrackingConfig()
 
     @property
     def task(self) -> Task:

@@ -40,8 +40,9 @@ from murmura.report import write as build_report
 from murmura.runs.folder import RunFolder
 from murmura.runs.machine import environment
 from murmura.runs.record import read
-from murmura.runs.schema import LOG, PRIVACY, Resumption, Summary
+from murmura.runs.schema import LOG, PRIVACY, TRACKED, TRACKING, Resumption, Summary
 from murmura.streams import Stream
+from murmura.tracking import tell
 
 if TYPE_CHECKING:
     from murmura.experiment.deployment import Deployment
@@ -91,6 +92,7 @@ def _run(experiment: Experiment, folder: RunFolder, deployment: Deployment | Non
         require_records(experiment)
     remote = deployment.federation.remote if deployment else None
     plan = prepare(experiment, resume=folder if resume else None, remote=remote)
+    tell.require(plan.experiment.tracking)
     if warning := slow(plan.experiment):
         say(warning)
     context, records = plan.complete
@@ -178,7 +180,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
         taken_out = experiment.data.heldout is None or experiment.data.nonmember_records is not None
         folder.write_measured(public.measured(secret=plan.guarantee is not None and taken_out))
         started.told = True
-        with _published(side.server, folder, engine):
+        with _published(side.server, folder, engine), _tracked(experiment, folder, side.server, run):
             side.method.lead(side.server, side.fleet)
             _finish(folder, experiment, side, context)
     folder.write_live(None)
@@ -220,6 +222,24 @@ def _published(server: Server, folder: RunFolder, engine: Engine) -> Iterator[No
             what = "the run stopped; the reason may tell which sites were asked, which its ε counts on being secret"
             fix = f"Read the last line of {folder.path / LOG}, and keep it to yourself; then start again with --resume."
             raise RunError(what, where=f"round {server.round}", fix=fix) from None
+
+
+@contextmanager
+def _tracked(experiment: Experiment, folder: RunFolder, server: Server, run: str) -> Iterator[None]:
+    """Tell trackers of experiments what is published meanwhile (``[tracking]``)."""
+    options, called = experiment.tracking, experiment.run.name
+    if not options.to:
+        yield
+        return
+    place, told = folder.path / TRACKING, folder.path / TRACKED
+    tracking = tell.Tracking(options, run, called, place, told, tables(experiment), server.event)
+    server.following = tracking.rounds
+    report: Path | None = None
+    try:
+        yield
+        report = folder.report.absolute()
+    finally:
+        tracking.close(report)
 
 
 def _cost(folder: RunFolder, experiment: Experiment) -> str:

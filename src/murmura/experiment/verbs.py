@@ -19,6 +19,7 @@ from murmura.personal.verbs import PERSONAL, Personalising
 
 _OWN: Any = {  # of each member, or of the server alone
     "budget": True,
+    "tracking": True,
     "run": {"name", "folder", "engine", "workers", "answer_seconds", "min_replies", "slots", "cache_bytes"},
     "data": {"train", "heldout", "split", "heldout_split", "fields", "heldout_fields", "user", "sites"},
     "model": {"device"},

@@ -7,7 +7,9 @@ from typing import Any
 
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.rounds import Server
+from murmura.measure.gains import summary
 from murmura.personal.verbs import PERSONAL, losses, unfit
+from murmura.progress import say
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import PersonalModel
 
@@ -42,6 +44,8 @@ class Personalisation:
             for site, fields in told
         ]
         self.folder.write_personal(models)
+        for sentence in summary(models):
+            say(sentence)
 
     def leave(self, server: Server) -> None:
         """Let each site that has a model of its own keep it where its owner finds it.

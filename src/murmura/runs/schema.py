@@ -41,6 +41,8 @@ ANCHOR = f"{PRIVATE}/{OWNER}/anchor.jsonl"
 """Of a finished run that promised an ε: how far the server's privacy ledger had come, which its checkpoints had."""
 LOG = f"{PRIVATE}/{OWNER}/log.txt"
 """Of such a run: what else would have been printed."""
+TRACKING, TRACKED = "tracking", f"{PRIVATE}/{OWNER}/tracked.json"
+"""What trackers of experiments keep on this disk, and of which rounds each has been told (``tracking.tell``)."""
 AUDIT = "audit.json"
 """What ``murmura audit`` has found, in figures over many records."""
 AUDIT_SCORES = f"{PRIVATE}/{OWNER}/audit.jsonl"
@@ -109,7 +111,7 @@ EXPANDED = "expanded.jsonl"
 RESULTS = (SUMMARY, OUTCOMES, AUDIT, REPORT)
 """What says how a run ended; only a finished one has them."""
 _DESCRIPTION = (CONFIG, RESUMED, ENVIRONMENT, SITES, EXCLUSION_COUNTS, EXCLUSIONS, MEASURED)
-_ROUNDS = (METRICS, DISCLOSURE, AUGMENT, PERSONAL, CHECKPOINTS, PRIVATE, EXPANDED)
+_ROUNDS = (METRICS, DISCLOSURE, AUGMENT, PERSONAL, TRACKING, CHECKPOINTS, PRIVATE, EXPANDED)
 WRITTEN = (*_DESCRIPTION, *_ROUNDS, *RESULTS, ADAPTER, SITE_ADAPTERS, MODEL)
 """All that a run writes into its folder."""
 

@@ -48,6 +48,7 @@ class Server:
         arriving: is called with each round's number before anything else of the round; None: nobody comes and goes.
         opening: is called with each round's number before the method works on it, as a part of that round; None:
             nothing comes before the method.
+        following: is given all rounds as they are published, when another one is saved; None: nobody follows.
         closing: is called when the method is done with the last round, as a part of it; None: nothing comes after.
     """
 
@@ -72,6 +73,7 @@ class Server:
         self.arriving: Callable[[int], None] | None = None
         self.opening: Callable[[int], None] | None = None
         self.closing: Callable[[], None] | None = None
+        self.following: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
         self._fleet, self._monitor, self._folder = fleet, monitor, folder
         self._rule = rule or Mean()
         self._privacy: dict[str, Any] = {}
@@ -376,6 +378,8 @@ class Server:
         sent = self.publication.state() | self.publication.saved()
         run = {"rows": self.rows, **sent, "known": sorted(self._known), **self.about}
         save(self._folder.checkpoint, Checkpoint(round, server, run))
+        if self.following is not None:
+            self.following(self.published)
         self._write()
         row = self.published[-1]
         figures = {name: value for name, value in row.items() if isinstance(value, int | float)}
