@@ -142,3 +142,31 @@ def test_under_an_epsilon_nothing_is_told_and_sites_have_models_all_the_same(ask
 def test_methods_without_a_global_adapter_at_the_sites_are_refused(asked, method, sections, why):
     with pytest.raises(ConfigError, match=why):
         run(asked(method, **sections))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"aggregation": {"rule": "ffa"}},
+        {"aggregation": {"rule": "fedex"}},
+        {"aggregation": {"rule": "flora"}},
+        {"aggregation": {"travel": "int8"}},
+        {"audit": {"canaries": 2}},
+    ],
+    ids=["ffa", "fedex", "flora", "int8", "canaries"],
+)
+def test_it_goes_with_rules_of_aggregation(asked, sections):
+    record = read(run(asked(**sections)).folder)
+    assert [one.records for one in record.personal] == [round(0.4 * size) for size in SIZES.values()]
+    assert all(one.personal < one.shared for one in record.personal)
+
+
+@pytest.mark.slow
+def test_where_cohorts_are_secret_all_sites_are_asked_and_nothing_is_told(asked):
+    method = {"name": "dpfedavg", "rounds": 1, "noise_multiplier": 4.0}
+    method["sampler"] = {"kind": "poisson", "sites_per_round": 1}
+    result = run(asked(method, {"heldout": None}))
+    assert all((result.folder / "sites" / site).is_dir() for site in SIZES)
+    assert read(result.folder).personal == () and all(one.events == () for one in read(result.folder).rounds)
+    assert not [row for row in read(result.folder).disclosure if row.verb == "personalise"]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from murmura.experiment import run as running
 from murmura.experiment.run import run
 from murmura.runs import read
 from murmura.tracking import TRACKERS
@@ -67,12 +68,26 @@ def test_a_tracker_that_fails_is_an_event_and_the_run_is_as_without_it(tracked, 
     assert plain.rows[1]["heldout_loss"] == result.rows[1]["heldout_loss"]
 
 
-def test_what_a_run_keeps_secret_no_tracker_gets(tracked):
+def test_what_a_run_keeps_secret_no_tracker_gets(tracked, monkeypatch):
     """Under ε, neither times nor memory; where cohorts are secret, expected traffic alone, and no event."""
     method = {"name": "dpfedavg", "rounds": 2, "noise_multiplier": 4.0}
     method["sampler"] = {"kind": "poisson", "sites_per_round": 1}
+    finished = _spy(monkeypatch)
     result = run(tracked(method))
+    assert finished == [0]  # nothing was told while it went on: when would tell how long a round took
     rounds = [one[1] for one in told if isinstance(one[0], int)]
     assert len(rounds) == 3
     for figures, row in zip(rounds, result.rows, strict=True):
         assert set(figures) <= set(row) and not any("/" in key or key in ("wall", "train_loss") for key in figures)
+
+
+def _spy(monkeypatch):
+    """How much trackers had been told when the run was finished, for each time that it was."""
+    seen, finish = [], running._finish
+
+    def noted(*arguments):
+        finish(*arguments)
+        seen.append(len(told))
+
+    monkeypatch.setattr(running, "_finish", noted)
+    return seen

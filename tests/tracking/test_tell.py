@@ -56,11 +56,13 @@ def rows(count):
 
 def test_a_tracker_that_fails_is_told_of_once_and_the_others_go_on(tracking):
     found = tracking("mlflow", "tensorboard")
-    found.rounds(rows(1))
     found.rounds(rows(2))
+    found.rounds(rows(3))
     found.close(Path("report.html"))
     broken, whole = Remembering.all
-    assert whole.rounds == [(0, {"loss": 2.0}), (1, {"loss": 1.0})] and whole.report == Path("report.html")
+    assert whole.rounds == [(0, {"loss": 2.0}), (1, {"loss": 1.0}), (2, {"loss": 0.0})] and whole.report == Path(
+        "report.html"
+    )
     [said] = tracking.said
     assert "mlflow any more (OSError: no route to https://host/api)" in said and broken.report is None
 

@@ -226,20 +226,29 @@ def _published(server: Server, folder: RunFolder, engine: Engine) -> Iterator[No
 
 @contextmanager
 def _tracked(experiment: Experiment, folder: RunFolder, server: Server, run: str) -> Iterator[None]:
-    """Tell trackers of experiments what is published meanwhile (``[tracking]``)."""
+    """Tell trackers of experiments what is published (``[tracking]``): round by round; where a run guarantees
+    something, when it is finished, since trackers note when they are told of a round, and so how long it took."""
     options, called = experiment.tracking, experiment.run.name
     if not options.to:
         yield
         return
-    place, told = folder.path / TRACKING, folder.path / TRACKED
-    tracking = tell.Tracking(options, run, called, place, told, tables(experiment), server.event)
-    server.following = tracking.rounds
+
+    def begun() -> tell.Tracking:
+        place, told = folder.path / TRACKING, folder.path / TRACKED
+        return tell.Tracking(options, run, called, place, told, tables(experiment), server.event)
+
+    tracking = begun() if server.publication.tells_all else None
+    server.following = tracking.rounds if tracking else None
     report: Path | None = None
     try:
         yield
         report = folder.report.absolute()
+        if tracking is None:
+            tracking = begun()
+            tracking.rounds(server.published)
     finally:
-        tracking.close(report)
+        if tracking is not None:
+            tracking.close(report)
 
 
 def _cost(folder: RunFolder, experiment: Experiment) -> str:

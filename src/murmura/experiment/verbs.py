@@ -15,7 +15,7 @@ from murmura.federation.method import Method
 from murmura.federation.summing import SecureSumming
 from murmura.federation.wire.releases import Verbs
 from murmura.measure.verbs import Measured, Measuring
-from murmura.personal.verbs import PERSONAL, Personalising
+from murmura.personal.verbs import Keeping, Personalising
 
 _OWN: Any = {  # of each member, or of the server alone
     "budget": True,
@@ -59,5 +59,5 @@ def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
         every.append(Augmenting(experiment.augment, drops=not method.protects, rounds=rounds, planted=canaries))
     if experiment.personal is not None:
         tells = bool(experiment.personal.apart(promises=method.protects is not None))
-        every += [Personalising(experiment.personal, task, method.members, tells=tells), Exporting(PERSONAL)]
+        every += [Personalising(experiment.personal, task, method.members, tells=tells), Keeping()]
     return every

@@ -48,11 +48,7 @@ class Personalisation:
             say(sentence)
 
     def leave(self, server: Server) -> None:
-        """Let each site that has a model of its own keep it where its owner finds it.
-
-        Raises:
-            RunError: too few sites answer.
-        """
+        """Let each site that has a model of its own keep it where its owner finds it."""
         server.have_kept(server.store.get(PERSONAL, []), {})
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ class Tracking:
         folder, known = Path(config.folder) if config.folder else place, parameters(options)
         for one in config.to:
             about = Tracked(run, name, config.project, folder, config.mlflow_uri, known, self._told.get(one, -1))
-            self._try(one, lambda one=one, about=about: self._sinks.update({one: TRACKERS.load(one)(about)}))
+            self._try(one, partial(self._open, one, about))
 
     def rounds(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Tell of all rounds that a tracker does not know of.
@@ -73,11 +74,9 @@ class Tracking:
             rows: of all rounds so far, as they are published.
         """
         last = rows[-1]["round"] if rows else -1
-        for name in list(self._sinks):
-            for row in rows:
-                if row["round"] > min(self._told.get(name, -1), last - 1):
-                    self._try(name, lambda name=name, row=row: self._sinks[name].log(row["round"], figures(row)))
-            if name in self._sinks:
+        for name, sink in list(self._sinks.items()):
+            known = min(self._told.get(name, -1), last - 1)  # a round may have been done again
+            if self._try(name, partial(_log, sink, [row for row in rows if row["round"] > known])):
                 self._told[name] = last
         try:
             atomic.make_private(self._file.parent)
@@ -89,7 +88,7 @@ class Tracking:
     def close(self, report: Path | None) -> None:
         """Let go of all of them; ``report`` is that of a run that has finished."""
         for name, sink in list(self._sinks.items()):
-            self._try(name, lambda sink=sink: sink.close(report))
+            self._try(name, partial(sink.close, report))
         self._sinks.clear()
         self._say()
 
@@ -98,13 +97,23 @@ class Tracking:
             self._tell(sentence)
         self._failed.clear()
 
-    def _try(self, name: str, act: Callable[[], None]) -> None:
+    def _open(self, name: str, run: Tracked) -> None:
+        self._sinks[name] = TRACKERS.load(name)(run)
+
+    def _try(self, name: str, act: Callable[[], None]) -> bool:
         try:
             act()
+            return True
         except Exception as error:  # whatever a library does, or a network
             self._sinks.pop(name, None)
             said = _USER.sub("", next(iter(str(error).splitlines()), ""))
             self._failed.append(f"the run is not tracked by {name} any more ({type(error).__name__}: {said})")
+            return False
+
+
+def _log(sink: Sink, rows: Sequence[Mapping[str, Any]]) -> None:
+    for row in rows:
+        sink.log(row["round"], figures(row))
 
 
 def figures(row: Mapping[str, Any]) -> dict[str, float]:
