@@ -22,6 +22,7 @@ ORDER = (
     ("experiment",),
     ("methods",),
     ("augment",),
+    ("personal",),
     ("report",),
     ("status",),
     ("tasks",),
@@ -39,6 +40,7 @@ ORDER = (
     ("privacy",),
     ("data",),
     ("models",),
+    ("tracking",),
     ("runs",),
     ("config", "progress", "streams", "atomic", "library_settings", "precision", "registry", "units", "errors"),
 )
@@ -55,6 +57,9 @@ NOT_TO_TRAIN = (
     "peft",
     "matplotlib",
     "openpyxl",
+    "tensorboard",
+    "mlflow",
+    "wandb",
 )
 HEAVY = ("torch", "transformers", "sklearn", "datasets", "sentence_transformers", "matplotlib", "peft", "numpy")
 

@@ -45,7 +45,7 @@ class Released:
             self.whole = {name: tensor.detach().cpu().clone() for name, tensor in trained.named_parameters()}
             self.bank = Bank(base.model, None)
             return
-        if folder.sites_with_adapters:
+        if folder.sites_with_adapters and not folder.adapter.is_dir():  # else what sites have besides is theirs alone
             found = {site: load_peft(folder.adapter_of(site)) for site in folder.sites_with_adapters}
             self.own = {site: state for site, (state, _) in found.items()}
             specs = [spec for _, spec in found.values()]

@@ -21,9 +21,11 @@ from murmura.experiment.validate import require_sections
 from murmura.federation.engines import DEPLOYED, ENGINES
 from murmura.federation.method_config import MethodConfig
 from murmura.measure.config import AuditConfig, EvaluationConfig
+from murmura.personal.config import PersonalConfig
 from murmura.precision import DecodeDtype
 from murmura.privacy.budget import BudgetConfig
 from murmura.tasks import TASKS, Task
+from murmura.tracking.config import TrackingConfig
 from murmura.training.config import CACHE_BYTES, LocalTraining, LoraSpec
 
 COMPARE = "compare"
@@ -116,10 +118,12 @@ class Experiment(Section):
     training: LocalTraining = LocalTraining()
     aggregation: AggregationConfig = AggregationConfig()
     augment: AugmentConfig | None = None
+    personal: PersonalConfig | None = None
     method: SerializeAsAny[MethodConfig]
     evaluation: EvaluationConfig = EvaluationConfig()
     audit: AuditConfig = AuditConfig()
     budget: BudgetConfig = BudgetConfig()
+    tracking: TrackingConfig = TrackingConfig()
 
     @property
     def task(self) -> Task:

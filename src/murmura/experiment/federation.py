@@ -157,7 +157,8 @@ def found(plan: Plan, folder: Path, address: str, sites: Sequence[str] | None = 
             atomic.make_private(one)
         own, shared = folder / SERVER, folder / FEDERATION
         if sites is None:
-            share_out(plan.experiment, plan.owned or {}, folders, None, ["auto"], simulated=False)
+            shares = {site.name: [*site.records, *site.apart] for site in records.planted.sites}
+            share_out(plan.experiment, shares, folders, None, ["auto"], simulated=False)
         else:
             atomic.make_private(shared)
             _write(shared / EXPERIMENT, plan.experiment.dump())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext, in_context, process_context
 from murmura.experiment.elsewhere import Remote
 from murmura.experiment.model_spec import model_spec
+from murmura.experiment.personal import apart_of
 from murmura.experiment.precision import settled
 from murmura.experiment.questions import Asked, ask
 from murmura.experiment.reading import evaluation_set
@@ -27,6 +28,7 @@ from murmura.experiment.skeleton import OutOfReachError
 from murmura.experiment.validate import Run, method_of, require_run
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import Checkpoint
+from murmura.federation.site.cohort import Site
 from murmura.measure.canaries import Canary
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
@@ -221,8 +223,19 @@ def records_of(
     else:
         people = remote.population(experiment, method)
     planted, canaries = plant(experiment, method, people, reading, stream / "canaries")
+    if remote is None:
+        people, planted = (_set_apart(experiment, method, one) for one in (people, planted))
     public = evaluation_set(experiment, people, stream / "data" / "validation", asked)
     return Records(people, planted, canaries, public)
+
+
+def _set_apart(experiment: Experiment, method: Method, people: Population) -> Population:
+    """The same with what the sites set apart (``[personal]``) no more among what they train on."""
+    sites = []
+    for site in people.sites:
+        records, apart = apart_of(experiment, method, site.name, site.records)
+        sites.append(Site(site.name, records, apart=apart))
+    return replace(people, sites=sites)
 
 
 def gathered_of(experiment: Experiment, method: Method, *, foresee: bool = False) -> Gathered:

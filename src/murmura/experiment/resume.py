@@ -36,6 +36,7 @@ _MAY_CHANGE = {
     "run.decode_dtype",
 }
 _CALLED = {"run.name", "run.folder"}  # how the run is called and where it is kept: may change, and is no event
+_TOLD = "tracking."  # how options begin of who is told of it: likewise
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ def _changed(folder: RunFolder, begun: Experiment, experiment: Experiment) -> di
     before, now = _options(begun), _options(experiment)
     changed = {}
     for key in {**before, **now}:
-        if before.get(key) == now.get(key) or key in _CALLED:
+        if before.get(key) == now.get(key) or key in _CALLED or key.startswith(_TOLD):
             continue
         fixed = begun.method.fixed_on_resume if key == "method.rounds" else ""
         if fixed or not (key.startswith(_in_rounds(begun)) or key in _MAY_CHANGE):

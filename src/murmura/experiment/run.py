@@ -40,8 +40,9 @@ from murmura.report import write as build_report
 from murmura.runs.folder import RunFolder
 from murmura.runs.machine import environment
 from murmura.runs.record import read
-from murmura.runs.schema import LOG, PRIVACY, Resumption, Summary
+from murmura.runs.schema import LOG, PRIVACY, TRACKED, TRACKING, Resumption, Summary
 from murmura.streams import Stream
+from murmura.tracking import tell
 
 if TYPE_CHECKING:
     from murmura.experiment.deployment import Deployment
@@ -91,6 +92,7 @@ def _run(experiment: Experiment, folder: RunFolder, deployment: Deployment | Non
         require_records(experiment)
     remote = deployment.federation.remote if deployment else None
     plan = prepare(experiment, resume=folder if resume else None, remote=remote)
+    tell.require(plan.experiment.tracking)
     if warning := slow(plan.experiment):
         say(warning)
     context, records = plan.complete
@@ -148,9 +150,9 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
     experiment, method, before = plan.experiment, plan.method, plan.past
     context, records = plan.complete
     people, public = records.planted, records.public
-    owned = {site.name: site.records for site in people.sites}
+    shares = {site.name: [*site.records, *site.apart] for site in people.sites}
     run = plan.checkpoint.run["run"] if plan.checkpoint else uuid4().hex
-    engine: Engine = deployment.connect(folder) if deployment else simulate(context, method, owned, folder)
+    engine: Engine = deployment.connect(folder) if deployment else simulate(context, method, shares, folder)
     with closing(engine):
         side = assemble(plan.server, engine, folder, run=run)
         if plan.privacy and (said := caveat(experiment, plan.privacy, [site.size for site in people.sites])):
@@ -166,7 +168,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
         side.server.about = {
             "run": run,
             "experiment": tables(experiment),
-            "sites": list(owned),
+            "sites": list(shares),
             "resumed": resumed,
             "automatic": automatic(experiment.model),
         }
@@ -178,7 +180,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
         taken_out = experiment.data.heldout is None or experiment.data.nonmember_records is not None
         folder.write_measured(public.measured(secret=plan.guarantee is not None and taken_out))
         started.told = True
-        with _published(side.server, folder, engine):
+        with _published(side.server, folder, engine), _tracked(experiment, folder, side.server, run):
             side.method.lead(side.server, side.fleet)
             _finish(folder, experiment, side, context)
     folder.write_live(None)
@@ -220,6 +222,33 @@ def _published(server: Server, folder: RunFolder, engine: Engine) -> Iterator[No
             what = "the run stopped; the reason may tell which sites were asked, which its ε counts on being secret"
             fix = f"Read the last line of {folder.path / LOG}, and keep it to yourself; then start again with --resume."
             raise RunError(what, where=f"round {server.round}", fix=fix) from None
+
+
+@contextmanager
+def _tracked(experiment: Experiment, folder: RunFolder, server: Server, run: str) -> Iterator[None]:
+    """Tell trackers of experiments what is published (``[tracking]``): round by round; where a run guarantees
+    something, when it is finished, since trackers note when they are told of a round, and so how long it took."""
+    options, called = experiment.tracking, experiment.run.name
+    if not options.to:
+        yield
+        return
+
+    def begun() -> tell.Tracking:
+        place, told = folder.path / TRACKING, folder.path / TRACKED
+        return tell.Tracking(options, run, called, place, told, tables(experiment), server.event)
+
+    tracking = begun() if server.publication.tells_all else None
+    server.following = tracking.rounds if tracking else None
+    report: Path | None = None
+    try:
+        yield
+        report = folder.report.absolute()
+        if tracking is None:
+            tracking = begun()
+            tracking.rounds(server.published)
+    finally:
+        if tracking is not None:
+            tracking.close(report)
 
 
 def _cost(folder: RunFolder, experiment: Experiment) -> str:
@@ -281,6 +310,8 @@ def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, co
     else:
         with folder.replacing(folder.adapter, remark) as draft:
             leave_adapter(draft, server.adapter, server.runtime, told)
+    if side.personalisation is not None:
+        side.personalisation.leave(server)
 
 
 def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, context: ProcessContext) -> None:

@@ -28,6 +28,7 @@ from murmura.measure.canaries import Canaries, Canary
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.monitor import Monitor
+from murmura.personal.lead import Personalisation
 from murmura.privacy.plan import PrivacyPlan
 from murmura.progress import say
 from murmura.retrieval.pool import Pool
@@ -73,6 +74,7 @@ class ServerSide:
     Args:
         digest: of the experiment.
         augmentation: what comes before the method in some rounds (``[augment]``).
+        personalisation: what comes after it (``[personal]``).
     """
 
     method: Method
@@ -81,6 +83,7 @@ class ServerSide:
     monitor: Monitor
     digest: str
     augmentation: Augmentation | None = None
+    personalisation: Personalisation | None = None
 
     def meet(self, known: Collection[str] = (), quorum: int | None = None) -> None:
         """Have every site join, before the first round and when the run is resumed.
@@ -183,9 +186,9 @@ def assemble(part: ServerPart, engine: Engine, folder: RunFolder, *, run: str) -
     monitor = Monitor(runtime, evaluation_set, part.evaluation, stream, canaries=planted)
     curious = TranscriptWriter(folder.transcript) if experiment.audit.keep else None
     server = Server(runtime, fleet, monitor, folder, stream, adapter, method.rule, curious=curious)
-    return ServerSide(
-        method, server, fleet, monitor, fingerprint(experiment), _augmentation(part, server, fleet, folder)
-    )
+    augmentation = _augmentation(part, server, fleet, folder)
+    personalisation = _personalisation(part, server, fleet, folder)
+    return ServerSide(method, server, fleet, monitor, fingerprint(experiment), augmentation, personalisation)
 
 
 def _publication(part: ServerPart, ledger: Ledger, sites: int) -> Publication:
@@ -193,6 +196,15 @@ def _publication(part: ServerPart, ledger: Ledger, sites: int) -> Publication:
     if promised is not None and promised.has_secret_cohort:
         return OfSecretCohorts(ledger, promised.sampler.expected(sites))
     return Publication(ledger) if part.method.protects is None else WithoutTimes(ledger)
+
+
+def _personalisation(part: ServerPart, server: Server, fleet: Fleet, folder: RunFolder) -> Personalisation | None:
+    options = part.experiment.personal
+    if options is None:
+        return None
+    made = Personalisation(bool(options.apart(promises=part.method.protects is not None)), folder)
+    server.closing = lambda: made.train(server, fleet)
+    return made
 
 
 def _augmentation(part: ServerPart, server: Server, fleet: Fleet, folder: RunFolder) -> Augmentation | None:

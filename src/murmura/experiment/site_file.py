@@ -17,13 +17,14 @@ from murmura.federation.method import Method
 from murmura.federation.wire.releases import Verbs
 from murmura.measure.verbs import Measuring
 from murmura.methods import METHODS
+from murmura.personal.verbs import Personalising
 from murmura.privacy.budget import BudgetConfig
 from murmura.privacy.guarantee import Guarantee
 from murmura.runs.schema import SITE_FILE
 from murmura.tasks import TASKS
 from murmura.units import bound
 
-_MEASURING = tuple(Measuring(TASKS["instruction"]).verb_names())
+_MEASURING = (*Measuring(TASKS["instruction"]).verb_names(), Personalising.personalise.__name__)
 _MANY = 1000  # sites, where all are in every round: their number is in no ε of such a run
 
 

@@ -15,6 +15,7 @@ from murmura.errors import ConfigError, DataError, RunError
 from murmura.experiment.config import Experiment
 from murmura.experiment.consent import missing_consent
 from murmura.experiment.context import ProcessContext, process_context
+from murmura.experiment.personal import apart_of
 from murmura.experiment.site_file import AskedOf, SiteFile
 from murmura.experiment.summing import agreement
 from murmura.experiment.validate import method_of
@@ -76,7 +77,7 @@ def open_sites(
             records = records_of(file, experiment, context.reading)
             asked = AskedOf(experiment, method, verbs, len(records), len(roster) or None)
             rejection = file.allow.rejection_reason(asked) or missing_consent(folder, file, digest_of_run)
-            sites.append(opening.site(file, kept, records, rejection))
+            sites.append(opening.site(file, kept, *apart_of(experiment, method, file.name, records), rejection))
         opened.pop_all()
     stream, rounds = Stream(experiment.run.seed), experiment.method.total_rounds
     return Host(sites, verbs, context.runtime("site"), stream, method.rule, run=None, rounds=rounds)
@@ -91,10 +92,14 @@ class _Opening:
     agreement: Agreement | None
     again: bool
 
-    def site(self, file: SiteFile, kept: SiteStore, records: list[Any], rejection: str | None) -> Site:
+    def site(
+        self, file: SiteFile, kept: SiteStore, records: list[Any], apart: list[Any], rejection: str | None
+    ) -> Site:
         """One of them.
 
         Args:
+            records: that it takes part with.
+            apart: that it only measures with.
             rejection: why its owner does not allow the run.
         """
         self.method.check(file.name, records)
@@ -110,6 +115,7 @@ class _Opening:
             masking=self._masking(file, kept, records),
             answered=Answered(kept.folder / ANSWERS_JOURNAL, again=self.again or file.simulated),
             released=None if file.simulated else Released(kept.released),
+            apart=apart,
         )
 
     def _masking(self, file: SiteFile, kept: SiteStore, records: list[Any]) -> Masking | None:

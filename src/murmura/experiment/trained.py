@@ -141,7 +141,7 @@ def adapter_of(folder: RunFolder, site: str | None) -> Path:
         ConfigError: the run left none, or has no such site.
     """
     own, where = folder.sites_with_adapters, str(folder.path)
-    if own and site not in own:
+    if own and site not in own and not (site is None and folder.adapter.is_dir()):
         missing = "" if site is None else f", and none is called '{site}'"
         fix = f"Name one: --site {' | '.join(own[:10])}"
         raise ConfigError(f"each site keeps an adapter of its own{missing}", where=where, fix=fix)

@@ -224,6 +224,27 @@ def _pool_keeps_promise(experiment: Experiment, method: Method, pool: Pool) -> N
         raise ConfigError(what, where="augment.pool", fix=fix)
 
 
+def _personal_models_suit(experiment: Experiment, method: Method) -> None:
+    options, traits = experiment.personal, method.traits
+    if options is None:
+        return
+    reasons = {
+        "all records are in one place, and so there is no site": traits.pooled,
+        "no site has the model that trains": traits.trained_at != "sites",
+        "its sites have adapters of their own already": method.keeps_adapters,
+        "sites of unequal ranks have adapters of unequal shapes": bool(experiment.aggregation.ranks),
+        "a site's own model is an adapter, and model.trainable is 'all'": experiment.model.trainable == "all",
+    }
+    if reason := next((reason for reason, found in reasons.items() if found), None):
+        what = f"{traits.label} does not go with models of the sites' own: {reason}"
+        raise ConfigError(what, where="personal", fix="Leave the section out, or take another method.")
+    if method.protects and options.heldout:
+        what = f"sites would tell losses on private records, which the ε that {traits.label} promises does not cover"
+        raise ConfigError(
+            what, where="personal.heldout", fix="Remove it: sites train models of their own all the same."
+        )
+
+
 def _transcript_has_uploads(experiment: Experiment, method: Method) -> None:
     heard = method.traits.trained_at == "sites" and method.uploads_are_heard and not method.keeps_adapters
     if experiment.audit.keep and not heard:
@@ -231,7 +252,14 @@ def _transcript_has_uploads(experiment: Experiment, method: Method) -> None:
         raise ConfigError(what, where="audit.keep", fix="Remove it; `murmura audit` attacks what the run leaves.")
 
 
-OF_METHODS = (_aggregation_suits, _sums_suffice, _public_records_suit, _choice_keeps_promise, _transcript_has_uploads)
+OF_METHODS = (
+    _aggregation_suits,
+    _sums_suffice,
+    _public_records_suit,
+    _choice_keeps_promise,
+    _personal_models_suit,
+    _transcript_has_uploads,
+)
 
 # ---- runs --------------------------------------------------------------------------------------------------------
 

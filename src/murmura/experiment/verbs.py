@@ -15,9 +15,11 @@ from murmura.federation.method import Method
 from murmura.federation.summing import SecureSumming
 from murmura.federation.wire.releases import Verbs
 from murmura.measure.verbs import Measured, Measuring
+from murmura.personal.verbs import Keeping, Personalising
 
 _OWN: Any = {  # of each member, or of the server alone
     "budget": True,
+    "tracking": True,
     "run": {"name", "folder", "engine", "workers", "answer_seconds", "min_replies", "slots", "cache_bytes"},
     "data": {"train", "heldout", "split", "heldout_split", "fields", "heldout_fields", "user", "sites"},
     "model": {"device"},
@@ -55,4 +57,7 @@ def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
     if experiment.augment is not None:
         canaries = task.is_canary if planted else None
         every.append(Augmenting(experiment.augment, drops=not method.protects, rounds=rounds, planted=canaries))
+    if experiment.personal is not None:
+        tells = bool(experiment.personal.apart(promises=method.protects is not None))
+        every += [Personalising(experiment.personal, task, method.members, tells=tells), Keeping()]
     return every

@@ -21,7 +21,14 @@ _OWN = (
 
 
 class Exporting(Verbs):
-    """Asked of sites with adapters of their own, at the end."""
+    """Asked of sites with adapters of their own, at the end.
+
+    Args:
+        kept: what their stores call these.
+    """
+
+    def __init__(self, kept: str = "adapter") -> None:
+        self.kept = kept
 
     def reads(self, records: int, training: LocalTraining) -> int:
         return 0  # no answer depends on what records say
@@ -36,7 +43,7 @@ class Exporting(Verbs):
         for site, shared in zip(cohort.sites, sent, strict=True):
             if site.results is None:
                 continue
-            own = cohort.rule.complete(shared, site.store["adapter"])
+            own = cohort.rule.complete(shared, site.store[self.kept])
             with atomic.replacing_folder(site.results / site_folder(site.name)) as draft:
                 leave_adapter(draft, own, cohort.runtime, _OWN)
         return cohort.reply()

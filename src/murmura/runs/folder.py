@@ -64,7 +64,7 @@ class RunFolder:
 
     @property
     def sites_with_adapters(self) -> list[str]:
-        """Names of the sites that have left an adapter of their own, sorted; none where the run has one for all."""
+        """Names of the sites that have left an adapter of their own, sorted; with ``[personal]`` beside one for all."""
         whole = set(self.site_adapters.glob("*")).difference(self.site_adapters.glob(atomic.LEFT_BEHIND))
         return sorted(schema.site_of(path.name) for path in whole if path.is_dir())
 
@@ -268,6 +268,11 @@ class RunFolder:
         """Which public records sites were given, each time that they were chosen; no file where they never were."""
         if selections:
             self._write_json(schema.AUGMENT, selections)
+
+    def write_personal(self, models: Sequence[schema.PersonalModel]) -> None:
+        """What single sites gain; no file where none has told."""
+        if models:
+            self._write_json(schema.PERSONAL, models)
 
     def write_sent(self, state: Mapping[str, Any]) -> None:
         """What has travelled so far, JSON; as often as that changes, so that the disk is not waited for. A run that has

@@ -23,6 +23,7 @@ from murmura.runs.schema import (
     Exclusions,
     Measured,
     PatternWeights,
+    PersonalModel,
     Resumption,
     Round,
     SiteReport,
@@ -59,6 +60,7 @@ class RunRecord:
         config: The resolved experiment as TOML text.
         resumed: What was different each time that the run was resumed, where anything was.
         audit: What an audit has found.
+        personal: What single sites gain by the global model and by their own; empty where none was told to find out.
         augment: Which public records sites were given, each time that they were chosen; empty where they never were.
         evolution: Of a finished run in which sites voted, the candidates of each round.
         curve: Of a finished run that makes texts, how good its model is by how many of them it was trained on.
@@ -84,6 +86,7 @@ class RunRecord:
     resumed: tuple[Resumption, ...] = ()
     audit: Audit | None = None
     augment: tuple[Selection, ...] = ()
+    personal: tuple[PersonalModel, ...] = ()
     evolution: tuple[Generation, ...] = ()
     curve: tuple[CurvePoint, ...] = ()
     judged: tuple[Judgement, ...] = ()
@@ -143,6 +146,7 @@ def read(folder: str | Path) -> RunRecord:
         resumed=files.rows(folder / schema.RESUMED, Resumption) or (),
         audit=files.value(folder / schema.AUDIT, Audit),
         augment=augment,
+        personal=files.rows(folder / schema.PERSONAL, PersonalModel) or (),
         evolution=files.rows(folder / schema.OUTCOMES / schema.EVOLUTION, Generation) or (),
         curve=files.rows(folder / schema.OUTCOMES / schema.CURVE, CurvePoint) or (),
         judged=_judged(folder / schema.JUDGED),

@@ -20,6 +20,8 @@ METRICS = "metrics.jsonl"
 DISCLOSURE = "disclosure.json"
 AUGMENT = "augment.json"
 """With ``[augment]``: which public records sites were given, and why."""
+PERSONAL = "personal.json"
+"""With ``[personal]``: how good the models of single sites are."""
 RESUMED = "resumed.json"
 """What was different when the run was resumed; there only where something was."""
 SUMMARY = "summary.json"
@@ -39,6 +41,8 @@ ANCHOR = f"{PRIVATE}/{OWNER}/anchor.jsonl"
 """Of a finished run that promised an ε: how far the server's privacy ledger had come, which its checkpoints had."""
 LOG = f"{PRIVATE}/{OWNER}/log.txt"
 """Of such a run: what else would have been printed."""
+TRACKING, TRACKED = "tracking", f"{PRIVATE}/{OWNER}/tracked.json"
+"""What trackers of experiments keep on this disk, and of which rounds each has been told (``tracking.tell``)."""
 AUDIT = "audit.json"
 """What ``murmura audit`` has found, in figures over many records."""
 AUDIT_SCORES = f"{PRIVATE}/{OWNER}/audit.jsonl"
@@ -110,7 +114,7 @@ EXPANDED = "expanded.jsonl"
 RESULTS = (SUMMARY, OUTCOMES, AUDIT, JUDGED, REPORT)
 """What says how a run ended; only a finished one has them."""
 _DESCRIPTION = (CONFIG, RESUMED, ENVIRONMENT, SITES, EXCLUSION_COUNTS, EXCLUSIONS, MEASURED)
-_ROUNDS = (METRICS, DISCLOSURE, AUGMENT, CHECKPOINTS, PRIVATE, EXPANDED)
+_ROUNDS = (METRICS, DISCLOSURE, AUGMENT, PERSONAL, TRACKING, CHECKPOINTS, PRIVATE, EXPANDED)
 WRITTEN = (*_DESCRIPTION, *_ROUNDS, *RESULTS, ADAPTER, SITE_ADAPTERS, MODEL)
 """All that a run writes into its folder."""
 
@@ -317,6 +321,29 @@ class Environment:
     trained_at: Literal["sites", "server"] = "sites"
     training_precision: str | None = None
     writing_precision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalModel:
+    """A row of ``personal.json``: what one site gains, in held-out losses.
+
+    Attributes:
+        site: Its name.
+        records: How many of its own records it has set apart, on which these losses are.
+        before: Of the model before training.
+        shared: Of the global model after the last round.
+        personal: Of the site's own model.
+        public_before, public_shared, public_personal: The same on the server's public held-out records.
+    """
+
+    site: str
+    records: int
+    before: float
+    shared: float
+    personal: float
+    public_before: float
+    public_shared: float
+    public_personal: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,9 @@ def disk(plan: Plan, model: ModelSpec, sites: int, rank: int) -> int:
     experiment, method = plan.experiment, plan.method
     adapter, beside = model.trainable * _FLOAT32, residual(method.rule, model.state, rank)
     kept = method.forecast(Part((), 1, True, experiment.training, adapter=adapter))
-    checkpoint = adapter + kept.server_keeps + sites * kept.site_keeps
-    final = (sites if method.keeps_adapters else 1) * (adapter + nbytes_of(model.tokenizer))
+    own = sites if experiment.personal else 0
+    checkpoint = adapter + kept.server_keeps + sites * kept.site_keeps + own * adapter
+    final = (own + (sites if method.keeps_adapters else 1)) * (adapter + nbytes_of(model.tokenizer))
     cohort = min(sites, experiment.method.cohort_size or sites)
     rounds = experiment.method.rounds * (1 + cohort) * (adapter + beside) if experiment.audit.keep else 0
     return max(bytes_of({} if plan.is_remote else plan.owned or {}), 3 * checkpoint + final + beside * (3 + 1) + rounds)

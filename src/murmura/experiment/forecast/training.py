@@ -31,7 +31,9 @@ def work(plan: Plan, rounds: Sequence[ForeseenRound]) -> Iterator[Work]:
         yield Work("records to read first", "training", sum(plan.sizes.values()), _first)
         yield Work("held-out records to read first", "measuring", heldout, _first, option=option)
 
-    yield Work(STEPS, "training", sum(round.steps or 0 for round in rounds), step)
+    personal = plan.experiment.personal
+    after = personal.steps * len(plan.sizes) if personal else 0
+    yield Work(STEPS, "training", sum(round.steps or 0 for round in rounds) + after, step)
     most = max((round.tokens or 0 for round in rounds), default=0)
     yield Work("tokens to write", "writing", most, token, len(rounds), at_most=True)
 

@@ -48,6 +48,8 @@ class Server:
         arriving: is called with each round's number before anything else of the round; None: nobody comes and goes.
         opening: is called with each round's number before the method works on it, as a part of that round; None:
             nothing comes before the method.
+        following: is given all rounds as they are published, when another one is saved; None: nobody follows.
+        closing: is called when the method is done with the last round, as a part of it; None: nothing comes after.
     """
 
     def __init__(
@@ -70,6 +72,8 @@ class Server:
         self.caveat: str | None = None
         self.arriving: Callable[[int], None] | None = None
         self.opening: Callable[[int], None] | None = None
+        self.closing: Callable[[], None] | None = None
+        self.following: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
         self._fleet, self._monitor, self._folder = fleet, monitor, folder
         self._rule = rule or Mean()
         self._privacy: dict[str, Any] = {}
@@ -151,6 +155,8 @@ class Server:
                 if self.opening is not None:
                     self.opening(round)
                 yield round
+                if self.closing is not None and round == count:
+                    self.closing()
                 self._close()
                 progress.advance()
 
@@ -291,10 +297,20 @@ class Server:
             RunError: as ``Fleet.ask``.
         """
         adapter = self._rule.download(self.adapter, None, self._fleet.round) if self._rule.personal else None
-        shared: dict[str, Any] = {} if adapter is None else {"adapter": adapter}
+        self.have_kept(self.store.get(_STARTED, []), {} if adapter is None else {"adapter": adapter})
+
+    def have_kept(self, sites: Sequence[str], shared: Mapping[str, Any]) -> None:
+        """Let these sites keep adapters of their own (``federation.exporting``), and say which have not.
+
+        Args:
+            shared: fields of the ask.
+
+        Raises:
+            RunError: as ``Fleet.ask``.
+        """
         told = len(self._fleet.events)
-        kept = {reply.site for reply in self._fleet.ask("keep", self.store.get(_STARTED, []), None, **shared)}
-        missing = [site for site in self.store.get(_STARTED, []) if site not in kept]
+        kept = {reply.site for reply in self._fleet.ask("keep", sites, None, **shared)}
+        missing = [site for site in sites if site not in kept]
         if missing:
             say(
                 f"these sites have left no adapter of their own: {', '.join(missing)} "
@@ -362,6 +378,8 @@ class Server:
         sent = self.publication.state() | self.publication.saved()
         run = {"rows": self.rows, **sent, "known": sorted(self._known), **self.about}
         save(self._folder.checkpoint, Checkpoint(round, server, run))
+        if self.following is not None:
+            self.following(self.published)
         self._write()
         row = self.published[-1]
         figures = {name: value for name, value in row.items() if isinstance(value, int | float)}

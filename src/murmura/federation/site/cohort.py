@@ -25,6 +25,7 @@ from murmura.privacy.journal import Journal
 from murmura.progress import phase
 from murmura.streams import Stream
 from murmura.training.adapter import State
+from murmura.training.config import LocalTraining
 from murmura.training.loop import NonFiniteLoss, Trained, train
 
 _PUBLIC, _WRITTEN, _COUNTED, _CARRIED = "public", "written", "counted", "carried"  # in a site's store
@@ -37,6 +38,7 @@ class Site:
     Args:
         name: unique in the federation.
         records: its private records, of one kind, all of which fit the model.
+        apart: more of them, which nobody trains on or counts (``[personal]``): its own models are measured with them.
         run: the id of the run that it has joined; None: none yet.
         rejection: why its owner does not allow the run; None if it is allowed.
         store: what it keeps to itself between rounds; a payload.
@@ -67,6 +69,7 @@ class Site:
     measured: Answered = field(default_factory=Answered)
     released: Released | None = None
     unkept: dict[int, str] = field(default_factory=dict)
+    apart: Sequence[Any] = ()
 
     @property
     def size(self) -> int:
@@ -270,9 +273,19 @@ class Cohort:
         return travels
 
     def train(
-        self, shards: Sequence[Sequence[Any]], starts: Sequence[State], lr: float, purpose: str, **options: Any
+        self,
+        shards: Sequence[Sequence[Any]],
+        starts: Sequence[State],
+        lr: float,
+        purpose: str,
+        training: LocalTraining | None = None,
+        **options: Any,
     ) -> list[Trained]:
         """Local training of all sites together; see ``murmura.training.loop.train``.
+
+        Args:
+            training: in place of the run's.
+            options: the factor that does not train (``frozen``) is the rule's unless it is given.
 
         Raises:
             RunError: a loss or an adapter is not finite, naming round, site and step.
@@ -284,13 +297,12 @@ class Cohort:
                     bench.bank,
                     shards,
                     starts,
-                    bench.training,
+                    training or bench.training,
                     lr,
                     self.streams(purpose),
                     step=bench.reading.step,
-                    frozen=self.rule.frozen(self.round),
                     description=f"train {purpose}",
-                    **options,
+                    **{"frozen": self.rule.frozen(self.round), **options},
                 )
             except NonFiniteLoss as error:
                 raise RunError(

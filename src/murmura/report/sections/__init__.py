@@ -19,6 +19,7 @@ from murmura.report.sections.details import details, events
 from murmura.report.sections.disclosure import disclosure
 from murmura.report.sections.guarantee import guarantee
 from murmura.report.sections.judged import judged
+from murmura.report.sections.personal import personal
 from murmura.report.sections.results import results
 from murmura.report.sections.rounds import rounds
 from murmura.report.sections.sites import sites
@@ -34,6 +35,7 @@ SECTIONS: tuple[Callable[[Sequence[Row]], Section | None], ...] = (
     answers,
     judged,
     augmentation,
+    personal,
     text_evolution,
     by_texts,
     disclosure,

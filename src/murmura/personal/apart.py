@@ -1,0 +1,36 @@
+"""Which of a site's own records are set apart, to measure with what nobody has trained on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from murmura.streams import Stream
+
+
+def set_apart(
+    records: Sequence[Any], share: float, stream: Stream, site: str, stays: Callable[[Any], bool] = lambda record: False
+) -> tuple[list[Any], list[Any]]:
+    """The records of a site that are trained on, and those that are set apart, in their order.
+
+    Which ones these are follows from the run's seed, the site's name and the records themselves, whatever their order
+    and whichever process asks. Records with the same text stay together, so that nothing is measured on what was
+    trained on. Of one text alone nothing is set apart, and of more at least one.
+
+    Args:
+        share: of the texts, from 0 to below 1.
+        stream: the run's randomness.
+        site: its name.
+        stays: records that are never set apart, such as canaries; nor are those that nothing can be measured on.
+    """
+    free = [record.is_complete and not stays(record) for record in records]
+    texts = {record.identity for record, one in zip(records, free, strict=True) if one}
+    if not share or len(texts) < 2:
+        return list(records), []
+    salt = (stream / "personal" / "heldout" / site).integer()
+    order = sorted(texts, key=lambda text: hashlib.sha256(f"{salt}\0{text!r}".encode()).digest())
+    chosen = set(order[: min(len(texts) - 1, max(1, round(share * len(texts))))])
+    away = [one and record.identity in chosen for record, one in zip(records, free, strict=True)]
+    kept = [record for record, gone in zip(records, away, strict=True) if not gone]
+    return kept, [record for record, gone in zip(records, away, strict=True) if gone]

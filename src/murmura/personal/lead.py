@@ -1,0 +1,56 @@
+"""What the server does for the sites' own models."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from murmura.federation.server.fleet import Fleet
+from murmura.federation.server.rounds import Server
+from murmura.measure.gains import summary
+from murmura.personal.verbs import PERSONAL, losses, unfit
+from murmura.progress import say
+from murmura.runs.folder import RunFolder
+from murmura.runs.schema import PersonalModel
+
+
+@dataclass(frozen=True)
+class Personalisation:
+    """The end of a run with ``[personal]``.
+
+    Args:
+        tells: sites tell how good their models are.
+        folder: of the run.
+    """
+
+    tells: bool
+    folder: RunFolder
+
+    def train(self, server: Server, fleet: Fleet) -> None:
+        """Let every site train the global adapter further; a site that does not answer goes without."""
+        public = server.evaluation_set
+        given: dict[str, Any] = {"heldout": [asdict(one) for one in public.heldout]} if self.tells else {}
+        found = [
+            (reply.site, reply.fields)
+            for reply in server.ask("personalise", fleet.sites, refused=unfit if self.tells else None, **given)
+        ]
+        server.store[PERSONAL] = [site for site, _ in found]
+        told = [(site, fields) for site, fields in found if fields]
+        if not told:
+            return
+        before, shared = losses(public.task, server.runtime, public.heldout, [server.initial(), server.adapter])
+        models = [
+            PersonalModel(site, fields["records"], **fields["losses"], **_public(before, shared, fields["public"]))
+            for site, fields in told
+        ]
+        self.folder.write_personal(models)
+        for sentence in summary(models):
+            say(sentence)
+
+    def leave(self, server: Server) -> None:
+        """Let each site that has a model of its own keep it where its owner finds it."""
+        server.have_kept(server.store.get(PERSONAL, []), {})
+
+
+def _public(before: float, shared: float, personal: float) -> dict[str, float]:
+    return {"public_before": before, "public_shared": shared, "public_personal": personal}

@@ -1,0 +1,50 @@
+"""MLflow, in a database or at a server."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from murmura.tracking.sink import Sink, Tracked
+
+_RUN, _REPORT = "murmura.run", "murmura.report"
+_LONGEST = 500  # characters of a parameter that every store takes
+
+
+class MLflow(Sink):
+    """A run of the experiment that ``project`` names; its tag ``murmura.run`` is the run's id, by which it is found
+    again."""
+
+    needs = extra = "mlflow"
+
+    def __init__(self, run: Tracked) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it would tell its makers what is called
+        from mlflow.entities import Param
+        from mlflow.tracking import MlflowClient
+
+        run.folder.mkdir(parents=True, exist_ok=True)
+        self._client = MlflowClient(run.uri or f"sqlite:///{run.folder.absolute() / 'mlflow.db'}")
+        known = self._client.get_experiment_by_name(run.project)
+        experiment = known.experiment_id if known else self._client.create_experiment(run.project)
+        found = self._client.search_runs([experiment], f"tags.`{_RUN}` = '{run.run}'")
+        if found:
+            self._run = found[0].info.run_id
+            self._client.update_run(self._run, status="RUNNING")
+            return
+        self._run = self._client.create_run(experiment, tags={_RUN: run.run}, run_name=run.name).info.run_id
+        given = [Param(key, value[:_LONGEST]) for key, value in run.parameters.items()]
+        for start in range(0, len(given), 100):  # as many as a server takes at once
+            self._client.log_batch(self._run, params=given[start : start + 100])
+
+    def log(self, round: int, figures: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        self._client.log_batch(self._run, metrics=[Metric(key, value, now, round) for key, value in figures.items()])
+
+    def close(self, report: Path | None) -> None:
+        if report is not None:
+            self._client.set_tag(self._run, _REPORT, str(report))
+        self._client.set_terminated(self._run, "FINISHED" if report is not None else "KILLED")

@@ -1,0 +1,93 @@
+"""Runs that are tracked."""
+
+import pytest
+
+from murmura.experiment import run as running
+from murmura.experiment.run import run
+from murmura.runs import read
+from murmura.tracking import TRACKERS
+from murmura.tracking.sink import Sink
+
+QUICK = {"attacks": False, "sample": 1, "every": 1}
+
+
+class Remembering(Sink):
+    needs = "json"
+
+    def __init__(self, run):
+        told.append(("begin", run.run, run.after, run.parameters))
+
+    def log(self, round, figures):
+        told.append((round, figures))
+
+    def close(self, report):
+        told.append(("end", report))
+
+
+class Broken(Remembering):
+    def log(self, round, figures):
+        raise OSError("no route to host")
+
+
+told = []
+
+
+@pytest.fixture
+def tracked(make, monkeypatch):
+    told.clear()
+    sinks = {"tensorboard": Remembering, "wandb": Broken}
+    load = type(TRACKERS).load
+    monkeypatch.setattr(
+        type(TRACKERS), "load", lambda self, name: sinks[name] if self is TRACKERS else load(self, name)
+    )
+
+    def made(method=None, *, to=("tensorboard",), **sections):
+        return make(method, tracking={"to": list(to)}, evaluation=QUICK, **sections)
+
+    return made
+
+
+def test_a_tracker_gets_the_published_rows_and_the_same_run_when_it_is_resumed(tracked):
+    run(tracked({"rounds": 1}))
+    result = run(tracked({"rounds": 2}), resume=True)
+    begun = [one for one in told if one[0] == "begin"]
+    assert begun[0][1] == begun[1][1] and [one[2] for one in begun] == [-1, 1]
+    assert begun[0][3]["method.name"] == "fedit" and not any("tracking" in key for key in begun[0][3])
+    rounds = {one[0]: one[1] for one in told if isinstance(one[0], int)}
+    assert [one[0] for one in told if isinstance(one[0], int)] == [0, 1, 2]
+    assert rounds[2]["heldout_loss"] == result.rows[2]["heldout_loss"] and "seconds/train" in rounds[2]
+    assert told[-1] == ("end", (result.folder / "report.html").absolute())
+    assert read(result.folder).resumed[0].changed.keys() == {"method.rounds"}
+
+
+def test_a_tracker_that_fails_is_an_event_and_the_run_is_as_without_it(tracked, tmp_path):
+    result = run(tracked({"rounds": 1}, to=["wandb"]))
+    events = [event for one in read(result.folder).rounds for event in one.events]
+    assert events == ["the run is not tracked by wandb any more (OSError: no route to host)"]
+    plain = run(tracked({"rounds": 1}, to=(), run={"folder": str(tmp_path / "plain")}))
+    assert plain.rows[1]["heldout_loss"] == result.rows[1]["heldout_loss"]
+
+
+def test_what_a_run_keeps_secret_no_tracker_gets(tracked, monkeypatch):
+    """Under ε, neither times nor memory; where cohorts are secret, expected traffic alone, and no event."""
+    method = {"name": "dpfedavg", "rounds": 2, "noise_multiplier": 4.0}
+    method["sampler"] = {"kind": "poisson", "sites_per_round": 1}
+    finished = _spy(monkeypatch)
+    result = run(tracked(method))
+    assert finished == [0]  # nothing was told while it went on: when would tell how long a round took
+    rounds = [one[1] for one in told if isinstance(one[0], int)]
+    assert len(rounds) == 3
+    for figures, row in zip(rounds, result.rows, strict=True):
+        assert set(figures) <= set(row) and not any("/" in key or key in ("wall", "train_loss") for key in figures)
+
+
+def _spy(monkeypatch):
+    """How much trackers had been told when the run was finished, for each time that it was."""
+    seen, finish = [], running._finish
+
+    def noted(*arguments):
+        finish(*arguments)
+        seen.append(len(told))
+
+    monkeypatch.setattr(running, "_finish", noted)
+    return seen

@@ -1,0 +1,124 @@
+"""What trackers are told, and what becomes of a run when they fail."""
+
+import json
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from murmura.errors import ConfigError
+from murmura.tracking import TRACKERS, tell
+from murmura.tracking.config import TrackingConfig
+from murmura.tracking.sink import Sink
+
+
+class Remembering(Sink):
+    needs = "json"
+    all: ClassVar = []
+
+    def __init__(self, run):
+        self.run, self.rounds, self.report = run, [], None
+        self.all.append(self)
+
+    def log(self, round, figures):
+        self.rounds.append((round, figures))
+
+    def close(self, report):
+        self.report = report
+
+
+class Broken(Remembering):
+    needs = "no_such_library"
+
+    def log(self, round, figures):
+        raise OSError("no route to https://me:pass@host/api\nmore")
+
+
+@pytest.fixture
+def tracking(tmp_path, monkeypatch):
+    monkeypatch.setattr(Remembering, "all", [])
+    sinks = {"tensorboard": Remembering, "mlflow": Broken}
+    monkeypatch.setattr(type(TRACKERS), "load", lambda self, name: sinks[name])
+    said = []
+
+    def made(*to):
+        config = TrackingConfig(to=to, project="flock")
+        told = tmp_path / "tracked.json"
+        return tell.Tracking(config, "id", "my", tmp_path / "tracking", told, {"run": {"seed": 3}}, said.append)
+
+    made.said = said
+    return made
+
+
+def rows(count):
+    return [{"round": number, "loss": 2.0 - number} for number in range(count)]
+
+
+def test_a_tracker_that_fails_is_told_of_once_and_the_others_go_on(tracking):
+    found = tracking("mlflow", "tensorboard")
+    found.rounds(rows(2))
+    found.rounds(rows(3))
+    found.close(Path("report.html"))
+    broken, whole = Remembering.all
+    assert whole.rounds == [(0, {"loss": 2.0}), (1, {"loss": 1.0}), (2, {"loss": 0.0})] and whole.report == Path(
+        "report.html"
+    )
+    [said] = tracking.said
+    assert "mlflow any more (OSError: no route to https://host/api)" in said and broken.report is None
+
+
+def test_a_resumed_run_tells_what_is_new_and_what_was_missed(tracking, tmp_path):
+    tracking("tensorboard").rounds(rows(2))
+    again = tracking("tensorboard")
+    again.rounds(rows(4))
+    [first, second] = Remembering.all
+    assert (first.run.after, second.run.after) == (-1, 1) and first.run.run == second.run.run
+    assert [round for round, _ in second.rounds] == [2, 3]
+    assert json.loads((tmp_path / "tracked.json").read_text()) == {"tensorboard": 3}
+    again.rounds(rows(3))  # gone back, and round 2 was done again
+    assert [round for round, _ in second.rounds] == [2, 3, 2]
+
+
+def test_finite_numbers_are_told_and_those_of_tables():
+    row = {"round": 1, "loss": 2, "nan": float("nan"), "events": ["x"], "attacks": {"attack": {"members": 3}}}
+    row |= {"seconds": {"train": 0.5}, "counts": {"drafts.kept": 4}, "epsilon": None, "counted": True}
+    assert tell.figures(row) == {"loss": 2.0, "seconds/train": 0.5, "counts/drafts.kept": 4.0}
+
+
+def test_secrets_and_users_of_addresses_are_no_parameters():
+    options = {
+        "method": {
+            "name": "x",
+            "api_key": "s1",
+            "key": "s2",
+            "generator": {"url": "http://me:s3@host/v1", "token": "s4"},
+        },
+        "training": {"tokens_per_pass": "auto", "betas": [0.9, 0.99]},
+        "tracking": {"to": ["mlflow"], "mlflow_uri": "https://host?s5"},
+    }
+    assert tell.parameters(options) == {
+        "method.name": "x",
+        "method.generator.url": "http://host/v1",
+        "training.tokens_per_pass": "auto",
+        "training.betas": "[0.9, 0.99]",
+    }
+
+
+def test_a_library_that_is_missing_is_told_before_the_run(tracking):
+    with pytest.raises(ConfigError, match="'mlflow' needs the library no_such_library"):
+        tell.require(TrackingConfig(to=["tensorboard", "mlflow"]))
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"to": ["tensorbord"]}, "tensorboard"),
+        ({"to": ["mlflow", "mlflow"]}, "twice"),
+        ({"to": ["mlflow"], "mlflow_uri": "https://me:pass@host"}, "MLFLOW_TRACKING_USERNAME"),
+        ({"to": ["wandb"], "mlflow_uri": "https://host"}, "does nothing"),
+        ({"project": "x"}, "does nothing"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, why):
+    with pytest.raises(ConfigError, match=why):
+        TrackingConfig.parse(options, "[tracking]")

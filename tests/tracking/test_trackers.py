@@ -1,0 +1,95 @@
+"""What trackers hold after a run, read back by their own libraries."""
+
+import struct
+import time
+
+import pytest
+
+from murmura.tracking.mlflow import MLflow
+from murmura.tracking.sink import Tracked
+from murmura.tracking.tensorboard import TensorBoard
+from murmura.tracking.wandb import WeightsAndBiases
+
+ROWS = {0: {"loss": 2.5, "seconds/train": 0.5}, 1: {"loss": 2.25}, 2: {"loss": 2.0}}
+BLOCK = 32768  # of LevelDB's log
+OPTIONS = {"method.name": "fedit", "training.lr": "0.0003"}
+
+
+def told(sink, folder, uri=None):
+    """A run that is stopped after its second round and resumed."""
+    for rows, after, report in (((0, 1), -1, None), ((2,), 1, folder / "report.html")):
+        made = sink(Tracked("0123456789abcdef", "my run", "flock", folder, uri, OPTIONS, after))
+        for round in rows:
+            made.log(round, ROWS[round])
+        made.close(report)
+        if sink is WeightsAndBiases:
+            time.sleep(1.1)  # its folders are called by the second in which they are made
+
+
+def test_tensorboard_has_a_scalar_of_each_round(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    told(TensorBoard, tmp_path)
+    [place] = (tmp_path / "tensorboard").iterdir()
+    found = EventAccumulator(str(place)).Reload()
+    assert [(one.step, one.value) for one in found.Scalars("loss")] == [(0, 2.5), (1, 2.25), (2, 2.0)]
+    assert [one.value for one in found.Scalars("seconds/train")] == [0.5]
+    texts = [found.Tensors(f"{name}/text_summary")[-1].tensor_proto.string_val[0] for name in ("options", "report")]
+    assert b"| training.lr | 0.0003 |" in texts[0] and texts[1].endswith(b"report.html")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [False, True])
+def test_mlflow_has_one_run_with_options_and_figures(tmp_path, given):
+    from mlflow.tracking import MlflowClient
+
+    store = tmp_path / ("my.db" if given else "mlflow.db")
+    uri = f"sqlite:///{store}"
+    told(MLflow, tmp_path, uri if given else None)
+    client = MlflowClient(uri)
+    [run] = client.search_runs([client.get_experiment_by_name("flock").experiment_id])
+    assert run.data.params == OPTIONS and run.info.run_name == "my run" and run.info.status == "FINISHED"
+    history = client.get_metric_history(run.info.run_id, "loss")
+    assert [(one.step, one.value) for one in history] == [(0, 2.5), (1, 2.25), (2, 2.0)]
+    assert run.data.tags["murmura.report"] == str(tmp_path / "report.html")
+
+
+@pytest.mark.slow
+def test_wandb_has_the_same_run_offline(tmp_path, monkeypatch):
+    """Two parts of one run, each a file that `wandb sync` sends."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    told(WeightsAndBiases, tmp_path)
+    parts = sorted(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))
+    assert len(parts) in (1, 2) and {part.stem for part in parts} == {"run-0123456789abcdef"}
+    records = [record for part in parts for record in read(part)]
+    [run, *_] = [record.run for record in records if record.WhichOneof("record_type") == "run"]
+    options = {item.key: item.value_json for item in run.config.update}
+    assert run.project == "flock" and run.display_name == "my run" and options["method.name"] == '"fedit"'
+    rows = [
+        {item.key or ".".join(item.nested_key): item.value_json for item in record.history.item}
+        for record in records
+        if record.WhichOneof("record_type") == "history"
+    ]
+    assert [(int(row["_step"]), float(row["loss"])) for row in rows] == [(0, 2.5), (1, 2.25), (2, 2.0)]
+    kinds = {record.WhichOneof("record_type") for record in records}
+    assert not kinds & {"stats", "output", "output_raw"}
+
+
+def read(path):
+    """The records of a file in LevelDB's log format, behind wandb's header of 7 bytes."""
+    from wandb.proto import wandb_internal_pb2
+
+    data, at, whole = path.read_bytes(), 7, b""
+    while at + 7 <= len(data):
+        left = BLOCK - at % BLOCK
+        if left < 7:
+            at += left
+            continue
+        length, kind = struct.unpack("<HB", data[at + 4 : at + 7])
+        whole += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # all of a record, or the last part of one
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(whole)
+            yield record
+            whole = b""
