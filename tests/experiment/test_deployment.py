@@ -118,3 +118,21 @@ def test_sites_on_many_machines_are_given_the_public_records_of_a_simulation(tri
     assert read(apart).augment == read(alone).augment
     for file, state in adapters(alone).items():
         torch.testing.assert_close(adapters(apart)[file], state, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.deployed
+def test_sites_on_many_machines_have_the_models_of_their_own_that_a_simulation_has(trial):
+    alone, apart = trial({}, personal={"steps": 2, "heldout": 0.5}, **SECURE)
+    one, two = read(alone).personal, read(apart).personal
+    assert [(row.site, row.records) for row in one] == [(row.site, row.records) for row in two] and len(one) == 3
+    for here, there in zip(one, two, strict=True):
+        assert (there.before, there.shared, there.personal) == pytest.approx(
+            (here.before, here.shared, here.personal), rel=1e-4
+        )
+    for site in ("heart", "skin", "lung"):
+        [left] = apart.parent.glob(
+            f"{site}/**/adapter_model.safetensors"
+        )  # where its owner finds it, not at the server
+        state = load_file(alone / "sites" / site / "adapter_model.safetensors")
+        torch.testing.assert_close(load_file(left), state, rtol=1e-4, atol=1e-6)
+    assert not (apart / "sites").exists()

@@ -150,9 +150,11 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
     experiment, method, before = plan.experiment, plan.method, plan.past
     context, records = plan.complete
     people, public = records.planted, records.public
-    shares = {site.name: [*site.records, *site.apart] for site in people.sites}
     run = plan.checkpoint.run["run"] if plan.checkpoint else uuid4().hex
-    engine: Engine = deployment.connect(folder) if deployment else simulate(context, method, shares, folder)
+    if deployment:
+        engine: Engine = deployment.connect(folder)
+    else:
+        engine = simulate(context, method, {site.name: [*site.records, *site.apart] for site in people.sites}, folder)
     with closing(engine):
         side = assemble(plan.server, engine, folder, run=run)
         if plan.privacy and (said := caveat(experiment, plan.privacy, [site.size for site in people.sites])):
@@ -168,7 +170,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
         side.server.about = {
             "run": run,
             "experiment": tables(experiment),
-            "sites": list(shares),
+            "sites": [site.name for site in people.sites],
             "resumed": resumed,
             "automatic": automatic(experiment.model),
         }

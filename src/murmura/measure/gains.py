@@ -10,8 +10,8 @@ from murmura.units import decimal, listing
 
 MODELS: Mapping[str, tuple[str, str, str]] = {
     "global": ("before", "shared", "the global model, beside the one before training"),
-    "own": ("shared", "personal", "its own model, beside the global one"),
-    "both": ("before", "personal", "its own model, beside the one before training"),
+    "own": ("shared", "personal", "a model of its own, beside the global one"),
+    "both": ("before", "personal", "a model of its own, beside the one before training"),
 }
 """What is compared: two fields of a ``PersonalModel``, and how that is told."""
 _NAMED = 6  # most sites that are named
@@ -68,4 +68,4 @@ class Gains:
 
 def summary(models: Sequence[PersonalModel]) -> list[str]:
     """Of each comparison how many sites gain, in a sentence."""
-    return [f"By {what}: {Gains.of(models, *pair).words}." for *pair, what in MODELS.values()]
+    return [f"With {what}: {Gains.of(models, *pair).words}." for *pair, what in MODELS.values()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ class MLflow(Sink):
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # else it tells of every table that it makes
         run.folder.mkdir(parents=True, exist_ok=True)
         self._client = MlflowClient(run.uri or f"sqlite:///{run.folder.absolute() / 'mlflow.db'}")
         known = self._client.get_experiment_by_name(run.project)
