@@ -18,6 +18,7 @@ from tests.experiment.small import experiment, write_data
 ORDER = (
     ("cli",),
     ("compare",),
+    ("evaluate",),
     ("audit",),
     ("experiment",),
     ("methods",),

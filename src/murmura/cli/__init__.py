@@ -15,6 +15,7 @@ from murmura.cli import (
     audit,
     compare,
     data,
+    evaluate,
     federation,
     init,
     methods,
@@ -80,6 +81,7 @@ app.command("serve")(serve.serve)
 app.command("status")(status.status)
 app.command("report")(report.report)
 app.command("audit")(audit.audit)
+app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.command("init")(init.init)
 app.command("methods")(methods.methods)

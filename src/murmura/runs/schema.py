@@ -39,6 +39,8 @@ ANCHOR = f"{PRIVATE}/{OWNER}/anchor.jsonl"
 """Of a finished run that promised an ε: how far the server's privacy ledger had come, which its checkpoints had."""
 LOG = f"{PRIVATE}/{OWNER}/log.txt"
 """Of such a run: what else would have been printed."""
+EVALUATION = "evaluation.json"
+"""What ``murmura evaluate`` has found."""
 AUDIT = "audit.json"
 """What ``murmura audit`` has found, in figures over many records."""
 AUDIT_SCORES = f"{PRIVATE}/{OWNER}/audit.jsonl"
@@ -104,7 +106,7 @@ how many of them (``CurvePoint``), and the folder of the texts."""
 EXPANDED = "expanded.jsonl"
 """Texts that the server has had written, one after the other: only ever added to (``synthesis.expansion``)."""
 
-RESULTS = (SUMMARY, OUTCOMES, AUDIT, REPORT)
+RESULTS = (SUMMARY, OUTCOMES, AUDIT, EVALUATION, REPORT)
 """What says how a run ended; only a finished one has them."""
 _DESCRIPTION = (CONFIG, RESUMED, ENVIRONMENT, SITES, EXCLUSION_COUNTS, EXCLUSIONS, MEASURED)
 _ROUNDS = (METRICS, DISCLOSURE, AUGMENT, CHECKPOINTS, PRIVATE, EXPANDED)

@@ -125,8 +125,6 @@ class Result:
         """The metric that stands for the task: acc_norm or exact_match where it has them, else its first one."""
         preferred = [name for best in _PREFERRED for name in self.values if name.startswith(f"{best},")]
         return (preferred or list(self.values))[0]
-            (name for best in _PREFERRED for name in self.values if name.startswith(f"{best},")), [*self.values][0]
-        )
 
 
 def headline(name: str, results: Sequence[Result]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from murmura.report.sections.confusion import confusion
 from murmura.report.sections.cost import cost
 from murmura.report.sections.details import details, events
 from murmura.report.sections.disclosure import disclosure
+from murmura.report.sections.evaluation import evaluation
 from murmura.report.sections.guarantee import guarantee
 from murmura.report.sections.results import results
 from murmura.report.sections.rounds import rounds
@@ -31,6 +32,7 @@ SECTIONS: tuple[Callable[[Sequence[Row]], Section | None], ...] = (
     rounds,
     confusion,
     answers,
+    evaluation,
     augmentation,
     text_evolution,
     by_texts,
