@@ -81,6 +81,15 @@ CATALOGUE: tuple[Figure, ...] = (
         line=True,
         drawn=Drawn("ROUGE-L (0 to 1)"),
     ),
+    _answer(
+        key="heldout_f1",
+        title="Held-out F1 of words",
+        short="held-out\nF1",
+        unit=SHARE,
+        meaning="How many words the model's own answers have in common with the reference answers, whatever their order, "
+        "without case, punctuation and articles (token F1 as in SQuAD): 0 is none, 1 is all.",
+        better="higher",
+    ),
     _document(
         key="heldout_accuracy",
         title="Next-token accuracy",
