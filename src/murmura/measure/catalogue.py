@@ -86,7 +86,7 @@ CATALOGUE: tuple[Figure, ...] = (
         title="Held-out F1 of words",
         short="held-out\nF1",
         unit=SHARE,
-        meaning="How many words the model's own answers have in common with the reference answers, whatever their order, "
+        meaning="How many words the model's own answers have in common with the reference answers, in whatever order, "
         "without case, punctuation and articles (token F1 as in SQuAD): 0 is none, 1 is all.",
         better="higher",
     ),

@@ -39,8 +39,8 @@ def rouge_l(candidate: str, reference: str) -> float:
 
 
 def answer_words(text: str) -> list[str]:
-    """The words of an answer as SQuAD compares them (Rajpurkar et al. 2016): lower case, without ASCII's punctuation and
-    without articles."""
+    """The words of an answer as SQuAD compares them (Rajpurkar et al. 2016): in lower case, without ASCII's punctuation
+    and without articles."""
     return _ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split()
 
 
