@@ -45,7 +45,9 @@ def test_what_is_measured_is_told_everywhere(asking, capsys):
 def test_beside_a_run_without_them_there_is_a_dash(asking, tmp_path, llama_folder):
     first = run(asking(tasks=["doses.yaml"])).folder
     first = first.rename(tmp_path / "first")
-    other = run(experiment(tmp_path, llama_folder, {"rounds": 1}, run={"seed": 3}, evaluation={"attacks": False})).folder
+    other = run(
+        experiment(tmp_path, llama_folder, {"rounds": 1}, run={"seed": 3}, evaluation={"attacks": False})
+    ).folder
     rows = report.table([read(first), read(other)])
     assert [row.cells[DOSES].n for row in rows] == [1, 0]
     line = next(line for line in report.markdown(rows).splitlines() if line.startswith("| ") and "seed 3" in line)

@@ -62,7 +62,7 @@ def ask(experiment: Experiment, method: Method, reading: Reading, model: Model, 
     wanted = experiment.evaluation.benchmarks
     asked = Asked(harness=_harness(wanted, method) if wanted and wanted.tasks else None)
     if asked.harness:
-        asked.asks.extend(text for _, text in asked.harness.questions)
+        asked.asks.extend(asked.harness.subjects)
     for name, options in wanted.named.items() if wanted else ():
         benchmark = BENCHMARKS[name](options)
         _require_judge(benchmark, method)

@@ -18,6 +18,7 @@ def test_tasks_of_ones_own_are_measured_for_each_adapter(tokenizer, tmp_path):
     bench = make_workbench(tokenizer)
     asked = load(write_tasks(tmp_path), limit=4)
     assert [len(asked.questions_of(name)) for name in ("doses", "visits")] == [4, 3]
+    assert {"which dose 3 for the patient", "Question: how many visits 2\nAnswer:"} <= set(asked.subjects)
     assert asked.questions[0] == ("doses", "Question: which dose 0 for the patient\nAnswer:")
     found = asked.measure(bench, [random_state(bench.bank, seed, scale=0.5) for seed in (1, 2)])
     keys = ["lm_eval.doses.acc_norm", "lm_eval.visits.exact_match"]
@@ -26,6 +27,23 @@ def test_tasks_of_ones_own_are_measured_for_each_adapter(tokenizer, tmp_path):
         assert (one[f"{keys[0]}_n"], one[f"{keys[1]}_n"]) == (4, 3)
         assert one[keys[0]] * 4 == int(one[keys[0]] * 4)
     assert asked.measure(bench, [random_state(bench.bank, 2, scale=0.5)]) == found[1:]  # and again the same
+
+
+def test_answered_questions_are_the_same_each_time(tokenizer, tmp_path, monkeypatch):
+    """Drawn from the task's other questions."""
+    _, path = write_tasks(tmp_path)
+    (tmp_path / "visits.yaml").write_text((tmp_path / "visits.yaml").read_text() + "fewshot_split: test\n")
+    bench, seen = make_workbench(tokenizer), []
+
+    def write(adapters, prompts, *args, **more):
+        seen.append([tokenizer.decode(prompt) for prompt in prompts])
+        return [Written("0")] * len(prompts)
+
+    monkeypatch.setattr(bench, "write", write)
+    asked = load([path], few_shot=1)
+    asked.measure(bench, [None, None])
+    asked.measure(bench, [None])
+    assert seen[0] == seen[1] == seen[2] and all(text.count("Question:") == 2 for text in seen[0])
 
 
 def test_the_form_template_asks_in_the_runs_template(tokenizer, tmp_path, monkeypatch):

@@ -70,7 +70,8 @@ class BenchmarksConfig(Section):
     limit: int | None = Field(None, ge=1)
     """Ask at most so many questions of each of these tasks, the first ones."""
     few_shot: int | None = Field(None, ge=0)
-    """Answered questions before each question of these tasks. Left out, as many as each task has of its own."""
+    """Answered questions before each question of these tasks. Left out, as many as each task has of its own; a task
+    that asks for none keeps to that."""
     form: Literal["plain", "template"] = "plain"
     """plain: these tasks are asked as the harness asks them; template: in the run's template."""
     only_last: bool = False

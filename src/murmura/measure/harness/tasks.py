@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 WHERE = "evaluation.benchmarks.tasks"
 YAML = (".yaml", ".yml")
 _PREFERRED = ("acc_norm", "exact_match")
+_SEED = 1234  # of answered questions, the harness's own
 _NORMAL = 1.959964  # the normal distribution's 97.5 % point
 
 
@@ -57,6 +58,14 @@ class HarnessSet:
         tasks = self.tasks[asked]
         return [(name, str(task.doc_to_text(doc))) for name, task in tasks.items() for doc in self._docs(task)]
 
+    @property
+    def subjects(self) -> list[str]:
+        """What the questions ask, as the harness words them, and each text that a question has: a record may be worded
+        as one of them."""
+        docs = [doc for task in self.each.values() for doc in self._docs(task)]
+        texts = [value for doc in docs if isinstance(doc, Mapping) for value in doc.values() if isinstance(value, str)]
+        return list(dict.fromkeys([text for _, text in self.questions] + texts))
+
     def _docs(self, task: Any) -> list[Any]:
         docs = task.eval_docs
         return [docs[place] for place in range(min(len(docs), self.limit or len(docs)))]
@@ -72,6 +81,8 @@ class HarnessSet:
 
         from murmura.measure.harness.resident import ResidentModel
 
+        for task in self.each.values():  # the same answered questions for every adapter, in every round
+            task.set_fewshot_seed(seed=_SEED)
         found = evaluate(
             ResidentModel(runtime, adapter),
             {"tasks": self.each, "groups": {}, "group_map": {}},
@@ -250,10 +261,9 @@ def _require(name: str, task: Any) -> None:
 
 
 def _settle(task: Any, few_shot: int | None) -> None:
-    """Answered questions before each one, the same in every round."""
+    """How many answered questions stand before each one."""
     own = task.get_config("num_fewshot")
     task.set_config(key="num_fewshot", value=(own or 0) if few_shot is None or own == 0 else few_shot)
-    task.set_fewshot_seed(seed=1234)  # the harness's own default
 
 
 @contextmanager
