@@ -18,7 +18,7 @@ from tests.experiment.small import experiment, write_data
 ORDER = (
     ("cli",),
     ("compare",),
-    ("audit", "judge"),
+    ("audit", "evaluate", "judge"),
     ("experiment",),
     ("methods",),
     ("augment",),

@@ -59,7 +59,7 @@ def test_answers_are_those_of_a_sample(bench, public):
 
 def test_non_members_are_completed_only_if_wanted(bench, public):
     [found] = measure(bench, public, adapters(bench, 1))
-    assert found.keys() == {"heldout_loss", "heldout_rouge"}
+    assert found.keys() == {"heldout_loss", "heldout_rouge", "heldout_f1"}
 
 
 def scripted(bench, monkeypatch, texts):
@@ -90,6 +90,15 @@ def test_figures_of_continuations(bench, monkeypatch):
     assert second.rouge == pytest.approx((rouge_l(texts[1], records[1].output) + 0.0) / 2)
     assert (second.exact, second.records) == (0.0, 2)
     assert 0 < second.prefix < lengths[1]
+
+
+def test_the_words_of_the_same_answers_are_compared_too(bench, monkeypatch):
+    """No second answer is written for the F1 of words."""
+    records = [Instruction("explain", "", output) for output in ("the rash spreads", "take it with food")]
+    asked = scripted(bench, monkeypatch, ["A rash, spreads", "food"])
+    [found] = measure(bench, EvaluationSet(INSTRUCTION, records), adapters(bench, 1))
+    assert found["heldout_f1"] == pytest.approx((1.0 + 2 * 1 / 5) / 2)
+    assert len(asked) == 1
 
 
 def test_nothing_that_fits_gives_no_figures(bench):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+import string
 
 import pytest
 from hypothesis import example, given, settings
@@ -11,7 +13,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenize import tokenize
 
 from murmura.errors import DataError
-from murmura.measure.text import References, common_prefix, rouge_l, tokens
+from murmura.measure.text import References, answer_words, common_prefix, rouge_l, token_f1, tokens
 
 ORACLE = RougeScorer(["rougeL"], use_stemmer=False)
 
@@ -113,3 +115,42 @@ def test_common_prefix(a: list[int], b: list[int]) -> None:
     n = common_prefix(a, b)
     assert a[:n] == b[:n]
     assert n == min(len(a), len(b)) or a[n] != b[n]
+
+
+def squad_f1(prediction: str, truth: str) -> float:
+    """As in the evaluation script of SQuAD 2.0, step by step."""
+
+    def normalised(text: str) -> list[str]:
+        kept = "".join(letter for letter in text.lower() if letter not in set(string.punctuation))
+        return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split()).split()
+
+    gold, told = normalised(truth), normalised(prediction)
+    if len(gold) == 0 or len(told) == 0:
+        return int(gold == told)
+    left, same = list(gold), 0
+    for word in told:
+        if word in left:
+            left.remove(word)
+            same += 1
+    if same == 0:
+        return 0
+    precision, recall = same / len(told), same / len(gold)
+    return 2 * precision * recall / (precision + recall)
+
+
+@settings(deadline=None)
+@given(texts, texts)
+@example("The dose: 5-mg, daily.", "a dose of 5mg daily")
+@example("the", "")
+@example("the", "dose")
+def test_token_f1_is_that_of_squad(answer: str, reference: str) -> None:
+    assert token_f1(answer, reference) == pytest.approx(squad_f1(answer, reference))
+    if answer_words(answer) and answer_words(reference):  # SQuAD 1.1, as another library has it
+        metrics = pytest.importorskip("lm_eval.tasks.qasper.metrics")
+        assert token_f1(answer, reference) == pytest.approx(metrics.f1_abstractive([answer], [reference]))
+    assert token_f1(answer, reference) == token_f1(reference, answer)
+
+
+def test_token_f1_by_hand() -> None:
+    """Of three words and two, one in common: 2 · (1/3) · (1/2) / (1/3 + 1/2)."""
+    assert token_f1("An aspirin, taken daily!", "aspirin weekly") == pytest.approx(0.4)

@@ -6,9 +6,19 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from murmura.measure.figure import FEW
-from murmura.runs.audit import Audit, AuditedModel, Centred, CentreShare, Extraction, Histogram, Separation, Written
+from murmura.runs.audit import (
+    Audit,
+    AuditedModel,
+    Centred,
+    CentreShare,
+    Extraction,
+    Histogram,
+    Separation,
+    Synthetic,
+    Written,
+)
 
-T = TypeVar("T", Separation, Extraction, Written, Centred, CentreShare)
+T = TypeVar("T", Separation, Extraction, Written, Centred, CentreShare, Synthetic)
 _DIGITS = 3
 _CAVEAT = (
     "The run’s ε covers none of this: an audit looks at private records, and its figures come without noise. Whoever "
@@ -31,6 +41,7 @@ def published(found: Audit) -> Audit:
         extraction=tuple(replace(_rounded(one, "found", "low", "high"), members=None) for one in found.extraction),
         written=tuple(_written(one) for one in found.written),
         centres=tuple(_centred(one) for one in found.centres),
+        synthetic=tuple(_synthetic(one) for one in found.synthetic),
         caveat=_CAVEAT,
     )
 
@@ -52,6 +63,13 @@ def _written(found: Written) -> Written:
 def _centred(found: Centred) -> Centred:
     groups = tuple(replace(_rounded(one, "own", "low", "high", "others"), centres=None) for one in found.groups)
     return replace(_rounded(found, "chance"), records=None, groups=groups)
+
+
+def _synthetic(found: Synthetic) -> Synthetic:
+    """How many a site keeps follows from its records; the data set of a run is left by itself."""
+    told = _rounded(found, "near", "rouge", "others_rouge", "distinct", "records_distinct")
+    texts = found.texts if found.kind in ("texts", "seeds") else None
+    return replace(told, texts=texts, records=None, same=None, counted=None)
 
 
 def _rounded(one: T, *names: str) -> T:

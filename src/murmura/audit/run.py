@@ -15,6 +15,7 @@ from murmura.audit.extraction import GIVEN, WRITTEN, extracted, log_probabilitie
 from murmura.audit.membership import Readings, Sample, Scorer, measured, scored
 from murmura.audit.published import published
 from murmura.audit.subject import Subject, subject
+from murmura.audit.synthetic import compared
 from murmura.audit.targets import reachable, targets
 from murmura.audit.writing import begun, completed
 from murmura.errors import ConfigError, DataError
@@ -74,13 +75,13 @@ def audit(path: Path, options: Options) -> Audit:
     promises = promises_privacy([read(path)])  # what is no run gets no lock
     folder = RunFolder(path)
     with folder.locked():
-        found, lines = _audited(subject(path), options)
+        found, lines = _audited(subject(path), folder, options)
         found = published(found) if promises else found
         folder.write_audit(found, lines)
     return found
 
 
-def _audited(what: Subject, options: Options) -> tuple[Audit, list[Line]]:
+def _audited(what: Subject, folder: RunFolder, options: Options) -> tuple[Audit, list[Line]]:
     task, stream = what.experiment.task, what.stream / "audit"
     members, missing = reachable(what)
     sample = Sample.drawn(members, what.others, options.records, stream)
@@ -110,10 +111,20 @@ def _audited(what: Subject, options: Options) -> tuple[Audit, list[Line]]:
         missing.append(f"No document has {GIVEN + WRITTEN} tokens, so it was not tried to get one word for word.")
     centres, guessed = attacked(what, missing)
     lines += guessed
+    made_up, near = compared(what, folder, options.records, missing)
+    lines += near
     made = datetime.now().astimezone().isoformat(timespec="seconds")
     caveat = _CENTRES_CAVEAT if any(one.kind == "exact" for one in centres) else None
     found = Audit(
-        __version__, made, tuple(models), tuple(missing), tuple(extraction), tuple(written), caveat, tuple(centres)
+        __version__,
+        made,
+        tuple(models),
+        tuple(missing),
+        tuple(extraction),
+        tuple(written),
+        caveat,
+        tuple(centres),
+        tuple(made_up),
     )
     return found, lines
 

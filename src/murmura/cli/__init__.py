@@ -17,6 +17,7 @@ from murmura.cli import (
     chat,
     compare,
     data,
+    evaluate,
     export,
     federation,
     init,
@@ -88,6 +89,7 @@ app.command("report")(report.report)
 app.command("audit")(audit.audit)
 app.command("export")(export.export)
 app.command("judge")(judge.judge)
+app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.command("answer")(answer.answer)
 app.command("chat")(chat.chat)

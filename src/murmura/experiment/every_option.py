@@ -34,7 +34,7 @@ NEEDS: Mapping[str, Mapping[str, Any]] = {
     "augment.less_sample": {"augment.strategy": "less"},
     "augment.writer": {"augment.strategy": "self-instruct", "augment.pool": None},
     "evaluation.choices.examples_from": {"evaluation.choices.letters": True, "evaluation.choices.examples": 5},
-    "evaluation.benchmarks": {"evaluation.benchmarks.gsm8k.file": "FILE"},
+    "evaluation.benchmarks": {"evaluation.benchmarks.tasks": ["arc_easy"]},
     "budget.epsilon": {"budget.folder": "FOLDER"},
     "tracking.folder": {"tracking.to": ["tensorboard"]},
     "tracking.project": {"tracking.to": ["mlflow"]},

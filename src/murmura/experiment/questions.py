@@ -16,6 +16,9 @@ from murmura.federation.method import Method
 from murmura.measure.benchmarks import BENCHMARKS
 from murmura.measure.benchmarks.benchmark import Benchmark
 from murmura.measure.benchmarks.benchmark_set import BenchmarkSet, prompt
+from murmura.measure.benchmarks.config import BenchmarksConfig
+from murmura.measure.harness import tasks as harness
+from murmura.measure.harness.tasks import HarnessSet
 from murmura.reading import Reading
 from murmura.streams import Stream
 
@@ -40,6 +43,7 @@ class Asked:
 
     choices: list[Choice] = field(default_factory=list)
     benchmarks: list[BenchmarkSet] = field(default_factory=list)
+    harness: HarnessSet | None = None
     asks: list[str] = field(default_factory=list)
     unused: list[Unused] = field(default_factory=list)
 
@@ -53,9 +57,12 @@ def ask(experiment: Experiment, method: Method, reading: Reading, model: Model, 
 
     Raises:
         DataError: a question is bad (and ``data.skip_bad`` off), or none is left.
-        ConfigError: a benchmark cannot be measured in this run, or on this machine.
+        ConfigError: a benchmark cannot be measured in this run, or on this machine; or there is no such task.
     """
-    asked, wanted = Asked(), experiment.evaluation.benchmarks
+    wanted = experiment.evaluation.benchmarks
+    asked = Asked(harness=_harness(wanted, method) if wanted and wanted.tasks else None)
+    if asked.harness:
+        asked.asks.extend(asked.harness.subjects)
     for name, options in wanted.named.items() if wanted else ():
         benchmark = BENCHMARKS[name](options)
         _require_judge(benchmark, method)
@@ -69,6 +76,18 @@ def ask(experiment: Experiment, method: Method, reading: Reading, model: Model, 
         asked.asks.extend(chosen.asks)
         asked.unused.extend(chosen.unused)
     return asked
+
+
+def _harness(wanted: BenchmarksConfig, method: Method) -> HarnessSet:
+    """The tasks of lm-evaluation-harness with their data."""
+    assert wanted.tasks
+    if method.keeps_adapters:
+        raise ConfigError(
+            "sites keep adapters of their own, which they would measure, and no site loads tasks that a server names",
+            where=harness.WHERE,
+            fix="Measure them when the run is finished: murmura evaluate RUN --tasks " + ",".join(wanted.tasks),
+        )
+    return harness.load(wanted.tasks, limit=wanted.limit, few_shot=wanted.few_shot, form=wanted.form)
 
 
 def _require_judge(benchmark: Benchmark[Any], method: Method) -> None:

@@ -55,7 +55,8 @@ def evaluation_set(
     Raises:
         DataError: the held-out records cannot be measured with.
     """
-    questions = {"choices": asked.choices, "benchmarks": asked.benchmarks, "asks": asked.asks} if asked else {}
+    kinds = ("choices", "benchmarks", "harness", "asks")
+    questions = {name: getattr(asked, name) for name in kinds} if asked else {}
     return experiment.task.evaluation_set(
         experiment.method,
         experiment.data,

@@ -6,7 +6,7 @@ The server's line, the table, the page with its pictures, Markdown and studies r
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from murmura.measure.benchmarks import BENCHMARKS
@@ -26,6 +26,7 @@ from murmura.measure.figure import (
     Drawn,
     Figure,
 )
+from murmura.measure.harness.figures import harness_figure
 
 READS: Mapping[str, str] = {
     "error zone": "the tokens that the model still gets wrong, and how much likelier it finds them",
@@ -79,6 +80,15 @@ CATALOGUE: tuple[Figure, ...] = (
         column="always",
         line=True,
         drawn=Drawn("ROUGE-L (0 to 1)"),
+    ),
+    _answer(
+        key="heldout_f1",
+        title="Held-out F1 of words",
+        short="held-out\nF1",
+        unit=SHARE,
+        meaning="How many words the model's own answers have in common with the reference answers, in whatever order, "
+        "without case, punctuation and articles (token F1 as in SQuAD): 0 is none, 1 is all.",
+        better="higher",
     ),
     _document(
         key="heldout_accuracy",
@@ -358,17 +368,24 @@ def exposure_by_chance(candidates: int) -> float:
     return math.log2(candidates) - math.lgamma(candidates + 1) / math.log(2) / candidates
 
 
+_ENDS = ("_n", "_low", "_high", "_guess")
 _BY_KEY = {figure.key: figure for figure in CATALOGUE}
 
 
 def figure(key: str) -> Figure:
     """The figure of a key; one that is not in the catalogue keeps its key as its name."""
-    return _BY_KEY.get(key) or Figure(key=key, title=key)
+    return _BY_KEY.get(key) or harness_figure(key) or Figure(key=key, title=key)
+
+
+def described(keys: Iterable[str]) -> list[Figure]:
+    """The catalogue, and behind it the figures among these keys that it cannot hold, since a run names them."""
+    known = [key for key in dict.fromkeys(keys) if not key.endswith(_ENDS)]
+    return [*CATALOGUE, *(one for key in known if (one := harness_figure(key)))]
 
 
 def measured(values: Mapping[str, object]) -> list[Figure]:
     """The figures that a row of ``metrics.jsonl`` holds: the catalogue's in its order, then others. The numbers that
     shares are of, the ends of intervals and what guessing comes to are no figures of their own."""
-    sizes = {f"{key}_{end}" for key in values for end in ("n", "low", "high", "guess")}
+    sizes = {f"{key}{end}" for key in values for end in _ENDS}
     others = [figure(key) for key in values if key not in _BY_KEY and key not in sizes]
     return [one for one in CATALOGUE if one.key in values] + others

@@ -14,6 +14,7 @@ from murmura.measure import choices
 from murmura.measure.benchmarks import benchmark_set
 from murmura.measure.benchmarks.benchmark_set import BenchmarkSet
 from murmura.measure.ensemble import Weighed
+from murmura.measure.harness.tasks import HarnessSet
 from murmura.measure.reader import Reader
 from murmura.model_runtime import ModelRuntime
 from murmura.runs.schema import Measured, RecordSet
@@ -49,6 +50,7 @@ class EvaluationSet:
         validation: labelled records that decide what patterns are worth. They stay with the server.
         choices: questions with options.
         benchmarks: questions that are answered in the model's own words.
+        harness: tasks of lm-evaluation-harness.
         asks: what all these questions ask, in the words that a record with the same question would have.
         weigh_patterns: weigh patterns by their accuracy on the validation records, instead of all alike.
         sample: how many held-out records are also answered in full.
@@ -64,6 +66,7 @@ class EvaluationSet:
     validation: Sequence[Labelled] = ()
     choices: Sequence[Choice] = ()
     benchmarks: Sequence[BenchmarkSet] = ()
+    harness: HarnessSet | None = None
     asks: Sequence[str] = ()
     weigh_patterns: bool = True
     sample: int = 16
@@ -85,10 +88,13 @@ class EvaluationSet:
         if self.benchmarks and self.poses:
             asked = benchmark_set.measure(runtime, adapters, self.benchmarks)
             figures = [one | more for one, more in zip(figures, asked, strict=True)]
+        if self.harness and self.poses:
+            asked = self.harness.measure(runtime, adapters)
+            figures = [one | more for one, more in zip(figures, asked, strict=True)]
         return figures
 
     def to_payload(self) -> dict[str, Any]:
-        """What a site needs to measure with, as a payload."""
+        """What a site needs to measure with, as a payload; no task of the harness, which a site would run code of."""
         others = self.nonmembers if self.completes and self.nonmembers is not self.heldout else ()
         return {
             "sample": self.sample,
@@ -107,6 +113,7 @@ class EvaluationSet:
         """
         heldout, nonmembers = (_told(records, secret=secret) for records in (self.heldout, self.nonmembers))
         asked = [*self.choices, *((one.benchmark.name, what) for one in self.benchmarks for what in one.questions)]
+        asked += self.harness.questions if self.harness else []
         return Measured(heldout, nonmembers, _told(asked, secret=False))
 
     @classmethod

@@ -12,7 +12,7 @@ from murmura.data.records import Instruction
 from murmura.generation.scoring import TokenScores
 from murmura.measure import guessing
 from murmura.measure.evaluation_set import EvaluationSet
-from murmura.measure.text import common_prefix, rouge_l
+from murmura.measure.text import common_prefix, rouge_l, token_f1
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import phase
 from murmura.training.adapter import State
@@ -20,11 +20,12 @@ from murmura.training.adapter import State
 
 @dataclass(frozen=True)
 class Continuation:
-    """How an adapter continues one prompt; see ``Continuations``."""
+    """How an adapter continues one prompt; see ``Continuations``. ``f1`` is the F1 of words (``text.token_f1``)."""
 
     rouge: float
     exact: bool
     prefix: int
+    f1: float
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ def continued(
     rows: list[list[Continuation]] = [[] for _ in records]
     for (k, record), reference, text in zip(flat, references, written, strict=True):
         same = common_prefix(text.ids, reference)
-        rows[k].append(Continuation(rouge_l(text.text, record.output), same == len(reference), same))
+        scores = rouge_l(text.text, record.output), token_f1(text.text, record.output)
+        rows[k].append(Continuation(scores[0], same == len(reference), same, scores[1]))
     return rows
 
 
@@ -114,12 +116,15 @@ def measure(runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[Sta
         apart = public.completes and public.nonmembers is not public.heldout
         kinds = [public.heldout, public.nonmembers] if apart else [public.heldout]
         samples = [kind[: public.sample] for _ in adapters for kind in kinds]
-        written = continuations(runtime, [a for a in adapters for _ in kinds], samples, "held-out answers")
+        rows = continued(runtime, [a for a in adapters for _ in kinds], samples, "held-out answers")
+    written = list(map(_means, rows))
     figures: list[dict[str, Any]] = []
     guessed = _guessed(runtime, public)
     for k, loss in enumerate(found):
         answers, others = written[k * len(kinds)], written[(k + 1) * len(kinds) - 1]
+        f1 = [one.f1 for one in rows[k * len(kinds)]]
         figures.append({"heldout_loss": loss, "heldout_rouge": answers.rouge, **guessed})
+        figures[-1]["heldout_f1"] = sum(f1) / max(len(f1), 1)
         if public.completes:
             completed = {"rouge": others.rouge, "exact": others.exact, "prefix": others.prefix}
             figures[-1] |= {f"nonmember_{name}": value for name, value in completed.items()}

@@ -15,7 +15,7 @@ from murmura.federation.server.fleet import Fleet
 from murmura.federation.wire.messages import Payload
 from murmura.federation.wire.sums import misfit
 from murmura.measure.canaries import Canaries
-from murmura.measure.catalogue import CATALOGUE
+from murmura.measure.catalogue import described
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet, Figures
 from murmura.measure.membership import Nonmembers
@@ -91,7 +91,9 @@ class Monitor:
         """The figures that end a round's line, as the catalogue writes them, and how long the round took,
         where that may be told."""
         known = {name: value for name, value in row.items() if value is not None}
-        shown = [f"{figure.name} {figure.words(known)}" for figure in CATALOGUE if figure.line and figure.key in known]
+        shown = [
+            f"{figure.name} {figure.words(known)}" for figure in described(known) if figure.line and figure.key in known
+        ]
         return ", ".join([*shown, f"{row['wall']:.0f} s"] if "wall" in row else shown)
 
     def measure(

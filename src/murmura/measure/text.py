@@ -1,4 +1,4 @@
-"""Text metrics: ROUGE-L and common prefix.
+"""Text metrics: ROUGE-L, token F1 and common prefix.
 
 Tokens and scores are those of Google's `rouge_score` without stemming, to the last bit, so that a filter at 0.7 decides
 as the published systems do. Scripts other than Latin have no tokens there: such texts score 0 against everything.
@@ -7,8 +7,10 @@ as the published systems do. Scripts other than Latin have no tokens there: such
 from __future__ import annotations
 
 import re
+import string
 import sys
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -19,6 +21,8 @@ from murmura.errors import DataError
 
 _TOKEN = re.compile(r"[a-z0-9]+")
 _UNSEEN = "\0"
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def tokens(text: str) -> list[str]:
@@ -32,6 +36,23 @@ def rouge_l(candidate: str, reference: str) -> float:
     0 if either text has no tokens. For one text against many, or many times the same reference, use `References`.
     """
     return References([reference]).best(candidate)
+
+
+def answer_words(text: str) -> list[str]:
+    """The words of an answer as SQuAD compares them (Rajpurkar et al. 2016): in lower case, without ASCII's punctuation
+    and without articles."""
+    return _ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split()
+
+
+def token_f1(answer: str, reference: str) -> float:
+    """The F1 of two bags of words (``answer_words``), in [0, 1]: what share of either the other has, in whatever order.
+
+    Where one has no words it is 1 if neither has, else 0, as in SQuAD 2.0 (Rajpurkar et al. 2018).
+    """
+    own, other = answer_words(answer), answer_words(reference)
+    if not own or not other:
+        return float(own == other)
+    return 2 * (Counter(own) & Counter(other)).total() / (len(own) + len(other))
 
 
 class References:

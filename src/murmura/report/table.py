@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from murmura.data.records import Kind
 from murmura.errors import CheckpointError, PrivacyError
-from murmura.measure.catalogue import CATALOGUE, figure
+from murmura.measure.catalogue import described, figure
 from murmura.measure.figure import Figure, between
 from murmura.privacy import odometer
 from murmura.report.content import Block, Entry, Heading, entry
@@ -113,7 +113,7 @@ def columns(rows: Sequence[Row]) -> list[Figure]:
             return any(row.cells[figure.key].n for row in rows)
         return figure.column == "always" and (not figure.kind or figure.kind in known)
 
-    return [figure for figure in CATALOGUE if belongs(figure)]
+    return [figure for figure in described(key for row in rows for key in row.cells) if belongs(figure)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +288,16 @@ def _flatten(table: Mapping[str, object], path: str, flat: dict[str, str]) -> No
             flat[f"{path}{key}"] = str(value)
 
 
+class _Cells(dict[str, Cell]):
+    """Cells by key; an empty one for a figure that other runs alone have."""
+
+    def __missing__(self, key: str) -> Cell:
+        return Cell(None, None, 0)
+
+
 def _cells(group: Sequence[RunRecord]) -> dict[str, Cell]:
-    cells = {one.key: _cell(one, group) for one in CATALOGUE if one.column}
+    keys = [key for run in group for key in run.last.row]
+    cells = _Cells((one.key, _cell(one, group)) for one in described(keys) if one.column)
     for key in [key for key in cells if cells[key].n and figure(key).of_members and promises_privacy(group)]:
         cells[key] = replace(cells[key], remarks=(*cells[key].remarks, OUTSIDE))
     if len(group) > 1 and cells["epsilon"].mean is not None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from murmura.report.content import Entry, Paragraph, Table
+from murmura.report.content import Block, Entry, Paragraph, Table
 from murmura.report.sections.audit import figures_of
+from murmura.report.sections.evaluation import benchmarks_of
 from murmura.report.sections.results import remarks, summary
 from murmura.report.table import Row
 from murmura.runs.record import RunRecord
@@ -39,14 +40,24 @@ def show(rows: Sequence[Row], console: Console | None = None) -> None:
 
 def show_audit(run: RunRecord, console: Console | None = None) -> None:
     """Print what the audit of a run has found."""
+    _print(figures_of(run), console)
+
+
+def show_evaluation(run: RunRecord, console: Console | None = None) -> None:
+    """Print how good a run's model is on benchmarks."""
+    _print(benchmarks_of(run), console)
+
+
+def _print(blocks: Sequence[Block], console: Console | None) -> None:
     from rich.console import Console
 
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = max(120, console.width)
-    for block in figures_of(run):
+    for block in blocks:
         if isinstance(block, Table):
-            console.print(block.title)
+            if block.title:
+                console.print(block.title)
             console.print(draw(block))
         elif isinstance(block, Paragraph):
             console.print(block.text)

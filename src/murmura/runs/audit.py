@@ -170,6 +170,45 @@ class Centred:
     groups: tuple[CentreShare, ...]
 
 
+SYNTHETIC = {
+    "written": "records that a model wrote at the sites after their own",
+    "drafts": "synthetic records of all rounds that sites keep to train on",
+    "texts": "texts of the data set that the run leaves",
+    "seeds": "seeds of that data set",
+}
+"""Texts that a run has made, in words."""
+QUANTILES = (0.5, 0.9, 0.99, 1.0)
+"""Of the nearness of texts to records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synthetic:
+    """How close texts that a run has made come to private records, by ROUGE-L, and how diverse they are.
+
+    Attributes:
+        kind: A key of ``SYNTHETIC``.
+        texts: How many were compared; None of those that sites keep where the run promises an ε.
+        records: With how many private records; None where the run promises an ε.
+        near: ``QUANTILES``, over the texts, of the largest ROUGE-L with any of them.
+        same: With how many of either kind the next two are; None where the run promises an ε.
+        rouge: Mean of the largest ROUGE-L with any of so many private records; ``others_rouge`` with any of as many
+            that no site had.
+        counted: Of how many texts, and of as many private records, the next two are; None where the run promises an ε.
+        distinct: Distinct-1 and distinct-2 of texts (Li et al. 2016); ``records_distinct`` of private records.
+    """
+
+    kind: str
+    texts: int | None
+    records: int | None
+    near: tuple[float, ...]
+    same: int | None
+    rouge: float
+    others_rouge: float
+    counted: int | None
+    distinct: tuple[float, ...]
+    records_distinct: tuple[float, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Audit:
     """``audit.json``.
@@ -183,6 +222,7 @@ class Audit:
         written: What models write, on each model.
         caveat: Of a run that promises an ε, of centres or of all: that it covers none of this.
         centres: What centres of sites' records give away.
+        synthetic: What texts that the run has made give away.
     """
 
     murmura: str | None
@@ -193,3 +233,4 @@ class Audit:
     written: tuple[Written, ...] = ()
     caveat: str | None = None
     centres: tuple[Centred, ...] = ()
+    synthetic: tuple[Synthetic, ...] = ()

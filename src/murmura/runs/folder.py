@@ -15,6 +15,7 @@ from murmura.progress import say
 from murmura.runs import jsontext, schema
 from murmura.runs.audit import Audit
 from murmura.runs.augment import Selection
+from murmura.runs.evaluation import Evaluation
 from murmura.runs.judgement import Judgement
 from murmura.runs.locks import LOCK, acquire_run
 from murmura.runs.previous import has_saved, is_run, make_way, previous_of, remove
@@ -372,6 +373,10 @@ class RunFolder:
         """
         (self.path / schema.JUDGED).mkdir(exist_ok=True)
         self._write_json(f"{schema.JUDGED}/{name}.json", judgement)
+
+    def write_evaluation(self, evaluation: Evaluation) -> None:
+        """How good the run's model is on benchmarks."""
+        self._write_json(schema.EVALUATION, evaluation)
 
     def _write_json(self, name: str, value: Any) -> None:
         self._write(name, jsontext.dumps(_plain(value), indent=1) + "\n")

@@ -13,6 +13,7 @@ from murmura.errors import CheckpointError
 from murmura.runs import files, jsontext, schema
 from murmura.runs.audit import Audit
 from murmura.runs.augment import Selection
+from murmura.runs.evaluation import Evaluation
 from murmura.runs.evolution import CurvePoint, Generation
 from murmura.runs.judgement import Judgement
 from murmura.runs.previous import previous_of
@@ -61,6 +62,7 @@ class RunRecord:
         resumed: What was different each time that the run was resumed, where anything was.
         audit: What an audit has found.
         personal: What single sites gain by the global model and by their own; empty where none was told to find out.
+        evaluation: How good its model is on benchmarks, before and after.
         augment: Which public records sites were given, each time that they were chosen; empty where they never were.
         evolution: Of a finished run in which sites voted, the candidates of each round.
         curve: Of a finished run that makes texts, how good its model is by how many of them it was trained on.
@@ -85,6 +87,7 @@ class RunRecord:
     config: str
     resumed: tuple[Resumption, ...] = ()
     audit: Audit | None = None
+    evaluation: Evaluation | None = None
     augment: tuple[Selection, ...] = ()
     personal: tuple[PersonalModel, ...] = ()
     evolution: tuple[Generation, ...] = ()
@@ -145,6 +148,7 @@ def read(folder: str | Path) -> RunRecord:
         config=config,
         resumed=files.rows(folder / schema.RESUMED, Resumption) or (),
         audit=files.value(folder / schema.AUDIT, Audit),
+        evaluation=files.value(folder / schema.EVALUATION, Evaluation),
         augment=augment,
         personal=files.rows(folder / schema.PERSONAL, PersonalModel) or (),
         evolution=files.rows(folder / schema.OUTCOMES / schema.EVOLUTION, Generation) or (),

@@ -43,6 +43,8 @@ LOG = f"{PRIVATE}/{OWNER}/log.txt"
 """Of such a run: what else would have been printed."""
 TRACKING, TRACKED = "tracking", f"{PRIVATE}/{OWNER}/tracked.json"
 """What trackers of experiments keep on this disk, and of which rounds each has been told (``tracking.tell``)."""
+EVALUATION = "evaluation.json"
+"""What ``murmura evaluate`` has found."""
 AUDIT = "audit.json"
 """What ``murmura audit`` has found, in figures over many records."""
 AUDIT_SCORES = f"{PRIVATE}/{OWNER}/audit.jsonl"
@@ -111,7 +113,7 @@ JUDGED = "judged"
 EXPANDED = "expanded.jsonl"
 """Texts that the server has had written, one after the other: only ever added to (``synthesis.expansion``)."""
 
-RESULTS = (SUMMARY, OUTCOMES, AUDIT, JUDGED, REPORT)
+RESULTS = (SUMMARY, OUTCOMES, AUDIT, EVALUATION, JUDGED, REPORT)
 """What says how a run ended; only a finished one has them."""
 _DESCRIPTION = (CONFIG, RESUMED, ENVIRONMENT, SITES, EXCLUSION_COUNTS, EXCLUSIONS, MEASURED)
 _ROUNDS = (METRICS, DISCLOSURE, AUGMENT, PERSONAL, TRACKING, CHECKPOINTS, PRIVATE, EXPANDED)

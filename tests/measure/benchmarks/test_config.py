@@ -20,8 +20,11 @@ def test_every_benchmark_has_a_table_of_its_own_options():
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({}, "names no benchmark; give one a table: gsm8k, humaneval, fpb, fiqa, tfns"),
+        ({}, "names no benchmark; give 'tasks', or one a table: gsm8k, humaneval, fpb, fiqa, tfns"),
         ({"only_last": True}, "names no benchmark"),
+        ({"gsm8k": {"file": "x"}, "limit": 5}, "'limit' does nothing without tasks"),
+        ({"tasks": ["piqa", "piqa"]}, "'tasks' names one twice"),
+        ({"tasks": []}, "at least 1"),
         ({"gsm8": {"file": "x"}}, "Did you mean 'gsm8k'?"),
         ({"gsm8k": {}}, "'benchmarks.gsm8k.file' is missing"),
         ({"gsm8k": {"file": "x", "labels": []}}, "unknown key 'benchmarks.gsm8k.labels'"),

@@ -16,8 +16,8 @@ from murmura.streams import Stream
 class Timing:
     """Seconds of a whole run, for all work that could be tried.
 
-    Programs that a benchmark runs, and the search for public records, are not counted; private steps are tried as plain
-    ones.
+    Programs that a benchmark runs, tasks of lm-evaluation-harness, and the search for public records, are not counted;
+    private steps are tried as plain ones.
     """
 
     parts: Sequence[tuple[Work, float]]

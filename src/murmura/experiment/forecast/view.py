@@ -146,7 +146,10 @@ def _questions(dry_run: DryRun) -> list[str]:
     wanted, asked = dry_run.experiment.evaluation, dry_run.plan.asked
     told = [f"{_known(len(asked.choices) if asked else None)} questions with options"] if wanted.choices else []
     numbers = {one.benchmark.name: len(one.questions) for one in asked.benchmarks} if asked else {}
-    names = wanted.benchmarks.named if wanted.benchmarks else ()
+    names = list(wanted.benchmarks.named) if wanted.benchmarks else []
+    if asked and asked.harness:
+        numbers |= {name: len(asked.harness.questions_of(name)) for name in asked.harness.tasks}
+        names += asked.harness.tasks
     return told + [f"{_known(numbers.get(name))} questions of {name}" for name in names]
 
 

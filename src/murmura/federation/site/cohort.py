@@ -28,7 +28,7 @@ from murmura.training.adapter import State
 from murmura.training.config import LocalTraining
 from murmura.training.loop import NonFiniteLoss, Trained, train
 
-_PUBLIC, _WRITTEN, _COUNTED, _CARRIED = "public", "written", "counted", "carried"  # in a site's store
+_PUBLIC, WRITTEN, _COUNTED, _CARRIED = "public", "written", "counted", "carried"  # in a site's store
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Site:
     def written(self) -> list[Instruction]:
         """The records that a model has written here after its own, which it keeps to train on beside these; they are as
         private. None unless the run augments sites so."""
-        return [Instruction(*fields) for fields in self.store.get(_WRITTEN, [])]
+        return [Instruction(*fields) for fields in self.store.get(WRITTEN, [])]
 
     def keep_written(self, records: Sequence[Instruction], asked: int) -> None:
         """Keep written records in place of those that it has.
@@ -102,7 +102,7 @@ class Site:
         Args:
             asked: how many there were to be.
         """
-        self.store[_WRITTEN] = [list(astuple(record)) for record in records]
+        self.store[WRITTEN] = [list(astuple(record)) for record in records]
         self.store[_COUNTED] = asked
 
     @property

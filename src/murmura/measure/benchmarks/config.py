@@ -62,8 +62,18 @@ class SentimentConfig(BenchmarkConfig):
 
 
 class BenchmarksConfig(Section):
-    """Benchmarks whose answers the model writes."""
+    """Benchmarks: tasks of lm-evaluation-harness, and some whose answers the model writes, each with its own table."""
 
+    tasks: list[Source] | None = Field(None, min_length=1)
+    """Tasks, groups or tags of lm-evaluation-harness, such as ["hellaswag", "mmlu"], or YAML files of your own; needs
+    the extra 'eval'."""
+    limit: int | None = Field(None, ge=1)
+    """Ask at most so many questions of each of these tasks, the first ones."""
+    few_shot: int | None = Field(None, ge=0)
+    """Answered questions before each question of these tasks. Left out, as many as each task has of its own; a task
+    that asks for none keeps to that."""
+    form: Literal["plain", "template"] = "plain"
+    """plain: these tasks are asked as the harness asks them; template: in the run's template."""
     only_last: bool = False
     """Only after the last round, and not whenever a round is measured: much is written for them."""
     gsm8k: GSM8KConfig | None = None
@@ -79,9 +89,14 @@ class BenchmarksConfig(Section):
 
     @model_validator(mode="after")
     def _some(self) -> BenchmarksConfig:
-        if not self.named:
-            names = [name for name in type(self).model_fields if name != "only_last"]
-            raise ValueError(f"names no benchmark; give one a table: {', '.join(names)}")
+        if not self.named and not self.tasks:
+            options = ("only_last", "tasks", "limit", "few_shot", "form")
+            names = [name for name in type(self).model_fields if name not in options]
+            raise ValueError(f"names no benchmark; give 'tasks', or one a table: {', '.join(names)}")
+        if not self.tasks:
+            self.refuse_idle(["limit", "few_shot", "form"], "without tasks")
+        if self.tasks and len(set(self.tasks)) < len(self.tasks):
+            raise ValueError("'tasks' names one twice")
         return self
 
     @property

@@ -35,7 +35,7 @@ COUNTED = (
 )
 """All that may be counted."""
 
-_EARLIER = "synthetic"
+KEPT = "synthetic"  # in a site's store
 
 
 def generated(cohort: Cohort, writers: Sequence[State], judges: Sequence[State], config: SyntheticConfig) -> Synthetic:
@@ -68,7 +68,7 @@ def _finish(
     for site, records, count in zip(cohort.sites, chosen, counts, strict=True):
         if config.accumulate:
             records = list(dict.fromkeys([*_earlier(site), *records]))
-            site.store[_EARLIER] = [list(astuple(record)) for record in records]
+            site.store[KEPT] = [list(astuple(record)) for record in records]
         tokenised.append(_tokenised(cohort.runtime, records))
         count[WITHOUT] = int(not tokenised[-1])
     return tokenised, [dict(+count) for count in counts]
@@ -76,7 +76,7 @@ def _finish(
 
 def _earlier(site: Site) -> list[Instruction]:
     """Synthetic records that the site has kept from earlier rounds."""
-    return [Instruction(*fields) for fields in site.store.get(_EARLIER, [])]
+    return [Instruction(*fields) for fields in site.store.get(KEPT, [])]
 
 
 def _tokenised(runtime: ModelRuntime, records: Sequence[Instruction]) -> list[Tokenised]:

@@ -17,6 +17,7 @@ from murmura.report.sections.confusion import confusion
 from murmura.report.sections.cost import cost
 from murmura.report.sections.details import details, events
 from murmura.report.sections.disclosure import disclosure
+from murmura.report.sections.evaluation import evaluation
 from murmura.report.sections.guarantee import guarantee
 from murmura.report.sections.judged import judged
 from murmura.report.sections.personal import personal
@@ -34,6 +35,7 @@ SECTIONS: tuple[Callable[[Sequence[Row]], Section | None], ...] = (
     confusion,
     answers,
     judged,
+    evaluation,
     augmentation,
     personal,
     text_evolution,

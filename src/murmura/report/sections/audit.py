@@ -14,12 +14,15 @@ from murmura.report.table import Row, each_run, runs_of
 from murmura.runs.audit import (
     CENTRES,
     PROMPTS,
+    QUANTILES,
+    SYNTHETIC,
     TARGETS,
     AuditedModel,
     Centred,
     CentreShare,
     Extraction,
     Separation,
+    Synthetic,
     Written,
 )
 from murmura.runs.record import RunRecord
@@ -58,7 +61,8 @@ def figures_of(run: RunRecord) -> list[Block]:
     sentences = [f"What attacks go by: {reads}."] if reads else []
     sentences += [*found.missing, *filter(None, [found.caveat])]
     pictures = Pictures(list(map(_scores, found.models)))
-    return [*tables, *map(_centred, found.centres), pictures, *map(note, sentences)]
+    made = [table for one in found.synthetic for table in (_near(one), _diverse(one))]
+    return [*tables, *map(_centred, found.centres), *made, pictures, *map(note, sentences)]
 
 
 def _attacked(found: AuditedModel) -> Table:
@@ -128,6 +132,37 @@ def _centred(found: Centred) -> Table:
         name = entry(_records_in(one), _how_many(one))
         lines.append([name, decimal(one.own), _ends(one.low, one.high), decimal(one.others)])
     return Table(("Records in its cluster", "The site’s own", "95 %", "Another site’s"), lines, title)
+
+
+def _near(found: Synthetic) -> Table:
+    """How close texts come to records."""
+    title = (
+        f"{capital(SYNTHETIC[found.kind])}: the largest ROUGE-L of each with {_any(found.records)} of the sites’ "
+        "(1 is the same words)" + ("" if found.texts is None else f"; {count(found.texts)} texts")
+    )
+    names = {0.5: "median", 1.0: "largest"}
+    lines = [
+        (names.get(share, f"{100 * share:.0f} % are below"), decimal(value), "")
+        for share, value in zip(QUANTILES, found.near, strict=True)
+    ]
+    both = "mean, with as many of both" + ("" if found.same is None else f" ({count(found.same)})")
+    lines.append((both, decimal(found.rouge), decimal(found.others_rouge)))
+    return Table(("Nearness", "The sites’", "Others"), lines, title)
+
+
+def _any(number: int | None) -> str:
+    return "any record" if number is None else f"any of {count(number)} records"
+
+
+def _diverse(found: Synthetic) -> Table:
+    """How diverse texts are, beside as many records."""
+    of = "" if found.counted is None else f", of {count(found.counted)} each"
+    title = f"{capital(SYNTHETIC[found.kind])}: different words and pairs of words, for each word there is{of}"
+    lines = [
+        (f"distinct-{n}", decimal(own), decimal(other))
+        for n, (own, other) in enumerate(zip(found.distinct, found.records_distinct, strict=True), start=1)
+    ]
+    return Table(("Diversity", "These texts", "As many records of the sites"), lines, title)
 
 
 def _records_in(one: CentreShare) -> str:

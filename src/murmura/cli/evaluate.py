@@ -1,0 +1,53 @@
+"""``murmura evaluate``: benchmarks for a finished run."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Form(StrEnum):
+    """How questions are asked."""
+
+    plain = "plain"
+    template = "template"
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    tasks: Annotated[
+        str | None,
+        typer.Option(
+            "--tasks",
+            metavar="NAMES",
+            help="Tasks of lm-evaluation-harness or YAML files, with commas. Default: those of the experiment.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Ask at most so many questions of each task.")
+    ] = None,
+    few_shot: Annotated[
+        int | None, typer.Option("--few-shot", min=0, help="Answered questions before each. Default: each task's own.")
+    ] = None,
+    form: Annotated[
+        Form, typer.Option("--form", help="plain: as the harness asks; template: in the run's template.")
+    ] = Form.plain,
+) -> None:
+    """Measure what a finished run has made of its model on tasks of lm-evaluation-harness, beside the base model.
+
+    Nothing is trained and no private record is read. Figures are kept in the run folder, and `murmura report` puts them
+    on the page.
+    """
+    from murmura import report as reports
+    from murmura.evaluate import Options
+    from murmura.evaluate import evaluate as make
+    from murmura.runs import read
+    from murmura.runs.schema import EVALUATION
+
+    names = [name.strip() for name in (tasks or "").split(",") if name.strip()]
+    make(run, Options(names, limit, few_shot, form.value))
+    reports.show_evaluation(read(run))
+    typer.echo(f"Figures: {run / EVALUATION}; `murmura report {run}` puts them on the page.")

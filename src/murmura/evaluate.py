@@ -1,0 +1,116 @@
+"""``murmura evaluate``: what a finished run's model is worth on tasks of lm-evaluation-harness, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from murmura import __version__
+from murmura.audit.released import Released
+from murmura.errors import CheckpointError, ConfigError
+from murmura.experiment.config import Experiment
+from murmura.experiment.reading import reading
+from murmura.measure.harness import tasks as harness
+from murmura.model_runtime import ModelRuntime
+from murmura.runs import read
+from murmura.runs.evaluation import Evaluated, Evaluation
+from murmura.runs.folder import RunFolder
+from murmura.training.adapter import State
+
+BASE, TRAINED = "base model", "after the run"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is measured, as in ``BenchmarksConfig``.
+
+    Args:
+        tasks: names and YAML files; those of the experiment if empty.
+        limit: most questions of each.
+        few_shot: answered questions before each.
+        form: plain, or in the run's template.
+    """
+
+    tasks: Sequence[str] = ()
+    limit: int | None = None
+    few_shot: int | None = None
+    form: Literal["plain", "template"] = "plain"
+
+
+def evaluate(path: Path, options: Options) -> Evaluation:
+    """Measure the base model, and what the run has made of it. No private record is read.
+
+    What was found is in the run's folder when all is done; until then an earlier evaluation stays.
+
+    Args:
+        path: of the run folder.
+        options: what to measure.
+
+    Raises:
+        CheckpointError: no run, or one that is not finished; or another process works in the folder.
+        ConfigError: no task is named, there is no such task, or the run has left no causal model.
+        DataError: a task's data cannot be read.
+        ModelError: a model cannot be loaded.
+    """
+    if not read(path).finished:
+        raise CheckpointError("the run is not finished", where=str(path), fix="Finish it: murmura run ... --resume.")
+    folder = RunFolder(path)
+    experiment = Experiment.load(folder.config)
+    options = _chosen(experiment, options)
+    with folder.locked():
+        asked = harness.load(options.tasks, limit=options.limit, few_shot=options.few_shot, form=options.form)
+        released = Released(experiment, folder)
+        runtime = _runtime(experiment, released)
+        if options.form == "template" and runtime.reading.template is None:
+            what = f"records of the kind '{experiment.task.kind}' have no template to ask in"
+            raise ConfigError(what, where="--form template", fix="Leave it out.")
+        models = _models(released)
+        found = asked.measure(runtime, list(models.values()))
+        told = tuple(Evaluated(name, own) for name, own in zip(models, found, strict=True))
+        made = datetime.now().astimezone().isoformat(timespec="seconds")
+        evaluation = Evaluation(__version__, made, told, options.limit, options.few_shot, options.form)
+        folder.write_evaluation(evaluation)
+    return evaluation
+
+
+def _chosen(experiment: Experiment, options: Options) -> Options:
+    """What was asked for; what the experiment has where no task is named."""
+    wanted = experiment.evaluation.benchmarks
+    if options.tasks:
+        return options
+    if wanted is None or not wanted.tasks:
+        fix = "Give some: --tasks hellaswag,arc_easy, or --tasks my_task.yaml."
+        raise ConfigError("no task is named, here or in the experiment", where="--tasks", fix=fix)
+    limit = wanted.limit if options.limit is None else options.limit
+    few_shot = wanted.few_shot if options.few_shot is None else options.few_shot
+    return Options(wanted.tasks, limit, few_shot, wanted.form)
+
+
+def _runtime(experiment: Experiment, released: Released) -> ModelRuntime:
+    bank = released.bank
+    if not bank.head.is_decoder:
+        raise ConfigError(
+            "the run's model fills in masks, and these tasks need one that writes from left to right",
+            where="model.name",
+            fix="Evaluate the run of a causal model.",
+        )
+    return ModelRuntime(
+        bank,
+        released.tokenizer,
+        reading(experiment, released.tokenizer, bank.model.config, masked=False),
+        experiment.training,
+        max_length=experiment.data.max_length,
+        slots=experiment.run.slots,
+        decode_rows=experiment.run.decode_rows,
+        decode_dtype=experiment.run.decode_dtype,
+    )
+
+
+def _models(released: Released) -> dict[str, State]:
+    """The base model and what the run has left, by how the report calls them."""
+    if released.whole is not None:
+        return {BASE: released.bank.untrained, TRAINED: released.whole}
+    return {BASE: released.bank.untrained} | {f"{TRAINED}, {site}": state for site, state in released.own.items()}

@@ -1,0 +1,146 @@
+"""Tasks of lm-evaluation-harness: found, checked, and what is told of them."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("lm_eval")
+
+from murmura.errors import ConfigError, DataError
+from murmura.measure.catalogue import described, figure, measured
+from murmura.measure.figure import interval
+from murmura.measure.harness.tasks import Result, headline, load
+from tests.federation.world import make_workbench
+from tests.measure.harness.small import write_tasks
+from tests.training.helpers import random_state
+
+
+def test_tasks_of_ones_own_are_measured_for_each_adapter(tokenizer, tmp_path):
+    bench = make_workbench(tokenizer)
+    asked = load(write_tasks(tmp_path), limit=4)
+    assert [len(asked.questions_of(name)) for name in ("doses", "visits")] == [4, 3]
+    assert {"which dose 3 for the patient", "Question: how many visits 2\nAnswer:"} <= set(asked.subjects)
+    assert asked.questions[0] == ("doses", "Question: which dose 0 for the patient\nAnswer:")
+    found = asked.measure(bench, [random_state(bench.bank, seed, scale=0.5) for seed in (1, 2)])
+    keys = ["lm_eval.doses.acc_norm", "lm_eval.visits.exact_match"]
+    for one in found:
+        assert list(one) == [key for name in keys for key in (name, f"{name}_n")]
+        assert (one[f"{keys[0]}_n"], one[f"{keys[1]}_n"]) == (4, 3)
+        assert one[keys[0]] * 4 == int(one[keys[0]] * 4)
+    assert asked.measure(bench, [random_state(bench.bank, 2, scale=0.5)]) == found[1:]  # and again the same
+
+
+def test_answered_questions_are_the_same_each_time(tokenizer, tmp_path, monkeypatch):
+    """Drawn from the task's other questions."""
+    _, path = write_tasks(tmp_path)
+    (tmp_path / "visits.yaml").write_text((tmp_path / "visits.yaml").read_text() + "fewshot_split: test\n")
+    bench, seen = make_workbench(tokenizer), []
+
+    def write(adapters, prompts, *args, **more):
+        seen.append([tokenizer.decode(prompt) for prompt in prompts])
+        return [Written("0")] * len(prompts)
+
+    monkeypatch.setattr(bench, "write", write)
+    asked = load([path], few_shot=1)
+    asked.measure(bench, [None, None])
+    asked.measure(bench, [None])
+    assert seen[0] == seen[1] == seen[2] and all(text.count("Question:") == 2 for text in seen[0])
+
+
+def test_the_form_template_asks_in_the_runs_template(tokenizer, tmp_path, monkeypatch):
+    bench, seen = make_workbench(tokenizer), []
+    monkeypatch.setattr(
+        bench, "write", lambda adapters, prompts, *args, **more: seen.extend(prompts) or [Written("0")] * len(prompts)
+    )
+    paths = write_tasks(tmp_path)[1:]
+    for form in ("plain", "template"):
+        [found] = load(paths, form=form).measure(bench, [None])
+        assert found["lm_eval.visits.exact_match"] == pytest.approx(1 / 3)  # one of three answers is 0
+    plain, template = (tokenizer.decode(seen[place]) for place in (0, 3))
+    assert plain == "Question: how many visits 0\nAnswer:"
+    assert template.startswith("<|im_start|>user\nQuestion: how many visits 0\nAnswer:<|im_end|>")
+
+
+class Written:
+    def __init__(self, text):
+        self.text = text
+
+
+def test_what_is_wrong_with_a_task_is_told_with_its_place(tmp_path):
+    [path, _] = write_tasks(tmp_path)
+    with pytest.raises(ConfigError, match=r"there is no such file"):
+        load([str(tmp_path / "none.yaml")])
+    (tmp_path / "none.yaml").write_text("metric_list: []")
+    with pytest.raises(ConfigError, match=r"names no task"):
+        load([str(tmp_path / "none.yaml")])
+    (tmp_path / "doses.jsonl").unlink()
+    with pytest.raises(DataError, match=r"evaluation.benchmarks.tasks: doses: the task cannot be loaded"):
+        load([path])
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("unsafe_code: true\n", "runs programs that a model wrote in this very process"),
+        ("generation_kwargs: {do_sample: true, temperature: 0.8}\n", "draws answers at random"),
+    ],
+)
+def test_what_is_not_measured_here_is_refused(tmp_path, lines, message):
+    _, path = write_tasks(tmp_path)
+    text = (tmp_path / "visits.yaml").read_text()
+    (tmp_path / "visits.yaml").write_text(
+        "".join(line + "\n" for line in text.splitlines() if "generation_kwargs" not in line or "unsafe" in lines)
+        + lines
+    )
+    with pytest.raises(ConfigError, match=message):
+        load([path])
+
+
+@pytest.mark.slow
+def test_names_are_held_against_the_harness(tmp_path):
+    with pytest.raises(ConfigError, match=r"has no task 'hellaswagg'.*'hellaswag'"):
+        load(["hellaswagg"])
+
+
+def test_a_group_is_the_mean_over_its_questions():
+    """By hand: 3 of 4 and 1 of 2 questions are 4 of 6."""
+    first = Result({"acc,none": 0.75}, {"acc,none": np.array([1.0, 1, 1, 0])}, 4)
+    second = Result({"acc,none": 0.5}, {"acc,none": np.array([1.0, 0])}, 2)
+    found = headline("both", [first, second])
+    assert found == {"lm_eval.both.acc": pytest.approx(4 / 6), "lm_eval.both.acc_n": 6}
+    low, high = interval(4 / 6, 6)
+    assert figure("lm_eval.both.acc").words(found) == f"0.667 ({low:.3f}–{high:.3f}, n = 6)"
+
+
+def test_the_interval_of_a_mean_is_by_its_standard_error():
+    scipy = pytest.importorskip("scipy.stats")
+    singles = np.array([0.2, 0.9, 0.4, 0.7])
+    found = headline("mc", [Result({"acc,none": singles.mean()}, {"acc,none": singles}, 4)])
+    low, high = scipy.norm.interval(0.95, singles.mean(), scipy.sem(singles))
+    assert (found["lm_eval.mc.acc_low"], found["lm_eval.mc.acc_high"]) == pytest.approx((low, high), abs=1e-6)
+
+
+def test_a_metric_that_is_no_mean_has_no_interval():
+    found = headline("text", [Result({"word_perplexity,none": 12.5}, {}, 4)])
+    assert found == {"lm_eval.text.word_perplexity": 12.5}
+    assert figure("lm_eval.text.word_perplexity").better == "lower"
+
+
+def test_the_metric_of_a_task_is_one_that_people_quote():
+    values = dict.fromkeys(["acc,none", "acc_norm,none"], 0.5)
+    assert Result(values, {}, 1).first == "acc_norm,none"
+    assert (
+        Result({"f1,none": 0.1, "exact_match,strict": 0.2, "exact_match,loose": 0.3}, {}, 1).first
+        == "exact_match,strict"
+    )
+    assert Result({"mc2,none": 0.1}, {}, 1).first == "mc2,none"
+
+
+def test_every_task_has_its_words():
+    key = "lm_eval.gsm8k.exact_match,strict-match"
+    one = figure(key)
+    assert one.title == "gsm8k (exact_match, strict-match)" and one.better == "higher" and one.column == "measured"
+    assert "read by its filter strict-match" in one.meaning
+    assert figure("lm_eval.own.new_metric").better == ""
+    row = {key: 0.5, f"{key}_n": 2, "heldout_loss": 1.0}
+    assert [one.key for one in measured(row)] == ["heldout_loss", key]
+    assert [one.key for one in described(row) if one.key.startswith("lm_eval.")] == [key]

@@ -1,0 +1,111 @@
+"""What a finished run's model is worth on tasks of lm-evaluation-harness."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("lm_eval")
+
+from lm_eval.evaluator import evaluate as by_harness
+from lm_eval.models.huggingface import HFLM
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from murmura.cli import MISTAKE, app
+from murmura.experiment.run import run
+from murmura.measure.harness.tasks import load
+from murmura.report import write
+from murmura.runs import read
+from murmura.runs.schema import EVALUATION
+from tests.experiment import small
+from tests.measure.harness.small import write_tasks
+
+KEYS = ["lm_eval.doses.acc_norm", "lm_eval.visits.exact_match"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, llama_folder):
+    """A run that measures both tasks in its rounds."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    small.write_data(folder)
+    write_tasks(folder)
+    asked = small.experiment(
+        folder,
+        llama_folder,
+        {"rounds": 1},
+        training={"lr": 5e-2, "epochs": 4},
+        evaluation={"attacks": False, "sample": 1, "benchmarks": {"tasks": ["doses.yaml", "visits.yaml"]}},
+    )
+    return run(asked).folder
+
+
+def invoke(*words):
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["evaluate", *map(str, words)])
+
+
+def test_a_run_measures_tasks_that_the_experiment_names(finished):
+    record = read(finished)
+    for one in record.rounds:
+        assert [key for key in one.values if key.startswith("lm_eval.") and not key.endswith("_n")] == KEYS
+        assert (one.values[f"{KEYS[0]}_n"], one.values[f"{KEYS[1]}_n"]) == (5, 3)
+    page = finished / "page.html"
+    write([record], page)
+    assert "doses (acc_norm)" in page.read_text() and "n = 5" in page.read_text()
+
+
+def test_what_is_found_is_what_the_rounds_have_and_what_the_harness_finds_in_the_folder(finished, llama_folder):
+    result = invoke(finished)
+    assert result.exit_code == 0, result.output
+    before, after = read(finished).evaluation.models
+    record = read(finished)
+    assert (before.model, after.model) == ("base model", "after the run")
+    for one, row in ((before, record.before.values), (after, record.last.values)):
+        assert {key: row[key] for key in one.figures} == one.figures
+    assert "doses (acc_norm)" in result.stdout and "after the run" in result.stdout
+
+    tokenizer = AutoTokenizer.from_pretrained(llama_folder)
+    base = AutoModelForCausalLM.from_pretrained(llama_folder)
+    peft = PeftModel.from_pretrained(base, finished / "adapter").eval()
+    tasks = load([str(finished.parent / name) for name in ("doses.yaml", "visits.yaml")])
+    told = {"tasks": tasks.each, "groups": {}, "group_map": {}}
+    theirs = by_harness(HFLM(pretrained=peft, tokenizer=tokenizer, max_length=511), told, bootstrap_iters=0)["results"]
+    assert after.figures[KEYS[0]] == theirs["doses"]["acc_norm,none"]
+    assert after.figures[KEYS[1]] == theirs["visits"]["exact_match,none"]
+
+
+def test_options_are_told_on_the_page(finished):
+    result = invoke(
+        finished, "--tasks", finished.parent / "doses.yaml", "--limit", 2, "--few-shot", 0, "--form", "template"
+    )
+    assert result.exit_code == 0, result.output
+    found = read(finished).evaluation
+    assert all(list(one.figures) == [KEYS[0], f"{KEYS[0]}_n"] for one in found.models)
+    assert found.models[0].figures[f"{KEYS[0]}_n"] == 2
+    page = finished / "page.html"
+    write([read(finished)], page)
+    assert "the first 2 questions of each task at most, in the run’s template, with 0 answered ones" in page.read_text()
+
+
+def test_bad_input_is_told_and_an_earlier_evaluation_stays(finished, tmp_path):
+    invoke(finished)
+    told = (finished / EVALUATION).read_text()
+    for words, reason in (
+        ((tmp_path,), "not a run folder"),
+        ((finished, "--tasks", tmp_path / "none.yaml"), "there is no such file"),
+    ):
+        result = invoke(*words)
+        assert result.exit_code == MISTAKE and reason in result.stderr
+    assert (finished / EVALUATION).read_text() == told
+    assert [one["model"] for one in json.loads(told)["models"]] == ["base model", "after the run"]
+
+
+def test_without_tasks_there_is_nothing_to_measure(tmp_path, llama_folder):
+    small.write_data(tmp_path)
+    folder = run(small.experiment(tmp_path, llama_folder, {"rounds": 1, "name": "local"})).folder
+    result = invoke(folder)
+    assert result.exit_code == MISTAKE and "no task is named" in result.stderr
+    [path, _] = write_tasks(tmp_path)
+    assert invoke(folder, "--tasks", path).exit_code == 0
+    names = [one.model for one in read(folder).evaluation.models]
+    assert names == ["base model", "after the run, heart", "after the run, skin"]
