@@ -171,7 +171,7 @@ def _converter(named: Path | None) -> Path:
         what = f"llama.cpp's {CONVERTER} is not on the PATH" if named is None else f"there is no {named}"
         fix = (
             f"Give --converter llama.cpp/{CONVERTER}. It is in llama.cpp (github.com/ggml-org/llama.cpp), and in "
-            "vendor/llama.cpp of what `pip download --no-deps --no-binary :all: llama-cpp-python` fetches."
+            "vendor/llama.cpp of what `pip download --no-deps --no-binary llama-cpp-python llama-cpp-python` fetches."
         )
         raise ConfigError(what, where="--gguf", fix=fix)
     return Path(found)
