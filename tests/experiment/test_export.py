@@ -1,6 +1,7 @@
 """What is handed over answers elsewhere as it does here."""
 
 import json
+import tomllib
 
 import pytest
 import torch
@@ -12,9 +13,12 @@ from typer.testing import CliRunner
 from murmura import runs
 from murmura.cli import app
 from murmura.errors import CheckpointError, ConfigError
+from murmura.experiment import export as exporting
 from murmura.experiment.export import export
 from murmura.experiment.run import run
 from murmura.experiment.trained import Trained
+from murmura.federation.adapter_folder import given_as
+from murmura.units import bound
 
 LEARNT = {"method": {"rounds": 2}, "training": {"lr": 0.3}, "run": {"decode_dtype": "model"}}
 
@@ -85,24 +89,87 @@ def test_the_card_says_what_the_record_says(folder, tmp_path):
         assert ("PeftModel" in card.text) == (form == "adapter")
 
 
-def test_the_card_tells_a_guarantee(make, tmp_path):
-    where = run(make(method={"name": "dplora", "epsilon": 8.0, "rounds": 1})).folder
+def test_the_card_of_a_guarantee_has_all_its_terms_and_no_number_of_records(make, tmp_path):
+    where = run(make(method={"name": "dplora", "noise_multiplier": 1.0, "rounds": 1})).folder
+    record = runs.read(where)
     text = (export(where, tmp_path / "a", "adapter") / "README.md").read_text()
-    told = runs.read(where).last.privacy
-    assert f"Differential privacy for each {told['unit']}" in text and told["adjacency"] in text
+    told = record.last.privacy
+    full = text.split("## The guarantee in full")[1].split("\n## ")[0]
+    for term in (f"{told['delta']:g}", told["adjacency"], told["accountant"], told["unit"], bound(told["epsilon"])):
+        assert str(term) in full, term
+    assert f"Differential privacy for each {told['unit']}" in text and "The sites have used" not in text
+
+
+def test_the_card_says_how_it_was_trained_and_that_the_licence_is_not_known(folder, tmp_path):
+    card = ModelCard.load(export(folder, tmp_path / "a", "adapter") / "README.md")
+    assert card.data.license == "unknown" and card.data.tags == ["murmura", "lora"] and "## Licence" in card.text
+    options = tomllib.loads(card.text.split("```toml\n")[1].split("```")[0])
+    config = tomllib.loads((folder / "config.toml").read_text())
+    assert options == {name: config[name] for name in ("method", "aggregation", "lora", "training")}
+    assert "The sites have used 9 records." in card.text  # small.SIZES
+
+
+def test_an_epsilon_is_not_said_to_hold_for_a_sites_own_adapter(make, tmp_path):
+    where = run(make(method={"name": "local", "rounds": 1})).folder
+    text = (export(where, tmp_path / "a", "adapter", site="skin") / "README.md").read_text()
+    assert "it does not hold for this adapter" in text and "The guarantee in full" not in text
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_python_of_a_merged_models_card_runs_without_murmura(make, tmp_path, monkeypatch, whole, capsys):
+    where = run(make(**LEARNT, model={"trainable": "all"} if whole else {})).folder
+    card = (export(where, tmp_path / "m", "merged") / "README.md").read_text()
+    code = card.split("```python\n")[1].split("```")[0]
+    assert "murmura" not in code and "peft" not in code.lower() and "murmura path" not in card
+    monkeypatch.chdir(tmp_path / "m")
+    found: dict = {}
+    exec(code, found)
+    assert found["model"].config.model_type == "llama" and capsys.readouterr().out
+
+
+def test_a_model_that_fills_in_blanks_is_loaded_as_one():
+    card = "---\nlibrary_name: peft\nlicense: unknown\ntags:\n- murmura\n- lora\n---\n\n# An adapter for b\n\n"
+    code = "from peft import PeftModel\nfrom transformers import AutoModelForMaskedLM, AutoTokenizer\n\n"
+    code += (
+        'base = AutoModelForMaskedLM.from_pretrained(resolve("b"))\nmodel = PeftModel.from_pretrained(base, folder)\n'
+    )
+    found = given_as("merged", f"{card}```python\n{code}```\n\nIt was.\n")
+    assert "model = AutoModelForMaskedLM.from_pretrained(folder)" in found and "peft" not in found.lower()
+    assert "It was." in found and "# All of b" in found
 
 
 def test_nothing_is_overwritten_unasked(folder, tmp_path):
     place = tmp_path / "there"
     place.mkdir()
     (place / "mine.txt").write_text("keep")
+    for overwrite, why in ((False, "--overwrite"), (True, "this was not")):
+        with pytest.raises(CheckpointError, match=why):
+            export(folder, place, "adapter", overwrite=overwrite)
+        assert (place / "mine.txt").read_text() == "keep"
+    made = export(folder, tmp_path / "b", "adapter")
     with pytest.raises(CheckpointError, match="--overwrite"):
-        export(folder, place, "adapter")
-    assert (place / "mine.txt").read_text() == "keep"
-    export(folder, place, "adapter", overwrite=True)
-    assert not (place / "mine.txt").exists()
+        export(folder, made, "merged")
+    assert (export(folder, made, "merged", overwrite=True) / "model.safetensors").is_file()
+    assert not (made / "adapter_config.json").exists()
     with pytest.raises(ConfigError, match="no such folder"):
-        export(tmp_path / "nowhere", tmp_path / "b", "adapter")
+        export(tmp_path / "nowhere", tmp_path / "c", "adapter")
+
+
+@pytest.mark.parametrize("where", [".", "adapter", "..", "new"])
+def test_a_run_is_never_replaced_by_what_is_made_of_it(folder, where):
+    before = sorted(path for path in folder.rglob("*") if path.name != ".lock")
+    with pytest.raises(CheckpointError, match="the run's own folder"):
+        export(folder, folder / where, "adapter", overwrite=True)
+    assert sorted(path for path in folder.rglob("*") if path.name != ".lock") == before
+
+
+def test_a_place_that_cannot_be_written_is_told(folder, tmp_path):
+    (tmp_path / "file").write_text("keep")
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        export(folder, tmp_path / "file" / "a", "adapter")
+    with pytest.raises(CheckpointError, match="this was not"):
+        export(folder, tmp_path / "file", "adapter", overwrite=True)
+    assert (tmp_path / "file").read_text() == "keep"
 
 
 def test_a_model_with_canaries_is_not_for_release(make, tmp_path):
@@ -110,7 +177,8 @@ def test_a_model_with_canaries_is_not_for_release(make, tmp_path):
     with pytest.raises(ConfigError, match="random secrets"):
         export(where, tmp_path / "a", "adapter")
     made = export(where, tmp_path / "a", "adapter", canaries=True)
-    assert "> **" in (made / "README.md").read_text() and (made / "NOT_FOR_RELEASE.txt").exists()
+    assert "> **Not for release." in (made / "README.md").read_text() and (made / "NOT_FOR_RELEASE.txt").exists()
+    assert (export(where, tmp_path / "m", "merged", canaries=True) / "NOT_FOR_RELEASE.txt").exists()
 
 
 class TestGGUF:
@@ -129,20 +197,31 @@ class TestGGUF:
         return script
 
     def test_it_is_given_the_merged_model(self, folder, tmp_path, converter):
-        made = export(folder, tmp_path / "m.gguf", "gguf", converter=converter, precision="bfloat16")
-        told = json.loads(made.read_text())
+        made = export(folder, tmp_path / "m", "gguf", converter=converter, precision="bfloat16")
+        told = json.loads((made / "model.gguf").read_text())
         assert told["kind"] == "bf16" and {"config.json", "model.safetensors", "tokenizer.json"} <= set(told["held"])
+        assert sorted(path.name for path in made.iterdir()) == ["README.md", "model.gguf"]
         assert sorted(path.name for path in tmp_path.glob(".m*")) == []  # nothing is left behind
+        card = ModelCard.load(made / "README.md")
+        assert card.data.library_name == "gguf" and "from llama_cpp" in card.text and "resolve" not in card.text
+        assert "What is guaranteed" in card.text
 
     def test_what_it_says_when_it_fails_is_told_and_nothing_is_left(self, folder, tmp_path, converter):
         with pytest.raises(ConfigError, match="this kind is not for me"):
-            export(folder, tmp_path / "m.gguf", "gguf", converter=converter, precision="float16")
-        assert not (tmp_path / "m.gguf").exists() and list(tmp_path.glob(".m*")) == []
+            export(folder, tmp_path / "m", "gguf", converter=converter, precision="float16")
+        assert not (tmp_path / "m").exists() and list(tmp_path.glob(".m*")) == []
+
+    def test_a_masked_model_is_refused(self, tmp_path, bert, converter):
+        bert.save_pretrained(tmp_path / "bert")
+        with pytest.raises(ConfigError, match="fills in blanks"):
+            exporting._convert(converter, tmp_path / "bert", tmp_path / "m.gguf", "float32")
+        assert not (tmp_path / "m.gguf").exists()
 
     def test_without_it_the_user_is_told_where_to_get_it(self, folder, tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", str(tmp_path))
-        with pytest.raises(ConfigError, match=r"llama\.cpp"):
-            export(folder, tmp_path / "m.gguf", "gguf")
+        for named in (None, tmp_path / "none.py"):
+            with pytest.raises(ConfigError, match=r"pip download .* llama-cpp-python"):
+                export(folder, tmp_path / "m", "gguf", converter=named)
 
 
 def test_the_command(folder, tmp_path, monkeypatch):

@@ -34,6 +34,20 @@ def test_one_that_cannot_be_read_hides_no_other(tmp_path):
     assert found["b"].problem and found["d"].problem and found["c"].state == "stopped"
 
 
+@pytest.mark.parametrize("row", ["[]", "{}", '{"round": "one"}', '{"round": 1, "privacy": 3}', '{"round": 1, "x": []}'])
+def test_no_row_of_a_broken_run_stops_the_list(tmp_path, row):
+    write_run(tmp_path / "a")
+    (write_run(tmp_path / "b") / METRICS).write_text(f"{row}\n")
+    good, bad = sorted(listing([tmp_path]), key=lambda one: one.folder)
+    assert good.state == "finished" and not good.problem
+    assert bad.state == "unreadable" and len(bad.problem) > len("unreadable: ")
+
+
+def test_a_share_has_its_interval(tmp_path):
+    write_run(tmp_path / "a", rows=[metrics(0), metrics(1, accuracy=0.9, accuracy_n=50)])
+    assert listing([tmp_path])[0].figure == "accuracy 0.900 (0.786–0.957, n = 50)"  # Wilson, as in measure.figure
+
+
 def test_the_command_lists_them_and_tells_machines(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "runs" / "a")

@@ -18,7 +18,7 @@ def export(
     ] = False,
     gguf: Annotated[bool, typer.Option("--gguf", help="As a file for llama.cpp, made by its own converter.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="PLACE", help="Where to. Default: NAME-FORM in this folder.")
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where to. Default: NAME-FORM here.")
     ] = None,
     site: Annotated[
         str | None,
@@ -28,9 +28,15 @@ def export(
         Literal["float32", "bfloat16", "float16"], typer.Option("--precision", help="Of a whole model's weights.")
     ] = "float32",
     converter: Annotated[
-        Path | None, typer.Option("--converter", metavar="FILE", help="llama.cpp's convert_hf_to_gguf.py.")
+        Path | None,
+        typer.Option(
+            "--converter",
+            metavar="FILE",
+            envvar="MURMURA_GGUF_CONVERTER",
+            help="llama.cpp's convert_hf_to_gguf.py. Default: the one on the PATH.",
+        ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what was exported there before.")] = False,
     canaries: Annotated[
         bool, typer.Option("--with-canaries", help="Also a model that was trained on an audit's random secrets.")
     ] = False,
@@ -45,9 +51,7 @@ def export(
     chosen = [name for name, given in forms.items() if given]
     if len(chosen) != 1:
         raise ConfigError("in which form?", where="export", fix="Give one of --adapter, --merged and --gguf.")
-    if converter is not None and not gguf:
-        raise ConfigError("--converter is for --gguf", fix="Leave it out.")
-    place = out or Path(f"{run.resolve().name}.gguf" if gguf else f"{run.resolve().name}-{chosen[0]}")
+    place = out or Path(f"{run.resolve().name}-{chosen[0]}")
     form: Literal["adapter", "merged", "gguf"] = "gguf" if gguf else "merged" if merged else "adapter"
     made = hand_over(
         run, place, form, site=site, precision=precision, converter=converter, overwrite=overwrite, canaries=canaries

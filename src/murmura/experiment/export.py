@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 import shutil
 import subprocess
 import sys
@@ -10,20 +10,29 @@ from pathlib import Path
 from typing import Literal
 
 from murmura import atomic, models
-from murmura.errors import CheckpointError, ConfigError
+from murmura.errors import CheckpointError, ConfigError, remedy
 from murmura.experiment.canaries import NOT_FOR_RELEASE as WHY_NOT
 from murmura.experiment.config import Experiment
 from murmura.experiment.trained import adapter_of, finished
-from murmura.federation.adapter_folder import CARD
+from murmura.federation.adapter_folder import CARD, given_as
+from murmura.methods import section
 from murmura.models.quiet import quiet
 from murmura.report.card import run_card
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
+from murmura.runs.schema import NOT_FOR_RELEASE
 
 Form = Literal["adapter", "merged", "gguf"]
 Precision = Literal["float32", "bfloat16", "float16"]
 CONVERTER = "convert_hf_to_gguf.py"
 GGUF_TYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+GGUF = "model.gguf"
+_WRITTEN = ("adapter_config.json", "config.json", GGUF)
+"""One of these is in every folder that is written here."""
+_UNQUANTISED = (
+    "The adapter was trained beside a base model that was quantised ({}), and is merged into the weights as they were "
+    "before: the figures below are of the quantised model, and this one answers a little otherwise."
+)
 
 
 def export(
@@ -37,24 +46,25 @@ def export(
     overwrite: bool = False,
     canaries: bool = False,
 ) -> Path:
-    """Write a finished run's model where it stands alone.
+    """Write a finished run's model into a folder that stands alone.
 
     Args:
         run: its folder.
-        out: where it is written: a folder, or of "gguf" a file.
+        out: the folder that is written, whole or not at all.
         form: adapter, a PEFT folder; merged, the base model with the adapter in its weights, for transformers; gguf,
-            the same as a file for llama.cpp, made by its own converter.
+            the same as a file for llama.cpp (``model.gguf``), made by its own converter.
         site: whose adapter, where sites keep their own.
         precision: of the weights of a whole model. The adapter is merged in float32.
         converter: llama.cpp's ``convert_hf_to_gguf.py``; looked for on the PATH if None.
-        overwrite: replace what is there.
+        overwrite: replace what was exported there before; nothing else is ever replaced.
         canaries: also a model that was trained on an audit's random secrets.
 
     Returns:
         what was written.
 
     Raises:
-        CheckpointError: the run is not finished, or something is there that is not to be replaced.
+        CheckpointError: the run is not finished, something is there that is not to be replaced, or the place cannot be
+            written.
         ConfigError: it cannot be handed over in this form.
     """
     experiment = finished(run)
@@ -62,25 +72,45 @@ def export(
     if experiment.audit.canaries and not canaries:
         what = "the model was trained on random secrets too (audit.canaries), and is not for release"
         raise ConfigError(what, where=str(run), fix="Run it without canaries; or say --with-canaries.")
-    if out.exists() and not overwrite:
-        raise CheckpointError("there is something already", where=str(out), fix="Give another --out, or --overwrite.")
+    _require_place(run, out, overwrite)
     source = _source(experiment, folder, form, site)
-    card = _card(experiment, folder, source, form)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if form == "gguf":
-        script = converter or _converter()
-        with atomic.replacing_folder(out.with_name(f".{out.name}.merged")) as draft:
-            _merge(experiment, source, draft, precision)
-            _convert(script, draft, out, precision)
-        shutil.rmtree(out.with_name(f".{out.name}.merged"))
-        return out
-    with atomic.replacing_folder(out) as draft:
-        if form == "adapter" or experiment.model.trainable == "all":
-            shutil.copytree(source, draft, dirs_exist_ok=True)
-        else:
-            _merge(experiment, source, draft, precision)
-        (draft / CARD).write_text(card, encoding="utf-8")
+    script = _converter(converter) if form == "gguf" else None
+    card = _card(experiment, folder, source, form, site)
+    try:
+        with atomic.replacing_folder(out) as draft:
+            if script is not None:
+                _merge(experiment, source, draft / "merged", precision)
+                _convert(script, draft / "merged", draft / GGUF, precision)
+                shutil.rmtree(draft / "merged")
+            elif form == "merged":
+                _merge(experiment, source, draft, precision)
+            else:
+                shutil.copytree(source, draft, dirs_exist_ok=True)
+            (draft / CARD).write_text(card, encoding="utf-8")
+            if experiment.audit.canaries:
+                (draft / NOT_FOR_RELEASE).write_text(WHY_NOT, encoding="utf-8")
+    except OSError as error:
+        what = f"it cannot be written ({error.strerror or error})"
+        raise CheckpointError(what, where=str(out), fix=f"{remedy(error)}, or give another --out.") from error
     return out
+
+
+def _require_place(run: Path, out: Path, overwrite: bool) -> None:
+    """
+    Raises:
+        CheckpointError: nothing can be written there without losing something else.
+    """
+    where, place = str(out), out.resolve()
+    if place.is_relative_to(run.resolve()) or run.resolve().is_relative_to(place):
+        raise CheckpointError("this is the run's own folder", where=where, fix="Give another --out.")
+    if not out.exists() and not out.is_symlink():
+        return
+    if not overwrite:
+        raise CheckpointError("there is something already", where=where, fix="Give another --out, or --overwrite.")
+    exported = out.is_dir() and not out.is_symlink() and (out / CARD).is_file()
+    if not exported or not any((out / name).is_file() for name in _WRITTEN):
+        what = "--overwrite replaces what was exported before, and this was not"
+        raise CheckpointError(what, where=where, fix="Give another --out.")
 
 
 def _source(experiment: Experiment, folder: RunFolder, form: Form, site: str | None) -> Path:
@@ -90,66 +120,60 @@ def _source(experiment: Experiment, folder: RunFolder, form: Form, site: str | N
         ConfigError: there is none that can be handed over in this form.
     """
     where = str(folder.path)
-    if experiment.model.trainable == "all":
-        if form == "adapter":
-            fix = "Export it whole: --merged."
-            raise ConfigError("all parameters were trained, so there is no adapter", where=where, fix=fix)
-        return folder.model
-    return adapter_of(folder, site)
+    if experiment.model.trainable != "all":
+        return adapter_of(folder, site)
+    if form == "adapter":
+        fix = "Export it whole: --merged."
+        raise ConfigError("all parameters were trained, so there is no adapter", where=where, fix=fix)
+    if site is not None:
+        raise ConfigError("the run has one model for all sites", where=where, fix="Leave --site out.")
+    return folder.model
 
 
-def _card(experiment: Experiment, folder: RunFolder, source: Path, form: Form) -> str:
+def _card(experiment: Experiment, folder: RunFolder, source: Path, form: Form, site: str | None) -> str:
     """The card of what the run has left, with what its record tells."""
-    begun = (source / CARD).read_text(encoding="utf-8")
-    if form == "merged" and experiment.model.trainable == "adapter":
-        begun = begun.replace("library_name: peft", "library_name: transformers").replace(
-            "# An adapter for", "# All of"
-        )
-        head, _, rest = begun.partition("```python\n")
-        loaded = rest.partition("```")[2]
-        begun = f"{head}{_LOAD}{loaded}"
-    remark = f"> **{WHY_NOT}**\n\n" if experiment.audit.canaries else ""
-    return f"{begun.rstrip()}\n\n{remark}{run_card(read(folder.path))}"
+    begun = given_as(form, (source / CARD).read_text(encoding="utf-8")).rstrip()
+    parts = [begun]
+    if experiment.audit.canaries:
+        parts.append(f"> **{' '.join(WHY_NOT.split())}**")
+    if form != "adapter" and experiment.model.quantization is not None:
+        parts.append(_UNQUANTISED.format(experiment.model.quantization))
+    method = " ".join((section(experiment.method.name).__doc__ or "").split())
+    return "\n\n".join([*parts, run_card(read(folder.path), method, site)])
 
 
-_LOAD = """```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
+def _merge(experiment: Experiment, source: Path, place: Path, precision: Precision) -> None:
+    """The base model with the adapter in its weights, or the model that was trained whole; and its tokenizer.
 
-tokenizer = AutoTokenizer.from_pretrained(".")
-model = AutoModelForCausalLM.from_pretrained(".")
-```"""
-
-
-def _merge(experiment: Experiment, adapter: Path, draft: Path, precision: Precision) -> None:
-    """The base model with the adapter in its weights, and the adapter's tokenizer.
-
-    The base is loaded without quantisation, in float32: what was trained beside a quantised base meets rounded weights
-    no more, and answers a little otherwise.
+    The base is loaded without quantisation, in float32.
     """
     import torch
     from peft import PeftModel
     from transformers import AutoTokenizer
 
-    if experiment.model.trainable == "all":
-        loaded = models.load(str(adapter), experiment.model_task, "float32", "cpu", None)
-        model = loaded.model
-    else:
-        loaded = models.load(experiment.model.name, experiment.model_task, "float32", "cpu", None)
+    whole = experiment.model.trainable == "all"
+    name = str(source) if whole else experiment.model.name
+    model = models.load(name, experiment.model_task, "float32", "cpu", None).model
+    if not whole:
         with quiet():
-            model = PeftModel.from_pretrained(loaded.model, str(adapter)).merge_and_unload()
-    model.to(getattr(torch, precision)).save_pretrained(draft)
-    AutoTokenizer.from_pretrained(adapter).save_pretrained(draft)
+            model = PeftModel.from_pretrained(model, str(source)).merge_and_unload()
+    model.to(getattr(torch, precision)).save_pretrained(place)
+    AutoTokenizer.from_pretrained(source).save_pretrained(place)
 
 
-def _converter() -> Path:
+def _converter(named: Path | None) -> Path:
     """
     Raises:
         ConfigError: it is not installed.
     """
-    found = shutil.which(CONVERTER)
+    found = shutil.which(CONVERTER) if named is None else str(named) if named.is_file() else None
     if found is None:
-        fix = f"Get llama.cpp (github.com/ggml-org/llama.cpp), and give --converter llama.cpp/{CONVERTER}."
-        raise ConfigError(f"llama.cpp's {CONVERTER} is not on the PATH", where="--gguf", fix=fix)
+        what = f"llama.cpp's {CONVERTER} is not on the PATH" if named is None else f"there is no {named}"
+        fix = (
+            f"Give --converter llama.cpp/{CONVERTER}. It is in llama.cpp (github.com/ggml-org/llama.cpp), and in "
+            "vendor/llama.cpp of what `pip download --no-deps --no-binary llama-cpp-python llama-cpp-python` fetches."
+        )
+        raise ConfigError(what, where="--gguf", fix=fix)
     return Path(found)
 
 
@@ -157,14 +181,15 @@ def _convert(script: Path, model: Path, out: Path, precision: Precision) -> None
     """Have llama.cpp's converter write the file.
 
     Raises:
-        ConfigError: it fails; with the end of what it says.
+        ConfigError: llama.cpp has no use for such a model; or it fails, with the end of what it says.
     """
-    draft = atomic.draft_of(out)
-    words = [sys.executable, str(script), str(model), "--outfile", str(draft), "--outtype", GGUF_TYPES[precision]]
+    made = json.loads((model / "config.json").read_text(encoding="utf-8")).get("architectures") or []
+    if any(name.endswith("ForMaskedLM") for name in made):
+        what = "the model fills in blanks, and llama.cpp writes on from a prompt"
+        raise ConfigError(what, where="--gguf", fix="Export it with --merged.")
+    words = [sys.executable, str(script), str(model), "--outfile", str(out), "--outtype", GGUF_TYPES[precision]]
     ended = subprocess.run(words, capture_output=True, text=True)
-    if ended.returncode or not draft.is_file():
-        draft.unlink(missing_ok=True)
+    if ended.returncode or not out.is_file():
         said = "\n".join((ended.stderr or ended.stdout).splitlines()[-5:])
         what = f"llama.cpp's converter does not make a file of this model:\n{said}"
         raise ConfigError(what, where=str(script), fix="Its requirements.txt says what it needs.")
-    os.replace(draft, out)

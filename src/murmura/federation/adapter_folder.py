@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,23 @@ _WRITTEN = """\
 answer = model.generate(**prompt, max_new_tokens=128)[0, prompt["input_ids"].shape[1] :]
 print(tokenizer.decode(answer, skip_special_tokens=True))
 """
+_LLAMA = """\
+from llama_cpp import Llama
+
+model = Llama("model.gguf", n_ctx=2048, verbose=False)
+"""
+_CHATTED = """\
+answer = model.create_chat_completion(asked, max_tokens=128, temperature=0.0)
+print(answer["choices"][0]["message"]["content"])
+"""
+_CONTINUED = """\
+print(model("It was", max_tokens=128, temperature=0.0)["choices"][0]["text"])
+"""
+_SERVED = {
+    "merged": "`vllm serve .` serves it with OpenAI's protocol, as `vllm` reads folders of transformers.",
+    "gguf": "`llama-server -m model.gguf` serves it with OpenAI's protocol, and so does "
+    "`python -m llama_cpp.server --model model.gguf`.",
+}
 
 
 def nbytes_of(tokenizer: Any) -> int:
@@ -73,9 +91,34 @@ def _leave(folder: Path, runtime: ModelRuntime, told: str, part: str) -> None:
     (folder / CARD).write_text(_card(runtime, told, part), encoding="utf-8")
 
 
+def given_as(form: str, card: str) -> str:
+    """The card of an adapter as that of what is made of it; one of a model that was trained whole stays as it is, but
+    for what llama.cpp loads.
+
+    Args:
+        form: "adapter", "merged" (for transformers) or "gguf".
+    """
+    if form == "adapter":
+        return card
+    library = {"merged": "transformers", "gguf": "gguf"}[form]
+    card = re.sub(r"^library_name: .*$", f"library_name: {library}", card, count=1, flags=re.M)
+    card = card.replace("- lora\n", "", 1).replace("\n# An adapter for ", "\n# All of ", 1)
+    card = re.sub(r"^The base model lies where `.*?` says\. ", "", card, count=1, flags=re.M)
+    before, _, rest = card.partition("```python\n")
+    code, _, after = rest.partition("```")
+    if form == "gguf":
+        asked = re.search(r"^asked = .*$", code, re.M)
+        code = _LLAMA + (f"{asked[0]}\n{_CHATTED}" if asked else _CONTINUED)
+    else:
+        code = code.replace("from peft import PeftModel\n", "").replace("from murmura.models import resolve\n\n", "")
+        code = re.sub(r"^base = (\w+)\..*\nmodel = .*$", r"model = \1.from_pretrained(folder)", code, flags=re.M)
+    return f"{before}```python\n{code}```\n\n{_SERVED[form]}{after}"
+
+
 def _card(runtime: ModelRuntime, told: str, part: str) -> str:
     adapts = part == "adapter"
-    lines = ["library_name: peft" if adapts else "library_name: transformers", "tags:", "- murmura"]
+    library = "library_name: peft" if adapts else "library_name: transformers"
+    lines = [library, "license: unknown", "tags:", "- murmura", *(["- lora"] if adapts else [])]
     if not Path(runtime.base).is_absolute():  # an id, and no folder of this machine
         lines.insert(0, f"base_model: {runtime.base}")
     what = "An adapter for" if adapts else "All of"

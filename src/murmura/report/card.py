@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
+
 from murmura.report.content import Block, Paragraph, Table
 from murmura.report.markdown import markdown
 from murmura.report.run_facts import facts
 from murmura.report.sections.audit import figures_of
 from murmura.report.sections.disclosure import disclosure
+from murmura.report.sections.guarantee import guarantee
 from murmura.report.table import table
 from murmura.runs.record import RunRecord
+from murmura.units import count
 
 _TOLD = ("Model", "Data", "Sites", "Records left out", "Held-out records", "Read as", "Rounds", "Seed", "Precision")
 _LIMITS = (
@@ -18,18 +22,54 @@ _LIMITS = (
 )
 
 
-def run_card(run: RunRecord) -> str:
-    """Data, figures, what left the sites, what an audit found, and limits."""
+_LICENCE = (
+    "Under which licence the base model is, is not recorded: it holds for what was made of it too. Look it up before "
+    "you hand this on."
+)
+_OWN = (
+    "This is the adapter of one site alone, trained on its private records. Figures are those of all sites. An ε, "
+    "where one is told below, is of what the sites have sent: it does not hold for this adapter."
+)
+_TRAINED = ("method", "aggregation", "lora", "training")
+
+
+def run_card(run: RunRecord, method: str, site: str | None = None) -> str:
+    """Data, hyperparameters, figures, guarantee, what left the sites, what an audit found, and limits.
+
+    Args:
+        method: what it is, in words.
+        site: whose own adapter the card is of; None of what is one for all. No guarantee of the run is for it.
+    """
     rows = table([run])
     told = facts(rows)
-    parts = ["## What it was trained on", "\n".join(f"- {name}: {told[name]}" for name in _TOLD if name in told)]
-    parts += ["## How good it is, what it gives away, and what it cost", markdown(rows).strip()]
+    parts = ["## What it was trained on", "\n".join([*(f"- {name}: {told[name]}" for name in _TOLD if name in told)])]
+    parts += [_records(run), "## How it was trained", f"{run.label}: {method}", f"```toml\n{_options(run)}```"]
+    parts += ["## How good it is, what it gives away, and what it cost", _OWN if site is not None else ""]
+    parts += [markdown(rows).strip()]
+    promised = guarantee(rows) if site is None else None
+    if promised is not None:
+        parts += ["## The guarantee in full", promised.lead, *map(_block, promised.blocks)]
     released = disclosure(rows)
     parts += [f"## {released.title}", released.lead, *map(_block, released.blocks)]
     if found := figures_of(run):
         parts += ["## What an audit found", *map(_block, found)]
-    parts += ["## Limits", _LIMITS]
+    parts += ["## Limits", _LIMITS, "## Licence", _LICENCE]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _records(run: RunRecord) -> str:
+    """How many records sites have used; nothing where that is not told, as in runs that promise an ε."""
+    used = [one.used for one in run.sites or ()]
+    told = [number for number in used if number is not None]
+    return f"The sites have used {count(sum(told))} records." if told and len(told) == len(used) else ""
+
+
+def _options(run: RunRecord) -> str:
+    """What decides how it was trained, as in the experiment's file."""
+    import tomli_w
+
+    experiment = tomllib.loads(run.config)
+    return tomli_w.dumps({name: experiment[name] for name in _TRAINED if name in experiment})
 
 
 def _block(block: Block) -> str:

@@ -10,8 +10,8 @@ from murmura.errors import CheckpointError, MurmuraError
 from murmura.measure.catalogue import figure
 from murmura.runs import files, schema
 from murmura.runs.previous import is_run
-from murmura.runs.record import read
-from murmura.status.status import Status, look
+from murmura.runs.record import RunRecord, read
+from murmura.status.status import HEADLINES, Status, look
 from murmura.units import DASH, bound, duration
 
 _DEPTH = 4  # folders below the one that is named, as in runs/COMPARISON/search/RUN
@@ -71,9 +71,17 @@ def _runs(folder: Path, depth: int) -> Iterator[Path]:
     if is_run(folder):
         yield folder
     elif depth:
-        for inner in sorted(folder.iterdir()):
+        for inner in _inside(folder):
             if inner.is_dir() and not inner.is_symlink() and not inner.name.startswith("."):
                 yield from _runs(inner, depth - 1)
+
+
+def _inside(folder: Path) -> list[Path]:
+    """What is in a folder; nothing where it may not be read."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _listed(folder: Path) -> Listed:
@@ -87,12 +95,14 @@ def _listed(folder: Path) -> Listed:
             record.label,
             _state(status),
             status.epsilon,
-            _headline(status),
+            _headline(record),
             _started(folder),
             record.totals.get("wall"),
         )
     except MurmuraError as error:
         return Listed(str(folder), DASH, "unreadable", problem=f"unreadable: {error.what}")
+    except Exception as error:  # one folder, whatever is wrong with it, does not hide the others
+        return Listed(str(folder), DASH, "unreadable", problem=f"unreadable: {type(error).__name__}: {error}")
 
 
 def _state(status: Status) -> str:
@@ -104,11 +114,14 @@ def _state(status: Status) -> str:
     return status.state if status.done is None else f"{status.state}: round {status.done}{of}"
 
 
-def _headline(status: Status) -> str:
-    if not status.figures:
-        return DASH
-    key = next((key for key in ("accuracy", "heldout_loss") if key in status.figures), next(iter(status.figures)))
-    return f"{figure(key).name} {figure(key).unit.write(status.figures[key])}"
+def _headline(record: RunRecord) -> str:
+    """Of the last round in which any was measured, with its interval where there is one."""
+    wanted = ("accuracy", "heldout_loss", *HEADLINES)
+    for one in reversed(record.rounds):
+        for key in wanted:
+            if key in one.values:
+                return f"{figure(key).name} {figure(key).words(one.row)}"
+    return DASH
 
 
 def _started(folder: Path) -> str | None:
