@@ -25,6 +25,10 @@ def test_the_defaults_are_the_papers():
         ({"substitute": "x.jsonl", "instruction_tokens": 32}, "'instruction_tokens'"),
         ({"substitute_label": "OOD"}, "'substitute_label' does nothing without a substitute"),
         ({"scorer": "random", "judge": "global"}, "'judge' does nothing with scorer 'random'"),
+        ({"untouched": True, "keep": 4}, "'keep' does nothing with untouched = true"),
+        ({"untouched": True, "substitute": "x.jsonl"}, "'substitute' does nothing with untouched = true"),
+        ({"untouched": True, "beta": 1}, "needs a beta between 0 and 1"),
+        ({"untouched": True, "beta": 0}, "needs a beta between 0 and 1"),
     ],
 )
 def test_an_option_that_does_nothing_is_refused(options, named):
@@ -47,6 +51,7 @@ def test_a_config_with_every_option_written_out_loads_again(options):
         ({"beta": 0, "judge": "global"}, False, True),
         ({"beta": 0, "scorer": "random"}, False, True),
         ({"beta": 0, "substitute": "x.jsonl"}, False, False),
+        ({"untouched": True}, True, False),
         ({"name": "fedmit"}, True, True),
         ({"name": "fedmit", "judge": "global"}, False, True),
         ({"name": "locit-sg", "substitute": "x.jsonl"}, False, False),

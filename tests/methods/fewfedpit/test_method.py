@@ -121,6 +121,16 @@ def test_random_choice_asks_no_judge(go, bench, drafted, monkeypatch):
     assert [[len(shard) for shard in shards] for shards in trained] == [[0, 0, 0], [4, 4, 4]]
 
 
+def test_untouched_mixes_the_private_branch_with_the_global_adapter_and_writes_nothing(go, bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(f"{FewFedPIT.__module__}.generated", lambda *args: pytest.fail("something was written"))
+    server, fleet = perform(made(beta=0.25, untouched=True, rounds=1), bench, tmp_path / "untouched")
+    start = bench.bank.initial(Stream(0) / "adapter")
+    private, _ = go(beta=1)
+    assert furthest(server.adapter, mix(0.25, private.adapter, start)) < 1e-7 < furthest(server.adapter, start)
+    row = next(row for row in fleet.ledger.table() if row["field"] == "adapter")
+    assert row["note"].startswith("mixed with the unchanged global adapter, β = 0.25")
+
+
 # ---- where generation gives little --------------------------------------------------------------------------------
 
 
@@ -212,6 +222,7 @@ def test_the_disclosure_table_says_that_mixing_is_not_differential_privacy(go, d
     [
         ({}, "FewFedPIT β=0.5"),
         ({"beta": 0}, "FewFedPIT β=0"),
+        ({"untouched": True}, "FewFedPIT β=0.5, untouched"),
         ({"scorer": "ifd", "judge": "global"}, "FewFedPIT β=0.5, IFD, global judge"),
         ({"substitute": "data/alpaca.jsonl", "substitute_label": "OOD"}, "FewFedPIT β=0.5 +OOD"),
         ({"substitute": "data/alpaca.jsonl"}, "FewFedPIT β=0.5 +alpaca"),

@@ -137,10 +137,26 @@ class FewFedPITConfig(SyntheticConfig):
     beta: float = Field(0.5, ge=0, le=1)
     """β, the share of the private branch in what a site uploads. 1 is FedAvg, and nothing is generated; 0 uploads the
     synthetic branch alone. No value of it is differential privacy."""
+    untouched: bool = False
+    """Nothing is written, and the unchanged global adapter stands in for the synthetic branch: what mixing does by
+    itself. A control for what synthetic records add."""
+
+    @model_validator(mode="after")
+    def _control(self) -> Self:
+        if self.untouched:
+            if self.beta in (0, 1):
+                raise ValueError("'untouched' needs a beta between 0 and 1: there is nothing to mix otherwise")
+            self.refuse_idle([*_OF_GENERATION, "keep", "accumulate", "substitute"], "with untouched = true")
+        return self
 
     @property
     def branches(self) -> bool:
-        return self.beta < 1
+        return self.beta < 1 and not self.untouched
+
+    @property
+    def other_branch(self) -> str:
+        """What the private branch is mixed with, in the words of the table of what leaves a site."""
+        return "the unchanged global adapter" if self.untouched else "the synthetic branch"
 
     @property
     def needs_private_branch(self) -> bool:

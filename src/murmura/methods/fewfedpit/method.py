@@ -167,7 +167,7 @@ class FewFedPIT(WithSynthetic):
 
     @property
     def kind(self) -> str:
-        return f"FewFedPIT β={self.config.beta:g}"
+        return f"FewFedPIT β={self.config.beta:g}{', untouched' * self.config.untouched}"
 
     @property
     def instead(self) -> str:
@@ -180,7 +180,8 @@ class FewFedPIT(WithSynthetic):
 
     @property
     def traits(self) -> Traits:
-        why = "" if self.config.branches else "with method.beta = 1 there is no branch for other records than its own"
+        option = "untouched = true" if self.config.untouched else "beta = 1"
+        why = "" if self.config.branches else f"with method.{option} there is no branch for other records than its own"
         return replace(super().traits, no_public_records=why)
 
     def shards(self, part: Part) -> list[int]:
@@ -190,7 +191,7 @@ class FewFedPIT(WithSynthetic):
     @verb(
         releases={
             "adapter": Weights(
-                note="mixed with the synthetic branch, β = {config.beta}; mixing is not differential privacy"
+                note="mixed with {config.other_branch}, β = {config.beta}; mixing is not differential privacy"
             ),
             "examples": Count(),
             "loss": _LOSS,
@@ -205,11 +206,12 @@ class FewFedPIT(WithSynthetic):
         """
         start = cohort.starts(ask)
         private = self._private_branch(cohort, ask, start)
+        records: list[list[Any]]
+        counts: list[dict[str, int]]
+        records, counts = [[] for _ in cohort.sites], [{} for _ in cohort.sites]
         if self.config.branches:
             records, counts = self._synthesise(cohort, ask, writers=start, judges=private)
-            synthetic = self._train(cohort, ask, records, start, "synthetic")
-        else:
-            synthetic, counts = private, [{} for _ in cohort.sites]
+        synthetic = self._train(cohort, ask, records, start, "synthetic")
         mixed = [mix(self.config.beta, own.state, other.state) for own, other in zip(private, synthetic, strict=True)]
         uploads = cohort.uploads(mixed)
         return cohort.reply(adapter=uploads, examples=cohort.sizes, loss=[p.loss for p in private], counts=counts)
