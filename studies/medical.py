@@ -7,7 +7,7 @@ FOLDER holds ``medical_icliniq.jsonl`` (private: questions of patients, which sh
 itself is taken as the instruction), and ``medical_medinstruct_test.jsonl``, ``code_codealpaca.jsonl`` and
 ``general_seed_tasks.jsonl`` (public: the pool of FedDCA, and the texts that PrE-Text begins with).
 
-Five sites get 20 records each of one file, and 100 others of it are held out: they are measured on, and attacks compare
+Five sites get 20 records each of one file, and others of it are held out: they are measured on, and attacks compare
 members with them. ``--full`` writes the comparison for a large machine.
 """
 
@@ -26,19 +26,26 @@ from runs import read_rows, shorten, write_rows
 
 FILES = ("medical_icliniq", "medical_medinstruct_test", "code_codealpaca", "general_seed_tasks")
 SMALL, FULL = runs.scales(
-    question_words=(50, 400),  # at most, of a record
-    answer_words=(40, 400),
+    question_words=(38, 400),  # at most, of a record
+    answer_words=(30, 400),
     public=(1500, 10_000),  # records of the pool that are no medical ones
     layers=("last 8", "all"),
-    rounds=(4, 10),
-    rates=([5e-4, 1e-3, 3e-3], [1e-4, 3e-4, 1e-3, 2e-3]),
-    seeds=(4, 8),
-    keep=(4, 16),
-    fetched=(40, 200),
-    heldout=(100, 200),
+    rounds=(2, 10),
+    epochs=(2, 1),
+    batch=(2, 4),
+    rates=([2e-3, 5e-3], [1e-4, 3e-4, 1e-3, 2e-3]),
+    noisy_rates=([3e-4, 1e-3], [3e-5, 1e-4, 3e-4, 1e-3]),  # of DP-LoRA, whose steps are mostly noise
+    seeds=(3, 8),
+    written=(
+        {"keep": 4, "instructions_shown": 4, "examples_shown": 2, "instruction_attempts": 3, "example_attempts": 1}
+        | {"instruction_tokens": 40, "example_tokens": 56},
+        {"keep": 16},  # and the rest as in the paper
+    ),
+    fetched=(20, 200),
+    heldout=(60, 200),
     max_length=(192, 1024),
-    population=(96, 1024),
-    samples=(128, 2048),
+    population=(64, 1024),
+    samples=(64, 2048),
 )
 
 
@@ -90,7 +97,6 @@ def pool(out: Path) -> None:
 
 def comparison(model: str, scale: runs.Scale) -> dict[str, Any]:
     """The comparison's file."""
-    written = {"keep": scale.keep, "instruction_tokens": 40, "example_tokens": 64}
     documents = {"kind": "document", "fields": {"text": "output"}, "template": "alpaca"}
     pretext = {"name": "pretext", "public": "public.jsonl", "variation": "continue", "variation_model": model}
     pretext |= {"generator": model, "population": scale.population, "samples": scale.samples, "text_tokens": 48}
@@ -103,9 +109,10 @@ def comparison(model: str, scale: runs.Scale) -> dict[str, Any]:
             "arms": [
                 {"name": "FedAvg"},
                 {"name": "FedProx", "aggregation": {"local": {"kind": "fedprox", "mu": 0.1}}},
-                {"name": "FedMIT", "method": {"name": "fedmit", **written}},
-                {"method": {"name": "fewfedpit", **written}, "grid": {"method.beta": [0.0, 0.3, 0.5, 0.7]}},
-                {"method": {"name": "dplora"}, "grid": {"method.epsilon": [2.0, 8.0]}},
+                {"name": "FedMIT", "method": {"name": "fedmit", **scale.written}},
+                {"method": {"name": "fewfedpit", **scale.written}, "grid": {"method.beta": [0.0, 0.3, 0.5, 0.7]}},
+                {"method": {"name": "fewfedpit", "untouched": True}},
+                {"method": {"name": "dplora"}, "grid": {"method.epsilon": [2.0, 8.0]}, "rates": scale.noisy_rates},
                 {
                     "name": "FedDCA",
                     "augment": {"strategy": "feddca", "pool": "pool", "records": scale.fetched, "domain": "medical"},
@@ -123,9 +130,9 @@ def comparison(model: str, scale: runs.Scale) -> dict[str, Any]:
             "max_length": scale.max_length,
             "sites": {"by": "partition", "count": 5, "records": 20},
         },
-        "training": {"batch_size": 4},
+        "training": {"batch_size": scale.batch, "epochs": scale.epochs},
         "method": {"name": "fedit", "rounds": scale.rounds},
-        "evaluation": {"every": scale.rounds, "attacks": True, "attack_records": 100, "uploads": 1},
+        "evaluation": {"every": scale.rounds, "attacks": True, "attack_records": 100, "uploads": 0},
     }
 
 

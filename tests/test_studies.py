@@ -65,7 +65,7 @@ def test_medical(study, data, tmp_path, scale):
     assert len(study("runs").read_rows(out / "private.jsonl")) == 40
     (out / "medical.toml").write_text(tomli_w.dumps(module.comparison("smollm2-135m", getattr(module, scale))))
     config, arms = load_arms([out / "medical.toml"])
-    assert len(arms) == 11 and len(arms[0].rates) == len(config.rates) > 2
+    assert len(arms) == 12 and len(arms[0].rates) == len(config.rates) > 1
     assert {arm.experiment.method.name for arm in arms} == {"fedit", "fedmit", "fewfedpit", "dplora", "pretext"}
 
 
