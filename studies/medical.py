@@ -31,7 +31,6 @@ SMALL, FULL = runs.scales(
     public=(1500, 10_000),  # records of the pool that are no medical ones
     layers=("last 8", "all"),
     rounds=(2, 10),
-    epochs=(2, 1),
     batch=(2, 4),
     rates=([2e-3, 5e-3], [1e-4, 3e-4, 1e-3, 2e-3]),
     noisy_rates=([3e-4, 1e-3], [3e-5, 1e-4, 3e-4, 1e-3]),  # of DP-LoRA, whose steps are mostly noise
@@ -130,7 +129,7 @@ def comparison(model: str, scale: runs.Scale) -> dict[str, Any]:
             "max_length": scale.max_length,
             "sites": {"by": "partition", "count": 5, "records": 20},
         },
-        "training": {"batch_size": scale.batch, "epochs": scale.epochs},
+        "training": {"batch_size": scale.batch},
         "method": {"name": "fedit", "rounds": scale.rounds},
         "evaluation": {"every": scale.rounds, "attacks": True, "attack_records": 100, "uploads": 0},
     }

@@ -16,6 +16,7 @@ from murmura.compare.files import FIGURES, PICTURE, TABLE, write
 from murmura.compare.jobs import require_done, require_same
 from murmura.errors import CheckpointError, ConfigError, MurmuraError, RunError
 from murmura.experiment.run import run
+from murmura.runs.record import read
 from tests.experiment import small
 
 RATES = [2e-3, 1e-2]
@@ -69,7 +70,10 @@ def test_every_arm_is_searched_alike_and_run_with_every_seed_at_its_best_rate(co
     outcome = whole.carry_out(1, whole.check())
     assert begun[:4] == [f"{arm}-rate{rate:g}-seed10000" for arm in ("FedAvg", "private") for rate in RATES]
     assert begun[4:] == [f"{arm}-seed{seed}" for seed in (0, 1) for arm in ("FedAvg", "private")]
+    searched = [read(folder) for folder in (tmp_path / "out" / "search").iterdir() if folder.is_dir()]
+    assert len(searched) == 4 and not any("attack_auc" in run.last.values for run in searched)  # it chooses no rate
     for one in outcome.results:
+        assert len(one.values("attack_auc")) == 2
         assert len(one.tried) == 2 and one.rate == min(one.tried, key=lambda tried: tried.utility).rate
         for seed, record in one.runs.items():
             kept = tomllib.loads(record.config)

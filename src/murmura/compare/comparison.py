@@ -83,7 +83,7 @@ class Comparison:
         ]
 
     def _job(self, place: str, arm: Candidate, seed: int, rate: float, more: str = "") -> Job:
-        return Job(arm, seed, rate, self.folder / place / f"{arm.slug}{more}-seed{seed}")
+        return Job(arm, seed, rate, self.folder / place / f"{arm.slug}{more}-seed{seed}", place == _SEARCH)
 
     def check(self) -> dict[str, DryRun]:
         """Work out every arm without running it.

@@ -22,6 +22,8 @@ from murmura.runs.folder import RunFolder
 
 _SPEED = {*("engine", "workers", "answer_seconds", "slots", "cache_bytes", "decode_rows", "name", "folder")}
 """Options of [run] that change no result, or only how the run is called."""
+_BESIDE_UTILITY = {"attacks", "attack_records", "uploads", "memorisation", "choices", "benchmarks"}
+"""Options of [evaluation] that are about other figures than the utility."""
 _LAST = 12  # lines of a failed run's log that are shown
 
 
@@ -34,12 +36,14 @@ class Job:
         seed: of the run.
         rate: that it trains at.
         folder: where it is kept.
+        searching: it looks for a rate, and so nothing is measured that no rate is chosen by, attacks least of all.
     """
 
     arm: Candidate
     seed: int
     rate: float
     folder: Path
+    searching: bool = False
 
     @property
     def tables(self) -> dict[str, Any]:
@@ -47,6 +51,10 @@ class Job:
         tables = tomllib.loads(self.arm.experiment.dump())
         tables["run"] |= {"name": self.folder.name, "folder": str(self.folder), "seed": self.seed}
         tables["training"]["lr"] = self.rate
+        if self.searching:
+            measured = tables["evaluation"]
+            tables["evaluation"] = {key: value for key, value in measured.items() if key not in _BESIDE_UTILITY}
+            tables["evaluation"]["attacks"] = False
         return tables
 
     @property
