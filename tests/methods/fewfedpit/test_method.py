@@ -121,7 +121,7 @@ def test_random_choice_asks_no_judge(go, bench, drafted, monkeypatch):
     assert [[len(shard) for shard in shards] for shards in trained] == [[0, 0, 0], [4, 4, 4]]
 
 
-def test_untouched_mixes_the_private_branch_with_the_global_adapter_and_writes_nothing(go, bench, tmp_path, monkeypatch):
+def test_untouched_mixes_with_the_global_adapter_and_writes_nothing(go, bench, tmp_path, monkeypatch):
     monkeypatch.setattr(f"{FewFedPIT.__module__}.generated", lambda *args: pytest.fail("something was written"))
     server, fleet = perform(made(beta=0.25, untouched=True, rounds=1), bench, tmp_path / "untouched")
     start = bench.bank.initial(Stream(0) / "adapter")
