@@ -98,18 +98,18 @@ class Layout(Generic[R]):
             DataError: ``renamed`` has a key that is not a field of ``kind``, or no column for one that records need.
         """
         names = [field.name for field in fields(kind)]
-        renamed = dict(renamed or {})
-        for name in renamed:
+        given: dict[str, str] = dict(renamed or {})
+        for name in given:
             if name not in names:
                 fix = nearest(name, names)
                 raise DataError(f"'{name}' is not a field of {kind.__name__} records", where="fields", fix=fix)
-            if not renamed[name] and name in kind.required:
+            if not given[name] and name in kind.required:
                 fix = f"Name the column that holds it: {renaming.format(field=name, column='COLUMN')}."
                 raise DataError(f"'{name}' is given no column, and every record needs it", where="fields", fix=fix)
-        unread = {name for name, column in renamed.items() if not column}
-        named = frozenset(column for column in (*renamed.values(), site_column, user_column) if column)
-        taken = unread | set(renamed.values()) - set(kind.required)
-        columns = {name: renamed.get(name) or name for name in names if renamed.get(name) or name not in taken}
+        unread = {name for name, column in given.items() if not column}
+        named = frozenset(column for column in (*given.values(), site_column, user_column) if column)
+        taken = unread | set(given.values()) - set(kind.required)
+        columns = {name: given.get(name) or name for name in names if given.get(name) or name not in taken}
         return cls(kind, columns, named, site_column, renaming, user_column)
 
     @property
