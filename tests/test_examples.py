@@ -38,6 +38,7 @@ EVERY_PAPER = sorted((EXAMPLES / "papers").glob("*.toml"))
 LPFL = sorted((EXAMPLES / "papers").glob("lpfl-*.toml"))
 FEDDCA = sorted((EXAMPLES / "papers").glob("feddca-*.toml"))
 PRETEXT = sorted((EXAMPLES / "papers").glob("pretext-*.toml"))
+FLOWERTUNE = sorted((EXAMPLES / "papers").glob("flowertune-*.toml"))
 EVOLVE = EXAMPLES / "evolve" / "pretext.toml"
 AUGMENTED = [*FEDDCA, EXAMPLES / "domain" / "feddca.toml"]
 TINY = {"evaluation.benchmarks": None, "evaluation.choices": None, "data.max_length": 512}
@@ -132,6 +133,8 @@ def test_an_example_is_planned(file, request):
         kept.add("data.heldout")
     if file in AUGMENTED:
         places |= {"augment.pool": str(request.getfixturevalue("pool_folder"))} | (TINY if file in FEDDCA else {})
+    if file in FLOWERTUNE:
+        places |= TINY
     if file in PRETEXT:
         places |= {"data.sites.count": 5}
     if file == EVOLVE:

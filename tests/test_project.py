@@ -1,11 +1,14 @@
 """What stands beside the code agrees with it."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import yaml
 
+import murmura
 from murmura import __version__
+from murmura.experiment import presets
 
 ROOT = Path(__file__).parent.parent
 
@@ -30,6 +33,12 @@ def test_hooks_run_what_make_runs():
         program, *words = hook["entry"].split()
         assert program.startswith(".venv/bin/")
         assert f"$(BIN)/{Path(program).name} {' '.join(words)}" in makefile, hook["entry"]
+
+
+def test_experiments_of_papers_are_in_the_package_where_they_are_looked_for():
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert build["force-include"] == {"examples/papers": f"murmura/{presets._PACKAGED.name}"}
+    assert presets._PACKAGED.parent == Path(murmura.__file__).parent and presets.presets()
 
 
 def test_links_between_documents_lead_somewhere():

@@ -15,9 +15,11 @@ from murmura.errors import ConfigError
 from murmura.experiment import Experiment
 from murmura.experiment.every_option import needs
 from murmura.experiment.names import named, names
+from murmura.experiment.presets import presets
 from murmura.experiment.starter import starter
 from murmura.measure.benchmarks.config import BenchmarksConfig
 from murmura.measure.config import ChoicesConfig
+from tests.test_examples import EXAMPLES
 
 OF_INSTRUCTIONS = (AugmentConfig, BenchmarksConfig, ChoicesConfig)
 TABLE, OPTION = re.compile(r"(# )?\[([\w.]+)\]"), re.compile(r"(?:# )?(\w+) = ")
@@ -252,6 +254,24 @@ def test_without_a_name_they_are_listed():
     assert all(len(line.split()) > 5 for line in lines[: len(methods.METHODS)])
     assert all(f" {name}" in text for name in names() if name not in methods.METHODS)
     assert "murmura init fewfedpit > my.toml" in lines[-1]
+
+
+@pytest.mark.parametrize("name", presets())
+def test_an_experiment_of_a_paper_is_printed_as_a_file_to_start_from(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = invoke(name).stdout
+    (tmp_path / "my.toml").write_text(text, encoding="utf-8")
+    example = EXAMPLES / "papers" / f"{name}.toml"
+    made, theirs = Experiment.load("my.toml").dump(), Experiment.load(example).dump()
+    assert made == theirs.replace('"../../', '"')
+    assert "#   murmura run my.toml\n" in text and f"{name}.toml" not in text and "../" not in text
+    assert "every option" not in text and invoke(name, "--all").exit_code == MISTAKE
+
+
+def test_experiments_of_papers_are_listed_and_proposed():
+    assert {"flowertune-finance", "lpfl-imdb"} < set(presets()) and not set(presets()) & set(names())
+    assert f"\nExperiments of papers: {', '.join(presets())}.\n" in invoke().stdout
+    assert "Did you mean 'flowertune-finance'?" in invoke("flowertune-finanse").stderr
 
 
 def test_an_unknown_method_is_told_the_nearest():

@@ -23,6 +23,17 @@ def test_a_column_that_another_field_was_given_is_not_read_twice():
     assert needed.read(values)[0] == Instruction("Answer.", "Clouds", "Clouds")
 
 
+def test_a_field_that_records_may_do_without_is_left_out():
+    layout = Layout.of(Instruction, {"input": ""}, None)
+    values = {"instruction": "Why?", "input": "It rains", "output": "Clouds"}
+    assert layout.read(values)[0] == Instruction("Why?", "", "Clouds")
+    assert layout.wanted(values) == ["instruction", "output"]
+    layout.check_header(list(values), "x.csv")
+    message = r"'output' is given no column.*fields = \{output = 'COLUMN'\}"
+    with pytest.raises(DataError, match=message):
+        Layout.of(Instruction, {"output": ""}, None)
+
+
 def test_an_unknown_field_is_met_with_the_nearest_valid_one():
     with pytest.raises(DataError, match=r"'instuction' is not a field of Instruction.*Did you mean 'instruction'"):
         Layout.of(Instruction, {"instuction": "question"}, None)

@@ -69,6 +69,18 @@ GOLDEN = {
         "\n"
         "### Response:"
     ),
+    ("flowertune", PLAIN): (
+        "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n"
+        "### Instruction:\n"
+        "Name a fruit.\n"
+        "### Response:"
+    ),
+    ("flowertune", GIVEN): (
+        "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n"
+        "### Instruction:\n"
+        "Translate. la figue\n\n"
+        "### Response:"
+    ),
     ("chat", PLAIN): "<|im_start|>user\nName a fruit.<|im_end|>\n<|im_start|>assistant\n",
     ("chat", GIVEN): "<|im_start|>user\nTranslate.\n\nla figue\n<|im_end|>\n<|im_start|>assistant\n",
 }
@@ -76,6 +88,7 @@ PREFIXES = {
     "alpaca": "### Response:",
     "alpaca-merged": "### Response: ",
     "feddca": "### Response:",
+    "flowertune": "### Response:",
     "chat": "<|im_start|>assistant\n",
 }
 

@@ -4,6 +4,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 from murmura.data.records import Document, Instruction
 from murmura.data.templates import TEMPLATES, template
@@ -46,6 +48,22 @@ def shortenings(record):
 @pytest.fixture(scope="session", params=["without BOS", "with BOS"])
 def any_tokenizer(request, tokenizer, bos_tokenizer):
     return bos_tokenizer if request.param == "with BOS" else tokenizer
+
+
+def test_flowertune_s_ids_are_those_of_its_text_where_the_tokenizer_puts_a_space_before_every_text():
+    """As Mistral's does; the text is the one that FlowerTune trains on, tokenised as a whole."""
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    record = Instruction("Name the fever.", "38.5 to 39", "the rash spread")
+    text = (
+        "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n"
+        "### Instruction:\nName the fever. 38.5 to 39\n### Response: the rash spread"
+    )
+    core.train_from_iterator([text] * 2, trainers.BpeTrainer(special_tokens=["</s>"], show_progress=False))
+    spacing = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>")
+    item = tokenise(record, template("flowertune"), spacing, ROOMY)
+    assert item.ids == [*plain(spacing, text), spacing.eos_token_id]
+    assert item.ids[: item.start] == plain(spacing, text.removesuffix(" the rash spread"))
 
 
 @settings(max_examples=60, deadline=None)

@@ -15,7 +15,8 @@ def init(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="A method, or what a paper calls it: fedavg, feddca; or compare. Without a name, all are listed.",
+            help="A method, or what a paper calls it: fedavg, feddca; an experiment of a paper: flowertune-finance; or "
+            "compare. Without a name, all are listed.",
         ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every option, with what it means.")] = False,
@@ -23,14 +24,15 @@ def init(
     """Print an experiment file with the lines that you need, for editing: murmura init fewfedpit > my.toml."""
     from murmura import methods
     from murmura.experiment.names import names
+    from murmura.experiment.presets import preset, presets
 
-    if name == "compare":
+    if name == "compare" or name in presets():
         from murmura.compare.starter import STARTER
 
         if every:
             fix = "murmura init METHOD --all has those of an experiment."
-            raise ConfigError("a comparison has no list of every option", where="--all", fix=fix)
-        typer.echo(STARTER.encode(), nl=False)
+            raise ConfigError(f"'{name}' has no list of every option", where="--all", fix=fix)
+        typer.echo((STARTER if name == "compare" else preset(name)).encode(), nl=False)
         return
     if name is not None:
         from murmura.experiment.starter import starter
@@ -40,4 +42,5 @@ def init(
     list_methods()
     others = ", ".join(one for one in names() if one not in methods.METHODS)
     typer.echo(f"\nThese names will do too: {others}.")
+    typer.echo(f"\nExperiments of papers: {', '.join(presets())}.")
     typer.echo("\nFor example: murmura init fewfedpit > my.toml; or several of them: murmura init compare > my.toml")

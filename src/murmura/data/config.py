@@ -84,7 +84,8 @@ class DataConfig(Section):
     heldout_split: str = "test"
     """Split of a Hugging Face held-out set."""
     fields: dict[str, str] = Field({})
-    """Column of each field, where the names differ: {instruction = "question"}."""
+    """Column of each field, where the names differ: {instruction = "question"}; {input = ""} leaves out a field that
+    records may do without."""
     heldout_fields: dict[str, str] | None = None
     """The same for `heldout`, if its columns have other names than those of `train`."""
     user: str | None = None
@@ -95,8 +96,9 @@ class DataConfig(Section):
     skip_bad: bool = False
     """Leave out and count records that cannot be used, held-out ones that a site has too, and sites without a usable
     record, instead of refusing them."""
-    template: Literal["alpaca", "alpaca-merged", "feddca", "chat"] = "alpaca"
-    """Text around a record: Stanford Alpaca's, OpenFedLLM's, FedDCA's, or the tokenizer's chat template."""
+    template: Literal["alpaca", "alpaca-merged", "feddca", "flowertune", "chat"] = "alpaca"
+    """Text around a record: Stanford Alpaca's, OpenFedLLM's, FedDCA's, FlowerTune's, or the tokenizer's chat
+    template."""
     max_length: int = Field(512, ge=16)
     """Most tokens of a record; a prompt is shortened to fit, a record whose response does not fit is dropped."""
     opening: Literal["tokenizer", "always"] | None = None

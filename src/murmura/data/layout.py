@@ -91,20 +91,25 @@ class Layout(Generic[R]):
         user_column: str | None = None,
     ) -> Layout[R]:
         """Columns are called like the fields unless ``renamed`` (field to column) says otherwise. A column that another
-        field was given is not read for one that records may do without: ``{"instruction": "input"}`` leaves no input.
+        field was given is not read for one that records may do without: ``{"instruction": "input"}`` leaves no input;
+        nor is any column for a field that is given none: ``{"input": ""}``.
 
         Raises:
-            DataError: ``renamed`` has a key that is not a field of ``kind``.
+            DataError: ``renamed`` has a key that is not a field of ``kind``, or no column for one that records need.
         """
         names = [field.name for field in fields(kind)]
-        renamed = dict(renamed or {})
-        for name in renamed:
+        given: dict[str, str] = dict(renamed or {})
+        for name in given:
             if name not in names:
                 fix = nearest(name, names)
                 raise DataError(f"'{name}' is not a field of {kind.__name__} records", where="fields", fix=fix)
-        named = frozenset(renamed.values()) | {column for column in (site_column, user_column) if column}
-        taken = set(renamed.values()) - set(kind.required)
-        columns = {name: renamed.get(name, name) for name in names if name in renamed or name not in taken}
+            if not given[name] and name in kind.required:
+                fix = f"Name the column that holds it: {renaming.format(field=name, column='COLUMN')}."
+                raise DataError(f"'{name}' is given no column, and every record needs it", where="fields", fix=fix)
+        unread = {name for name, column in given.items() if not column}
+        named = frozenset(column for column in (*given.values(), site_column, user_column) if column)
+        taken = unread | set(given.values()) - set(kind.required)
+        columns = {name: given.get(name) or name for name in names if given.get(name) or name not in taken}
         return cls(kind, columns, named, site_column, renaming, user_column)
 
     @property

@@ -108,6 +108,20 @@ class _Merged(Template):
         return f"{_TASK}. {_ANSWER}\n\n### Instruction:\n{record.question} \n\n{self.response_prefix}"
 
 
+class _FlowerTune(Template):
+    """FlowerTune's (Gao et al., 2025): single ends of lines, the input appended to the instruction.
+
+    The space before the response is left to the tokenizer. One that puts a space before every text, as Mistral's does,
+    gives the ids that FlowerTune trains on; with the space in the prompt there would be two.
+    """
+
+    name = "flowertune"
+    response_prefix = _HEADER
+
+    def prompt(self, record: Instruction) -> str:
+        return f"{_TASK}. {_ANSWER}\n### Instruction:\n{record.question}\n{_HEADER}"
+
+
 class _Chat(Template):
     """The tokenizer's own chat template: one turn of the user, then the header that opens the model's turn."""
 
@@ -151,7 +165,7 @@ class _Chat(Template):
         return str(text)
 
 
-TEMPLATES = ("alpaca", "alpaca-merged", "feddca", "chat")
+TEMPLATES = ("alpaca", "alpaca-merged", "feddca", "flowertune", "chat")
 
 
 def template(name: str, tokenizer: PreTrainedTokenizerBase | None = None) -> Template:
@@ -160,6 +174,7 @@ def template(name: str, tokenizer: PreTrainedTokenizerBase | None = None) -> Tem
     * ``alpaca``: Stanford's, byte for byte.
     * ``alpaca-merged``: OpenFedLLM's; one space before the response.
     * ``feddca``: as before, nothing before the response.
+    * ``flowertune``: FlowerTune's; the tokenizer puts the space before the response.
     * ``chat``: the chat template of ``tokenizer``, which only this one needs. Where that template prints the date, a
       fixed one is given to it.
 
@@ -174,6 +189,8 @@ def template(name: str, tokenizer: PreTrainedTokenizerBase | None = None) -> Tem
             return _Merged(name, " ")
         case "feddca":
             return _Merged(name, "")
+        case "flowertune":
+            return _FlowerTune()
         case "chat" if tokenizer is not None:
             return _Chat(tokenizer)
         case "chat":

@@ -8,6 +8,7 @@ from typing import Any
 
 from murmura import methods
 from murmura.errors import ConfigError, nearest
+from murmura.experiment.presets import presets
 
 _SEEDS = "its seeds are expanded without any vote"
 
@@ -105,7 +106,7 @@ def named(name: str) -> Named:
     known = {_plain(one): what for one, what in names().items()}
     found = known.get(_plain(name))
     if found is None:
-        raise ConfigError(f"there is no method '{name}'", fix=nearest(name.lower(), names()))
+        raise ConfigError(f"there is no method '{name}'", fix=nearest(name.lower(), [*names(), *presets()]))
     return found
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 WHERE = "evaluation.benchmarks.tasks"
 YAML = (".yaml", ".yml")
+_OURS = Path(__file__).with_name("own")  # for what the harness has a task whose data cannot be read any more
 _PREFERRED = ("acc_norm", "exact_match")
 _SEED = 1234  # of answered questions, the harness's own
 _NORMAL = 1.959964  # the normal distribution's 97.5 % point
@@ -195,7 +196,8 @@ def _specified(names: Sequence[str]) -> tuple[Any, list[Any]]:
         raise ConfigError("tasks of lm-evaluation-harness need the extra 'eval'", where=WHERE, fix=fix) from None
     specs: list[Any] = [_own(Path(name)) if name.endswith(YAML) else name for name in names]
     # To read the harness's own thousands of files takes a while, and tasks of the user's own need none of them.
-    manager = TaskManager(include_defaults=any(isinstance(one, str) or "group" in one for one in specs))
+    known = any(isinstance(one, str) or "group" in one for one in specs)
+    manager = TaskManager(include_defaults=known, include_path=_OURS)
     for name in specs:
         if isinstance(name, str) and name not in manager.task_index:
             fix = nearest(name, manager.all_tasks)
