@@ -109,7 +109,7 @@ class BankLayer(nn.Module):
         self.norm = torch.where(squares > 0, squares, 1.0).sqrt()
 
     def _turned(self, change: torch.Tensor, direct: torch.Tensor) -> torch.Tensor:
-        """What DoRA adds to the layer's output: ``(g − 1)·W x + g·s·B A x`` with g = m / norm.
+        """What DoRA adds to the layer's output: ``g·(W x + s·B A x) − W x`` with g = m / norm.
 
         Args:
             change: s·B A x, float32 [rows, length, out].
@@ -120,7 +120,7 @@ class BankLayer(nn.Module):
         bias: Any = getattr(self.base, "bias", None)
         gain = (self.m.index_select(0, slots) / self.norm.index_select(0, slots))[:, None]
         direct = (direct if bias is None else direct - bias).float().reshape(change.shape)
-        return (gain - 1) * direct + gain * change
+        return gain * (direct + change) - direct  # so that a backward pass keeps one tensor of this size
 
     def _rows(self, x: torch.Tensor) -> torch.Tensor:
         """The input as float32 [rows, length, in]."""
