@@ -16,7 +16,7 @@ from murmura.aggregation.config import AggregationConfig
 from murmura.errors import RunError
 from murmura.federation.traits import RULES
 from murmura.streams import Stream
-from murmura.training.adapter import crop, fresh, split_residual
+from murmura.training.adapter import MAGNITUDE, crop, fresh, split_residual
 from murmura.training.config import LoraSpec
 from tests.aggregation.adapters import (
     NAMES,
@@ -222,6 +222,51 @@ def test_a_contribution_counts_by_its_weight(name: str) -> None:
     weighed = step(ours, current, [(one, 3.0), (other, 1.0)])
     repeated = step(ours, current, [(one, 1.0), (other, 1.0), (one, 1.0), (one, 1.0)])
     assert_close(effect(weighed, 2.0), effect(repeated, 2.0), 1e-4)
+
+
+# ---- DoRA ------------------------------------------------------------------------------------------------------------
+
+
+def turned(seed: int, rank: int = R) -> State:
+    """An adapter with magnitudes, which come first so that nothing goes by the order."""
+    outer = {module: len(tensor) for module in NAMES for tensor in [adapter(seed)[factor(module, "lora_B")]]}
+    generator = torch.Generator().manual_seed(seed + 1000)
+    own = {f"base_model.model.{name}{MAGNITUDE}": torch.rand(n, generator=generator) for name, n in outer.items()}
+    return own | adapter(seed, rank)
+
+
+@pytest.mark.parametrize(
+    ("name", "round", "down", "up"),
+    [
+        ("mean", 1, "ABm", "ABm"),
+        ("ffa", 1, "Bm", "Bm"),
+        ("rolora", 1, "ABm", "Bm"),
+        ("rolora", 2, "ABm", "A"),
+        ("fedsa", 1, "A", "A"),
+        ("median", 1, "ABm", "ABm"),
+    ],
+)
+def test_magnitudes_go_where_b_goes(name: str, round: int, down: str, up: str) -> None:
+    def parts(state: State) -> str:
+        kinds = {"A": ".lora_A.", "B": ".lora_B.", "m": MAGNITUDE}
+        return "".join(letter for letter, kind in kinds.items() if any(kind in name for name in state))
+
+    ours, current = made(name), turned(0)
+    ranks = [2] if name in ("mean", "ffa", "rolora") else [None]
+    for rank in [None, *ranks]:
+        sent = ours.download(current, rank, round)
+        assert parts(sent) == down
+        begun = ours.complete(sent, turned(5))
+        for part in current:
+            whole = current if part in sent else turned(5)
+            assert torch.equal(begun[part], (whole if rank is None else crop(whole, rank))[part])
+    uploads = [(ours.upload(turned(seed), round), weight) for seed, weight in ((1, 1.0), (2, 3.0))]
+    assert parts(uploads[0][0]) == up
+    after = step(ours, current, uploads, round=round)
+    for part in (part for part in current if part.endswith(MAGNITUDE)):
+        one, other = turned(1)[part], turned(2)[part]
+        mean = (one + other) / 2 if name == "median" else (one + 3 * other) / 4
+        torch.testing.assert_close(after[part], mean if "m" in up else current[part])
 
 
 # ---- size ------------------------------------------------------------------------------------------------------------

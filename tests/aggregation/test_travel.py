@@ -17,6 +17,7 @@ from murmura.experiment.run import run
 from murmura.experiment.validate import method_of
 from murmura.federation.site.cohort import Cohort
 from murmura.runs import read
+from murmura.training.adapter import MAGNITUDE
 from tests.experiment import small
 
 KINDS = ("bfloat16", "int8")
@@ -109,6 +110,18 @@ def test_a_run_ends_near_where_it_would_and_sends_as_much_as_foreseen(make, rule
     moved = abs(losses["float32"] - result.rows[0]["heldout_loss"])
     assert abs(losses[travel] - losses["float32"]) < 0.1 * moved
     assert sent[travel] < {"bfloat16": 0.51, "int8": 0.35}[travel] * sent["float32"]  # its blocks are short here
+
+
+@pytest.mark.parametrize("travel", KINDS)
+def test_dora_s_magnitudes_travel_as_they_are(make, travel):
+    magnitudes = {f"m{MAGNITUDE}": torch.linspace(0.5, 1.4, 9), "m.lora_A.weight": torch.linspace(0.5, 1.4, 9)}
+    arrived = unpacked(packed(magnitudes, travel))
+    assert [bool(torch.equal(arrived[name], magnitudes[name])) for name in magnitudes] == [True, False]
+    asked = make(
+        lora={"dora": True}, aggregation={"travel": travel}, evaluation={"attacks": False, "uploads": 0, "sample": 1}
+    )
+    foreseen = sum(one.bytes_up for one in dry_run(asked).rounds)
+    assert adapters(run(asked).folder) == foreseen
 
 
 def test_what_is_carried_is_kept_and_goes_back_with_the_round(make, monkeypatch):

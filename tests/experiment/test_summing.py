@@ -12,6 +12,7 @@ from murmura.errors import ConfigError
 from murmura.experiment.forecast.budget import uncovered
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
+from murmura.training.adapter import MAGNITUDE
 from tests.experiment import small
 from tests.experiment.test_simulation import METHODS, assert_same, both  # noqa: F401 (fixtures)
 from tests.training.helpers import EPS
@@ -71,6 +72,11 @@ def test_fedavg_with_control_variates_is_the_same_and_what_left_is_told(make, tm
     assert told["unmask", "shares"]["messages"] == 2 * len(SITES)
     words = 1 + sum(tensor.numel() for tensor in exact.values())  # of 64 bits, the first of which is the field's flag
     assert field["bytes"] == told["train", "control_change"]["bytes"] == 2 * len(SITES) * 8 * words
+
+
+def test_dora_is_the_same(make, tmp_path):
+    exact, _ = assert_same_run(partial(make, lora={"rank": 2, "dora": True}), tmp_path, {}, {})
+    assert any(name.endswith(MAGNITUDE) for name in exact)
 
 
 def test_dp_fedavg_is_the_same(make, tmp_path):

@@ -38,6 +38,8 @@ FAMILIES = {
     "qwen3": (partial(made, "qwen3"), ("k_proj", "up_proj")),
     "bloom": (partial(made, "bloom", n_layer=2, n_head=4), ("query_key_value",)),  # a bias in place of positions
     "mamba": (partial(made, "mamba", state_size=4), ("in_proj", "x_proj")),  # no keys and values at all
+    "llama, dora": (make_llama, ("q_proj", "v_proj", "down_proj")),
+    "gpt2, dora": (make_gpt2, ("c_attn", "c_fc")),
 }
 
 
@@ -53,11 +55,11 @@ PROMPTS = prompts_of_different_lengths()
 def family(request, tokenizer):
     """A bank with three slots, and PEFT's model of each slot."""
     make, targets = FAMILIES[request.param]
-    spec = LoraSpec(rank=4, alpha=8, targets=targets)
+    spec = LoraSpec(rank=4, alpha=8, targets=targets, dora=request.param.endswith("dora"))
     bank = Bank(restless(make(tokenizer)), spec)
     states = [random_state(bank, seed, scale=0.2) for seed in range(3)]
     bank.load(states)
-    transposed = request.param == "gpt2"
+    transposed = make is make_gpt2
     return bank, [peft_of(restless(make(tokenizer)), spec, state, transposed=transposed) for state in states]
 
 

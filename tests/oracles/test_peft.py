@@ -7,7 +7,7 @@ import torch
 from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 
 from murmura.streams import Stream
-from murmura.training.adapter import load_peft, save_peft
+from murmura.training.adapter import MAGNITUDE, load_peft, save_peft
 from murmura.training.bank import Bank
 from murmura.training.batch import collate
 from murmura.training.config import LocalTraining, LoraSpec
@@ -21,6 +21,8 @@ CASES = {
     "llama": (make_llama, LoraSpec(rank=4, alpha=8)),
     "llama-rslora": (make_llama, LoraSpec(rank=4, alpha=8, rslora=True, targets=("q_proj", "o_proj", "down_proj"))),
     "gpt2": (make_gpt2, LoraSpec(rank=4, alpha=8, targets=("c_attn", "c_fc"))),
+    "llama-dora": (make_llama, LoraSpec(rank=4, alpha=8, dora=True, targets=("q_proj", "o_proj", "down_proj"))),
+    "gpt2-dora": (make_gpt2, LoraSpec(rank=4, alpha=8, dora=True, rslora=True, targets=("c_attn", "c_fc"))),
 }
 
 
@@ -28,6 +30,12 @@ CASES = {
 def case(request, tokenizer):
     make, spec = CASES[request.param]
     return Bank(make(tokenizer), spec), peft_of(make(tokenizer), spec, transposed=make is make_gpt2), spec
+
+
+def gradients(peft):
+    """By the names that PEFT's files have."""
+    found = {n: p.grad for n, p in peft.named_parameters() if p.requires_grad}
+    return {n.replace("vector.default.weight", "vector").replace(".default", ""): g for n, g in found.items()}
 
 
 def test_names_are_those_of_peft(case):
@@ -44,7 +52,7 @@ def test_forward_and_gradients(case):
     chosen = items(3)
     loss = peft(**hf_batch(chosen)).loss
     loss.backward()
-    expected = {n.replace(".default", ""): p.grad for n, p in peft.named_parameters() if p.requires_grad}
+    expected = gradients(peft)
     bank.load([state])
     bank.route(torch.zeros(3, dtype=torch.long))
     with bank.trainable():
@@ -101,8 +109,62 @@ def test_peft_folder_loads_in_ours(case, tmp_path):
     set_peft_model_state_dict(peft, random_state(bank, 4))
     peft.save_pretrained(tmp_path)
     state, read = load_peft(tmp_path)
-    assert (read.rank, read.scale) == (spec.rank, spec.scale)
+    assert (read.rank, read.scale, read.dora) == (spec.rank, spec.scale, spec.dora)
     ids = torch.tensor([[11, 12, 13, 14]])
     bank.load([state])
     bank.route(torch.zeros(1, dtype=torch.long))
     torch.testing.assert_close(bank.model(input_ids=ids).logits, peft(input_ids=ids).logits, atol=1e-5, rtol=1e-4)
+
+
+class Drop(torch.nn.Module):
+    """Dropout by masks that are drawn as the bank draws them: row by row, from each row's own generator."""
+
+    def __init__(self, rate, lengths):
+        super().__init__()
+        self.rate, self.lengths = rate, lengths
+        self.generators = [torch.Generator().manual_seed(seed) for seed in range(len(lengths))]
+
+    def forward(self, x):
+        mask = torch.zeros_like(x)
+        for row, (length, generator) in enumerate(zip(self.lengths, self.generators, strict=True)):
+            mask[row, :length] = (torch.rand(length, x.shape[-1], generator=generator) < 1 - self.rate).float()
+        return x * mask / (1 - self.rate)
+
+
+@pytest.mark.parametrize("make", [make_llama, make_gpt2])
+def test_dropout_with_dora(make, tokenizer):
+    spec = LoraSpec(rank=4, alpha=8, dora=True, dropout=0.3, targets=("down_proj" if make is make_llama else "c_fc",))
+    bank = Bank(make(tokenizer), spec)
+    state, chosen = random_state(bank, 1), items(3)
+    peft = peft_of(make(tokenizer), spec, state, transposed=make is make_gpt2)
+    drop = Drop(spec.dropout, lengths := [len(item.ids) for item in chosen])
+    for module in peft.modules():
+        if hasattr(module, "lora_dropout"):
+            module.train().lora_dropout["default"] = drop
+    loss = peft(**hf_batch(chosen)).loss
+    loss.backward()
+    expected = gradients(peft)
+    bank.load([state])
+    bank.route(torch.zeros(3, dtype=torch.long))
+    with bank.trainable():
+        bank.routing.lengths, bank.routing.generators = lengths, [torch.Generator().manual_seed(k) for k in range(3)]
+        nll, _ = bank.head.token_nll(*collate(chosen, bank.device))
+        nll.mean().backward()
+    assert nll.mean().item() == pytest.approx(loss.item(), abs=1e-5)
+    assert_close(bank.unpack(bank.grad[0]), expected, atol=1e-6)
+
+
+def test_a_bfloat16_base_with_dora(tokenizer):
+    """PEFT rounds the first magnitudes to the base's type; here they are float32, so that nothing changes at first."""
+    spec = LoraSpec(rank=4, alpha=8, dora=True, targets=("q_proj", "down_proj"))
+    bank, exact = (Bank(make_llama(tokenizer).bfloat16().to(kind), spec) for kind in (torch.bfloat16, torch.float32))
+    state, ids = random_state(bank, 1, scale=0.3), torch.tensor([[11, 12, 13, 14]])
+    peft = peft_of(make_llama(tokenizer).bfloat16(), spec)
+    begun = {n: tensor for n, tensor in get_peft_model_state_dict(peft).items() if n.endswith(MAGNITUDE)}
+    assert_close({name: bank.untrained[name] for name in begun}, begun, atol=0, rtol=2**-7)
+    set_peft_model_state_dict(peft, state)
+    for each in (bank, exact):
+        each.load([state])
+        each.route(torch.zeros(1, dtype=torch.long))
+    ours, theirs, whole = (model(input_ids=ids).logits.float() for model in (bank.model, peft, exact.model))
+    assert (ours - whole).abs().mean() < 1.2 * (theirs - whole).abs().mean() < 0.01

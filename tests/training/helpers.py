@@ -11,6 +11,7 @@ import torch
 from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 
 from murmura.privacy.entropy import Entropy
+from murmura.training.adapter import MAGNITUDE
 from murmura.training.batch import collate
 
 CPU = torch.device("cpu")
@@ -66,16 +67,18 @@ def cloze_items(count, tokenizer, *, seed=0):
 
 
 def random_state(bank, seed, scale=0.1):
-    """An adapter whose B is not zero, so that both factors matter."""
+    """An adapter whose B is not zero, so that both factors matter; magnitudes are not far from the weights' own."""
     generator = torch.Generator().manual_seed(seed)
-    return {e.name: torch.randn(e.shape, generator=generator) * scale for e in bank.manifest}
+    made = {e.name: torch.randn(e.shape, generator=generator) * scale for e in bank.manifest}
+    own = {name: bank.untrained[name] for name in made if name.endswith(MAGNITUDE)}
+    return made | {name: magnitudes * (1 + made[name]) for name, magnitudes in own.items()}
 
 
 def random_residual(bank, seed, rank=3, scale=0.1):
     """A residual for every adapted module of a bank."""
     generator = torch.Generator().manual_seed(seed)
     made = {}
-    for entry in bank.manifest:
+    for entry in (entry for entry in bank.manifest if not entry.name.endswith(MAGNITUDE)):
         shape = (rank, entry.shape[1]) if ".lora_A." in entry.name else (entry.shape[0], rank)
         made[entry.name.replace(".lora_", ".residual_")] = torch.randn(shape, generator=generator) * scale
     return made
@@ -88,6 +91,7 @@ def peft_of(model, spec, state=None, *, transposed=False):
         transposed: the model's layers store [in, out], as GPT-2's do.
     """
     lora = {"r": spec.rank, "lora_alpha": spec.alpha, "target_modules": list(spec.targets), "use_rslora": spec.rslora}
+    lora |= {"use_dora": spec.dora, "lora_dropout": spec.dropout}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of c_proj being of two kinds
         peft = get_peft_model(model, LoraConfig(**lora, fan_in_fan_out=transposed))

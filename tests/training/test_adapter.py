@@ -55,13 +55,15 @@ def test_zeros_and_bytes():
     assert nbytes(state) == 4 * (3 * 5 + 6 * 3)
 
 
-def test_a_folder_comes_back_as_it_was_saved(llama, tmp_path):
-    spec = LoraSpec(rank=4, alpha=6.5, targets=("q_proj", "down_proj"), dropout=0.1, rslora=True)
+@pytest.mark.parametrize("dora", [False, True])
+def test_a_folder_comes_back_as_it_was_saved(llama, tmp_path, dora):
+    spec = LoraSpec(rank=4, alpha=6.5, targets=("q_proj", "down_proj"), dropout=0.1, rslora=True, dora=dora)
     state = random_state(Bank(llama, spec), 0)
     save_peft(tmp_path / "deep" / "adapter", state, spec, "tiny")
     back, found = load_peft(tmp_path / "deep" / "adapter")
     assert_same(back, state)
-    assert (found.rank, found.alpha, found.dropout, found.rslora) == (4, 6.5, 0.1, True)
+    assert (found.rank, found.alpha, found.dropout, found.rslora, found.dora) == (4, 6.5, 0.1, True, dora)
+    assert_same(fold(state, spec)[0], state)
     config = json.loads((tmp_path / "deep" / "adapter" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == "tiny"
     assert "model.layers.0.mlp.down_proj" in config["target_modules"]
@@ -80,7 +82,7 @@ def test_folders_that_hold_no_plain_lora(tmp_path):
     with pytest.raises(ModelError, match=r"no adapter_model.safetensors"):
         load_peft(tmp_path)
     (tmp_path / "adapter_model.safetensors").write_bytes(b"")
-    for option in {"use_dora": True}, {"bias": "all"}, {"rank_pattern": {"q_proj": 1}}:
+    for option in {"layer_replication": [(0, 1)]}, {"bias": "all"}, {"rank_pattern": {"q_proj": 1}}:
         LoraConfig(r=2, target_modules=["q_proj"], **option).save_pretrained(str(tmp_path))
         with pytest.raises(ModelError, match=f"the adapter uses {next(iter(option))}"):
             load_peft(tmp_path)

@@ -8,12 +8,14 @@ import torch
 
 from murmura.errors import ModelError
 from murmura.streams import Stream
-from murmura.training.adapter import crop
+from murmura.training.adapter import MAGNITUDE, crop
 from murmura.training.bank import Bank
-from murmura.training.config import LoraSpec
+from murmura.training.config import LocalTraining, LoraSpec
+from murmura.training.layer import BankLayer
+from murmura.training.loop import train
 from murmura.training.targets import target_names
 from tests.conftest import make_llama
-from tests.training.helpers import assert_same, random_residual, random_state
+from tests.training.helpers import assert_same, items, random_residual, random_state
 
 SPEC = LoraSpec(rank=4, alpha=8)
 
@@ -260,9 +262,10 @@ def test_residuals_that_do_not_fit(bank):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
 @pytest.mark.parametrize("slots", [[0, 1, 2, 1], [2, 2, 2, 2], [0, 0, 1, 1], [1, 0]])
-def test_stacked_factors_do_what_each_slots_own_do(llama, slots):
-    bank = Bank(llama, LoraSpec(rank=4, alpha=8, targets=("q_proj", "down_proj")))
+def test_stacked_factors_do_what_each_slots_own_do(llama, slots, dora):
+    bank = Bank(llama, LoraSpec(rank=4, alpha=8, targets=("q_proj", "down_proj"), dora=dora))
     bank.load([random_state(bank, seed, scale=0.5) for seed in range(3)])
     ids = torch.randint(3, 250, (len(slots), 9), generator=torch.Generator().manual_seed(0))
     bank.route(torch.tensor(slots))
@@ -283,3 +286,83 @@ def test_factors_that_are_no_numbers_or_too_many_are_not_stacked(llama):
             bank.flat[1, 0] = float("inf")
         with bank.stacked():
             assert all(layer.stack is None for layer in bank._layers.values())
+
+
+# ---- DoRA -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dora(llama):
+    return Bank(llama, SPEC.model_copy(update={"dora": True}))
+
+
+def lengths(bank):
+    """Of the rows of every adapted weight, by hand."""
+    return [layer.base.weight.norm(dim=1) for layer in bank._layers.values()]
+
+
+def test_magnitudes_begin_as_the_lengths_of_rows_and_leave_the_model_as_it_was(dora, tokenizer):
+    state = dora.initial(Stream(0))
+    magnitudes = [tensor for name, tensor in state.items() if name.endswith(MAGNITUDE)]
+    for ours, theirs in zip(magnitudes, lengths(dora), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    bare = make_llama(tokenizer)(input_ids=IDS).logits
+    for same in (state, dora.untrained):
+        assert dora.adds_nothing(same)
+        dora.load([same])
+        dora.route(torch.tensor([0, 0, 0]))
+        assert torch.equal(dora.model(input_ids=IDS).logits, bare)
+    for part in (".lora_B.weight", MAGNITUDE):
+        name = next(name for name in state if name.endswith(part))
+        assert not dora.adds_nothing(state | {name: state[name] + 0.1})
+
+
+def test_lengths_are_measured_when_the_buffer_has_changed_and_no_oftener(dora, monkeypatch):
+    measured, measure = [], BankLayer.measure
+    monkeypatch.setattr(BankLayer, "measure", lambda layer: measured.append(layer) or measure(layer))
+    dora.load([random_state(dora, 0), random_state(dora, 1)])
+    for slots in ([0, 1], [1], [0, 0]):
+        dora.route(torch.tensor(slots))
+    with dora.per_example(torch.tensor([1, 0])), dora.stacked():
+        dora.route(torch.tensor([0]))
+    assert measured == list(dora._layers.values())
+    shards, training = [items(4), items(4, seed=1)], LocalTraining(epochs=1, batch_size=2, tokens_per_pass=1)
+    train(dora, shards, [random_state(dora, 0)] * 2, training, 1e-2, [Stream(0), Stream(1)])
+    assert len(measured) == (1 + 2) * len(dora._layers)  # two steps, of four passes each
+
+
+def test_per_example_slots_get_their_own_lengths_and_give_them_back(dora):
+    dora.load([random_state(dora, seed) for seed in range(3)])
+    dora.route(torch.tensor([2, 0, 1]))
+    before = dora.model(input_ids=IDS).logits
+    with dora.per_example(torch.tensor([2, 0, 1])):
+        torch.testing.assert_close(dora.model(input_ids=IDS).logits.detach(), before, atol=1e-5, rtol=1e-4)
+    dora.route(torch.tensor([2, 0, 1]))
+    assert torch.equal(dora.model(input_ids=IDS).logits, before)
+
+
+@pytest.mark.parametrize(("frozen", "trained"), [("A", {"lora_B", MAGNITUDE[1:]}), ("B", {"lora_A"})])
+def test_magnitudes_are_frozen_with_b(dora, frozen, trained):
+    names = [entry.name for entry in dora.trained(frozen)]
+    assert {part for part in ("lora_A", "lora_B", MAGNITUDE[1:]) if any(part in name for name in names)} == trained
+    columns = dora.columns(frozen)
+    assert columns.stop - columns.start == sum(math.prod(entry.shape) for entry in dora.trained(frozen))
+
+
+def test_a_smaller_rank_has_magnitudes_of_all_rows(dora, tokenizer):
+    state = crop(random_state(dora, 0), 2)
+    small = Bank(make_llama(tokenizer), LoraSpec(rank=2, alpha=SPEC.scale * 2, dora=True))
+    logits = []
+    for each in (dora, small):
+        each.load([random_state(each, 1), state])
+        assert_same(each.read(1), state)
+        each.route(torch.tensor([1]))
+        logits.append(each.model(input_ids=IDS[:1]).logits)
+    torch.testing.assert_close(*logits)
+    magnitudes = sum(entry.shape[0] for entry in dora.manifest if entry.name.endswith(MAGNITUDE))
+    assert dora.padding(1).sum() == (dora.size - magnitudes) / 2
+
+
+def test_a_residual_has_no_place_beside_magnitudes(dora):
+    with pytest.raises(ModelError, match="beside DoRA"):
+        dora.load([random_state(dora, 0) | random_residual(dora, 1)])

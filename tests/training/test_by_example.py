@@ -22,9 +22,9 @@ def one_by_one(bank, records):
     return torch.stack(found)
 
 
-@pytest.fixture
-def bank(llama):
-    bank = Bank(llama, LoraSpec(rank=4, alpha=8, dropout=0.5))
+@pytest.fixture(params=[False, True], ids=["lora", "dora"])
+def bank(llama, request):
+    bank = Bank(llama, LoraSpec(rank=4, alpha=8, dropout=0.5, dora=request.param))
     bank.load([random_state(bank, 0), random_state(bank, 1)])
     return bank
 

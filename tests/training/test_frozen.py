@@ -23,6 +23,7 @@ TARGETS = {
     "gpt2": ("c_attn",),
     "bert": ("query", "value"),
     "gemma2": ("q_proj", "v_proj"),
+    "dora": ("q_proj", "v_proj"),
 }
 TRAINING = LocalTraining(lr=1e-2, epochs=3, batch_size=3, eps=EPS, tokens_per_pass=64)
 
@@ -32,13 +33,14 @@ def model_of(kind, tokenizer):
         torch.manual_seed(0)
         shape = sizes(tokenizer, layers=4, positions=128, num_key_value_heads=2, head_dim=8, pad_token_id=0)
         return Gemma2ForCausalLM(Gemma2Config(**shape)).eval()
-    if kind == "llama":
+    if kind in ("llama", "dora"):
         return make_llama(tokenizer, layers=4)
     return {"gpt2": make_gpt2, "bert": make_bert}[kind](tokenizer)
 
 
 def bank_of(kind, tokenizer, **options):
-    return Bank(model_of(kind, tokenizer), LoraSpec(rank=4, targets=TARGETS[kind], layers="last 1"), **options)
+    spec = LoraSpec(rank=4, targets=TARGETS[kind], layers="last 1", dora=kind == "dora")
+    return Bank(model_of(kind, tokenizer), spec, **options)
 
 
 def records_of(kind, tokenizer, count=5):

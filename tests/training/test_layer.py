@@ -21,9 +21,10 @@ ROUTES = {
 }
 
 
+@pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
 @pytest.mark.parametrize("rows", ROUTES.values(), ids=ROUTES)
-def test_a_row_gets_the_same_wherever_it_stands(llama, rows):
-    bank = Bank(llama, LoraSpec(rank=4, alpha=8, targets=("q_proj", "down_proj")))
+def test_a_row_gets_the_same_wherever_it_stands(llama, rows, dora):
+    bank = Bank(llama, LoraSpec(rank=4, alpha=8, targets=("q_proj", "down_proj"), dora=dora))
     bank.load([random_state(bank, seed) for seed in range(3)])
     ids = torch.randint(10, 250, (len(rows), 9), generator=torch.Generator().manual_seed(0))
     bank.route(torch.tensor(rows))
@@ -113,6 +114,79 @@ def test_dropout_only_while_generators_are_set():
     assert not torch.allclose(layer(x), plain)
     layer.routing.generators = None
     assert torch.equal(layer(x), plain)
+
+
+def dora_layer_of(base):
+    layer = layer_of(base, 4, 6)
+    layer.m = torch.rand(2, 6, generator=torch.Generator().manual_seed(1)) + 0.5
+    layer.measure()
+    return layer
+
+
+def turned(layer, slot, weight):
+    """W' of a slot, dense (Liu et al. 2024, equation 5)."""
+    whole = weight + layer.scale * layer.B[slot] @ layer.A[slot]
+    return layer.m[slot, :, None] * whole / whole.norm(dim=1, keepdim=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dora_gives_each_row_of_the_weight_its_magnitude(dtype):
+    for base in (nn.Linear(4, 6).to(dtype), nn.Linear(4, 6, bias=False).to(dtype), Conv1D(6, 4).to(dtype)):
+        layer, x = dora_layer_of(base), torch.randn(2, 5, 4).to(dtype)
+        weight = base.weight.detach().float()
+        weight = weight.T if isinstance(base, Conv1D) else weight
+        bias = 0 if base.bias is None else base.bias.float()
+        expected = torch.stack([x[row].float() @ turned(layer, 1 - row, weight).T + bias for row in range(2)])
+        close = {"atol": 1e-5, "rtol": 1e-5} if dtype is torch.float32 else {"atol": 0.1, "rtol": 2**-6}
+        torch.testing.assert_close(layer(x).float(), expected, **close)
+        assert layer(x).dtype == dtype
+        assert torch.equal(layer(x.reshape(10, 4)), layer(x).reshape(10, 6))
+
+
+def test_dropout_goes_to_all_of_a_turned_weight_s_own_part():
+    """The base's output stays whole, and what DoRA adds to it is that of the input with zeros in it."""
+    base = nn.Linear(4, 6)
+    layer, x = dora_layer_of(base), torch.randn(2, 5, 4)
+    layer.dropout = 0.4
+    layer.routing.lengths, layer.routing.generators = [5, 5], [torch.Generator().manual_seed(k) for k in (0, 1)]
+    mask = layer._mask(x)
+    layer.routing.generators = [torch.Generator().manual_seed(k) for k in (0, 1)]
+    weight = base.weight.detach()
+    added = [(x[row] * mask[row]) @ (turned(layer, 1 - row, weight) - weight).T for row in range(2)]
+    torch.testing.assert_close(layer(x), base(x) + torch.stack(added))
+
+
+def test_a_row_of_zeros_stays_one():
+    base = nn.Linear(4, 6, bias=False)
+    base.weight.data[2] = 0
+    layer = dora_layer_of(base)
+    layer.B[:, 2], layer.m[:, 2] = 0, layer.base_squares[2].sqrt()
+    layer.measure()
+    assert not layer(torch.randn(2, 5, 4))[..., 2].any()
+
+
+class Quantised(nn.Module):
+    """A weight that is kept as codes, with PEFT's way to read it (here HQQ's) or none."""
+
+    def __init__(self, weight, readable):
+        super().__init__()
+        self.in_features, self.out_features, self.codes = 4, 6, (weight * 64).round().to(torch.int8)
+        if readable:
+            self.W_q, self.dequantize = self.codes, lambda: self.codes / 64
+        else:
+            self.weight = nn.Parameter(self.codes.T, requires_grad=False)
+
+    def forward(self, x):
+        return x @ (self.codes / 64).T
+
+
+def test_the_rows_of_a_quantised_weight_are_those_that_it_computes_with():
+    base, x = Quantised(torch.randn(6, 4), readable=True), torch.randn(2, 5, 4)
+    layer = dora_layer_of(base)
+    expected = torch.stack([x[row] @ turned(layer, 1 - row, base.codes / 64).T for row in range(2)])
+    torch.testing.assert_close(layer(x), expected, atol=1e-5, rtol=1e-5)
+    with pytest.raises(ModelError, match="of a Quantised cannot be read out"):
+        dora_layer_of(Quantised(torch.randn(6, 4), readable=False))
 
 
 def test_features():

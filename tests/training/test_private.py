@@ -36,6 +36,11 @@ def bank(llama):
     return Bank(llama, SPEC)
 
 
+@pytest.fixture(params=[False, True], ids=["lora", "dora"])
+def either(llama, request):
+    return Bank(llama, SPEC.model_copy(update={"dora": request.param}))
+
+
 # ---- without clipping and noise, plain training ---------------------------------------------------------------------
 
 
@@ -113,11 +118,13 @@ def test_a_site_without_records_does_nothing(bank):
 
 @pytest.mark.parametrize("clip", [ExampleClipping, BatchClipping])
 @pytest.mark.parametrize("groups", [1, 2])
-def test_what_one_record_can_do_has_the_norm_of_the_plan(bank, clip, groups):
+def test_what_one_record_can_do_has_the_norm_of_the_plan(either, clip, groups):
+    bank = either
     norm, start = 0.01, random_state(bank, 0)
     result = run(bank, [items(1)], [plan(norm=norm, groups=groups, clip=clip)], starts=[start])[0]
     gradient = moved(bank, result, start)
     A, B = (gradient[bank.columns(frozen=other)] for other in ("B", "A"))
+    assert len(A) + len(B) == bank.size  # magnitudes are with B
     if groups == 1:
         assert gradient.norm().item() == pytest.approx(norm, rel=1e-3)
         assert min(A.norm(), B.norm()) < 0.99 * norm
@@ -158,7 +165,8 @@ def sums(monkeypatch):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("groups", [1, 2])
-def test_a_record_less_moves_the_sum_by_c_at_most_however_records_share_passes(bank, sums, precision, groups):
+def test_a_record_less_moves_the_sum_by_c_at_most_however_records_share_passes(either, sums, precision, groups):
+    bank = either
     """How others' gradients are rounded depends on their company: by 0.6 % of C in bfloat16, 1e-6 of it in float32."""
     norm, start, protected = 0.01, random_state(bank, 0), plan(norm=0.01, groups=groups)
     for seed in range(4):

@@ -11,6 +11,8 @@ from murmura.config import SWITCH, Section, by_kind
 
 LINEAR = ("mean", "ffa", "rolora", "fedsa")
 """Rules that average what travels."""
+PRODUCTS = ("fedex", "flora", "flexlora", "fair")
+"""Rules that start from the mean of the products B·A."""
 ROBUST = ("median", "trimmed-mean", "krum", "norm-bound")
 """Rules under which a few sites that lie do little harm."""
 
@@ -190,7 +192,7 @@ class AggregationConfig(Section):
     fedadagrad (Reddi 2021) take it for a gradient. For rules mean, ffa, rolora and fedsa, with equal ranks."""
     travel: Travel = "float32"
     """How adapters travel: float32; bfloat16, half the bytes; int8, a quarter. Sites add what rounding leaves out of
-    one upload to the next (error feedback)."""
+    one upload to the next (error feedback). DoRA's magnitudes are never rounded."""
     secure: Annotated[SecureSumConfig | None, SWITCH] = None
     """Sums under masks."""
 

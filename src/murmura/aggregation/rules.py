@@ -19,7 +19,8 @@ fair       A and B             A and B             Ā, and B̄ + ΔB with the ri
 
 A residual is a low-rank change of the frozen weight that all sites share: ``residual_B·residual_A``, without scale. A
 site of smaller rank has the first rows of A and columns of B; its upload is filled up with zeros. No rule ever forms a
-matrix as large as the weight.
+matrix as large as the weight. DoRA's magnitudes go where B goes; with them no rule is exact, and those that start from
+products make no sense.
 
 Sources: FFA-LoRA (Sun et al. 2024, arXiv 2403.12313), RoLoRA (Chen et al. 2025, 2502.01755), FedSA-LoRA (Guo et al.
 2024, 2410.01463), FedEx-LoRA (Singhal et al. 2024, 2410.09432), FLoRA (Wang et al. 2024, 2409.05976), FlexLoRA (Bai et
@@ -39,7 +40,7 @@ from murmura.aggregation.low_rank import Factors, WeightedProducts, compressed, 
 from murmura.aggregation.mean import WeightedMean
 from murmura.errors import RunError
 from murmura.streams import Stream
-from murmura.training.adapter import State, crop, fresh, split_residual
+from murmura.training.adapter import MAGNITUDE, State, crop, factor_of, fresh, split_residual
 from murmura.training.bank import Factor
 
 Contributions = Iterable[tuple[State, float]]
@@ -100,7 +101,7 @@ class Rule(ABC):
     def complete(self, part: State, known: State) -> State:
         """An adapter of which only a part has travelled, filled up from one that is known, at the part's own rank."""
         adapter, residual = split_residual({**known, **part})
-        rank = next((_rank(name, part[name]) for name in part if ".lora_" in name), None)
+        rank = next((_rank(name, part[name]) for name in part if _has_rank(name)), None)
         return {**(adapter if rank is None else crop(adapter, rank)), **residual}
 
     def residual_growth(self, ranks: Sequence[int]) -> int:
@@ -287,8 +288,12 @@ def _factors(state: State, factors: frozenset[Factor]) -> State:
     return {
         name: tensor
         for name, tensor in state.items()
-        if ".residual_" not in name and (factors == BOTH or any(f".lora_{factor}." in name for factor in factors))
+        if ".residual_" not in name and (factors == BOTH or factor_of(name) in factors)
     }
+
+
+def _has_rank(name: str) -> bool:
+    return ".lora_" in name and not name.endswith(MAGNITUDE)
 
 
 def _rank(name: str, tensor: torch.Tensor) -> int:

@@ -2,7 +2,8 @@
 
 Down goes the global adapter, rounded; the server keeps it as it is, so that nothing adds up from round to round. Up
 goes the change from what the site was sent, rounded, and what the rounding of one round left out is added to the change
-of the next (error feedback: Seide et al. 2014; Karimireddy et al. 2019, arXiv 1901.09847, Algorithm 1).
+of the next (error feedback: Seide et al. 2014; Karimireddy et al. 2019, arXiv 1901.09847, Algorithm 1). DoRA's
+magnitudes always travel as they are: they are few, and rounded they would scale whole rows of the frozen weight.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from murmura.aggregation.config import Travel
-from murmura.training.adapter import State
+from murmura.training.adapter import MAGNITUDE, State
 
 BLOCK = 256
 """Numbers with a scale of their own (Dettmers et al. 2022, arXiv 2110.02861, section 2): 1.6 % more bytes."""
@@ -25,9 +26,12 @@ def packed(state: State, travel: Travel) -> State:
     if travel == "float32":
         return state
     if travel == "bfloat16":
-        return {name: tensor.to(torch.bfloat16) for name, tensor in state.items()}
+        return {name: tensor if _is_whole(name) else tensor.to(torch.bfloat16) for name, tensor in state.items()}
     after: State = {}
     for name, tensor in state.items():
+        if _is_whole(name):
+            after[name] = tensor
+            continue
         blocks = _blocks(tensor.float())
         scales = blocks.abs().amax(1) / _MOST
         codes = (blocks / torch.where(scales > 0, scales, 1.0).unsqueeze(1)).round().clamp(-_MOST, _MOST)
@@ -83,8 +87,13 @@ def alike(state: object, expected: State) -> bool:
 def size(state: State, travel: Travel) -> int:
     """Bytes of a state as it travels; only its shapes are looked at."""
     each = {"float32": 4, "bfloat16": 2, "int8": 1}[travel]
-    scales = 4 * sum(-(-tensor.numel() // BLOCK) for tensor in state.values()) if travel == "int8" else 0
-    return each * sum(tensor.numel() for tensor in state.values()) + scales
+    whole, rounded = ([t.numel() for n, t in state.items() if _is_whole(n) == which] for which in (True, False))
+    scales = 4 * sum(-(-numbers // BLOCK) for numbers in rounded) if travel == "int8" else 0
+    return 4 * sum(whole) + each * sum(rounded) + scales
+
+
+def _is_whole(name: str) -> bool:
+    return name.endswith(MAGNITUDE)
 
 
 def _blocks(tensor: torch.Tensor) -> torch.Tensor:

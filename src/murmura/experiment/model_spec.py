@@ -13,8 +13,9 @@ from murmura.errors import ModelError
 from murmura.experiment.config import Experiment
 from murmura.experiment.precision import device_name
 from murmura.experiment.skeleton import OutOfReachError, config_and_tokenizer, is_masked, skeleton_of
-from murmura.training.adapter import PEFT_PREFIX, State, load_peft
+from murmura.training.adapter import PEFT_PREFIX, State, load_peft, shapes_of
 from murmura.training.bank import Bank
+from murmura.training.config import LoraSpec
 from murmura.training.layer import in_out_features
 from murmura.training.targets import first_adapted, target_names
 
@@ -121,7 +122,7 @@ def model_spec(experiment: Experiment, device: str | None = None, *, fetch: bool
         state, below, base_bytes = dict(skeleton.named_parameters()), 0, 0
     else:
         names = target_names(skeleton, lora.targets, lora.layers)
-        state, below = _adapter(skeleton, names, lora.rank), first_adapted(skeleton, names)[1]
+        state, below = _adapter(skeleton, names, lora), first_adapted(skeleton, names)[1]
         base_bytes = _base_bytes(skeleton, dtype, model.quantization)
     return ModelSpec(
         experiment=experiment,
@@ -137,15 +138,15 @@ def model_spec(experiment: Experiment, device: str | None = None, *, fetch: bool
     )
 
 
-def _adapter(skeleton: nn.Module, names: list[str], rank: int) -> State:
-    """The factors of an adapter, on the meta device."""
+def _adapter(skeleton: nn.Module, names: list[str], lora: LoraSpec) -> State:
+    """The tensors of an adapter, on the meta device."""
     import torch
 
     state = {}
     for name in names:
         wide_in, wide_out = in_out_features(skeleton.get_submodule(name), name)
-        state[f"{PEFT_PREFIX}{name}.lora_A.weight"] = torch.empty(rank, wide_in, device="meta")
-        state[f"{PEFT_PREFIX}{name}.lora_B.weight"] = torch.empty(wide_out, rank, device="meta")
+        for part, shape in shapes_of(lora, wide_in, wide_out).items():
+            state[f"{PEFT_PREFIX}{name}{part}"] = torch.empty(shape, device="meta")
     return state
 
 
@@ -162,7 +163,9 @@ def _start(experiment: Experiment, expected: State) -> State | None:
         return None
     folder, lora = Path(experiment.model.adapter), experiment.lora
     state, spec = load_peft(folder)
-    fix = "Give [lora] the rank, alpha, targets and layers that the adapter was trained with, or another model.adapter."
+    fix = (
+        "Give [lora] what the adapter was trained with (rank, alpha, targets, layers, dora), or another model.adapter."
+    )
     odd = sorted(state.keys() ^ expected.keys())
     if odd:
         holder = "the adapter" if odd[0] in state else "an adapter of this model with these targets"

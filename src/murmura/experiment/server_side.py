@@ -14,7 +14,7 @@ from murmura.augment.writing import SelfInstruct
 from murmura.errors import RunError
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext
-from murmura.experiment.summing import agreement
+from murmura.experiment.summing import agreement, require_range
 from murmura.experiment.verbs import fingerprint, verbs_of
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import Fleet
@@ -182,6 +182,7 @@ def assemble(part: ServerPart, engine: Engine, folder: RunFolder, *, run: str) -
         agreement=agreed,
     )
     adapter = runtime.initial(stream / "adapter") if method.traits.trained_at == "sites" else None
+    require_range(agreed, adapter or {})
     planted = Canaries(part.canaries, promised) if part.canaries else None
     monitor = Monitor(runtime, evaluation_set, part.evaluation, stream, canaries=planted)
     curious = TranscriptWriter(folder.transcript) if experiment.audit.keep else None

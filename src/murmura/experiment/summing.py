@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
+from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
 from murmura.federation.method import Method
 from murmura.federation.wire.layout import Agreement, Layout
 from murmura.federation.wire.masks import protocol_bytes
 from murmura.federation.wire.neighbours import degree
+from murmura.training.adapter import MAGNITUDE, State
 
 
 def agreement(experiment: Experiment, method: Method, sites: int) -> Agreement | None:
@@ -20,6 +24,19 @@ def agreement(experiment: Experiment, method: Method, sites: int) -> Agreement |
     options = method.rule.config.secure
     asked = experiment.method.cohort_size or sites
     return Agreement(options, min(asked, sites)) if options else None
+
+
+def require_range(agreed: Agreement | None, adapter: State) -> None:
+    """Hold DoRA's magnitudes to the range of secure sums: sites would clip what is beyond it, and so shorten rows of
+    the frozen weights. Unlike A and B, magnitudes do not begin near zero.
+
+    Raises:
+        ConfigError: one is beyond it.
+    """
+    most = max((float(tensor.abs().max()) for name, tensor in adapter.items() if name.endswith(MAGNITUDE)), default=0.0)
+    if agreed is not None and most > agreed.options.range:
+        what = f"DoRA's magnitudes go up to {most:.3g}, and sites clip what they send to ±{agreed.options.range:g}"
+        raise ConfigError(what, where="aggregation.secure.range", fix=f"Set it to {math.ceil(2 * most)}.")
 
 
 def foreseen(method: Method, sites: int) -> tuple[float, int, int]:

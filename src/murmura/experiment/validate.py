@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from murmura import methods
+from murmura.aggregation.config import LINEAR, PRODUCTS, ROBUST
 from murmura.errors import ConfigError
 from murmura.experiment.placement import count_workers, gpus_for
 from murmura.federation.engines import DEPLOYED, SIMULATIONS
@@ -93,6 +94,14 @@ def _ranks_fit(experiment: Experiment) -> None:
         raise ConfigError(what, where="aggregation.ranks", fix="Lower them, or raise lora.rank.")
 
 
+def _magnitudes_are_combined(experiment: Experiment) -> None:
+    rule = experiment.aggregation.rule.kind
+    if experiment.lora.dora and rule in PRODUCTS:
+        what = f"rule '{rule}' is about the products B·A, which with DoRA are not what an adapter changes a weight by"
+        rest = ", ".join((*LINEAR, *ROBUST))
+        raise ConfigError(what, where="aggregation.rule", fix=f"Take one of {rest}; or set lora.dora = false.")
+
+
 def _kind_is_known(experiment: Experiment) -> None:
     kind, known = experiment.data.kind, experiment.method.kinds
     if kind not in known:
@@ -149,6 +158,7 @@ def _transcripts_are_simulated(experiment: Experiment) -> None:
 OF_SECTIONS = (
     _adapters_are_combined,
     _ranks_fit,
+    _magnitudes_are_combined,
     _kind_is_known,
     _instructions_are_augmented,
     _kind_reads_options,
@@ -187,6 +197,12 @@ def _named(aggregation: AggregationConfig) -> str:
     named = [f"aggregation.{key} = '{kind}'" for key, kind in chosen.items() if kind != plain[key]]
     named += [f"aggregation.travel = '{aggregation.travel}'"] if aggregation.travel != "float32" else []
     return ", ".join(named) or f"aggregation.{'ranks' if aggregation.ranks else 'secure'}"
+
+
+def _magnitudes_suit(experiment: Experiment, method: Method) -> None:
+    if experiment.lora.dora and method.traits.no_magnitudes:
+        what = f"{method.traits.label} does not work with DoRA: {method.traits.no_magnitudes}"
+        raise ConfigError(what, where="lora.dora", fix="Leave it out, or take another method.")
 
 
 def _sums_suffice(experiment: Experiment, method: Method) -> None:
@@ -254,6 +270,7 @@ def _transcript_has_uploads(experiment: Experiment, method: Method) -> None:
 
 OF_METHODS = (
     _aggregation_suits,
+    _magnitudes_suit,
     _sums_suffice,
     _public_records_suit,
     _choice_keeps_promise,

@@ -47,6 +47,7 @@ class Traits:
         combines: what of ``[aggregation]`` it works with; None: it aggregates in a way of its own.
         no_public_records: why sites cannot train on public records too (``[augment]``); empty where they can: then
             verbs find them in ``cohort.others``.
+        no_magnitudes: why it does not work with ``lora.dora``, in words that follow a colon; empty where it does.
         tells_uploads: the server's program tells of uploads (``Server.observe_upload``), which travel in another form
             than as a field ``adapter``.
     """
@@ -58,6 +59,7 @@ class Traits:
     single_replies: str = "its server reads what each site sends"
     combines: Combines | None = None
     no_public_records: str = "it has no part that public instructions could be trained in"
+    no_magnitudes: str = ""
     tells_uploads: bool = False
 
 

@@ -22,7 +22,8 @@ class PersonalConfig(Section):
     lr: float | None = Field(None, gt=0)
     """Their learning rate; training.lr if not given."""
     part: Literal["all", "B"] = "all"
-    """What trains. all: both factors. B: the factor B alone, over the A that all sites share."""
+    """What trains. all: both factors. B: the factor B alone (with DoRA's magnitudes), over the A that all sites
+    share."""
     heldout: float | None = Field(None, ge=0, lt=1)
     """Share of each site's own records that are set apart before the first round, so that nobody trains on them: on
     these each site measures the base model, the global one and its own, and sends the losses. If not given, 0.2, or 0

@@ -1,5 +1,8 @@
 """The LoRA tensors of one site: their names, how they are mixed, and how they are stored.
 
+With DoRA a module has a vector of magnitudes beside A and B. It goes where B goes: it trains, is frozen, travels and
+stays at a site together with B, since both are about a weight's rows, and A is about its columns.
+
 An adapter in memory is a ``State``: names as in a PEFT file, values float32 on the CPU. On disk it is a PEFT folder
 (``adapter_config.json``, ``adapter_model.safetensors``) that ``peft``, ``transformers`` and vLLM load as it is.
 """
@@ -19,6 +22,24 @@ from murmura.training.config import LoraSpec
 State = dict[str, torch.Tensor]
 
 PEFT_PREFIX = "base_model.model."
+
+
+MAGNITUDE = ".lora_magnitude_vector"
+"""How the name of a module's magnitudes ends, as PEFT has it."""
+
+
+def factor_of(name: str) -> str | None:
+    """Which factor a tensor is, or goes with; None where it is of no adapter."""
+    return "A" if ".lora_A." in name else "B" if ".lora_B." in name or name.endswith(MAGNITUDE) else None
+
+
+def shapes_of(spec: LoraSpec, wide_in: int, wide_out: int) -> dict[str, tuple[int, ...]]:
+    """The tensors that a module of this width has, by how their names end."""
+    factors: dict[str, tuple[int, ...]] = {
+        ".lora_A.weight": (spec.rank, wide_in),
+        ".lora_B.weight": (wide_out, spec.rank),
+    }
+    return {**factors, MAGNITUDE: (wide_out,)} if spec.dora else factors
 
 
 def mix(beta: float, first: State, second: State) -> State:
@@ -47,7 +68,8 @@ def zeros_like(state: State) -> State:
 
 
 def fresh(shapes: Mapping[str, Sequence[int]], stream: Stream) -> State:
-    """A fresh start: A Kaiming-uniform with a = √5 (that is, U(−1/√in, 1/√in)), B zero; in the order of ``shapes``."""
+    """A fresh start: A Kaiming-uniform with a = √5 (that is, U(−1/√in, 1/√in)), all else zero; in the order of
+    ``shapes``."""
     generator, state = stream.torch(), {}
     for name, shape in shapes.items():
         if ".lora_A." in name:
@@ -64,8 +86,11 @@ def rank_of(state: Mapping[str, torch.Tensor]) -> int | None:
 
 
 def crop(state: State, rank: int) -> State:
-    """The adapter of the first ``rank`` rows of every A and columns of every B, as views."""
-    return {name: tensor[:rank] if ".lora_A." in name else tensor[:, :rank] for name, tensor in state.items()}
+    """The adapter of the first ``rank`` rows of every A and columns of every B, as views; magnitudes have no rank."""
+    return {
+        name: tensor[:rank] if ".lora_A." in name else tensor[:, :rank] if ".lora_B." in name else tensor
+        for name, tensor in state.items()
+    }
 
 
 def split_residual(state: State) -> tuple[State, State]:
@@ -91,6 +116,9 @@ def fold(state: State, spec: LoraSpec) -> tuple[State, LoraSpec]:
     most = max((len(tensor) for name, tensor in residual.items() if ".residual_A." in name), default=0)
     folded = {}
     for name, tensor in adapter.items():
+        if name.endswith(MAGNITUDE):
+            folded[name] = tensor
+            continue
         axis, factor = (0, 1.0) if ".lora_A." in name else (1, 1 / spec.scale)
         shape = list(tensor.shape)
         shape[axis] = most
@@ -145,6 +173,7 @@ def save_peft(
         lora_alpha=int(spec.alpha) if float(spec.alpha).is_integer() else spec.alpha,  # type: ignore[arg-type]
         lora_dropout=spec.dropout,
         use_rslora=spec.rslora,
+        use_dora=spec.dora,
         target_modules=modules,
         fan_in_fan_out=fan_in_fan_out,
         task_type=task_type or None,
@@ -179,11 +208,13 @@ def load_peft(folder: Path) -> tuple[State, LoraSpec]:
         raise ModelError(f"a {config.peft_type} adapter, not LoRA", where=str(folder))
     unsupported = [
         key
-        for key in ("use_dora", "rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication", "lora_bias")
+        for key in ("rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication", "lora_bias")
         if getattr(config, key, None)
     ] + (["bias"] if config.bias != "none" else [])
     if unsupported:
-        raise ModelError(f"the adapter uses {', '.join(unsupported)}", where=str(folder), fix="Only plain LoRA loads.")
+        raise ModelError(
+            f"the adapter uses {', '.join(unsupported)}", where=str(folder), fix="Only plain LoRA and DoRA load."
+        )
     targets = config.target_modules or ()
     spec = LoraSpec(
         rank=config.r,
@@ -191,6 +222,7 @@ def load_peft(folder: Path) -> tuple[State, LoraSpec]:
         targets=(targets,) if isinstance(targets, str) else tuple(sorted(targets)),
         dropout=config.lora_dropout,
         rslora=config.use_rslora,
+        dora=config.use_dora,
     )
     return {name: tensor.float() for name, tensor in load_file(weights).items()}, spec
 

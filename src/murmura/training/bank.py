@@ -2,8 +2,8 @@
 
 The base model is loaded once. Every adapter target becomes a ``BankLayer``; the factors of all layers of one slot lie
 in one row of a flat float32 buffer ``flat[K, P]``, of which each layer's A and B are views; all A's come before all
-B's. So an optimiser has one tensor, a site's adapter is one row, a norm per site is one reduction, and to train only
-one factor, or to clip the two apart, is a matter of columns.
+B's, and these before DoRA's magnitudes, if there are any. So an optimiser has one tensor, a site's adapter is one row,
+a norm per site is one reduction, and to train only one factor, or to clip the two apart, is a matter of columns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,18 @@ from torch import nn
 
 from murmura.errors import ModelError
 from murmura.streams import Stream
-from murmura.training.adapter import PEFT_PREFIX, State, crop, fresh, is_same, rank_of, split_residual
+from murmura.training.adapter import (
+    MAGNITUDE,
+    PEFT_PREFIX,
+    State,
+    crop,
+    factor_of,
+    fresh,
+    is_same,
+    rank_of,
+    shapes_of,
+    split_residual,
+)
 from murmura.training.config import CACHE_BYTES, LoraSpec
 from murmura.training.frozen import frozen_below
 from murmura.training.head import Head
@@ -47,8 +58,8 @@ class Entry:
 
     @property
     def factor(self) -> str | None:
-        """A or B, of an adapter's tensor."""
-        return next((factor for factor in ("A", "B") if f".lora_{factor}." in self.name), None)
+        """A or B, of an adapter's tensor; magnitudes go with B."""
+        return factor_of(self.name)
 
 
 class Bank:
@@ -83,6 +94,7 @@ class Bank:
         self.ranks: list[int | None] = []
         self._has_residual: torch.Tensor | None = None
         self._shares: torch.Tensor | None = None
+        self._measured: int | None = None  # the version of the buffer that the layers' norms are of
         self.flat = torch.zeros(0, self.size, device=self.device)
         self.grad = torch.zeros(0, self.size, device=self.device)
 
@@ -99,12 +111,12 @@ class Bank:
             layer = BankLayer(base, self.routing, lora.scale, lora.dropout)
             setattr(parent, child, layer)
             self._layers[name] = layer
-            shapes[name] = {"A": (lora.rank, wide_in), "B": (wide_out, lora.rank)}
+            shapes[name] = shapes_of(lora, wide_in, wide_out)
         self.model.get_input_embeddings().register_forward_pre_hook(self._see_length)
         manifest, start = [], 0
-        for factor in ("A", "B"):
+        for part in next(iter(shapes.values())):
             for name, shape in shapes.items():
-                manifest.append(Entry(f"{PEFT_PREFIX}{name}.lora_{factor}.weight", shape[factor], start))
+                manifest.append(Entry(f"{PEFT_PREFIX}{name}{part}", shape[part], start))
                 start = manifest[-1].stop
         return manifest
 
@@ -141,24 +153,38 @@ class Bank:
         return int(self.flat.shape[0])
 
     def initial(self, stream: Stream) -> State:
-        """A fresh start: A Kaiming-uniform with a = √5 (that is, U(−1/√in, 1/√in)), B zero; full: the model itself."""
+        """A fresh start: A Kaiming-uniform with a = √5 (that is, U(−1/√in, 1/√in)), B zero, and as magnitudes the
+        lengths of the weights' rows; full: the model itself."""
         if self.lora is None:
             return {name: tensor.cpu().clone() for name, tensor in self._untrained.items()}
-        return fresh({entry.name: entry.shape for entry in self.manifest}, stream)
+        return fresh({entry.name: entry.shape for entry in self.manifest}, stream) | self._magnitudes()
+
+    def _magnitudes(self) -> State:
+        """DoRA's magnitudes before training, the lengths of the weights' rows; nothing without DoRA."""
+        if self.lora is None or not self.lora.dora:
+            return {}
+        return {
+            f"{PEFT_PREFIX}{name}{MAGNITUDE}": layer.base_squares.sqrt().cpu() for name, layer in self._layers.items()
+        }
 
     @property
     def untrained(self) -> State:
-        """What leaves the model as it was loaded, always the same object: a zero adapter; full: its own weights."""
+        """What leaves the model as it was loaded, always the same object: a zero adapter, with the weights' own
+        magnitudes if there are any; full: its own weights."""
         if not self._untrained:
-            self._untrained = {entry.name: torch.zeros(entry.shape) for entry in self.manifest}
+            zeros = {entry.name: torch.zeros(entry.shape) for entry in self.manifest}
+            self._untrained = zeros | self._magnitudes()
         return self._untrained
 
     def adds_nothing(self, state: State) -> bool:
-        """Whether a state leaves the model as it was loaded: no B moves anything; full: its weights are the model's."""
+        """Whether a state leaves the model as it was loaded: no B moves anything, and no magnitude is another; full:
+        its weights are the model's."""
         if self.lora is None:
             return is_same(state, self.untrained)
         adapter, residual = split_residual(state)
-        return not residual and not any(bool(tensor.any()) for name, tensor in adapter.items() if ".lora_B." in name)
+        moved = any(bool(tensor.any()) for name, tensor in adapter.items() if ".lora_B." in name)
+        own = {name: tensor for name, tensor in adapter.items() if name.endswith(MAGNITUDE)}
+        return not residual and not moved and is_same(own, {name: self.untrained[name] for name in own})
 
     def load(self, states: Sequence[State]) -> None:
         """Fill the slots, one for each state.
@@ -176,6 +202,7 @@ class Bank:
         self.ranks = [rank_of(adapter) for adapter, _ in parted]
         for row, (adapter, _) in zip(self.flat, parted, strict=True):
             row.copy_(self.pack(adapter))
+        self._measured = None
         self._share([residual for _, residual in parted])
 
     def read(self, slot: int) -> State:
@@ -220,6 +247,8 @@ class Bank:
         shared = next((residual for residual in residuals if residual), {})
         if any(residual and not is_same(residual, shared) for residual in residuals):
             raise ModelError("two sites come with different residuals", fix="Train them one after the other.")
+        if shared and self.lora is not None and self.lora.dora:
+            raise ModelError("a residual has no place beside DoRA's magnitudes", fix="Set lora.dora = false.")
         factors = {name: tensor.float().to(self.device) for name, tensor in shared.items()}
         for name, layer in self._layers.items():
             A, B = (factors.pop(f"{PEFT_PREFIX}{name}.residual_{factor}.weight", None) for factor in ("A", "B"))
@@ -252,8 +281,8 @@ class Bank:
         return [getattr(*self._place_of(entry)) for entry in self.manifest]
 
     def _place_of(self, entry: Entry) -> tuple[BankLayer, str]:
-        module, factor = entry.name.removeprefix(PEFT_PREFIX).rsplit(".lora_", 1)
-        return self._layers[module], factor[0]
+        module, tensor = entry.name.removeprefix(PEFT_PREFIX).rsplit(".lora_", 1)
+        return self._layers[module], tensor[0]  # A, B, or m of magnitude_vector
 
     def _views(self, buffer: torch.Tensor) -> list[torch.Tensor]:
         slots = buffer.shape[0]
@@ -268,8 +297,19 @@ class Bank:
             slots: int64 [rows].
         """
         slots = slots.to(self.device)
+        self._measure()
         self.routing.set(slots, self._residual_of(slots))
         self.routing.shares = None if self._shares is None else self._shares[slots][:, None]
+
+    def _measure(self) -> None:
+        """With DoRA, let the layers know how long their slots' rows are, if the buffer has changed since: once for all
+        passes of a training step, and once for all that follow a load."""
+        if self.lora is None or not self.lora.dora or self._measured == self.flat._version:
+            return
+        with torch.autocast(self.device.type, enabled=False):
+            for layer in self._layers.values():
+                layer.measure()
+        self._measured = self.flat._version
 
     @contextmanager
     def stacked(self) -> Iterator[None]:
@@ -356,15 +396,20 @@ class Bank:
         """
         if self.lora is None:
             raise ModelError("per-example gradients need adapters", fix="Set model.trainable = 'adapter'.")
+        self._measure()
         before, rows, alone = self._placed(), len(slots), bool((slots == slots[0]).all())
-        slots = slots.to(self.device)
+        slots, norms = slots.to(self.device), {layer: layer.norm for layer in self._layers.values()}
         own = [
             (tensor[slots[0]].expand(rows, *tensor.shape[1:]) if alone else tensor[slots]).detach()
             for tensor in (tensor.detach() for tensor in before)
         ]
         self._place(own)
+        for layer, norm in norms.items():
+            layer.norm = None if norm is None else norm[slots]
         self.routing.set(torch.arange(rows, device=self.device), self._residual_of(slots))
         try:
             yield [tensor.requires_grad_() for tensor in self._among(own, frozen)]
         finally:
             self._place(before)
+            for layer, norm in norms.items():
+                layer.norm = norm

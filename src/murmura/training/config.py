@@ -19,7 +19,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class LoraSpec(Section):
-    """Shape and scale of an adapter (Hu et al. 2021; rsLoRA: Kalajdzievski 2023)."""
+    """Shape and scale of an adapter (Hu et al. 2021; rsLoRA: Kalajdzievski 2023; DoRA: Liu et al. 2024)."""
 
     rank: int = Field(16, ge=1)
     """r, the inner dimension of ΔW = s·B·A."""
@@ -35,6 +35,9 @@ class LoraSpec(Section):
     """Dropout on the adapter's input while training."""
     rslora: bool = False
     """Scale by α/√r instead of α/r."""
+    dora: bool = False
+    """DoRA (Liu et al. 2024): each target also has a vector of magnitudes, the lengths of its weight's rows, and B·A
+    changes only in which direction the rows point."""
 
     @field_validator("layers")
     @classmethod

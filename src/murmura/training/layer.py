@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -45,6 +46,9 @@ class Routing:
 class BankLayer(nn.Module):
     """``y = base(x) + s·B[slot](A[slot] x) + residual`` with one (A, B) per slot.
 
+    With DoRA (Liu et al. 2024, arXiv 2402.09353, equation 5) the weight of a slot is ``m ∘ (W + s·B·A) / norm``, where
+    ``norm`` are the lengths of the rows of W + s·B·A. For the backward pass they are constants (section 4.3).
+
     Args:
         base: the frozen layer: ``nn.Linear``, transformers' ``Conv1D``, or a bitsandbytes linear.
         scale: s of the adapter.
@@ -54,6 +58,7 @@ class BankLayer(nn.Module):
     ``residual`` too: float32 factors A [R, in] and B [out, R] of a change of the frozen weight that slots share. It is
     added here and not to the weight itself, which may be quantised. ``stack`` holds copies of all slots' factors side
     by side, A [K·r, in] and B [out, K·r], while there is no training: two products then serve any mixture of slots.
+    ``m`` and ``norm`` [K, out] are DoRA's, float32, and None without it; ``m`` is a view into the buffer too.
     """
 
     def __init__(self, base: nn.Module, routing: Routing, scale: float, dropout: float) -> None:
@@ -61,19 +66,67 @@ class BankLayer(nn.Module):
         self.base, self.routing, self.scale, self.dropout = base, routing, scale, dropout
         self.A: torch.Tensor
         self.B: torch.Tensor
+        self.m: torch.Tensor | None = None
+        self.norm: torch.Tensor | None = None
         self.residual: tuple[torch.Tensor, torch.Tensor] | None = None
         self.stack: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.base(x)
         with torch.autocast(x.device.type, enabled=False):
-            return y + self._delta(x).to(y.dtype)
+            rows = self._rows(x)
+            drops = bool(self.dropout and self.routing.generators)
+            seen = rows * self._mask(rows) if drops else rows
+            change, residual = self._change(seen), self._residual(rows)
+            if residual is not None:
+                change = change + residual
+        if self.m is not None:
+            # What is dropped from A's input is dropped from that of the turned weight too, as PEFT has it.
+            change = self._turned(change, self.base(seen.to(x.dtype).reshape(x.shape)) if drops else y)
+        return y + change.reshape(y.shape).to(y.dtype)
 
-    def _delta(self, x: torch.Tensor) -> torch.Tensor:
-        routing, A, B = self.routing, self.A, self.B
+    @cached_property
+    def base_squares(self) -> torch.Tensor:
+        """Squared lengths of the rows of W, float32 [out].
+
+        Raises:
+            ModelError: the frozen weight cannot be read out.
+        """
+        return frozen_weight(self.base).square().sum(1)
+
+    @torch.no_grad()
+    def measure(self) -> None:
+        """Set ``norm``, by ``‖w + s·Aᵀb‖² = ‖w‖² + b·(2s·A w + s²·A Aᵀ b)`` for each row w of W and b of B. That takes
+        a product of K·r rows with W, and nothing as large as W for each slot.
+
+        Raises:
+            ModelError: the frozen weight cannot be read out.
+        """
+        A, B, s = self.A, self.B, self.scale
+        along = F.linear(A.flatten(0, 1), frozen_weight(self.base)).view(*A.shape[:2], -1).transpose(1, 2)
+        squares = self.base_squares + (B * (2 * s * along + s**2 * B @ (A @ A.mT))).sum(-1)
+        # Of a row of zeros nothing is left, whatever it is divided by.
+        self.norm = torch.where(squares > 0, squares, 1.0).sqrt()
+
+    def _turned(self, change: torch.Tensor, direct: torch.Tensor) -> torch.Tensor:
+        """What DoRA adds to the layer's output: ``g·(W x + s·B A x) − W x`` with g = m / norm.
+
+        Args:
+            change: s·B A x, float32 [rows, length, out].
+            direct: W x and the layer's bias, for the same x.
+        """
+        assert self.m is not None and self.norm is not None and self.routing.slots is not None
+        slots = self.routing.slots if self.routing.single is None else self.routing.slots[:1]
+        bias: Any = getattr(self.base, "bias", None)
+        gain = (self.m.index_select(0, slots) / self.norm.index_select(0, slots))[:, None]
+        direct = (direct if bias is None else direct - bias).float().reshape(change.shape)
+        return gain * (direct + change) - direct  # so that a backward pass keeps one tensor of this size
+
+    def _rows(self, x: torch.Tensor) -> torch.Tensor:
+        """The input as float32 [rows, length, in]."""
+        routing = self.routing
         assert routing.slots is not None, "a bank's forward needs a routing"
         rows = routing.slots.shape[0]
-        shape = x.shape[:-1]
         flat = x.dim() == 2 and routing.length is not None
         expected = rows * routing.length if flat and routing.length is not None else rows
         if (flat or x.dim() > 2) and len(x) != expected and routing.single is None:
@@ -83,10 +136,12 @@ class BankLayer(nn.Module):
                 "cannot be told apart by site",
                 fix="Take another layer for lora.targets, or set run.slots = 1.",
             )
-        x = x.to(A.dtype).reshape(rows, -1, x.shape[-1])
-        change = self._residual(x)
-        if self.dropout and routing.generators:
-            x = x * self._mask(x)
+        return x.to(self.A.dtype).reshape(rows, -1, x.shape[-1])
+
+    def _change(self, x: torch.Tensor) -> torch.Tensor:
+        """s·B A x of rows [rows, length, in], each by its own slot."""
+        routing, A, B = self.routing, self.A, self.B
+        assert routing.slots is not None
         if routing.single is not None:
             z = F.linear(x, A[routing.single])
             delta = F.linear(self.scale * z, B[routing.single])
@@ -100,8 +155,7 @@ class BankLayer(nn.Module):
         else:
             z = torch.bmm(x, A.index_select(0, routing.slots).transpose(1, 2))
             delta = torch.bmm(self.scale * z, B.index_select(0, routing.slots).transpose(1, 2))
-        delta = delta.reshape(rows, -1, delta.shape[-1])
-        return (delta if change is None else delta + change).reshape(*shape, -1)
+        return delta.reshape(len(x), -1, delta.shape[-1])
 
     def _residual(self, x: torch.Tensor) -> torch.Tensor | None:
         """What the residual adds to rows [rows, length, in], if there is one."""
@@ -133,6 +187,25 @@ def in_out_features(module: nn.Module, name: str) -> tuple[int, int]:
         rows, columns = known.weight.shape
         return int(rows), int(columns)
     raise ModelError(f"target {name} is a {type(module).__name__}, not a linear layer", fix="Change lora.targets.")
+
+
+def frozen_weight(module: nn.Module) -> torch.Tensor:
+    """The weight of a layer that carries an adapter, float32 [out, in]; a quantised one is read out.
+
+    Raises:
+        ModelError: it cannot be.
+    """
+    from peft.utils.integrations import dequantize_module_weight
+
+    try:
+        weight = dequantize_module_weight(module).detach()
+    except (AttributeError, TypeError):
+        weight = torch.empty(0, dtype=torch.uint8)
+    weight = weight.T if is_conv1d(module) else weight
+    if not weight.is_floating_point() or tuple(weight.shape[::-1]) != in_out_features(module, "of DoRA"):
+        what = f"DoRA goes by the rows of a weight, and those of a {type(module).__name__} cannot be read out"
+        raise ModelError(what, fix="Set lora.dora = false, or load the model without quantization.")
+    return weight.float()
 
 
 def is_conv1d(module: nn.Module) -> bool:

@@ -11,6 +11,19 @@ RECORDS = 5
 TWICE = METHODS["lpfl"] | {"patterns": ["{text} it was {blank}", "{blank}: {text}"]}
 
 
+def test_dora_keeps_the_outputs_of_adapted_layers(tmp_path, llama_folder):
+    def counted(**lora):
+        less = {"training": {"tokens_per_pass": 128}, "run": {"decode_rows": 1}}  # else writing takes more
+        experiment = small.experiment(tmp_path, llama_folder, lora=lora, **less)
+        seen = model_spec(experiment, fetch=False)
+        return peak(experiment, seen, 1).passing, seen
+
+    (lora, seen), (dora, other) = counted(dora=False), counted(dora=True)
+    outputs = sum(len(tensor) for name, tensor in seen.state.items() if ".lora_B." in name)
+    assert dora - lora == pytest.approx(1.4 * 128 * outputs * 4, abs=1)  # of float32; 1.4 is the allocator's
+    assert other.trainable - seen.trainable == outputs
+
+
 @pytest.mark.parametrize(("method", "patterns"), [(METHODS["fedavg"], 1), (TWICE, 2)])
 def test_hidden_states_are_counted_as_often_as_records_are_read(tmp_path, llama_folder, method, patterns):
     def counted(most, layers="last 1"):

@@ -23,6 +23,7 @@ from tests.training.helpers import random_state
 CASES = {
     "llama": (make_llama, LoraSpec(rank=4, alpha=8)),
     "gpt2": (make_gpt2, LoraSpec(rank=4, alpha=8, targets=("c_attn", "c_fc"))),
+    "dora": (make_llama, LoraSpec(rank=4, alpha=8, dora=True)),
 }
 LONG = "the patient asks about the dose and the letter of the heart " * 60
 PAIRS = [

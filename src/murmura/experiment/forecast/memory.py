@@ -13,6 +13,7 @@ from murmura.experiment.placement import count_workers, gpus_for
 from murmura.experiment.resources import Supply
 from murmura.precision import in_bfloat16
 from murmura.resources import Side
+from murmura.training.adapter import MAGNITUDE
 from murmura.training.passes import tokens_per_pass
 
 _LIBRARIES = 500_000_000  # bytes that Python, torch and transformers take before any model, on a CPU
@@ -64,8 +65,9 @@ def peak(
 
     A training pass keeps for each token and layer, from the first adapted one on, about 8 vectors as wide as the model
     and 3 as wide as its inner layer (counted for Llama and GPT-2 with frozen weights), and two copies of some logits;
-    in bfloat16 half of it, and a copy of the base in that. A writing pass keeps every layer's keys and values, and half
-    of that of one layer; on a CPU, a copy of the base's weights too.
+    in bfloat16 half of it, and a copy of the base in that; with DoRA also each adapted layer's output, in float32. A
+    writing pass keeps every layer's keys and values, and half of that of one layer; on a CPU, a copy of the base's
+    weights too.
     """
     run, training, length = experiment.run, experiment.training, experiment.data.max_length
     slots = min(run.slots, cohort) if experiment.model.trainable == "adapter" else 1
@@ -76,8 +78,11 @@ def peak(
     per_pass = tokens_per_pass(training.tokens_per_pass, model.config, model.device_name, model.below)
     number = _BFLOAT16 if in_bfloat16(training.precision, model.device_name) else model.element_bytes
     tokens = max(length, min(per_pass, slots * training.batch_size * length))
+    turned = tokens * sum(tensor.numel() for name, tensor in model.state.items() if name.endswith(MAGNITUDE)) * _FLOAT32
     train = (
-        tokens * (layers - model.below) * kept * number + 2 * min(tokens, _LOGITS_AT_ONCE) * text.vocab_size * _FLOAT32
+        tokens * (layers - model.below) * kept * number
+        + 2 * min(tokens, _LOGITS_AT_ONCE) * text.vocab_size * _FLOAT32
+        + turned
     )
     write = run.decode_rows * (length + _answers(experiment)) * (2 * layers * keys + kept // 2) * model.element_bytes
     packed = model.parameters * (_BFLOAT16 if in_bfloat16(run.decode_dtype, model.device_name) else model.element_bytes)

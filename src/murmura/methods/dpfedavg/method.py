@@ -106,7 +106,9 @@ class DPFedAvg(SiteLevel):
         fixed, why = ("ffa", "rolora"), "'product_space' needs one factor fixed in each round"
         if self.config.product_space:
             fix = "Set aggregation.rule = 'rolora' or 'ffa', or remove 'product_space'."
-            return replace(found, combines=replace(found.combines, rules=fixed, because=why, fix=fix))
+            product = "'product_space' clips and noises the product of A and B, of which magnitudes are no part"
+            combines = replace(found.combines, rules=fixed, because=why, fix=fix)
+            return replace(found, combines=combines, no_magnitudes=product)
         return replace(found, combines=replace(found.combines, rules=("mean", *fixed)))
 
     def entered(self, change: State, start: State) -> State:

@@ -115,6 +115,7 @@ class TFedAvg(Averaging):
         label="T-FedAvg",
         single_replies="sites send codes, which cannot be added up",
         no_public_records="",
+        no_magnitudes="of a module's magnitudes one number times -1, 0 or 1 leaves nothing",
         tells_uploads=True,
     )
 

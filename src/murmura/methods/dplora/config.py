@@ -90,7 +90,8 @@ class DPLoRAConfig(EverySiteConfig):
     """per_example clips each record's gradient; batch the gradient of a batch's mean loss (the paper's letter), whose
     sensitivity is twice as large and is not divided by the batch."""
     groups: Literal["flat", "factors"] | None = None
-    """flat clips all factors together to C; factors clips all A's to C and all B's to C."""
+    """flat clips all factors together to C; factors clips all A's to C and all B's to C, with
+    DoRA's magnitudes among these."""
     sampler: Literal["poisson", "fixed"] | None = None
     """poisson takes every record with probability batch_size/records in a step; fixed takes batch_size of them."""
     noise_on: Literal["gradient", "weights"] | None = None
