@@ -77,7 +77,22 @@ def test_every_arm_is_searched_alike_and_run_with_every_seed_at_its_best_rate(co
     plain, private = outcome.results
     assert plain.epsilon is None and private.epsilon > max(r.last.privacy["epsilon"] for r in private.runs.values())
     assert plain.steps == 2 * 1  # eight records of two sites in batches of eight
+    assert any(remark.startswith("Each ε is that of an arm fixed beforehand") for remark in outcome.remarks)
     _pages_are_right(outcome, whole, tmp_path)
+    _a_search_counts_also_when_it_is_asked_for_no_more(comparison, private)
+
+
+def _a_search_counts_also_when_it_is_asked_for_no_more(comparison, private):
+    """Whoever has seen what it led to has seen it, with whichever rates the comparison goes on."""
+    again = comparison(rates=[private.rate], arms=[ARMS[1]])
+    [one] = again.carry_out(1, again.check()).results
+    assert again.searches == [] and one.epsilon == private.epsilon
+    for folder in again.folder.glob("search/private-*/"):
+        (folder / "summary.json").unlink(
+            missing_ok=True
+        )  # as of one that was stopped: its ledgers are there all the same
+    [one] = again.carry_out(1, again.check()).results
+    assert one.epsilon == private.epsilon
 
 
 def _pages_are_right(outcome, whole, tmp_path):

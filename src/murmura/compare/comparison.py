@@ -11,9 +11,11 @@ from murmura.compare.choice import Choice, choose
 from murmura.compare.config import CompareConfig, Limits
 from murmura.compare.jobs import Job, require_done, require_same, work
 from murmura.compare.outcome import Result, Tried, best, guaranteed, tried, utility_of
+from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, MurmuraError, RunError
 from murmura.experiment.forecast.dry_run import DryRun, dry_run
 from murmura.measure.catalogue import figure
+from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 from murmura.units import listing
 
@@ -148,6 +150,11 @@ class Comparison:
         own = [job for job in self.searches if job.arm is arm]
         return {rate: [job.folder for job in own if job.rate == rate and job.finished] for rate in arm.rates}
 
+    def _ever_searched(self, arm: Candidate) -> list[Path]:
+        """All runs of the search that have begun, unfinished ones too, and those at rates that are no longer tried."""
+        found = (self.folder / _SEARCH).glob(f"{arm.slug}-rate*")
+        return sorted(place for place in found if RunFolder(place).holds_run)
+
     def _outcome(
         self, jobs: Sequence[Job], found: Mapping[str, tuple[Tried, ...]], planned: Mapping[str, DryRun], at_once: int
     ) -> Outcome | None:
@@ -157,8 +164,7 @@ class Comparison:
             runs = {job.seed: read(job.folder) for job in own}
             if not runs:
                 continue
-            searched = [folder for folders in self._searched(arm).values() for folder in folders]
-            epsilon, why = guaranteed(searched if arm.name in found else [], list(runs.values()))
+            epsilon, why = guaranteed(self._ever_searched(arm), list(runs.values()))
             kind = arm.experiment.task.kind
             results.append(
                 Result(
@@ -178,7 +184,7 @@ class Comparison:
             return None
         choice = choose(results, self.config.limits, first.kind)
         seeds, limits = self.config.chosen_seeds, self.config.limits
-        remarks = _remarks(results, first.kind, self.config)
+        remarks = _remarks(results, first.kind, self.config, self.arms[0].experiment.data)
         if missing := [arm.name for arm in self.arms if arm.name not in {one.arm for one in results}]:
             remarks.insert(0, f"Without a finished run, and so in no figure: {listing(missing)}.")
         if at_once > 1:
@@ -198,7 +204,7 @@ def _told(job: Job) -> str:
     return f"{figure(key).title.lower()} {figure(key).words(read(job.folder).last.row)}"
 
 
-def _remarks(results: Sequence[Result], kind: str, config: CompareConfig) -> list[str]:
+def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, data: DataConfig) -> list[str]:
     """What to know before trusting it."""
     told = []
     others = [one.arm for one in results if one.kind != kind]
@@ -210,10 +216,25 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig) -> lis
     if any(one.tried for one in results):
         once = config.search_seeds == 1
         seeds = "one seed that is" if once else f"{config.search_seeds} seeds that are"
+        same = "were the same" if data.heldout and data.heldout_records is None else "come out of the same ones"
         told.append(
             f"Each arm trained at the best of {len(config.rates)} rates, by what it came to with {seeds} in no figure "
-            "here. Held-out records were the same, so that figures are a little too good, for all arms alike."
+            f"here. Held-out records {same}, so that figures are a little too good, for all arms alike."
         )
     elif len({one.rate for one in results}) == 1:
         told.append("All arms trained at one rate, which may suit some of them better than others (--rates).")
+    return told + (_outside(data) if any(one.epsilon is not None for one in results) else [])
+
+
+def _outside(data: DataConfig) -> list[str]:
+    """What no ε of a comparison is about."""
+    told = [
+        "Each ε is that of an arm fixed beforehand: of its search for a rate and one run. To choose among arms by what "
+        "all their runs came to uses private records of which it is not, those of arms without an ε too."
+    ]
+    if data.heldout is None:
+        told.append(
+            "Held-out records were taken out of private ones, others with each seed. No ε covers them, nor what rates "
+            "and arms are chosen by: give public ones (data.heldout) where it is to hold for every record."
+        )
     return told
