@@ -159,6 +159,17 @@ def test_a_run_that_fails_stands_in_no_figure_and_stops_no_other(comparison, beg
         require_done(whole.failed)
 
 
+def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begun, monkeypatch):
+    whole, plain = comparison(search_seeds=2, seeds=1, arms=[ARMS[0]]), jobs._run
+
+    def some_fail(job, at_once):
+        return (1.0, "it diverged") if (job.rate, job.seed) == (RATES[1], 10_001) else plain(job, at_once)
+
+    monkeypatch.setattr(jobs, "_run", some_fail)
+    [one] = whole.carry_out(1, whole.check()).results
+    assert [tried.utility is None for tried in one.tried] == [False, True] and one.rate == RATES[0]
+
+
 def test_without_the_reference_there_is_nothing_to_compare(comparison, monkeypatch):
     monkeypatch.setattr(jobs, "_run", lambda job, at_once: (1.0, "it broke"))
     whole = comparison(rates=[], seeds=1)

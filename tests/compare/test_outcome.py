@@ -16,7 +16,9 @@ from tests.experiment import small
 def test_figures_are_by_seed_and_only_finite_ones_count(tmp_path):
     arm = result(tmp_path, "a", [2.0, math.inf, 3.0], [0.6, 0.7, 0.8])
     assert arm.values("heldout_loss") == {0: 2.0, 2: 3.0}
-    assert arm.utility.mean == 2.5 and arm.utility.n == 2 and arm.leakage.mean == pytest.approx(0.7)
+    assert (
+        arm.lacking == [1] and arm.utility.mean == 2.5 and arm.utility.n == 2 and arm.leakage.mean == pytest.approx(0.7)
+    )
     assert arm.bytes == 13_500_000 and arm.wall == 90
 
 

@@ -31,13 +31,13 @@ def choose(results: Sequence[Result], limits: Limits, kind: str) -> Choice:
         results: arms with finished runs.
         kind: of record that the choice is about; arms about another kind have figures of their own.
     """
-    measured = [one for one in results if one.kind == kind and one.utility]
+    measured = [one for one in results if one.kind == kind]
     broken = {one.arm: broken_limits(one, limits) for one in measured}
     within = [one for one in measured if not broken[one.arm]]
     asked = _asked(limits)
     if not within:
         why = "; ".join(f"{arm}: {listing(reasons)}" for arm, reasons in broken.items())
-        return Choice(None, (f"No arm keeps {asked or 'its promise'}. {why}.",))
+        return Choice(None, (f"No arm {f'keeps {asked}' if asked else 'can be chosen'}. {why}.",))
     taken = max(within, key=_worth)
     told = [f"{'Under ' + asked + ': ' if asked else 'Best: '}{taken.arm}, {described(taken)}."]
     told += _doubts(taken, limits)
@@ -47,8 +47,12 @@ def choose(results: Sequence[Result], limits: Limits, kind: str) -> Choice:
 
 
 def broken_limits(one: Result, limits: Limits) -> list[str]:
-    """Which limits an arm does not keep, in words; what was not measured or not guaranteed is not kept."""
+    """Why an arm cannot be chosen, in words: a seed that led to nothing, or a limit; what was not measured or not
+    guaranteed is not kept."""
     found = []
+    if one.lacking:
+        seeds = f"seed{'s' * (len(one.lacking) > 1)} {listing([str(seed) for seed in one.lacking])}"
+        found.append(f"with {seeds} it came to no {one.utility_figure.title.lower()}")
     if limits.max_epsilon is not None:
         if one.epsilon is None:
             found.append(f"it guarantees no ε{f' ({one.unguaranteed})' if one.unguaranteed else ''}")

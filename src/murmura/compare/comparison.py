@@ -146,9 +146,12 @@ class Comparison:
         return outcome
 
     def _searched(self, arm: Candidate) -> dict[float, list[Path]]:
-        """Finished runs of the search, by rate."""
-        own = [job for job in self.searches if job.arm is arm]
-        return {rate: [job.folder for job in own if job.rate == rate and job.finished] for rate in arm.rates}
+        """Runs of the search, by rate; none of a rate at which one was not finished."""
+        found: dict[float, list[Path]] = {}
+        for rate in arm.rates:
+            own = [job for job in self.searches if job.arm is arm and job.rate == rate]
+            found[rate] = [job.folder for job in own] if all(job.finished for job in own) else []
+        return found
 
     def _ever_searched(self, arm: Candidate) -> list[Path]:
         """All runs of the search that have begun, unfinished ones too, and those at rates that are no longer tried."""
@@ -170,6 +173,7 @@ class Comparison:
                 Result(
                     arm.name,
                     kind,
+                    self.config.chosen_seeds,
                     runs,
                     own[0].rate,
                     found.get(arm.name, ()),
@@ -207,6 +211,8 @@ def _told(job: Job) -> str:
 def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, data: DataConfig) -> list[str]:
     """What to know before trusting it."""
     told = []
+    if lacking := [one.arm for one in results if one.lacking]:
+        told.append(f"Of {listing(lacking)} some seed came to nothing: its mean is too good, and it is not chosen.")
     others = [one.arm for one in results if one.kind != kind]
     if others:
         told.append(f"{listing(others)} read records in another way, and so cannot be compared in utility.")

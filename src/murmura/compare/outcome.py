@@ -37,6 +37,7 @@ class Result:
     Attributes:
         arm: its name.
         kind: of record.
+        seeds: that it was to be run with.
         runs: finished ones, by seed.
         rate: that they trained at.
         tried: every rate that was searched; empty where none was.
@@ -47,6 +48,7 @@ class Result:
 
     arm: str
     kind: str
+    seeds: Sequence[int]
     runs: Mapping[int, RunRecord]
     rate: float
     tried: tuple[Tried, ...]
@@ -72,6 +74,12 @@ class Result:
         if not values:
             return None
         return Estimate.of(values, 0.0, 1.0) if unit in (AUC, SHARE) else Estimate.of(values)
+
+    @property
+    def lacking(self) -> list[int]:
+        """Seeds whose runs failed, as those do that diverge, or came to no finite utility. A mean over the others would
+        be too good."""
+        return [seed for seed in self.seeds if seed not in self.values(self.utility_figure.key)]
 
     @property
     def utility(self) -> Estimate | None:
@@ -191,12 +199,12 @@ def compared(results: Sequence[Result], reference: str, key: str) -> dict[str, D
 
 
 def frontier(results: Sequence[Result], kind: str) -> list[str]:
-    """Arms that no other one beats in both utility and leakage, by their means."""
+    """Arms that no other one beats in both utility and leakage, by their means over all seeds."""
     sign = better(figure(utility_of(kind)))
     points = {
         one.arm: (sign * one.utility.mean, -one.leakage.mean)
         for one in results
-        if one.kind == kind and one.utility and one.leakage
+        if one.kind == kind and one.utility and one.leakage and not one.lacking
     }
 
     def beaten(own: tuple[float, float]) -> bool:
