@@ -41,8 +41,7 @@ def choose(results: Sequence[Result], limits: Limits, kind: str) -> Choice:
     taken = max(within, key=_worth)
     told = [f"{'Under ' + asked + ': ' if asked else 'Best: '}{taken.arm}, {described(taken)}."]
     told += _doubts(taken, limits)
-    against = compared(measured, taken.arm, taken.utility_figure.key)
-    told += _others(taken, measured, broken, against)
+    told += _others(taken, measured, broken)
     return Choice(taken.arm, tuple(told))
 
 
@@ -105,10 +104,9 @@ def _doubts(taken: Result, limits: Limits) -> list[str]:
     return told
 
 
-def _others(
-    taken: Result, measured: Sequence[Result], broken: Mapping[str, list[str]], against: Mapping[str, Difference]
-) -> list[str]:
+def _others(taken: Result, measured: Sequence[Result], broken: Mapping[str, list[str]]) -> list[str]:
     """What is better but not allowed, what cannot be told apart, and what is worse."""
+    against, leaks = (compared(measured, taken.arm, key, picked=True) for key in (taken.utility_figure.key, LEAKAGE))
     sign, told, alike, worse = better(taken.utility_figure), [], [], []
     for one in sorted(measured, key=_worth, reverse=True):
         if one.arm == taken.arm or one.arm not in against:
@@ -120,7 +118,7 @@ def _others(
         elif far.shown:
             worse.append(one.arm)
         else:
-            reasons = f"; {listing(broken[one.arm])}" if broken[one.arm] else _leaks_less(one, taken)
+            reasons = f"; {listing(broken[one.arm])}" if broken[one.arm] else _leaks_less(leaks.get(one.arm))
             alike.append(f"{one.arm} (difference {far.words}{reasons})")
     if alike:
         told.append(f"Not told apart from it: {'; '.join(alike)}.")
@@ -137,6 +135,5 @@ def _size(far: Difference) -> str:
     return f"{decimal(abs(mean))}{between}"
 
 
-def _leaks_less(one: Result, taken: Result) -> str:
-    far = compared([one, taken], taken.arm, LEAKAGE).get(one.arm)
+def _leaks_less(far: Difference | None) -> str:
     return f"; leaks less by {_size(far)}" if far and far.shown and far.estimate.mean < 0 else ""
