@@ -131,6 +131,17 @@ def test_a_folder_with_another_run_is_refused_before_anything_is_run(comparison,
         require_same(other.runs({"FedAvg": 3e-4}))
 
 
+def test_finished_runs_on_records_that_have_changed_since_are_refused(comparison, begun, tmp_path):
+    first = comparison(rates=[], seeds=[1], arms=ARMS[:1])
+    first.carry_out(1, first.check())
+    again = comparison(rates=[], seeds=[0, 1])
+    again.check()
+    small.write_data(tmp_path, {"heart": 8, "skin": 9})
+    with pytest.raises(CheckpointError, match=r"FedAvg-seed1: .*not those that the run was trained on \(site skin"):
+        again.check()
+    assert begun == ["FedAvg-seed1"]
+
+
 def test_arms_that_would_be_refused_are_all_named_before_anything_is_run(comparison, begun):
     arms = [
         ARMS[0],

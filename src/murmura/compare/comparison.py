@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from murmura.compare.arms import Candidate
 from murmura.compare.choice import Choice, choose
 from murmura.compare.config import CompareConfig, Limits
-from murmura.compare.jobs import Job, require_done, require_same, work
+from murmura.compare.jobs import Job, require_done, require_same, require_same_records, work
 from murmura.compare.outcome import Result, Tried, best, guaranteed, tried, utility_of
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, MurmuraError, RunError
@@ -95,17 +95,20 @@ class Comparison:
 
         Raises:
             ConfigError: some arm would be refused; all that are, with the reasons.
-            CheckpointError: a folder holds another run.
+            CheckpointError: a folder holds another run, or one on other records.
         """
         require_same(self.searches)
-        refused, found, seed = [], dict[str, DryRun](), self.config.chosen_seeds[0]
+        refused, found = [], dict[str, DryRun]()
         for arm in self.arms:
+            every = [self._job(_RUNS, arm, seed, arm.rates[0]) for seed in self.config.chosen_seeds]
+            job = next((one for one in every if one.finished), every[0])
             try:
-                experiments = [self._job(_RUNS, arm, seed, rate).experiment for rate in arm.rates]
+                experiments = [replace(job, rate=rate).experiment for rate in arm.rates]
                 planned = dry_run(experiments[0])
             except MurmuraError as error:
                 refused.append(f"{arm.name}: {error}")
                 continue
+            require_same_records(job, planned.plan)
             refused += [f"{arm.name}: {reason}" for reason in planned.refusals]
             found[arm.name] = planned
         if refused:

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from murmura import atomic
+from murmura.audit.subject import hold_to_digests
 from murmura.compare.arms import Candidate
-from murmura.errors import CheckpointError, RunError
+from murmura.errors import CheckpointError, MurmuraError, RunError
 from murmura.experiment.config import Experiment
+from murmura.experiment.prepare import Plan
 from murmura.progress import clock, say
 from murmura.runs.folder import RunFolder
 
@@ -85,6 +87,25 @@ def require_same(jobs: Sequence[Job]) -> None:
                 what = f"this run has {key} = {there.get(key)!r}, and the comparison asks for {wanted.get(key)!r}"
                 fix = "Give another folder (--out), or remove this run."
                 raise CheckpointError(what, where=str(job.folder), fix=fix)
+
+
+def require_same_records(job: Job, plan: Plan) -> None:
+    """Hold a finished run to the records that it would be made with now.
+
+    Args:
+        plan: of a dry run, which has no encoder: where one shares records out, they are not compared.
+
+    Raises:
+        CheckpointError: they have changed since.
+    """
+    if not job.finished or plan.records is None or plan.decided.data.may_cluster:
+        return
+    try:
+        hold_to_digests(RunFolder(job.folder), plan.records.planted.sites)
+    except MurmuraError as error:
+        what = f"this run cannot be compared with others: {error.what} ({error.where})"
+        fix = "Bring the records back as they were, or give another folder (--out)."
+        raise CheckpointError(what, where=str(job.folder), fix=fix) from None
 
 
 def _deciding(text: str) -> dict[str, Any]:
