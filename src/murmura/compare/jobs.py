@@ -16,14 +16,16 @@ from typing import Any
 from murmura import atomic
 from murmura.audit.subject import hold_to_digests
 from murmura.compare.arms import Candidate
+from murmura.config import leaves
 from murmura.errors import CheckpointError, MurmuraError, RunError
 from murmura.experiment.config import Experiment
 from murmura.experiment.prepare import Plan
 from murmura.progress import clock, say
 from murmura.runs.folder import RunFolder
 
-_SPEED = {*("engine", "workers", "answer_seconds", "slots", "cache_bytes", "decode_rows", "name", "folder")}
-"""Options of [run] that change no result, or only how the run is called."""
+_RUN = ("engine", "workers", "answer_seconds", "slots", "cache_bytes", "decode_rows", "name", "folder")
+_SPEED = {f"run.{key}" for key in _RUN}
+"""Options that change no result, or only how the run is called."""
 _LAST = 12  # lines of a failed run's log that are shown
 
 
@@ -79,9 +81,7 @@ def require_same(jobs: Sequence[Job]) -> None:
         kept = RunFolder(job.folder)
         if not kept.holds_run:
             continue
-        there, wanted = (
-            _flat(_deciding(one)) for one in (kept.config.read_text(encoding="utf-8"), job.experiment.dump())
-        )
+        there, wanted = (_deciding(one) for one in (kept.config.read_text(encoding="utf-8"), job.experiment.dump()))
         for key in sorted({*there, *wanted}):
             if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took
                 what = f"this run has {key} = {there.get(key)!r}, and the comparison asks for {wanted.get(key)!r}"
@@ -109,17 +109,8 @@ def require_same_records(job: Job, plan: Plan) -> None:
 
 
 def _deciding(text: str) -> dict[str, Any]:
-    """The options in an experiment's file that its results depend on."""
-    tables = tomllib.loads(text)
-    tables["run"] = {key: value for key, value in tables["run"].items() if key not in _SPEED}
-    return tables
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        found.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value})
-    return found
+    """The options in an experiment's file that its results depend on, by their full names."""
+    return {key: value for key, value in leaves(tomllib.loads(text)) if key not in _SPEED}
 
 
 def work(jobs: Sequence[Job], at_once: int, told: Callable[[Job], str]) -> list[tuple[Job, str]]:
