@@ -181,6 +181,12 @@ def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begu
     assert [tried.utility is None for tried in one.tried] == [False, True] and one.rate == RATES[0]
 
 
+def test_a_full_disk_is_told(comparison, tmp_path):
+    (tmp_path / "out").write_text("")  # no folder can be made in a file
+    with pytest.raises(CheckpointError, match=r"out/search: the runs of a comparison cannot be kept.*the same command"):
+        jobs.work(comparison().searches[:1], 1, str)
+
+
 def test_without_the_reference_there_is_nothing_to_compare(comparison, monkeypatch):
     monkeypatch.setattr(jobs, "_run", lambda job, at_once: (1.0, "it broke"))
     whole = comparison(rates=[], seeds=1)

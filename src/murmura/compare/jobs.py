@@ -17,7 +17,7 @@ from murmura import atomic
 from murmura.audit.subject import hold_to_digests
 from murmura.compare.arms import Candidate
 from murmura.config import leaves
-from murmura.errors import CheckpointError, MurmuraError, RunError
+from murmura.errors import CheckpointError, MurmuraError, RunError, remedy
 from murmura.experiment.config import Experiment
 from murmura.experiment.prepare import Plan
 from murmura.progress import clock, say
@@ -166,7 +166,20 @@ class _Watch:
 
 
 def _run(job: Job, at_once: int) -> tuple[float, str]:
-    """Seconds that a run took, and the end of what it printed where it failed."""
+    """Seconds that a run took, and the end of what it printed where it failed.
+
+    Raises:
+        CheckpointError: its experiment or its log cannot be written.
+    """
+    try:
+        return _ran(job, at_once)
+    except OSError as error:
+        what = f"the runs of a comparison cannot be kept here ({error.strerror or error})"
+        fix = f"{remedy(error)}, and give the same command again."
+        raise CheckpointError(what, where=str(job.folder.parent), fix=fix) from error
+
+
+def _ran(job: Job, at_once: int) -> tuple[float, str]:
     kept, began = RunFolder(job.folder), time.monotonic()
     job.folder.parent.mkdir(parents=True, exist_ok=True)
     file, log = (job.folder.with_name(f"{job.folder.name}.{end}") for end in ("toml", "log"))
