@@ -87,6 +87,9 @@ def test_private_questions_leave_only_where_that_is_said(tmp_path, llama_folder,
     assert refused.exit_code == 2 and "private records" in refused.output and Judge.asked == []
     assert invoke(*words, "--send-private").exit_code == 0 and len(Judge.asked) > 0
     _only_the_owner_sees_them(folder, "explain the")
+    small.write_data(tmp_path, {"heart": 6, "skin": 4})
+    changed = invoke(*words, "--send-private")
+    assert changed.exit_code == 2 and "not those that the run was trained on" in changed.output
 
 
 def _only_the_owner_sees_them(folder, question):

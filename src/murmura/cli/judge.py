@@ -59,7 +59,7 @@ def judge(
     judge = begin(by, endpoint, model, key)
     if endpoint is not None and file is None:
         require_sendable(experiment, run, private=private)
-    questions = asked_of(experiment, file, most)
+    questions = asked_of(experiment, run, file, most)
     compared = answered(run, other, questions, tokens)
     conclude(run, other, judge, endpoint, compared, _confirmed if endpoint is not None and not yes else None)
 
