@@ -13,6 +13,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from murmura.cli import MISTAKE, app
+from murmura.evaluate import Options, _chosen
 from murmura.experiment.run import run
 from murmura.measure.harness.tasks import load
 from murmura.report import write
@@ -85,6 +86,14 @@ def test_options_are_told_on_the_page(finished):
     page = finished / "page.html"
     write([read(finished)], page)
     assert "the first 2 questions of each task at most, in the run’s template, with 0 answered ones" in page.read_text()
+
+
+def test_a_form_that_is_asked_for_is_that_of_the_experiments_own_tasks_too(tmp_path, llama_folder):
+    tasks = {"benchmarks": {"tasks": ["doses.yaml"], "limit": 3}}
+    for own, given, expected in (("plain", "template", "template"), ("template", None, "template")):
+        evaluation = {"benchmarks": tasks["benchmarks"] | {"form": own}}
+        found = _chosen(small.experiment(tmp_path, llama_folder, evaluation=evaluation), Options(form=given))
+        assert (found.form, found.limit) == (expected, 3)
 
 
 def test_bad_input_is_told_and_an_earlier_evaluation_stays(finished, tmp_path):

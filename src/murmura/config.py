@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, get_args
 
@@ -32,6 +32,15 @@ ModelSource = Annotated[str, AfterValidator(_model_beside_the_file)]
 
 Elsewhere = Callable[[], Mapping[str, str]]
 """Gives keys by how to write them; only asked where a key is unknown, since it may import every method's options."""
+
+
+def leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Options of nested tables, each by its full name in dots."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def by_kind(default: str | None = None) -> BeforeValidator:

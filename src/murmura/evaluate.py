@@ -31,13 +31,13 @@ class Options:
         tasks: names and YAML files; those of the experiment if empty.
         limit: most questions of each.
         few_shot: answered questions before each.
-        form: plain, or in the run's template.
+        form: plain, or in the run's template; if not given, as the experiment has it with its own tasks, else plain.
     """
 
     tasks: Sequence[str] = ()
     limit: int | None = None
     few_shot: int | None = None
-    form: Literal["plain", "template"] = "plain"
+    form: Literal["plain", "template"] | None = None
 
 
 def evaluate(path: Path, options: Options) -> Evaluation:
@@ -60,18 +60,19 @@ def evaluate(path: Path, options: Options) -> Evaluation:
     folder = RunFolder(path)
     experiment = Experiment.load(folder.config)
     options = _chosen(experiment, options)
+    form = options.form or "plain"
     with folder.locked():
-        asked = harness.load(options.tasks, limit=options.limit, few_shot=options.few_shot, form=options.form)
+        asked = harness.load(options.tasks, limit=options.limit, few_shot=options.few_shot, form=form)
         released = Released(experiment, folder)
         runtime = _runtime(experiment, released)
-        if options.form == "template" and runtime.reading.template is None:
+        if form == "template" and runtime.reading.template is None:
             what = f"records of the kind '{experiment.task.kind}' have no template to ask in"
             raise ConfigError(what, where="--form template", fix="Leave it out.")
         models = _models(released)
         found = asked.measure(runtime, list(models.values()))
         told = tuple(Evaluated(name, own) for name, own in zip(models, found, strict=True))
         made = datetime.now().astimezone().isoformat(timespec="seconds")
-        evaluation = Evaluation(__version__, made, told, options.limit, options.few_shot, options.form)
+        evaluation = Evaluation(__version__, made, told, options.limit, options.few_shot, form)
         folder.write_evaluation(evaluation)
     return evaluation
 
@@ -86,7 +87,7 @@ def _chosen(experiment: Experiment, options: Options) -> Options:
         raise ConfigError("no task is named, here or in the experiment", where="--tasks", fix=fix)
     limit = wanted.limit if options.limit is None else options.limit
     few_shot = wanted.few_shot if options.few_shot is None else options.few_shot
-    return Options(wanted.tasks, limit, few_shot, wanted.form)
+    return Options(wanted.tasks, limit, few_shot, options.form or wanted.form)
 
 
 def _runtime(experiment: Experiment, released: Released) -> ModelRuntime:

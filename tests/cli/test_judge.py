@@ -86,6 +86,17 @@ def test_private_questions_leave_only_where_that_is_said(tmp_path, llama_folder,
     refused = invoke(*words)
     assert refused.exit_code == 2 and "private records" in refused.output and Judge.asked == []
     assert invoke(*words, "--send-private").exit_code == 0 and len(Judge.asked) > 0
+    _only_the_owner_sees_them(folder, "explain the")
+    small.write_data(tmp_path, {"heart": 6, "skin": 4})
+    changed = invoke(*words, "--send-private")
+    assert changed.exit_code == 2 and "not those that the run was trained on" in changed.output
+
+
+def _only_the_owner_sees_them(folder, question):
+    """What a run publishes is all but ``private`` and ``checkpoint``."""
+    [kept] = (folder / "private" / "@run" / "judged").iterdir()
+    assert question in kept.read_text() and kept.stat().st_mode & 0o077 == kept.parent.stat().st_mode & 0o077 == 0
+    assert [one.suffix for one in (folder / "judged").iterdir()] == [".json"]
 
 
 def test_options_that_do_not_go_together_are_named(folder):

@@ -14,25 +14,29 @@ from tests.report.runs import classifier, metrics, write_run
 def result(
     folder: Path,
     arm: str,
-    losses: Sequence[float],
+    losses: Sequence[float | None],
     leakage: Sequence[float] | None = None,
     epsilon: float | None = None,
     tried: tuple[Tried, ...] = (),
     **more: Any,
 ) -> Result:
-    """An arm with a run for each loss, seeds 0, 1, 2 ...; 4.5 MB travel up in each and 9 MB down."""
+    """An arm with a run for each loss, seeds 0, 1, 2 ..., that of None has failed; 4.5 MB travel up in each and 9 MB
+    down."""
     runs = {}
     for seed, loss in enumerate(losses):
+        if loss is None:
+            continue
         auc = None if leakage is None else leakage[seed]
         attack: Mapping[str, Any] = {"attack_auc": auc, "attack_auc_low": None, "attack_auc_high": None}
         if auc is not None:
             attack = {"attack_auc": auc, "attack_auc_low": auc - 0.05, "attack_auc_high": auc + 0.05}
         rows = [metrics(0), metrics(1), metrics(2, heldout_loss=loss, **attack)]
         runs[seed] = read(write_run(folder / arm / f"s{seed}", arm, seed, rows))
-    return Result(arm, "instruction", runs, more.get("rate", 1e-3), tried, more.get("steps", 12), epsilon, "")
+    seeds, rate, steps = range(len(losses)), more.get("rate", 1e-3), more.get("steps", 12)
+    return Result(arm, "instruction", seeds, runs, rate, tried, steps, epsilon, "")
 
 
 def labels(folder: Path, arm: str) -> Result:
     """An arm about another kind of record."""
     run = read(classifier(folder / arm))
-    return Result(arm, "labelled", {0: run}, 1e-3, (), 12, None, "")
+    return Result(arm, "labelled", [0], {0: run}, 1e-3, (), 12, None, "")

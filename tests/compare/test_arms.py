@@ -67,6 +67,8 @@ def test_options_of_the_command_line_win(write):
         ({"data": {"train": "others", "heldout_records": 4}}, "data.train"),
         ({"model": {"name": "another"}}, "model.name"),
         ({"evaluation": {"sample": 3}}, "evaluation.sample"),
+        ({"personal": {}}, "personal.heldout is 0.2"),  # sites would train on fewer records
+        ({"audit": {"canaries": 8}}, "audit.canaries"),
     ],
 )
 def test_arms_must_have_the_same_records_model_and_measurements(write, table, told):
@@ -79,6 +81,21 @@ def test_the_same_experiment_twice_is_refused_and_the_same_name_is_numbered(writ
         load([write(compare={"arms": [{"name": "a"}, {"name": "b"}]})])
     _, found = load([write(compare={"arms": [{}, {"lora": {"rank": 3}}]})])
     assert names(found) == ["FedAvg (1)", "FedAvg (2)"]
+
+
+def test_arms_that_promise_and_those_that_do_not_set_as_many_records_apart(write):
+    arms = [{}, {"method": {"name": "dplora", "epsilon": 8.0}}]
+    with pytest.raises(ConfigError, match=r"personal.heldout is 0.0, and in 'FedAvg' 0.2"):
+        load([write(personal={}, compare={"arms": arms})])
+    assert len(load([write(personal={"heldout": 0.0}, compare={"arms": arms})])[1]) == 2
+
+
+@pytest.mark.parametrize("names", [("a b", "a-b"), ("FedAvg", "fedavg"), ("x (1)", "x 1")])
+def test_two_names_that_make_one_folder_are_refused(write, names):
+    """Else the runs of one would stand for those of the other."""
+    arms = [{"name": name, "lora": {"rank": rank}} for rank, name in enumerate(names, 2)]
+    with pytest.raises(ConfigError, match="the same folder"):
+        load([write(compare={"arms": arms})])
 
 
 def test_mistakes_say_where_they_are(write):

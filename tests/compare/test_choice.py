@@ -1,8 +1,10 @@
+import math
+
 import pytest
 
 from murmura.compare.choice import broken_limits, choose
 from murmura.compare.config import Limits
-from murmura.compare.outcome import Tried
+from murmura.compare.outcome import Tried, frontier
 from tests.compare.arms import labels, result
 
 
@@ -10,8 +12,8 @@ from tests.compare.arms import labels, result
 def arms(tmp_path):
     return [
         result(tmp_path, "FedAvg", [2.00, 2.02, 2.01], [0.95, 0.96, 0.95]),
-        result(tmp_path, "mixed", [2.03, 2.05, 2.04], [0.80, 0.81, 0.80]),
-        result(tmp_path, "near", [2.02, 2.07, 2.05], [0.70, 0.71, 0.70]),
+        result(tmp_path, "mixed", [2.03, 2.051, 2.04], [0.80, 0.81, 0.80]),
+        result(tmp_path, "near", [2.02, 2.07, 2.05], [0.70, 0.711, 0.70]),
         result(tmp_path, "private", [2.50, 2.51, 2.52], [0.51, 0.50, 0.52], epsilon=7.9),
     ]
 
@@ -30,12 +32,12 @@ def test_without_limits_the_best_utility_is_taken(arms):
 def test_what_is_better_but_breaks_a_limit_is_named_with_how_much_better_it_is(arms):
     found = chosen(arms, max_leakage=0.85)
     assert found.arm == "mixed"
-    assert "FedAvg is better by 0.030 (0.030 to 0.030), but its leakage is 0.953." in found.sentences
+    assert "FedAvg is better by 0.030 (0.029 to 0.032), but its leakage is 0.953." in found.sentences
 
 
 def test_what_seeds_cannot_tell_apart_is_not_called_worse(arms):
     told = " ".join(chosen(arms, max_leakage=0.85).sentences)
-    assert "Not told apart from it: near (difference +0.007" in told and "leaks less by 0.100" in told
+    assert "Not told apart from it: near (difference +0.006" in told and "leaks less by 0.100" in told
     assert "Worse than it: private." in told
 
 
@@ -68,3 +70,29 @@ def test_doubts_are_told(tmp_path):
 
 def test_arms_about_other_records_are_not_chosen(arms, tmp_path):
     assert chosen([*arms, labels(tmp_path, "classifier")], max_leakage=0.85).arm == "mixed"
+
+
+def test_an_arm_that_came_to_nothing_with_a_seed_is_not_chosen_for_the_others(tmp_path):
+    """The monitor stops a run whose loss is not finite, so one that diverged looks like any that failed."""
+    steady = result(tmp_path, "steady", [2.0, 2.1, 2.2])
+    for losses in ([1.0, None, 1.1], [1.0, math.inf, 1.1]):
+        brittle = result(tmp_path / repr(losses), "brittle", losses)
+        found = chosen([steady, brittle])
+        assert found.arm == "steady" and brittle.lacking == [1]
+        assert any("brittle" in told and "with seed 1 it came to no held-out loss" in told for told in found.sentences)
+        assert frontier([steady, brittle], "instruction") == []
+
+
+def test_where_no_arm_was_measured_each_is_named(tmp_path):
+    found = chosen([result(tmp_path, "a", [math.nan]), result(tmp_path, "b", [math.nan, math.nan])])
+    assert found.sentences == (
+        "No arm can be chosen. a: with seed 0 it came to no held-out loss; b: with seeds 0 and 1 it came to no "
+        "held-out loss.",
+    )
+
+
+def test_an_arm_that_is_ahead_on_the_seeds_that_both_have_says_why_it_was_not_taken(tmp_path):
+    """Its own mean, over fewer seeds, is the worse one."""
+    whole = result(tmp_path, "whole", [1.0, 1.01, 0.0])
+    part = result(tmp_path, "part", [0.9, 0.911, None])
+    assert chosen([whole, part]).arm == "whole"

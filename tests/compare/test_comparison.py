@@ -81,7 +81,22 @@ def test_every_arm_is_searched_alike_and_run_with_every_seed_at_its_best_rate(co
     plain, private = outcome.results
     assert plain.epsilon is None and private.epsilon > max(r.last.privacy["epsilon"] for r in private.runs.values())
     assert plain.steps == 2 * 1  # eight records of two sites in batches of eight
+    assert any(remark.startswith("Each ε is that of an arm fixed beforehand") for remark in outcome.remarks)
     _pages_are_right(outcome, whole, tmp_path)
+    _a_search_counts_also_when_it_is_asked_for_no_more(comparison, private)
+
+
+def _a_search_counts_also_when_it_is_asked_for_no_more(comparison, private):
+    """Whoever has seen what it led to has seen it, with whichever rates the comparison goes on."""
+    again = comparison(rates=[private.rate], arms=[ARMS[1]])
+    [one] = again.carry_out(1, again.check()).results
+    assert again.searches == [] and one.epsilon == private.epsilon
+    for folder in again.folder.glob("search/private-*/"):
+        (folder / "summary.json").unlink(
+            missing_ok=True
+        )  # as of one that was stopped: its ledgers are there all the same
+    [one] = again.carry_out(1, again.check()).results
+    assert one.epsilon == private.epsilon
 
 
 def _pages_are_right(outcome, whole, tmp_path):
@@ -120,6 +135,17 @@ def test_a_folder_with_another_run_is_refused_before_anything_is_run(comparison,
         require_same(other.runs({"FedAvg": 3e-4}))
 
 
+def test_finished_runs_on_records_that_have_changed_since_are_refused(comparison, begun, tmp_path):
+    first = comparison(rates=[], seeds=[1], arms=ARMS[:1])
+    first.carry_out(1, first.check())
+    again = comparison(rates=[], seeds=[0, 1])
+    again.check()
+    small.write_data(tmp_path, {"heart": 8, "skin": 9})
+    with pytest.raises(CheckpointError, match=r"FedAvg-seed1: .*not those that the run was trained on \(site skin"):
+        again.check()
+    assert begun == ["FedAvg-seed1"]
+
+
 def test_arms_that_would_be_refused_are_all_named_before_anything_is_run(comparison, begun):
     arms = [
         ARMS[0],
@@ -146,6 +172,23 @@ def test_a_run_that_fails_stands_in_no_figure_and_stops_no_other(comparison, beg
     assert [one.arm for one in outcome.results] == ["FedAvg"] and "private" in outcome.remarks[0]
     with pytest.raises(RunError, match=r"(?s)1 runs failed.*private-seed0:\nit broke"):
         require_done(whole.failed)
+
+
+def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begun, monkeypatch):
+    whole, plain = comparison(search_seeds=2, seeds=1, arms=[ARMS[0]]), jobs._run
+
+    def some_fail(job, at_once):
+        return (1.0, "it diverged") if (job.rate, job.seed) == (RATES[1], 10_001) else plain(job, at_once)
+
+    monkeypatch.setattr(jobs, "_run", some_fail)
+    [one] = whole.carry_out(1, whole.check()).results
+    assert [tried.utility is None for tried in one.tried] == [False, True] and one.rate == RATES[0]
+
+
+def test_a_full_disk_is_told(comparison, tmp_path):
+    (tmp_path / "out").write_text("")  # no folder can be made in a file
+    with pytest.raises(CheckpointError, match=r"out/search: the runs of a comparison cannot be kept.*the same command"):
+        jobs.work(comparison().searches[:1], 1, str)
 
 
 def test_without_the_reference_there_is_nothing_to_compare(comparison, monkeypatch):

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from murmura.compare.outcome import LEAKAGE, Tried, best, compared, frontier, guaranteed
 from murmura.privacy import odometer
+from murmura.privacy.standing import told
 from murmura.runs import read
+from murmura.runs.schema import PRIVACY_LEDGER
 from tests.compare.arms import labels, result
 from tests.experiment import small
 
@@ -14,7 +16,9 @@ from tests.experiment import small
 def test_figures_are_by_seed_and_only_finite_ones_count(tmp_path):
     arm = result(tmp_path, "a", [2.0, math.inf, 3.0], [0.6, 0.7, 0.8])
     assert arm.values("heldout_loss") == {0: 2.0, 2: 3.0}
-    assert arm.utility.mean == 2.5 and arm.utility.n == 2 and arm.leakage.mean == pytest.approx(0.7)
+    assert (
+        arm.lacking == [1] and arm.utility.mean == 2.5 and arm.utility.n == 2 and arm.leakage.mean == pytest.approx(0.7)
+    )
     assert arm.bytes == 13_500_000 and arm.wall == 90
 
 
@@ -81,7 +85,13 @@ class TestGuaranteed:
         whole, why = guaranteed(searched, [final])
         own = final.last.privacy
         every = odometer.together([odometer.read(one) for one in folders.values()], own["unit"], own["delta"])
-        assert why == "" and alone == own["epsilon"] and whole == every.value > alone
+        assert why == "" and alone == own["epsilon"] and whole == told(every.value, 8.0) >= every.value > alone
+
+    def test_a_ledger_that_was_edited_leaves_none_though_the_run_still_tells_one(self, folders):
+        final, [ledger, *_] = read(folders["final"]), sorted((folders["final"] / "private").glob(f"*/{PRIVACY_LEDGER}"))
+        lines = ledger.read_text().splitlines(keepends=True)
+        ledger.write_text("".join(lines[:-1]))
+        assert final.last.privacy["epsilon"] > 0 and guaranteed([], [final])[0] is None
 
     def test_where_the_searchs_ledgers_are_gone_there_is_none(self, folders):
         import shutil

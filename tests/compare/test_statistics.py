@@ -44,9 +44,30 @@ def test_differences_are_paired_by_seed():
     assert found["near"].p == pytest.approx(stats.ttest_rel([1.1, 2.2, 3.1], [1.0, 2.0, 3.0]).pvalue)
 
 
-def test_without_any_spread_there_is_no_doubt():
-    found = differences({"same": {0: 1.0, 1: 2.0}, "above": {0: 2.0, 1: 3.0}}, {0: 1.0, 1: 2.0})
-    assert not found["same"].shown and found["above"].shown
+def test_without_any_spread_only_signs_tell():
+    """Two seeds that happen to differ by the same share of twenty texts are no proof."""
+    reference = dict.fromkeys(range(6), 0.6)
+    arms = {"same": reference, "few": {0: 0.65, 1: 0.65}, "many": dict.fromkeys(range(6), 0.6 + 0.1 + 1e-16)}
+    for name, own in arms.items():
+        values = [own[seed] - reference[seed] for seed in own]
+        expected = stats.binomtest(len(own), len(own)).pvalue if any(values) else 1.0
+        assert differences({name: own}, reference)[name].p == pytest.approx(expected)
+    assert not differences({"few": arms["few"]}, reference)["few"].shown
+
+
+@given(st.lists(st.lists(st.integers(0, 50), min_size=4, max_size=4), min_size=2, max_size=4))
+def test_against_the_best_no_p_is_smaller_than_holms_for_all_pairs(figures):
+    arms = {f"a{place}": {seed: float(one) for seed, one in enumerate(own)} for place, own in enumerate(figures)}
+    best = min(arms, key=lambda name: sum(arms[name].values()))
+    others = {name: own for name, own in arms.items() if name != best}
+    pairs = {
+        f"{one}{other}": differences({one: arms[one]}, arms[other])[one].p
+        for one, other in combinations(sorted(arms), 2)
+    }
+    whole = holm(pairs)
+    for name, far in differences(others, arms[best], picked=True).items():
+        assert far.p >= whole["".join(sorted((name, best)))] - 1e-12
+        assert far.p >= differences(others, arms[best])[name].p
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 1), min_size=1))

@@ -19,9 +19,14 @@ from murmura.cli import MISTAKE, app
 from murmura.errors import CheckpointError
 from murmura.experiment.run import run
 from murmura.federation.server import activity
+from murmura.measure.monitor import Monitor
+from murmura.privacy.journal import Journal
+from murmura.privacy.ledger import PrivacyLedger
 from murmura.runs import RunFolder, read
+from murmura.runs.schema import PRIVACY_LEDGER
 from murmura.status import Status, look
 from murmura.status import serve as served
+from murmura.status.listing import listing
 from murmura.status.serve import application, page
 from murmura.status.view import lines
 from tests.experiment import small
@@ -103,6 +108,26 @@ def test_times_are_for_the_owner_where_the_run_guarantees_something(make, seen):
     after, last = look(folder), read(folder).last
     assert (after.epsilon, after.delta, after.unit) == tuple(last.privacy[key] for key in ("epsilon", "delta", "unit"))
     assert dict(lines(after))["Guaranteed"].startswith("ε = ")
+
+
+def test_what_a_stopped_run_has_sent_but_not_saved_is_in_its_epsilon(make, monkeypatch):
+    plain = Monitor.measure
+
+    def fails(self, adapter, fleet, *args, **more):
+        if fleet.round == 2:
+            raise MemoryError
+        return plain(self, adapter, fleet, *args, **more)
+
+    experiment = make({"name": "dplora", "noise_multiplier": 1.0, "rounds": 3}, evaluation={"attacks": False})
+    with pytest.raises(MemoryError), monkeypatch.context() as patch:
+        patch.setattr(Monitor, "measure", fails)
+        run(experiment)
+    folder = experiment.run.path
+    ledgers = [PrivacyLedger.of(Journal.peek(one, "ledger")) for one in folder.glob(f"private/*/{PRIVACY_LEDGER}")]
+    spent = max(ledger.epsilon().value for ledger in ledgers)
+    found = look(folder)
+    assert (found.state, found.done, found.epsilon) == ("stopped", 1, spent)
+    assert spent > read(folder).last.privacy["epsilon"] and listing([folder])[0].epsilon == spent
 
 
 def test_a_run_with_secret_cohorts_is_shown_to_its_owner_alone(make, seen):

@@ -83,7 +83,7 @@ def subject(path: Path) -> Subject:
     method = method_of(experiment)
     prepared = records_of(experiment, method, what)
     joined = prepared.planted.sites
-    _hold_to_digests(folder, joined)
+    hold_to_digests(folder, joined)
     others = [record for record in prepared.public.nonmembers if record.is_complete]
     if not others:
         fix = "Run again with data.nonmember_records, or hold out more records."
@@ -104,16 +104,21 @@ def subject(path: Path) -> Subject:
     return Subject(experiment, bench, released, records, members, others, kept(folder.transcript), stream)
 
 
-def _hold_to_digests(folder: RunFolder, sites: Sequence[Site]) -> None:
-    """Refuse records that are not those that the run was trained on."""
+def hold_to_digests(folder: RunFolder, sites: Sequence[Site]) -> None:
+    """Refuse records that are not those that the run was trained on.
+
+    Raises:
+        CheckpointError: the run has no journal of a site's records here.
+        DataError: they are others.
+    """
     for site in sites:
         noted = _digest(folder.private_of(site.name) / SITE_JOURNAL, site.name)
         if noted is None:
             what = f"what site {site.name} noted of its records is not here, so nobody knows whether these are they"
-            fix = "Audit the run in the folder where it was made, not in a copy of its published files."
+            fix = "Take the folder where the run was made, not a copy of its published files."
             raise CheckpointError(what, where=str(folder.private), fix=fix)
         if noted != digest(site.records):
-            fix = "Bring the files of the [data] section back as they were, or audit another run."
+            fix = "Bring the files of the [data] section back as they were, or take another run."
             raise DataError("the records are not those that the run was trained on", where=f"site {site.name}", fix=fix)
 
 

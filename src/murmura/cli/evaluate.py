@@ -33,8 +33,12 @@ def evaluate(
         int | None, typer.Option("--few-shot", min=0, help="Answered questions before each. Default: each task's own.")
     ] = None,
     form: Annotated[
-        Form, typer.Option("--form", help="plain: as the harness asks; template: in the run's template.")
-    ] = Form.plain,
+        Form | None,
+        typer.Option(
+            "--form",
+            help="plain: as the harness asks; template: in the run's template. Default: the experiment's, or plain.",
+        ),
+    ] = None,
 ) -> None:
     """Measure what a finished run has made of its model on tasks of lm-evaluation-harness, beside the base model.
 
@@ -48,6 +52,6 @@ def evaluate(
     from murmura.runs.schema import EVALUATION
 
     names = [name.strip() for name in (tasks or "").split(",") if name.strip()]
-    make(run, Options(names, limit, few_shot, form.value))
+    make(run, Options(names, limit, few_shot, None if form is None else form.value))
     reports.show_evaluation(read(run))
     typer.echo(f"Figures: {run / EVALUATION}; `murmura report {run}` puts them on the page.")

@@ -46,8 +46,8 @@ def judge(
 ) -> None:
     """Have a judge compare a run's answers with those of another run, or of its own model before training.
 
-    The judge sees each question with both answers, in both orders. What it said is kept in RUN/judged, and is not asked
-    again: a judgement that was stopped goes on with the same command.
+    The judge sees each question with both answers, in both orders. What it said is kept in RUN/private, and is not
+    asked again: a judgement that was stopped goes on with the same command.
     """
     from murmura.experiment.trained import require_answers
     from murmura.judge.conclusion import begin, conclude
@@ -59,7 +59,7 @@ def judge(
     judge = begin(by, endpoint, model, key)
     if endpoint is not None and file is None:
         require_sendable(experiment, run, private=private)
-    questions = asked_of(experiment, file, most)
+    questions = asked_of(experiment, run, file, most)
     compared = answered(run, other, questions, tokens)
     conclude(run, other, judge, endpoint, compared, _confirmed if endpoint is not None and not yes else None)
 

@@ -122,7 +122,7 @@ def _named(found: list[Candidate]) -> list[Candidate]:
     """The same, each with a name of its own.
 
     Raises:
-        ConfigError: two arms are the same experiment.
+        ConfigError: two arms are the same experiment, or would be kept in the same folder.
     """
     seen: dict[str, Candidate] = {}
     for one in found:
@@ -137,6 +137,12 @@ def _named(found: list[Candidate]) -> list[Candidate]:
     for one in found:
         numbered[one.name] += 1
         named.append(replace(one, name=f"{one.name} ({numbered[one.name]})") if counts[one.name] > 1 else one)
+    places: dict[str, Candidate] = {}
+    for one in named:
+        other = places.setdefault(one.slug.casefold(), one)  # some file systems do not tell cases apart
+        if other is not one:
+            what = f"'{one.name}' would be kept in the same folder as '{other.name}'"
+            raise ConfigError(what, where=one.file, fix="Give it another name, with other letters or digits.")
     return named
 
 
@@ -167,4 +173,11 @@ def _shared(experiment: Experiment) -> dict[str, Any]:
     tables = tomllib.loads(experiment.dump())
     read = {f"data.{key}": value for key, value in tables["data"].items() if key not in _READ}
     measured = {f"evaluation.{key}": value for key, value in tables["evaluation"].items()}
-    return {"model.name": experiment.model.name, **read, **measured}
+    personal, promises = experiment.personal, method_of(experiment).protects is not None
+    return {
+        "model.name": experiment.model.name,
+        **read,
+        **measured,
+        "personal.heldout": 0.0 if personal is None else personal.apart(promises=promises),
+        "audit.canaries": experiment.audit.canaries,
+    }

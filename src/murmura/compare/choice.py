@@ -31,24 +31,27 @@ def choose(results: Sequence[Result], limits: Limits, kind: str) -> Choice:
         results: arms with finished runs.
         kind: of record that the choice is about; arms about another kind have figures of their own.
     """
-    measured = [one for one in results if one.kind == kind and one.utility]
+    measured = [one for one in results if one.kind == kind]
     broken = {one.arm: broken_limits(one, limits) for one in measured}
     within = [one for one in measured if not broken[one.arm]]
     asked = _asked(limits)
     if not within:
         why = "; ".join(f"{arm}: {listing(reasons)}" for arm, reasons in broken.items())
-        return Choice(None, (f"No arm keeps {asked or 'its promise'}. {why}.",))
+        return Choice(None, (f"No arm {f'keeps {asked}' if asked else 'can be chosen'}. {why}.",))
     taken = max(within, key=_worth)
     told = [f"{'Under ' + asked + ': ' if asked else 'Best: '}{taken.arm}, {described(taken)}."]
     told += _doubts(taken, limits)
-    against = compared(measured, taken.arm, taken.utility_figure.key)
-    told += _others(taken, measured, broken, against)
+    told += _others(taken, measured, broken)
     return Choice(taken.arm, tuple(told))
 
 
 def broken_limits(one: Result, limits: Limits) -> list[str]:
-    """Which limits an arm does not keep, in words; what was not measured or not guaranteed is not kept."""
+    """Why an arm cannot be chosen, in words: a seed that led to nothing, or a limit; what was not measured or not
+    guaranteed is not kept."""
     found = []
+    if one.lacking:
+        seeds = f"seed{'s' * (len(one.lacking) > 1)} {listing([str(seed) for seed in one.lacking])}"
+        found.append(f"with {seeds} it came to no {one.utility_figure.title.lower()}")
     if limits.max_epsilon is not None:
         if one.epsilon is None:
             found.append(f"it guarantees no ε{f' ({one.unguaranteed})' if one.unguaranteed else ''}")
@@ -101,10 +104,9 @@ def _doubts(taken: Result, limits: Limits) -> list[str]:
     return told
 
 
-def _others(
-    taken: Result, measured: Sequence[Result], broken: Mapping[str, list[str]], against: Mapping[str, Difference]
-) -> list[str]:
+def _others(taken: Result, measured: Sequence[Result], broken: Mapping[str, list[str]]) -> list[str]:
     """What is better but not allowed, what cannot be told apart, and what is worse."""
+    against, leaks = (compared(measured, taken.arm, key, picked=True) for key in (taken.utility_figure.key, LEAKAGE))
     sign, told, alike, worse = better(taken.utility_figure), [], [], []
     for one in sorted(measured, key=_worth, reverse=True):
         if one.arm == taken.arm or one.arm not in against:
@@ -116,7 +118,7 @@ def _others(
         elif far.shown:
             worse.append(one.arm)
         else:
-            reasons = f"; {listing(broken[one.arm])}" if broken[one.arm] else _leaks_less(one, taken)
+            reasons = f"; {listing(broken[one.arm])}" if broken[one.arm] else _leaks_less(leaks.get(one.arm))
             alike.append(f"{one.arm} (difference {far.words}{reasons})")
     if alike:
         told.append(f"Not told apart from it: {'; '.join(alike)}.")
@@ -133,6 +135,5 @@ def _size(far: Difference) -> str:
     return f"{decimal(abs(mean))}{between}"
 
 
-def _leaks_less(one: Result, taken: Result) -> str:
-    far = compared([one, taken], taken.arm, LEAKAGE).get(one.arm)
+def _leaks_less(far: Difference | None) -> str:
     return f"; leaks less by {_size(far)}" if far and far.shown and far.estimate.mean < 0 else ""

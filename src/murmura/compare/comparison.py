@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from murmura.compare.arms import Candidate
 from murmura.compare.choice import Choice, choose
 from murmura.compare.config import CompareConfig, Limits
-from murmura.compare.jobs import Job, require_done, require_same, work
+from murmura.compare.jobs import Job, require_done, require_same, require_same_records, work
 from murmura.compare.outcome import Result, Tried, best, guaranteed, tried, utility_of
+from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, MurmuraError, RunError
 from murmura.experiment.forecast.dry_run import DryRun, dry_run
 from murmura.measure.catalogue import figure
+from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 from murmura.units import listing
 
@@ -93,17 +95,20 @@ class Comparison:
 
         Raises:
             ConfigError: some arm would be refused; all that are, with the reasons.
-            CheckpointError: a folder holds another run.
+            CheckpointError: a folder holds another run, or one on other records.
         """
         require_same(self.searches)
-        refused, found, seed = [], dict[str, DryRun](), self.config.chosen_seeds[0]
+        refused, found = [], dict[str, DryRun]()
         for arm in self.arms:
+            every = [self._job(_RUNS, arm, seed, arm.rates[0]) for seed in self.config.chosen_seeds]
+            job = next((one for one in every if one.finished), every[0])
             try:
-                experiments = [self._job(_RUNS, arm, seed, rate).experiment for rate in arm.rates]
+                experiments = [replace(job, rate=rate).experiment for rate in arm.rates]
                 planned = dry_run(experiments[0])
             except MurmuraError as error:
                 refused.append(f"{arm.name}: {error}")
                 continue
+            require_same_records(job, planned.plan)
             refused += [f"{arm.name}: {reason}" for reason in planned.refusals]
             found[arm.name] = planned
         if refused:
@@ -144,9 +149,17 @@ class Comparison:
         return outcome
 
     def _searched(self, arm: Candidate) -> dict[float, list[Path]]:
-        """Finished runs of the search, by rate."""
-        own = [job for job in self.searches if job.arm is arm]
-        return {rate: [job.folder for job in own if job.rate == rate and job.finished] for rate in arm.rates}
+        """Runs of the search, by rate; none of a rate at which one was not finished."""
+        found: dict[float, list[Path]] = {}
+        for rate in arm.rates:
+            own = [job for job in self.searches if job.arm is arm and job.rate == rate]
+            found[rate] = [job.folder for job in own] if all(job.finished for job in own) else []
+        return found
+
+    def _ever_searched(self, arm: Candidate) -> list[Path]:
+        """All runs of the search that have begun, unfinished ones too, and those at rates that are no longer tried."""
+        found = (self.folder / _SEARCH).glob(f"{arm.slug}-rate*")
+        return sorted(place for place in found if RunFolder(place).holds_run)
 
     def _outcome(
         self, jobs: Sequence[Job], found: Mapping[str, tuple[Tried, ...]], planned: Mapping[str, DryRun], at_once: int
@@ -157,13 +170,13 @@ class Comparison:
             runs = {job.seed: read(job.folder) for job in own}
             if not runs:
                 continue
-            searched = [folder for folders in self._searched(arm).values() for folder in folders]
-            epsilon, why = guaranteed(searched if arm.name in found else [], list(runs.values()))
+            epsilon, why = guaranteed(self._ever_searched(arm), list(runs.values()))
             kind = arm.experiment.task.kind
             results.append(
                 Result(
                     arm.name,
                     kind,
+                    self.config.chosen_seeds,
                     runs,
                     own[0].rate,
                     found.get(arm.name, ()),
@@ -178,7 +191,7 @@ class Comparison:
             return None
         choice = choose(results, self.config.limits, first.kind)
         seeds, limits = self.config.chosen_seeds, self.config.limits
-        remarks = _remarks(results, first.kind, self.config)
+        remarks = _remarks(results, first.kind, self.config, self.arms[0].experiment.data)
         if missing := [arm.name for arm in self.arms if arm.name not in {one.arm for one in results}]:
             remarks.insert(0, f"Without a finished run, and so in no figure: {listing(missing)}.")
         if at_once > 1:
@@ -198,9 +211,11 @@ def _told(job: Job) -> str:
     return f"{figure(key).title.lower()} {figure(key).words(read(job.folder).last.row)}"
 
 
-def _remarks(results: Sequence[Result], kind: str, config: CompareConfig) -> list[str]:
+def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, data: DataConfig) -> list[str]:
     """What to know before trusting it."""
     told = []
+    if lacking := [one.arm for one in results if one.lacking]:
+        told.append(f"Of {listing(lacking)} some seed came to nothing: its mean is too good, and it is not chosen.")
     others = [one.arm for one in results if one.kind != kind]
     if others:
         told.append(f"{listing(others)} read records in another way, and so cannot be compared in utility.")
@@ -210,10 +225,25 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig) -> lis
     if any(one.tried for one in results):
         once = config.search_seeds == 1
         seeds = "one seed that is" if once else f"{config.search_seeds} seeds that are"
+        same = "were the same" if data.heldout and data.heldout_records is None else "come out of the same ones"
         told.append(
             f"Each arm trained at the best of {len(config.rates)} rates, by what it came to with {seeds} in no figure "
-            "here. Held-out records were the same, so that figures are a little too good, for all arms alike."
+            f"here. Held-out records {same}, so that figures are a little too good, for all arms alike."
         )
     elif len({one.rate for one in results}) == 1:
         told.append("All arms trained at one rate, which may suit some of them better than others (--rates).")
+    return told + (_outside(data) if any(one.epsilon is not None for one in results) else [])
+
+
+def _outside(data: DataConfig) -> list[str]:
+    """What no ε of a comparison is about."""
+    told = [
+        "Each ε is that of an arm fixed beforehand: of its search for a rate and one run. To choose among arms by what "
+        "all their runs came to uses private records of which it is not, those of arms without an ε too."
+    ]
+    if data.heldout is None:
+        told.append(
+            "Held-out records were taken out of private ones, others with each seed. No ε covers them, nor what rates "
+            "and arms are chosen by: give public ones (data.heldout) where it is to hold for every record."
+        )
     return told

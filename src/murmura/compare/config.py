@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from murmura.config import Section
+from murmura.config import Section, leaves
 
 SEARCH = 10_000
 """The first seed of searches for a rate; those that a comparison is made with lie below."""
@@ -45,15 +45,9 @@ def bytes_of(text: str) -> int:
         raise ValueError('say a number of bytes, or one with kB, MB or GB: "50MB"') from None
 
 
-def _flat(table: object, prefix: str = "") -> object:
+def _flat(table: object) -> object:
     """``{"method": {"beta": [0, 1]}}``, which ``method.beta = [0, 1]`` is in TOML, as ``{"method.beta": [0, 1]}``."""
-    if not isinstance(table, dict):
-        return table
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        inner = _flat(value, f"{prefix}{key}.")
-        flat.update(inner if isinstance(inner, dict) else {f"{prefix}{key}": value})
-    return flat
+    return dict(leaves(table)) if isinstance(table, dict) else table
 
 
 def _has_values(grid: dict[str, list[Any]]) -> dict[str, list[Any]]:

@@ -70,6 +70,7 @@ def _arm(one: Result) -> dict[str, Any]:
         "wall": one.wall,
         "utility": utility,
         "figures": {key: one.values(key) for key in (utility, LEAKAGE, "upload_auc") if one.values(key)},
+        "lacking": one.lacking,
         "runs": {seed: str(run.folder) for seed, run in one.runs.items()},
     }
 

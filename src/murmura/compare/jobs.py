@@ -14,14 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from murmura import atomic
+from murmura.audit.subject import hold_to_digests
 from murmura.compare.arms import Candidate
-from murmura.errors import CheckpointError, RunError
+from murmura.config import leaves
+from murmura.errors import CheckpointError, MurmuraError, RunError, remedy
 from murmura.experiment.config import Experiment
+from murmura.experiment.prepare import Plan
 from murmura.progress import clock, say
 from murmura.runs.folder import RunFolder
 
-_SPEED = {*("engine", "workers", "answer_seconds", "slots", "cache_bytes", "decode_rows", "name", "folder")}
-"""Options of [run] that change no result, or only how the run is called."""
+_RUN = ("engine", "workers", "answer_seconds", "slots", "cache_bytes", "decode_rows", "name", "folder")
+_SPEED = {f"run.{key}" for key in _RUN}
+"""Options that change no result, or only how the run is called."""
 _BESIDE_UTILITY = {"attacks", "attack_records", "uploads", "memorisation", "choices", "benchmarks"}
 """Options of [evaluation] that are about other figures than the utility."""
 _LAST = 12  # lines of a failed run's log that are shown
@@ -85,9 +89,7 @@ def require_same(jobs: Sequence[Job]) -> None:
         kept = RunFolder(job.folder)
         if not kept.holds_run:
             continue
-        there, wanted = (
-            _flat(_deciding(one)) for one in (kept.config.read_text(encoding="utf-8"), job.experiment.dump())
-        )
+        there, wanted = (_deciding(one) for one in (kept.config.read_text(encoding="utf-8"), job.experiment.dump()))
         for key in sorted({*there, *wanted}):
             if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took
                 what = f"this run has {key} = {there.get(key)!r}, and the comparison asks for {wanted.get(key)!r}"
@@ -95,18 +97,28 @@ def require_same(jobs: Sequence[Job]) -> None:
                 raise CheckpointError(what, where=str(job.folder), fix=fix)
 
 
+def require_same_records(job: Job, plan: Plan) -> None:
+    """Hold a finished run to the records that it would be made with now.
+
+    Args:
+        plan: of a dry run, which has no encoder: where one shares records out, they are not compared.
+
+    Raises:
+        CheckpointError: they have changed since.
+    """
+    if not job.finished or plan.records is None or plan.decided.data.may_cluster:
+        return
+    try:
+        hold_to_digests(RunFolder(job.folder), plan.records.planted.sites)
+    except MurmuraError as error:
+        what = f"this run cannot be compared with others: {error.what} ({error.where})"
+        fix = "Bring the records back as they were, or give another folder (--out)."
+        raise CheckpointError(what, where=str(job.folder), fix=fix) from None
+
+
 def _deciding(text: str) -> dict[str, Any]:
-    """The options in an experiment's file that its results depend on."""
-    tables = tomllib.loads(text)
-    tables["run"] = {key: value for key, value in tables["run"].items() if key not in _SPEED}
-    return tables
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        found.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value})
-    return found
+    """The options in an experiment's file that its results depend on, by their full names."""
+    return {key: value for key, value in leaves(tomllib.loads(text)) if key not in _SPEED}
 
 
 def work(jobs: Sequence[Job], at_once: int, told: Callable[[Job], str]) -> list[tuple[Job, str]]:
@@ -162,7 +174,20 @@ class _Watch:
 
 
 def _run(job: Job, at_once: int) -> tuple[float, str]:
-    """Seconds that a run took, and the end of what it printed where it failed."""
+    """Seconds that a run took, and the end of what it printed where it failed.
+
+    Raises:
+        CheckpointError: its experiment or its log cannot be written.
+    """
+    try:
+        return _ran(job, at_once)
+    except OSError as error:
+        what = f"the runs of a comparison cannot be kept here ({error.strerror or error})"
+        fix = f"{remedy(error)}, and give the same command again."
+        raise CheckpointError(what, where=str(job.folder.parent), fix=fix) from error
+
+
+def _ran(job: Job, at_once: int) -> tuple[float, str]:
     kept, began = RunFolder(job.folder), time.monotonic()
     job.folder.parent.mkdir(parents=True, exist_ok=True)
     file, log = (job.folder.with_name(f"{job.folder.name}.{end}") for end in ("toml", "log"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -13,6 +14,7 @@ from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.catalogue import figure
 from murmura.measure.figure import AUC, SHARE, Figure
 from murmura.privacy import odometer
+from murmura.privacy.standing import told as rounded
 from murmura.runs.record import RunRecord, read
 
 LEAKAGE = "attack_auc"
@@ -35,6 +37,7 @@ class Result:
     Attributes:
         arm: its name.
         kind: of record.
+        seeds: that it was to be run with.
         runs: finished ones, by seed.
         rate: that they trained at.
         tried: every rate that was searched; empty where none was.
@@ -45,6 +48,7 @@ class Result:
 
     arm: str
     kind: str
+    seeds: Sequence[int]
     runs: Mapping[int, RunRecord]
     rate: float
     tried: tuple[Tried, ...]
@@ -70,6 +74,12 @@ class Result:
         if not values:
             return None
         return Estimate.of(values, 0.0, 1.0) if unit in (AUC, SHARE) else Estimate.of(values)
+
+    @property
+    def lacking(self) -> list[int]:
+        """Seeds whose runs failed, as those do that diverge, or came to no finite utility. A mean over the others would
+        be too good."""
+        return [seed for seed in self.seeds if seed not in self.values(self.utility_figure.key)]
 
     @property
     def utility(self) -> Estimate | None:
@@ -143,9 +153,13 @@ def best(arm: Candidate, found: Sequence[Tried]) -> float | None:
 def guaranteed(searched: Sequence[Path], runs: Sequence[RunRecord]) -> tuple[float | None, str]:
     """The ε of the search and one run together, the worst over the runs, or why there is none.
 
-    Whoever takes a rate has seen the models of the search, so its runs count, each with its own ledgers; the seeds of a
-    comparison beyond the first are there to tell how sure it is, and whoever releases all of them counts all of them
-    (``murmura privacy spent``).
+    Whoever takes a rate has seen what the search has made, so all of its runs count, each with its own ledgers; the
+    seeds of a comparison beyond the first are there to tell how sure it is, and whoever releases all of them counts all
+    of them (``murmura privacy spent``).
+
+    Args:
+        searched: every run that looked for a rate, whatever has become of it.
+        runs: of the arm, finished.
     """
     told = [run.last.privacy for run in runs]
     if not runs or not all(told):
@@ -153,35 +167,48 @@ def guaranteed(searched: Sequence[Path], runs: Sequence[RunRecord]) -> tuple[flo
     refused = next((one["refused"] for one in told if one.get("refused")), "")
     if refused:
         return None, refused
-    worst = 0.0
-    for run, promise in zip(runs, told, strict=True):
-        try:
-            ledgers = [odometer.read(folder) for folder in (*searched, run.folder)]
-            spent = odometer.together(ledgers, promise["unit"], promise["delta"])
-        except (CheckpointError, PrivacyError) as error:
-            if searched:
-                return None, f"the search for a rate counts too, and {error.what}"
-            worst = max(worst, promise["epsilon"])
-        else:
-            worst = max(worst, spent.value, promise["epsilon"])
+    try:
+        before = [odometer.read(folder) for folder in searched]
+        worst = max(_spent(before, run) for run in runs)
+    except (CheckpointError, PrivacyError) as error:
+        return None, f"the search for a rate counts too, and {error.what}" if searched else error.what
     return (worst, "") if isfinite(worst) else (None, "there is no finite bound")
 
 
-def compared(results: Sequence[Result], reference: str, key: str) -> dict[str, Difference]:
-    """How a figure differs from the reference's, seed by seed; of arms about the same kind of record."""
+def _spent(before: Sequence[odometer.RunLedgers], run: RunRecord) -> float:
+    """The ε of a run and those before it, as it may be told.
+
+    Raises:
+        CheckpointError, PrivacyError: there is none.
+    """
+    promise, own = run.last.privacy, odometer.read(run.folder)
+    least = float(promise["epsilon"])
+    if not before and not (own.sites or own.whole or own.damaged):
+        return least  # what protects by itself at the site, as paraphrases are, has no ledger
+    spent = odometer.together([*before, own], promise["unit"], promise["delta"]).value
+    target = tomllib.loads(run.config)["method"].get("epsilon")
+    return max(least, rounded(spent, float(target)) if target and promise["unit"] == "record" else spent)
+
+
+def compared(results: Sequence[Result], reference: str, key: str, *, picked: bool = False) -> dict[str, Difference]:
+    """How a figure differs from the reference's, seed by seed; of arms about the same kind of record.
+
+    Args:
+        picked: the reference was picked among them for what they came to.
+    """
     known = {one.arm: one for one in results}
     kind = known[reference].kind
     others = {one.arm: one.values(key) for one in results if one.arm != reference and one.kind == kind}
-    return differences(others, known[reference].values(key))
+    return differences(others, known[reference].values(key), picked=picked)
 
 
 def frontier(results: Sequence[Result], kind: str) -> list[str]:
-    """Arms that no other one beats in both utility and leakage, by their means."""
+    """Arms that no other one beats in both utility and leakage, by their means over all seeds."""
     sign = better(figure(utility_of(kind)))
     points = {
         one.arm: (sign * one.utility.mean, -one.leakage.mean)
         for one in results
-        if one.kind == kind and one.utility and one.leakage
+        if one.kind == kind and one.utility and one.leakage and not one.lacking
     }
 
     def beaten(own: tuple[float, float]) -> bool:

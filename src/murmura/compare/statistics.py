@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import comb, inf
 from statistics import fmean, stdev
 
 from murmura.units import decimal, signed
 
 _CERTAIN = 0.05  # largest p of a difference that is called one
+_ALIKE = 1e-9  # most by which differences differ that are the same but for rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,34 +72,43 @@ class Difference:
         return f"{signed(self.estimate.mean)}{between}{p}"
 
 
-def differences(arms: Mapping[str, Mapping[int, float]], reference: Mapping[int, float]) -> dict[str, Difference]:
+def differences(
+    arms: Mapping[str, Mapping[int, float]], reference: Mapping[int, float], *, picked: bool = False
+) -> dict[str, Difference]:
     """How arms differ from a reference, on the seeds that both have.
 
     Args:
         arms: a figure of each arm by seed; those that share no seed with the reference are left out.
         reference: the same of the arm that they are compared with.
+        picked: it was picked for such figures, as the best: then every two arms count as compared.
     """
     paired = {name: [own[seed] - reference[seed] for seed in own if seed in reference] for name, own in arms.items()}
     paired = {name: values for name, values in paired.items() if values}
     tested = {name: _p(values) for name, values in paired.items() if len(values) > 1}
-    corrected = holm(tested)
+    corrected = holm(tested, comb(len(tested), 2) if picked else 0)
     return {name: Difference(Estimate.of(values), corrected.get(name)) for name, values in paired.items()}
 
 
 def _p(values: Sequence[float]) -> float:
-    """Two-sided, that the mean of such differences is 0 (Student's t)."""
+    """Two-sided, that the mean of such differences is 0: Student's t, or where all are alike, as of few texts they may
+    be by chance, the sign test, since without spread t would be certain of anything."""
     from scipy.stats import ttest_1samp
 
-    if len(set(values)) == 1:  # no spread: the same everywhere, or the same difference in every seed
-        return 1.0 if values[0] == 0 else 0.0
+    if max(values) - min(values) <= _ALIKE:
+        return 1.0 if abs(values[0]) <= _ALIKE else 2.0 * 0.5 ** len(values)
     return float(ttest_1samp(values, 0.0).pvalue)
 
 
-def holm(tested: Mapping[str, float]) -> dict[str, float]:
-    """p values of several tests such that all of them together are wrong no more often than one alone (Holm 1979)."""
+def holm(tested: Mapping[str, float], besides: int = 0) -> dict[str, float]:
+    """p values of several tests such that all of them together are wrong no more often than one alone (Holm 1979).
+
+    Args:
+        besides: tests that were made too, whose p values may be anything: they count as if they came after these, which
+            makes no corrected value smaller.
+    """
     found: dict[str, float] = {}
     highest = 0.0
     for place, name in enumerate(sorted(tested, key=lambda one: tested[one])):
-        highest = max(highest, min(1.0, (len(tested) - place) * tested[name]))
+        highest = max(highest, min(1.0, (len(tested) + besides - place) * tested[name]))
         found[name] = highest
     return found

@@ -85,7 +85,8 @@ def _parts(words: str) -> tuple[str, str]:
 
 def _marks(one: Result, choice: Choice, front: Sequence[str]) -> list[str]:
     told = ["chosen"] * (one.arm == choice.arm) + ["on the frontier"] * (one.arm in front)
-    return [*told, f"{len(one.runs)} seed{'s' * (len(one.runs) != 1)}"]
+    seeds = len(one.seeds) - len(one.lacking)
+    return [*told, f"{seeds} seed{'s' * (seeds != 1)}{f' of {len(one.seeds)}' if one.lacking else ''}"]
 
 
 def _rate(one: Result) -> Entry:

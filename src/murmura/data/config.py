@@ -112,6 +112,11 @@ class DataConfig(Section):
     sites: SitesConfig = SitesConfig()
 
     @property
+    def may_cluster(self) -> bool:
+        """Whether records are chosen or shared out by an encoder's vectors, unless they have labels."""
+        return self.few_shot is not None or (self.sites.scheme != "iid" and self.sites.label is None)
+
+    @property
     def takes_from_sites(self) -> bool:
         """Whether records are set apart to measure with that are sites' own, and so not public. Of a file that is
         shared out, they are set apart before any site owns one."""

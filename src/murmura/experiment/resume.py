@@ -6,10 +6,11 @@ See docs/decisions/0002-what-a-resumed-run-may-change.md.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from murmura.config import leaves
 from murmura.errors import CheckpointError, ConfigError, DataError, PrivacyError
 from murmura.experiment.config import Experiment
 from murmura.experiment.precision import kept, settled
@@ -212,15 +213,7 @@ def _require_rounds(folder: RunFolder, done: int, experiment: Experiment, change
 
 
 def _options(experiment: Experiment) -> dict[str, Any]:
-    return dict(_leaves(tables(experiment)))
-
-
-def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+    return dict(leaves(tables(experiment)))
 
 
 def _value(value: Any) -> str:

@@ -12,7 +12,6 @@ from murmura.judge.verdicts import Standing
 from murmura.report.sections.judged import doubts, table
 from murmura.runs.folder import RunFolder
 from murmura.runs.judgement import Judgement
-from murmura.runs.schema import JUDGED
 from murmura.synthesis.generators import Generator
 from murmura.units import count
 
@@ -62,7 +61,7 @@ def conclude(
 
     name = str(judge.described["model"])
     slug = _slug(f"{'before' if other is None else other.name}-by-{name}")
-    transcript = Transcript(run / JUDGED / f"{slug}.jsonl")
+    transcript = Transcript(RunFolder(run).verdicts(slug))
     waiting = open_prompts(judge, compared, transcript)
     if waiting and confirmed is not None and not confirmed(costs(waiting, url)):
         raise ConfigError("nothing was asked", where=str(url))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from murmura import atomic
 from murmura.errors import CheckpointError
 from murmura.judge.prompts import Ratings, parse, prompt
 from murmura.judge.verdicts import Pair, Standing
@@ -33,7 +34,8 @@ class Compared:
 
 
 class Transcript:
-    """Every verdict that was given, a line of JSON each, in a file that is only ever added to.
+    """Every verdict that was given, a line of JSON each, in a file that is only ever added to, and that nobody but its
+    owner may read.
 
     A judgement that was stopped goes on from it: what was asked of the same judge in the same words is not asked again.
 
@@ -63,10 +65,8 @@ class Transcript:
         """Keep what it said."""
         key = _key(judge.described, asked)
         self._answers[key] = answer
-        self.file.parent.mkdir(parents=True, exist_ok=True)
         row = {"key": key, "judge": dict(judge.described), "prompt": asked, "answer": answer}
-        with self.file.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+        atomic.append(self.file, (json.dumps(row, ensure_ascii=False) + "\n").encode())
 
 
 def _lines(file: Path) -> Iterator[str]:

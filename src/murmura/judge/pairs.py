@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from murmura.audit.subject import hold_to_digests
 from murmura.data.records import Instruction
 from murmura.errors import ConfigError, DataError
 from murmura.experiment.answering import questions
 from murmura.experiment.config import Experiment
-from murmura.experiment.prepare import gathered_of
+from murmura.experiment.context import process_context
+from murmura.experiment.prepare import records_of
 from murmura.experiment.trained import Trained
 from murmura.experiment.validate import method_of
 from murmura.judge.judging import Compared
+from murmura.runs.folder import RunFolder
 
 
 def require_sendable(experiment: Experiment, run: Path, *, private: bool) -> None:
@@ -28,7 +31,7 @@ def require_sendable(experiment: Experiment, run: Path, *, private: bool) -> Non
         raise ConfigError(what, where=str(run), fix=fix)
 
 
-def asked_of(experiment: Experiment, file: Path | None, most: int) -> list[Instruction]:
+def asked_of(experiment: Experiment, run: Path, file: Path | None, most: int) -> list[Instruction]:
     """Questions of a file, or the run's held-out ones as it was measured on them; without their outputs.
 
     Args:
@@ -36,13 +39,18 @@ def asked_of(experiment: Experiment, file: Path | None, most: int) -> list[Instr
         most: the first so many.
 
     Raises:
-        DataError: there are none, or they cannot be read.
+        DataError: there are none, they cannot be read, or the run's records have changed since, so that sites may have
+            trained on what is held out now.
+        CheckpointError: it is not known whether they have.
     """
     if file is not None:
         found = [one.asked for one in questions(experiment, file).records]
     else:
-        held = gathered_of(experiment, method_of(experiment)).heldout
-        found = [Instruction(placed.record.instruction, placed.record.input) for placed in held]
+        method = method_of(experiment)
+        records = records_of(experiment, method, process_context(experiment, method).reading)
+        if experiment.data.heldout is None:
+            hold_to_digests(RunFolder(run), records.planted.sites)
+        found = [Instruction(one.instruction, one.input) for one in records.public.heldout]
     if not found:
         raise DataError(
             "there is no question", where=str(file or experiment.data.heldout), fix="Give --questions FILE."

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from murmura.config import leaves
 from murmura.data.records import Kind
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.catalogue import described, figure
@@ -275,17 +276,8 @@ def _difference(run: RunRecord, alike: Sequence[RunRecord]) -> str:
 
 def _settings(run: RunRecord) -> dict[str, str]:
     """The experiment's options, dotted key to value, but for seed, name and folder of the run."""
-    flat: dict[str, str] = {}
-    _flatten(tomllib.loads(run.config), "", flat)
-    return {key: value for key, value in flat.items() if key not in ("run.seed", "run.name", "run.folder")}
-
-
-def _flatten(table: Mapping[str, object], path: str, flat: dict[str, str]) -> None:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            _flatten(value, f"{path}{key}.", flat)
-        else:
-            flat[f"{path}{key}"] = str(value)
+    told = leaves(tomllib.loads(run.config))
+    return {key: str(value) for key, value in told if key not in ("run.seed", "run.name", "run.folder")}
 
 
 class _Cells(dict[str, Cell]):

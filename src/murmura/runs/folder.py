@@ -365,6 +365,17 @@ class RunFolder:
         self._write_private(schema.AUDIT_SCORES, records)
         self._write_json(schema.AUDIT, audit)
 
+    def verdicts(self, name: str) -> Path:
+        """Where a judge's verdicts are kept, with questions that may be private: for the run's owner alone.
+
+        Args:
+            name: of the judgement.
+        """
+        place = self.path / schema.PRIVATE / schema.OWNER / schema.JUDGED
+        for folder in (place.parent.parent, place.parent, place):
+            atomic.make_private(folder)
+        return place / f"{name}.jsonl"
+
     def write_judgement(self, name: str, judgement: Judgement) -> None:
         """What a judge made of the run's answers.
 

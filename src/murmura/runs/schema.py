@@ -108,7 +108,8 @@ EVOLUTION, CURVE, DATASET = "evolution.json", "curve.json", "dataset"
 how many of them (``CurvePoint``), and the folder of the texts."""
 
 JUDGED = "judged"
-"""A folder for what judges made of a finished run's answers: a ``runs.judgement.Judgement`` and a transcript each."""
+"""A folder for what judges made of a finished run's answers, a ``runs.judgement.Judgement`` each; of the same name in
+the owner's place all that was asked and said."""
 
 EXPANDED = "expanded.jsonl"
 """Texts that the server has had written, one after the other: only ever added to (``synthesis.expansion``)."""

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from murmura.errors import CheckpointError
 from murmura.federation.server.ledger import Ledger
 from murmura.measure.catalogue import CATALOGUE
+from murmura.privacy.standing import standing
 from murmura.runs import files, jsontext, schema
 from murmura.runs.locks import is_running
 from murmura.runs.previous import is_run
@@ -39,7 +40,8 @@ class Status:
         waiting: sites that are waited for, by name, the first few of them.
         events: what went otherwise than planned in this round, in words.
         bytes_up, bytes_down: that have travelled so far for the method, in lost rounds too.
-        epsilon, delta, unit: that were guaranteed after round ``done``; ``unit`` is what one of is hidden.
+        epsilon, delta, unit: that were guaranteed after round ``done``, or of a run that was stopped, by all that its
+            ledgers hold, which may be more than it has saved; ``unit`` is what one of is hidden.
         figures: by key (``measure.catalogue``), of the last round in which any was measured, ``measured`` its number.
         seconds_left: at the pace of the last rounds.
         secret_cohorts: its ε counts on nobody knowing whom a round asks.
@@ -110,6 +112,9 @@ def look(folder: Path) -> Status:
     )
     if found.state == "waiting":
         return replace(found, waiting=tuple(live["expected"]))
+    if found.state == "stopped" and found.epsilon is not None:
+        spent = standing(folder, found.done or 0, method)
+        return found if spent is None else replace(found, epsilon=spent.epsilon)
     if found.state != "running":
         return found
     return replace(

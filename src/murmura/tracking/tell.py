@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from murmura import atomic
+from murmura.config import leaves
 from murmura.errors import ConfigError
 from murmura.tracking import TRACKERS
 from murmura.tracking.config import TrackingConfig
@@ -130,13 +131,5 @@ def _is_finite(value: Any) -> bool:
 def parameters(options: Mapping[str, Any]) -> dict[str, str]:
     """An experiment's options by their full names. Left out are those of tracking, and what is called a key, token,
     secret or password; of an address, the user."""
-    known = dict(_leaves({name: table for name, table in options.items() if name != "tracking"}))
+    known = dict(leaves({name: table for name, table in options.items() if name != "tracking"}))
     return {key: _USER.sub("", str(value)) for key, value in known.items() if not _SECRET.search(key)}
-
-
-def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
