@@ -131,6 +131,13 @@ def test_arms_that_would_be_refused_are_all_named_before_anything_is_run(compari
     assert begun == []
 
 
+def test_what_is_wrong_with_several_arms_is_said_once(comparison, begun, tmp_path):
+    (tmp_path / "sites").rename(tmp_path / "moved")
+    with pytest.raises(ConfigError) as caught:
+        comparison().check()
+    assert str(caught.value).count("there is no such folder") == 1 and "FedAvg and private: " in str(caught.value)
+
+
 def test_a_run_that_fails_stands_in_no_figure_and_stops_no_other(comparison, begun, monkeypatch):
     whole, plain = comparison(rates=[], seeds=1), jobs._run
 

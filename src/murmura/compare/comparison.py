@@ -96,18 +96,20 @@ class Comparison:
             CheckpointError: a folder holds another run.
         """
         require_same(self.searches)
-        refused, found, seed = [], dict[str, DryRun](), self.config.chosen_seeds[0]
+        refused, found, seed = dict[str, list[str]](), dict[str, DryRun](), self.config.chosen_seeds[0]
         for arm in self.arms:
             try:
                 experiments = [self._job(_RUNS, arm, seed, rate).experiment for rate in arm.rates]
                 planned = dry_run(experiments[0])
             except MurmuraError as error:
-                refused.append(f"{arm.name}: {error}")
+                refused.setdefault(str(error), []).append(arm.name)
                 continue
-            refused += [f"{arm.name}: {reason}" for reason in planned.refusals]
+            for reason in planned.refusals:
+                refused.setdefault(reason, []).append(arm.name)
             found[arm.name] = planned
         if refused:
-            what = "these arms would not start, and so nothing was run:\n" + "\n".join(refused)
+            told = [f"{listing(arms)}: {reason}" for reason, arms in refused.items()]
+            what = "these arms would not start, and so nothing was run:\n" + "\n".join(told)
             raise ConfigError(what, where=str(self.folder), fix="Mend or remove them.")
         return found
 

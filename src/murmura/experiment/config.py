@@ -228,7 +228,8 @@ def read_table(file: Path) -> dict[str, Any]:
         fix = "Name an experiment file."
         raise ConfigError(f"cannot be read ({error.strerror})", where=str(file), fix=fix) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"is not TOML ({error})", where=str(file)) from None
+        fix = "" if file.suffix == ".toml" else "Records are named in an experiment file, which murmura init prints."
+        raise ConfigError(f"is not TOML ({error})", where=str(file), fix=fix) from None
 
 
 def override(table: dict[str, Any], key: str, value: Any, where: str) -> None:
