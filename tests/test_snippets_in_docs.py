@@ -1,6 +1,7 @@
 """Every command, table of options and piece of Python that README and docs show is tried, or says why it is not."""
 
 import argparse
+import ast
 import re
 import runpy
 import shlex
@@ -277,3 +278,11 @@ def test_python_runs(snippet, workplace):
         pytest.skip(snippet.why_not)
     (workplace / "snippet.py").write_text(snippet.text, encoding="utf-8")
     runpy.run_path("snippet.py", run_name="snippet")
+
+
+def test_what_is_imported_is_on_the_page_of_the_api():
+    shown = re.findall(r"^::: \S+\.(\w+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), re.M)
+    parsed = [ast.parse(one.text) for one in of("python") if one.why_not is None]
+    imports = [node for tree in parsed for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names = {one.name for node in imports if node.module.partition(".")[0] == "murmura" for one in node.names}
+    assert len(names) > 10 and names <= set(shown)

@@ -159,7 +159,16 @@ class Experiment(Section):
 
     @classmethod
     def of(cls, table: Mapping[str, Any], where: str = "experiment", base: Path | None = None) -> Self:
-        """Validate tables as an experiment file has them."""
+        """Validate tables as an experiment file has them.
+
+        Args:
+            table: the file's tables, by their names.
+            where: who says so, for messages.
+            base: the folder in which data and models that it names are looked for first.
+
+        Raises:
+            ConfigError: with the key, and its nearest valid name.
+        """
         if not isinstance(table.get("method"), Mapping):
             raise ConfigError("there is no [method] table", where=where, fix=f"name = {' | '.join(methods.METHODS)}.")
         # The method's own options are validated by its own section; for the others it is taken as it is.
