@@ -135,6 +135,18 @@ def test_a_folder_with_another_run_is_refused_before_anything_is_run(comparison,
         require_same(other.runs({"FedAvg": 3e-4}))
 
 
+def test_a_run_of_a_version_that_did_not_have_an_option_yet_is_reused(comparison, begun):
+    first = comparison(rates=[], seeds=1, arms=ARMS[:1])
+    job = first.runs({"FedAvg": 3e-4})[0]
+    first.carry_out(1, first.check())
+    kept = job.folder / "config.toml"
+    kept.write_text(kept.read_text().replace("dora = false\n", ""))
+    require_same([job])
+    kept.write_text(kept.read_text().replace("[lora]\n", "[lora]\ndora = true\n"))
+    with pytest.raises(CheckpointError, match=r"lora.dora = True, and the comparison asks for False"):
+        require_same([job])
+
+
 def test_finished_runs_on_records_that_have_changed_since_are_refused(comparison, begun, tmp_path):
     first = comparison(rates=[], seeds=[1], arms=ARMS[:1])
     first.carry_out(1, first.check())
@@ -159,6 +171,13 @@ def test_arms_that_would_be_refused_are_all_named_before_anything_is_run(compari
     with pytest.raises(ConfigError, match=r"(?s)would not start.*bad: "):
         comparison(arms=arms).check()
     assert begun == []
+
+
+def test_what_is_wrong_with_several_arms_is_said_once(comparison, begun, tmp_path):
+    (tmp_path / "sites").rename(tmp_path / "moved")
+    with pytest.raises(ConfigError) as caught:
+        comparison().check()
+    assert str(caught.value).count("there is no such folder") == 1 and "FedAvg and private: " in str(caught.value)
 
 
 def test_a_run_that_fails_stands_in_no_figure_and_stops_no_other(comparison, begun, monkeypatch):

@@ -10,8 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import murmura
-from murmura import Experiment, models
+from murmura import models
 from murmura.data.records import Instruction
 from murmura.data.templates import template
 from murmura.experiment.card import made_by
@@ -20,7 +19,6 @@ from murmura.methods import build
 from murmura.models.wheel import place_of
 from tests.experiment.small import write_lines
 
-GUIDE = Path(murmura.__file__).parents[2] / "docs" / "api.md"
 QUIET = {"evaluation": {"attacks": False, "sample": 1}, "training": {"max_steps": 1}}
 
 
@@ -55,15 +53,6 @@ def test_the_snippet_of_the_card_asks_the_trained_model_as_it_was_trained(make, 
     with torch.no_grad(), found["model"].disable_adapter():
         plain = found["model"](**found["prompt"]).logits
     assert not torch.allclose(plain, found["model"](**found["prompt"]).logits)
-
-
-def test_the_python_of_the_readme_runs_without_a_network(make, cached, monkeypatch, capsys):
-    experiment = make({"name": "fewfedpit", "rounds": 1, "keep": 1}, model=cached, training={"max_steps": 1})
-    monkeypatch.setattr(Experiment, "load", lambda path, set: experiment)
-    found: dict = {}
-    exec(python(GUIDE.read_text(encoding="utf-8")), found)
-    assert len(capsys.readouterr().out.splitlines()) >= 2
-    assert found["model"].peft_config["default"].r == 2 and found["tokenizer"].chat_template
 
 
 def test_documents_are_continued_and_not_asked(make, cached, monkeypatch, tmp_path):

@@ -77,6 +77,7 @@ def test_overrides_win_over_the_file(load):
         (FILE.replace("0.3", "1.5"), "'beta' = 1.5: Input should be less than or equal to 1"),
         (FILE.replace("heldout_records = 5", ""), "'data': give heldout = a file, or heldout_records"),
         (FILE.replace('train = "sites"', ""), "'data': 'train' is missing"),
+        (FILE.replace('"sites"', '["a.jsonl", "b.jsonl"]'), "several files go into a folder of their own"),
         (FILE + "[training]\nlr = 1e-7\n", "lr_min (1e-06) is above lr (1e-07)"),
         (FILE.replace('"mine"', '""'), "'run.name' = '': String should have at least 1 character"),
         ("[run\nname = 1", "is not TOML"),
@@ -105,6 +106,12 @@ def test_options_that_do_nothing_are_refused(load):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere\.toml: cannot be read"):
         Experiment.load(tmp_path / "nowhere.toml")
+
+
+def test_records_in_the_place_of_an_experiment_are_told_where_they_belong(tmp_path):
+    (tmp_path / "heart.jsonl").write_text('{"instruction": "a", "output": "b"}')
+    with pytest.raises(ConfigError, match=r"is not TOML .*Records are named in an experiment file"):
+        Experiment.load(tmp_path / "heart.jsonl")
 
 
 def test_overrides_of_nothing_are_named(load):

@@ -98,7 +98,7 @@ class Comparison:
             CheckpointError: a folder holds another run, or one on other records.
         """
         require_same(self.searches)
-        refused, found = [], dict[str, DryRun]()
+        refused, found = dict[str, list[str]](), dict[str, DryRun]()
         for arm in self.arms:
             every = [self._job(_RUNS, arm, seed, arm.rates[0]) for seed in self.config.chosen_seeds]
             job = next((one for one in every if one.finished), every[0])
@@ -106,13 +106,15 @@ class Comparison:
                 experiments = [replace(job, rate=rate).experiment for rate in arm.rates]
                 planned = dry_run(experiments[0])
             except MurmuraError as error:
-                refused.append(f"{arm.name}: {error}")
+                refused.setdefault(str(error), []).append(arm.name)
                 continue
             require_same_records(job, planned.plan)
-            refused += [f"{arm.name}: {reason}" for reason in planned.refusals]
+            for reason in planned.refusals:
+                refused.setdefault(reason, []).append(arm.name)
             found[arm.name] = planned
         if refused:
-            what = "these arms would not start, and so nothing was run:\n" + "\n".join(refused)
+            told = [f"{listing(arms)}: {reason}" for reason, arms in refused.items()]
+            what = "these arms would not start, and so nothing was run:\n" + "\n".join(told)
             raise ConfigError(what, where=str(self.folder), fix="Mend or remove them.")
         return found
 

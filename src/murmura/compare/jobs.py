@@ -89,7 +89,8 @@ def require_same(jobs: Sequence[Job]) -> None:
         kept = RunFolder(job.folder)
         if not kept.holds_run:
             continue
-        there, wanted = (_deciding(one) for one in (kept.config.read_text(encoding="utf-8"), job.experiment.dump()))
+        # Read as an experiment, a run of an earlier version has the defaults of options that came later.
+        there, wanted = (_deciding(one.dump()) for one in (Experiment.load(kept.config), job.experiment))
         for key in sorted({*there, *wanted}):
             if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took
                 what = f"this run has {key} = {there.get(key)!r}, and the comparison asks for {wanted.get(key)!r}"

@@ -35,7 +35,8 @@ method.epsilon = 8.0
 name = "smollm2-135m"            # or another of `murmura models list`, a folder, a Hugging Face id
 
 [data]
-train = "FOLDER"                 # a JSONL, CSV or Parquet file for each site
+train = "FOLDER"                 # in which each site has a file: JSONL, CSV, Excel or Parquet
+#fields = { instruction = "question", output = "answer" }    # if your columns have other names
 heldout_records = 20             # taken out of these, to measure on
 max_length = 256
 

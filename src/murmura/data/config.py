@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from murmura.config import ModelSource, Section, Source
 from murmura.data.records import Kind
@@ -110,6 +110,13 @@ class DataConfig(Section):
     few_shot: FewShot | None = None
     """Choose a few of many records before sharing them out."""
     sites: SitesConfig = SitesConfig()
+
+    @field_validator("train", mode="before")
+    @classmethod
+    def _is_one(cls, value: object) -> object:
+        if isinstance(value, list):
+            raise ValueError("several files go into a folder of their own, whose name stands here: each is a site")
+        return value
 
     @property
     def may_cluster(self) -> bool:

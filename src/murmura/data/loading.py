@@ -126,13 +126,24 @@ def load_records(
     skip_bad: bool = False,
     renaming: str = RENAMING,
 ) -> Loaded[R]:
-    """Read records, at least one. Arguments as ``scan``.
+    """Read records, at least one.
 
     Args:
+        source: A JSONL (``.jsonl``, ``.ndjson``, ``.json`` with one object a line), CSV or TSV file, packed (``.gz``)
+            or not; an Excel (``.xlsx``) or Parquet file; or a Hugging Face id.
+        kind: What each row is: ``Instruction``, ``Labelled`` or ``Document``.
+        fields: Field to column, where they differ: ``{"instruction": "question"}``.
+        site_column: The column that names the owner of a record.
+        split: The split of a hub data set.
         skip_bad: Drop unusable records and list them in ``Loaded.bad``, instead of refusing them all together.
+        renaming: How messages name another column for a field.
+
+    Returns:
+        the records, with the place of each, and its owner where ``site_column`` names one.
 
     Raises:
-        DataError: As ``scan`` and ``require_usable``.
+        DataError: The source cannot be read or lacks a column; there is a bad record, all of them together; or none
+            can be used.
     """
     loaded = scan(source, kind, fields=fields, site_column=site_column, split=split, renaming=renaming)
     require_usable([loaded], skip_bad=skip_bad)

@@ -159,7 +159,16 @@ class Experiment(Section):
 
     @classmethod
     def of(cls, table: Mapping[str, Any], where: str = "experiment", base: Path | None = None) -> Self:
-        """Validate tables as an experiment file has them."""
+        """Validate tables as an experiment file has them.
+
+        Args:
+            table: the file's tables, by their names.
+            where: who says so, for messages.
+            base: the folder in which data and models that it names are looked for first.
+
+        Raises:
+            ConfigError: with the key, and its nearest valid name.
+        """
         if not isinstance(table.get("method"), Mapping):
             raise ConfigError("there is no [method] table", where=where, fix=f"name = {' | '.join(methods.METHODS)}.")
         # The method's own options are validated by its own section; for the others it is taken as it is.
@@ -228,7 +237,8 @@ def read_table(file: Path) -> dict[str, Any]:
         fix = "Name an experiment file."
         raise ConfigError(f"cannot be read ({error.strerror})", where=str(file), fix=fix) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"is not TOML ({error})", where=str(file)) from None
+        fix = "" if file.suffix == ".toml" else "Records are named in an experiment file, which murmura init prints."
+        raise ConfigError(f"is not TOML ({error})", where=str(file), fix=fix) from None
 
 
 def override(table: dict[str, Any], key: str, value: Any, where: str) -> None:

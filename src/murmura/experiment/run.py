@@ -62,7 +62,13 @@ _SEVERAL = (
 
 @dataclass(frozen=True)
 class Result:
-    """Where a run is kept, and its metrics, one row a round, as anybody may see them (``Server.published``)."""
+    """What a run has come to.
+
+    Attributes:
+        folder: where it is kept.
+        rows: its metrics as anybody may see them, one row a round, the first from before training; a figure's key is
+            that of ``murmura.measure.catalogue``.
+    """
 
     folder: Path
     rows: list[dict[str, Any]]

@@ -62,7 +62,7 @@ _FIRST = _LIKELY.index("method.rounds")  # before these stands what a name says
 _IN_SHORT = {
     "run.name": "its folder is runs/NAME",
     "model.name": "or another of `murmura models list`, a folder, a Hugging Face id",
-    "data.train": "a JSONL, CSV or Parquet file for each site",
+    "data.train": "in which each site has a file: JSONL, CSV, Excel or Parquet",
     "data.heldout_records": "taken out of these, to measure on",
     "training.lr": "learning rate",
     "training.max_steps": "steps of a site in a round",
