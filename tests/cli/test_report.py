@@ -86,3 +86,34 @@ def test_it_is_imported_without_its_heavy_libraries():
     code = f"import sys, murmura.cli.report, murmura.report; sys.exit(str({heavy}) if {heavy} else 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_sheet_is_written_for_one_run(invoke, tmp_path):
+    folder = write_run(tmp_path / "a")
+    result = invoke(folder, "--sheet", "sheets/a.html")
+    assert result.exit_code == 0 and "Sheet: sheets/a.html" in result.stdout
+    assert "What is not covered" in (tmp_path / "sheets" / "a.html").read_text()
+    refused = invoke(folder, write_run(tmp_path / "b"), "--sheet", "two.html")
+    assert isinstance(refused.exception, MurmuraError) and "one run" in str(refused.exception)
+    assert not (tmp_path / "two.html").exists()
+
+
+def test_runs_side_by_side_are_compared_as_far_as_their_seeds_show(invoke, tmp_path):
+    folders = [
+        write_run(tmp_path / f"{name}-{seed}", name, seed, [metrics(2, heldout_loss=loss)])
+        for name, losses in (("FedAvg", (2.0, 2.01)), ("FedProx", (2.5, 2.514)))
+        for seed, loss in enumerate(losses)
+    ]
+    result = invoke(*folders, "--markdown", "table.md")
+    said = "FedAvg (held-out loss 2.005) is better than FedProx by 0.502"
+    assert said in result.stdout.replace("\n", " ")
+    assert said in (tmp_path / "report.html").read_text() and said in (tmp_path / "table.md").read_text()
+
+
+def test_a_page_with_drafts_is_written_nowhere_by_itself(invoke, tmp_path):
+    folder = write_run(tmp_path / "a")
+    refused = invoke(folder, "--drafts")
+    assert isinstance(refused.exception, MurmuraError) and "--out" in str(refused.exception)
+    assert not (folder / "report.html").exists()
+    none = invoke(folder, "--drafts", "--out", "page.html")
+    assert "no site has kept drafts" in str(none.exception) and not (tmp_path / "page.html").exists()

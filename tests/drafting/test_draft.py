@@ -227,3 +227,16 @@ def test_fewer_records_are_shown_where_they_do_not_fit_the_model():
     sizes = [(len(prompt), limit) for batch in bench.batches for _, prompt, limit in batch]
     assert all(size + limit <= 400 for size, limit in sizes)
     assert max(prompt.count("please explain") for _, prompt, _ in bench.batches[0]) in range(1, 8)
+
+
+def test_what_is_dropped_is_told_with_the_reason_as_often_as_it_is_counted():
+    answers = iter(["Sorry, as an AI language model I cannot do that for you.", "alpha beta gamma delta"])
+    bench = Scripted(
+        lambda prompt, adapter: next(answers, "") if is_for_instruction(prompt) else "Input: None\nResponse: no"
+    )
+    [drafts] = draft(bench, orders(kidney=KIDNEY), CONFIG)
+    told = Counter(f"drafts.{reason}" for _, reason in drafts.dropped)
+    assert told == Counter({key: n for key, n in drafts.counts.items() if key != "drafts.same_prompt"})
+    assert {"drafts.refusal", "drafts.short_response"} <= set(told)
+    [short] = [text for text, reason in drafts.dropped if reason == "short_response"]
+    assert short == "alpha beta gamma delta\nno"

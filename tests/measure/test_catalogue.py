@@ -16,6 +16,18 @@ def test_whatever_has_a_column_is_explained():
     assert all(one.meaning for one in CATALOGUE if one.column)
 
 
+def test_whatever_has_a_column_is_explained_in_a_line_for_each_kind_of_record():
+    kinds = (["instruction"], ["labelled"], ["document"], ["instruction", "labelled"])
+    for one in CATALOGUE:
+        for line in (one.in_a_line(kind) for kind in kinds if one.column):
+            assert 40 < len(line) <= 175 and "(" not in line and line.endswith(one.direction), line
+    assert figure("heldout_loss").in_a_line(["instruction"]) == (
+        "How badly the model predicts good answers to questions that no site trained on. Lower is better."
+    )
+    assert "0.5 is guessing" in figure("attack_auc").in_a_line(["instruction"])
+    assert figure("heldout_loss").in_a_line(["labelled"]).startswith("How improbable the model finds the right labels")
+
+
 def test_a_figure_is_drawn_alone_or_beside_one_that_is():
     alone = {one.key for one in CATALOGUE if one.drawn and not one.drawn.beside}
     beside = [one.drawn.beside for one in CATALOGUE if one.drawn and one.drawn.beside]

@@ -38,3 +38,8 @@ def bars(section):
 def said(section):
     """All sentences below the lead."""
     return " ".join(block.text for block in blocks(section, Paragraph))
+
+
+def columns_of(section):
+    """The columns of each table, by its title."""
+    return {table.title: list(table.columns) for table in blocks(section, Table)}

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from murmura.errors import ConfigError
+
 
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, shown side by side.")],
@@ -20,19 +22,47 @@ def report(
         ),
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Also write the table as Markdown.")
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Also write answers and table as Markdown.")
+    ] = None,
+    drafts: Annotated[
+        bool,
+        typer.Option(
+            "--drafts",
+            help="Show drafts that simulated sites have kept (method.drafts_shown). They are as private as records, so "
+            "this needs --out: such a page is not for publication.",
+        ),
+    ] = False,
+    sheet: Annotated[
+        Path | None,
+        typer.Option(
+            "--sheet",
+            metavar="FILE",
+            help="Also write a page of A4 for the data-protection officer of one run, as HTML.",
+        ),
     ] = None,
 ) -> None:
     """Print the table of one or several runs and write their report as one HTML page."""
     from murmura import report as reports
+    from murmura.compare.better import which_is_better
     from murmura.report.output_file import replacing
     from murmura.runs import read_all
     from murmura.runs.schema import REPORT
 
+    if sheet is not None and len(runs) > 1:
+        raise ConfigError(
+            "a sheet is about one run", where="--sheet", fix="Write one for each: murmura report RUN --sheet FILE."
+        )
+    if drafts and out is None:
+        fix = "Say where to, with --out: it is not for publication, as a run's report.html may be."
+        raise ConfigError("a page with drafts has no place of its own", where="--drafts", fix=fix)
     records = read_all(runs)
-    reports.show(reports.table(records))
-    page = reports.write(records, out or (runs[0] if len(records) == 1 else Path()) / REPORT)
+    rows = reports.table(records)
+    which = which_is_better(rows)
+    reports.show(rows, which=which)
+    page = reports.write(records, out or (runs[0] if len(records) == 1 else Path()) / REPORT, which=which, texts=drafts)
     typer.echo(f"Report: {page}")
     if markdown is not None:
         with replacing(markdown, "the table", "--markdown") as stream:
-            stream.write(reports.markdown(reports.table(records)))
+            stream.write(reports.markdown(rows, which))
+    if sheet is not None:
+        typer.echo(f"Sheet: {reports.write_sheet(records[0], sheet)}")

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import cast
 
 from murmura.compare.choice import Choice
 from murmura.compare.comparison import Outcome
 from murmura.compare.outcome import LEAKAGE, Result, compared, frontier
 from murmura.compare.statistics import Difference, Estimate
-from murmura.report.content import Block, Entry, Listing, Paragraph, Picture, Pictures, Section, Table, entry
-from murmura.report.drawing import MUTED, PAPER, dots, hollow, svg
+from murmura.data.records import Kind
+from murmura.measure.catalogue import figure
+from murmura.measure.figure import SHARE
+from murmura.report.content import Answers, Definitions, Entry, Paragraph, Picture, Section, Span, Table, entry
+from murmura.report.frontier import GUESSING, Mark, frontier_picture
+from murmura.report.in_short import (
+    BETTER,
+    COST,
+    LEAKS,
+    PROMISED,
+    Standing,
+    costs,
+    leaks,
+    promise_of,
+    promised,
+    uploaded,
+)
+from murmura.report.markdown import answered
 from murmura.report.style import Style, style
+from murmura.report.table import table
 from murmura.units import DASH, bound, count, duration, size
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-_ROOM = 0.75  # of the width of the points, for names beside them
-_LINE = 0.062  # of the height, between two names
 
 
 def section(outcome: Outcome) -> Section:
@@ -29,11 +41,29 @@ def section(outcome: Outcome) -> Section:
         "intervals (Student’s t); differences are paired by seed, and their p values corrected for how many there are "
         "(Holm)."
     )
-    taken, *others = outcome.choice.sentences
-    blocks: list[Block] = [Paragraph(taken, "note"), *([Listing(others)] if others else [])]
-    pictures = [Pictures([picture(outcome)], lines=False)] if _points(outcome) else []
     remarks = [Paragraph(remark) for remark in outcome.remarks]
-    return Section("Which one", lead, [*blocks, *pictures, *tables(outcome), *remarks])
+    worth, cost = tables(outcome)
+    return Section("", "", [answers(outcome), Paragraph(lead), worth, _terms(outcome), cost, _TERMS, *remarks])
+
+
+def _terms(outcome: Outcome) -> Definitions:
+    """What the columns of the first table mean, in a line each."""
+    useful = next(one.utility_figure for one in outcome.results if one.kind == outcome.kind)
+    known = {one.title: one.in_a_line([cast(Kind, outcome.kind)]) for one in (useful, figure(LEAKAGE))}
+    return Definitions({**known, f"Against {outcome.reference}": _AGAINST, "On the frontier": _FRONTIER})
+
+
+_AGAINST = "By how much it is larger, seed by seed; differences with p of 0.05 or less count as shown."
+_FRONTIER = "No other arm is better in both utility and leakage, by their means."
+_TERMS = Definitions(
+    {
+        "ε, with the search": "How much one record, or one site, can change what was sent at most, in one run and "
+        "in the search for its rate together. A dash: nothing is guaranteed.",
+        "Travels": "Bytes that all sites send and are sent in a run, for the method itself.",
+        "Steps of all sites": "Optimiser steps in a run; arms with more have trained more.",
+        "Rate": "The learning rate of the runs, and those it was chosen from.",
+    }
+)
 
 
 def tables(outcome: Outcome) -> list[Table]:
@@ -45,7 +75,11 @@ def tables(outcome: Outcome) -> list[Table]:
     cost: list[list[Entry | str]] = []
     for one in outcome.results:
         name = Entry(one.arm, tuple(_marks(one, outcome.choice, front)), look=looks[one.arm])
-        worth.append([name, *_with(one.utility, far[""].get(one.arm)), *_with(one.leakage, far[LEAKAGE].get(one.arm))])
+        useful, leaking = _with(one.utility, far[""].get(one.arm)), _with(one.leakage, far[LEAKAGE].get(one.arm))
+        if one.utility_figure.unit is SHARE:
+            useful[0] = replace(useful[0], span=_span(one.utility, None))
+        leaking[0] = replace(leaking[0], span=_span(one.leakage, GUESSING))
+        worth.append([name, *useful, *leaking])
         promise = entry(DASH, one.unguaranteed) if one.epsilon is None else entry(bound(one.epsilon))
         wall = DASH if one.wall is None else duration(one.wall)
         steps = DASH if one.steps is None else count(one.steps)
@@ -78,6 +112,11 @@ def _with(one: Estimate | None, far: Difference | None) -> list[Entry]:
     return [value, Entry(DASH) if far is None else entry(*_parts(far.words))]
 
 
+def _span(one: Estimate | None, guess: float | None) -> Span | None:
+    ends = None if one is None else _ends(one)
+    return None if one is None or ends is None else Span(*ends, one.mean, guess)
+
+
 def _parts(words: str) -> tuple[str, str]:
     head, _, rest = words.partition(" (")
     return head, rest.replace(")", "")
@@ -94,6 +133,51 @@ def _rate(one: Result) -> Entry:
     return entry(f"{one.rate:g}", f"of {tried}" if tried else "as given", "at the edge" if one.edge else "")
 
 
+# ---- the first screen ------------------------------------------------------------------------------------------------
+
+
+def answers(outcome: Outcome) -> Answers:
+    """Which to take, what leaks, what is guaranteed and what it cost, beside one picture."""
+    own = [_standing(one) for one in outcome.results]
+    told = {BETTER: outcome.choice.sentences, LEAKS: leaks(own), PROMISED: promised(own), COST: costs(own)}
+    return Answers(told, picture(outcome) if _points(outcome) else None)
+
+
+def _standing(one: Result) -> Standing:
+    """What is told of an arm: its ε counts the search for a rate too, and intervals are the wider of two, over seeds
+    and over records in a run."""
+    runs = list(one.runs.values())
+    lasts, leakage = [run.last for run in runs], one.leakage
+    privacy = next((last.privacy for last in lasts if last.privacy), {})
+    few = any("says little" in told for last in lasts for told in figure(LEAKAGE).attacked(last.row))
+    searched = ["the search for a rate counted"] if one.tried else []
+    together = [f"of one run, the most of {len(runs)} seeds"] if len(runs) > 1 else []
+    return Standing(
+        label=one.arm,
+        leakage=None if leakage is None else leakage.mean,
+        ends=_widest(one),
+        few=few,
+        outside=any(last.privacy for last in lasts),
+        epsilon=one.epsilon,
+        told=", ".join(part for part in [promise_of(privacy), *searched, *together] if part),
+        refused=one.unguaranteed,
+        sent=one.bytes,
+        seconds=one.wall,
+        expected=any(run.hides_cohorts for run in runs),
+        upload=uploaded(table(runs)[0].cells["upload_auc"]),
+    )
+
+
+def _widest(one: Result) -> tuple[float, float] | None:
+    """Of leakage the wider of two 95 % intervals at each end, over seeds and over records; None where there is none."""
+    lows = one.values(f"{LEAKAGE}_low").values()
+    if one.leakage is None or one.leakage_at_most is None or not (lows or one.leakage.low is not None):
+        return None
+    over_records = [sum(lows) / len(lows)] if lows else []
+    over_seeds = [] if one.leakage.low is None else [one.leakage.low]
+    return min([*over_records, *over_seeds]), one.leakage_at_most
+
+
 # ---- the picture -----------------------------------------------------------------------------------------------------
 
 
@@ -104,64 +188,19 @@ def _points(outcome: Outcome) -> list[Result]:
 def picture(outcome: Outcome) -> Picture:
     """Utility against leakage, each arm by its mean and its interval, with its name beside it."""
     points, looks = _points(outcome), looks_of(outcome.results)
-    known = points[0].utility_figure
-    right = known.better == "higher"
-
-    def draw(axes: Axes) -> None:
-        axes.axhline(0.5, color=MUTED, linewidth=0.9, zorder=1)
-        for one in points:
-            _mark(axes, one, looks[one.arm])
-        _name(axes, points, looks)
-        axes.set_xlabel(f"{known.title.lower()} ({known.unit.name})")
-
-    caption = (
-        f"Best is the lower {'right' if right else 'left'} corner: answers well, gives little away. The line is "
-        "guessing. Bars are 95 % intervals over seeds, small hollow marks single seeds."
-    )
-    drawn = svg(draw, "leakage (AUC of the strongest attack)", "frontier", rounds=False)
-    return Picture("Utility against leakage", drawn, caption)
+    bars = "Bars are 95 % intervals over seeds, small hollow marks single seeds."
+    return frontier_picture([_mark(one, looks[one.arm]) for one in points], points[0].utility_figure, bars)
 
 
-def _mark(axes: Axes, one: Result, look: Style) -> None:
+def _mark(one: Result, look: Style) -> Mark:
     assert one.utility and one.leakage
-    x, y = one.utility, one.leakage
-    for across, up in ((_reach(x), None), (None, _reach(y))):
-        if across or up:
-            axes.errorbar(
-                [x.mean], [y.mean], xerr=across, yerr=up, fmt="none", ecolor=look.colour, elinewidth=1.0, alpha=0.6
-            )
-    own, leaks = one.values(one.utility_figure.key), one.values(LEAKAGE)
-    if len(own) > 1:
-        hollow(axes, [(own[seed], leaks[seed]) for seed in own if seed in leaks], look, 3.2, zorder=4)
-    dots(axes, [(x.mean, y.mean)], look.colour, 8.0, marker=look.marker, markeredgecolor=PAPER, zorder=5)
+    own, leaking = one.values(one.utility_figure.key), one.values(LEAKAGE)
+    seeds = [(own[seed], leaking[seed]) for seed in own if seed in leaking] if len(own) > 1 else []
+    return Mark(one.arm, look, one.utility.mean, one.leakage.mean, _ends(one.utility), _ends(one.leakage), seeds)
 
 
-def _reach(one: Estimate) -> list[list[float]] | None:
-    """How far the interval goes, down and up."""
-    if one.low is None or one.high is None:
-        return None
-    return [[one.mean - one.low], [one.high - one.mean]]
-
-
-def _name(axes: Axes, points: Sequence[Result], looks: Mapping[str, Style]) -> None:
-    """Names in a column on the right, in the order of their marks, each led to its own."""
-    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    wide, tall = right - left, high - low
-    guess = (0.5 - low) / tall
-    axes.set_xlim(left, right + _ROOM * wide)
-    ordered = sorted(points, key=lambda one: one.leakage.mean if one.leakage else 0.0)
-    places: list[float] = []
-    for one in ordered:
-        at = (one.leakage.mean - low) / tall if one.leakage else 0.0
-        at += _LINE * (abs(at - guess) < _LINE / 2)  # not on the line of guessing
-        places.append(max(at, places[-1] + _LINE) if places else at)
-    over = max(0.0, places[-1] - 1.0)
-    for one, place in zip(ordered, places, strict=True):
-        assert one.utility and one.leakage
-        spot = low + max(place - over, 0.0) * tall
-        ends = [one.utility.mean, right + 0.06 * wide], [one.leakage.mean, spot]
-        axes.plot(*ends, color=looks[one.arm].colour, linewidth=0.6, alpha=0.5, zorder=2)
-        axes.text(right + 0.08 * wide, spot, one.arm, color=looks[one.arm].colour, va="center", fontsize=9)
+def _ends(one: Estimate) -> tuple[float, float] | None:
+    return None if one.low is None or one.high is None else (one.low, one.high)
 
 
 # ---- elsewhere -------------------------------------------------------------------------------------------------------
@@ -171,30 +210,28 @@ def show(outcome: Outcome) -> None:
     """Print the sentences and tables."""
     from rich.console import Console
 
-    from murmura.report.terminal import draw
+    from murmura.report.terminal import draw, show_answers
 
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(140, console.width)
     for block in section(outcome).blocks:
-        if isinstance(block, Table):
+        if isinstance(block, Answers):
+            show_answers(block, console)
+        elif isinstance(block, Table):
             console.print(draw(block))
-        elif isinstance(block, Listing):
-            for item in block.items:
-                console.print(item)
         elif isinstance(block, Paragraph):
-            console.print(block.text, style="bold" if block.style == "note" else "")
+            console.print(block.text)
 
 
 def markdown(outcome: Outcome) -> str:
     """The sentences and tables, for a page of results."""
-    told = section(outcome)
-    parts = [f"{told.lead}\n"]
-    for block in told.blocks:
-        if isinstance(block, Paragraph):
-            parts.append(f"**{block.text}**\n" if block.style == "note" else f"{block.text}\n")
-        elif isinstance(block, Listing):
-            parts.append("".join(f"- {item}\n" for item in block.items))
+    parts = []
+    for block in section(outcome).blocks:
+        if isinstance(block, Answers):
+            parts.append(answered(block))
+        elif isinstance(block, Paragraph):
+            parts.append(f"{block.text}\n")
         elif isinstance(block, Table):
             lines = [list(block.columns), ["---", *["--:"] * (len(block.columns) - 1)]]
             lines += [[cell.words for cell in row] for row in block.entries]

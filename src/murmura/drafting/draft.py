@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -49,10 +49,12 @@ class Order:
 
 @dataclass(frozen=True)
 class Drafts:
-    """What was written for one site, and how many attempts met which rejection (``drafts.similar`` and the like)."""
+    """What was written for one site, how many attempts met which rejection (``drafts.similar`` and the like), and what
+    had been written of those that met one."""
 
     records: list[Instruction]
     counts: Counter[str]
+    dropped: Sequence[tuple[str, Rejection]] = ()
 
 
 def draft(runtime: ModelRuntime, orders: Sequence[Order], config: Drafting) -> list[Drafts]:
@@ -69,7 +71,7 @@ def draft(runtime: ModelRuntime, orders: Sequence[Order], config: Drafting) -> l
     examples = _Writing(_Desk.ask_examples, _Desk.take_example, config.example_tokens, EXAMPLE_STOP)
     while _in_waves(runtime, desks, instructions, config.sampling, "write instructions"):
         _in_waves(runtime, desks, examples, config.sampling, "write examples")
-    return [Drafts(desk.finish(), desk.counts) for desk in desks]
+    return [Drafts(desk.finish(), desk.counts, desk.dropped) for desk in desks]
 
 
 Prompt = Callable[[Sequence[Instruction]], str]
@@ -117,6 +119,7 @@ class _Desk:
         self.similar = Similar((record.instruction for record in [*self.shown, *known]), config.rouge)
         self.copies = Copies([*self.shown, *known], config.rouge)
         self.counts: Counter[str] = Counter()
+        self.dropped: list[tuple[str, Rejection]] = []
         self.tasks: list[_Task] = []
         self.instruction_attempts = self.example_attempts = 0  # so far
         self.seen: set[str] = set()
@@ -146,7 +149,7 @@ class _Desk:
         if fault is None and instruction in self.similar:
             fault = "similar"
         if fault is not None:
-            self.counts[counted(fault)] += 1
+            self._count(fault, instruction)
             return
         self.similar.add(instruction)
         self.tasks.append(_Task(instruction))
@@ -177,15 +180,19 @@ class _Desk:
             if task.attempts == self.config.example_attempts:
                 self._drop(task, "no_response")
         elif draft in self.copies:
-            self._drop(task, "copied")
+            self._drop(task, "copied", draft)
         elif fault := response_fault(draft, self.token_count(draft.output), self.config.rouge):
-            self._drop(task, fault)
+            self._drop(task, fault, draft)
         else:
             task.draft = draft
 
-    def _drop(self, task: _Task, rejection: Rejection) -> None:
+    def _drop(self, task: _Task, rejection: Rejection, draft: Instruction | None = None) -> None:
         task.dropped = True
+        self._count(rejection, task.instruction if draft is None else "\n".join(filter(None, astuple(draft))))
+
+    def _count(self, rejection: Rejection, written: str) -> None:
         self.counts[counted(rejection)] += 1
+        self.dropped.append((written, rejection))
 
     def finish(self) -> list[Instruction]:
         """The drafts in the order of their instructions."""

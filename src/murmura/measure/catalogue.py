@@ -191,8 +191,8 @@ CATALOGUE: tuple[Figure, ...] = (
         title="Domain coverage",
         short="domain\ncoverage",
         unit=SHARE,
-        meaning="Of the pool's records of the sites' domain: how similar each is to the most similar record of that "
-        "domain that any site was given (mean cosine; FedDCA, equation 5, with the mean over the domain). 1 would be a "
+        meaning="How similar each of the pool's records of the sites' domain is to the most similar record of it "
+        "that any site was given (mean cosine; FedDCA, equation 5, with the mean over the domain). 1 would be a "
         "domain of which every record was given to somebody. Private records are not in it.",
         better="higher",
         column="measured",
@@ -202,9 +202,11 @@ CATALOGUE: tuple[Figure, ...] = (
         title="Leakage (AUC)",
         short="leakage\n(AUC)",
         unit=AUC,
-        meaning="An attack, carried out: whoever has the model, and the one it was tuned from, tries to tell records "
+        meaning="How often an attacker picks the record that the model was trained on out of two of which it never saw "
+        "the other: 0.5 is guessing, 1 is always. "
+        "The attack was carried out: whoever has the model, and the one it was tuned from, tries to tell records "
         "that it was trained on (members) from records that it never saw (non-members), by how likely it finds them. "
-        "AUC is how often a member looks more like one than a non-member does: 0.5 is guessing, 1 is always. "
+        "AUC is how often a member looks more like one than a non-member does. "
         "The small print gives a 95 % interval; if it holds 0.5, nothing was found by this attack, but "
         "another one may find something. The interval is about this run’s model: it says nothing of what another seed "
         "would give. Then comes the strongest of the attacks tried, chosen on records set apart, and how many members "
@@ -239,9 +241,9 @@ CATALOGUE: tuple[Figure, ...] = (
         title="Leakage of single uploads (AUC)",
         short="leakage of\nuploads (AUC)",
         unit=AUC,
-        meaning="The same on what one site sends, before the server mixes it with the others: what a curious server, "
-        "or whoever breaks into it, would see. Its interval leaves out, besides, how much one upload differs from "
-        "another. A dash where nothing is sent or the attack was switched off.",
+        meaning="The same on what one site sends, before the server mixes it with the others. That is what a curious "
+        "server, or whoever breaks into it, would see. Its interval leaves out, besides, how much one upload differs "
+        "from another. A dash where nothing is sent or the attack was switched off.",
         better="lower",
         of_members=True,
         column="always",
@@ -253,9 +255,10 @@ CATALOGUE: tuple[Figure, ...] = (
         title="Memorisation",
         short="memorisation",
         unit=DIFFERENCE,
-        meaning="The model is given the question of a record and its answer is compared (ROUGE-L) with the real one, "
-        "for members and for non-members. This is the difference. Above 0, the model repeats more of the training "
-        "records than its skill alone explains.",
+        meaning="How much more of the wording of records that it was trained on the model repeats than of others, "
+        "asked their questions. Its answer is compared (ROUGE-L) with the real one, for members and for non-members; "
+        "this is the difference. Above 0, the model repeats more of the training records than its skill alone "
+        "explains.",
         better="lower",
         of_members=True,
         column="measured",
@@ -266,8 +269,8 @@ CATALOGUE: tuple[Figure, ...] = (
         title="Guaranteed ε",
         short="ε",
         unit=EPSILON,
-        meaning="What is guaranteed, whatever the attack: the bound of differential privacy on how much one record, or "
-        "one site, can change what is sent; computed from what the run really did (where there is one, see “What is "
+        meaning="How much one record, or one site, can change what is sent at most, whatever the attack: the bound of "
+        "differential privacy. It is computed from what the run really did (where there is one, see “What is "
         "guaranteed”). Of several seeds it is the largest; beside it stands the ε of all of them together. A dash "
         "means that nothing is guaranteed.",
         better="lower",
@@ -279,10 +282,10 @@ CATALOGUE: tuple[Figure, ...] = (
         title="ε is at least",
         short="ε at\nleast",
         unit=LEAST_EPSILON,
-        meaning="What an audit shows, with 95 % confidence (Steinke, Nasr and Jagielski 2023): a fair coin decided "
-        "which of two secrets each canary has, and the coins were guessed from what was sent and from the model. The "
-        "more guesses are right, the larger ε must be, whatever was promised. 0 means that these guesses showed "
-        "nothing; so few canaries show little at best, and other guesses may show more.",
+        meaning="How large ε must be at the least, as an audit shows with 95 % confidence (Steinke, Nasr and Jagielski "
+        "2023). A fair coin decided which of two secrets each canary has, and the coins were guessed from what was "
+        "sent and from the model. The more guesses are right, the larger ε must be, whatever was promised. 0 means "
+        "that these guesses showed nothing; so few canaries show little at best, and other guesses may show more.",
         better="lower",
         column="measured",
         line=True,
@@ -292,7 +295,8 @@ CATALOGUE: tuple[Figure, ...] = (
         title="Exposure of canaries",
         short="exposure",
         unit=BITS,
-        meaning="Canaries are random secrets that were written into the sites’ records for this measurement alone. "
+        meaning="How far up the true one of all possible secrets stands, in bits, for canaries: random secrets that "
+        "were written into the sites’ records. They were written for this measurement alone. "
         "Exposure (Carlini et al. 2019) tells how far up the true secret stands when all that it could have been are "
         "sorted by how much likelier the model finds them than the base model does: a bit more for each halving of its "
         "rank, mean over the canaries. A model that has learnt nothing of them has more than 0 on average; how much, "

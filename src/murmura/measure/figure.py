@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,6 +15,7 @@ from murmura.units import DASH, at_least, bound, count, decimal, duration, nonfi
 FEW = 20
 """An attack with fewer members than this, or fewer other records, says little."""
 
+_END, _BRACKETS = re.compile(r"(?<=[.])\s+(?=[A-Z0-9])"), re.compile(r" \([^()]*(?:\([^()]*\)[^()]*)*\)")
 _BETTER = {"lower": "Lower is better.", "higher": "Higher is better.", "": ""}
 
 
@@ -129,6 +131,12 @@ class Figure:
             usual = [] if others and len(others) == len(kinds) else [self.meaning]
             meanings = usual + [f"Of {whose}: {meaning}" for whose, meaning in others]
         return " ".join(f"{meaning} {self.direction}".strip() for meaning in meanings)
+
+    def in_a_line(self, kinds: Sequence[Kind]) -> str:
+        """The first sentence of what it means there, without brackets, and which way is better."""
+        of = next((self.of[kind][1] for kind in kinds if kind in self.of), "") if len(kinds) == 1 else ""
+        bare = _BRACKETS.sub("", of or self.meaning)
+        return f"{_END.split(bare, maxsplit=1)[0].rstrip('.')}. {self.direction}".strip()
 
     def words(self, values: Mapping[str, Any]) -> str:
         """The figure of a row of ``metrics.jsonl``, with its interval and the attack that it comes of, where it has

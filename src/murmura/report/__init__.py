@@ -3,7 +3,19 @@
 from murmura.measure.catalogue import CATALOGUE, figure
 from murmura.report.markdown import markdown
 from murmura.report.page import write
+from murmura.report.sheet import write_sheet
 from murmura.report.table import Row, table
 from murmura.report.terminal import show, show_audit, show_evaluation
 
-__all__ = ["CATALOGUE", "Row", "figure", "markdown", "show", "show_audit", "show_evaluation", "table", "write"]
+__all__ = [
+    "CATALOGUE",
+    "Row",
+    "figure",
+    "markdown",
+    "show",
+    "show_audit",
+    "show_evaluation",
+    "table",
+    "write",
+    "write_sheet",
+]

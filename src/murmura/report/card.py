@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 
 from murmura.report.content import Block, Paragraph, Table
-from murmura.report.markdown import markdown
+from murmura.report.markdown import tabled
 from murmura.report.run_facts import facts
 from murmura.report.sections.audit import figures_of
 from murmura.report.sections.disclosure import disclosure
@@ -45,7 +45,7 @@ def run_card(run: RunRecord, method: str, site: str | None = None) -> str:
     parts = ["## What it was trained on", "\n".join([*(f"- {name}: {told[name]}" for name in _TOLD if name in told)])]
     parts += [_records(run), "## How it was trained", f"{run.label}: {method}", f"```toml\n{_options(run)}```"]
     parts += ["## How good it is, what it gives away, and what it cost", _OWN if site is not None else ""]
-    parts += [markdown(rows).strip()]
+    parts += [tabled(rows).strip()]
     promised = guarantee(rows) if site is None else None
     if promised is not None:
         parts += ["## The guarantee in full", promised.lead, *map(_block, promised.blocks)]

@@ -12,6 +12,16 @@ _TEXT = 280  # characters of a text that are shown
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """A bar for an interval, on a scale from 0 to 1: its ends, where the figure lies, and where guessing does."""
+
+    low: float
+    high: float
+    at: float
+    guess: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A cell of a table, a name in a heading or in a legend.
 
@@ -22,6 +32,7 @@ class Entry:
         look: The mark before it.
         badge: Whether it stands in a badge, and whether that warns.
         shade: How deep its background is, in per cent.
+        span: The bar below it, of the interval that its small print has.
     """
 
     text: str
@@ -30,6 +41,7 @@ class Entry:
     look: Style | None = None
     badge: Literal["", "plain", "warn"] = ""
     shade: float = 0.0
+    span: Span | None = None
 
     @property
     def words(self) -> str:
@@ -157,6 +169,14 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
+class Answers:
+    """The first screen: questions, with a short answer each and what there is to add to it, beside one picture."""
+
+    answers: Mapping[str, Sequence[str]]
+    picture: Picture | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Grid:
     """Small groups of blocks side by side."""
 
@@ -173,7 +193,7 @@ class Details:
     css: str = ""
 
 
-Block = Paragraph | Warning | Heading | Table | Pictures | Bars | Definitions | Listing | Grid | Details
+Block = Paragraph | Warning | Heading | Table | Pictures | Bars | Definitions | Listing | Answers | Grid | Details
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +201,7 @@ class Section:
     """A part of the report.
 
     Attributes:
-        title: Its heading.
+        title: Its heading; none if empty.
         lead: What it is about.
         blocks: What is in it, from top to bottom.
     """

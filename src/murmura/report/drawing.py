@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -56,13 +57,19 @@ def means(axes: Axes, points: Mapping[float, Sequence[float]], look: Style) -> N
 
 
 def svg(
-    draw: Callable[[Axes], None], unit: str, salt: str, rounds: bool = True, marks: Mapping[float, str] | None = None
+    draw: Callable[[Axes], None],
+    unit: str,
+    salt: str,
+    rounds: bool = True,
+    marks: Mapping[float, str] | None = None,
+    described: str = "",
 ) -> str:
     """One picture: axes with fixed margins (so that pictures align), the unit of y above them, drawn by ``draw``.
 
     Args:
         rounds: whether x counts rounds.
         marks: words at places of the x axis, where its own numbers would say nothing.
+        described: what it shows, for those who cannot see it; the unit if empty.
     """
     from matplotlib import style as styles
     from matplotlib.figure import Figure as Canvas
@@ -95,7 +102,7 @@ def svg(
         axes.text(-0.146, 1.055, unit, transform=axes.transAxes, color=MUTED, ha="left", va="bottom")
         buffer = io.StringIO()
         canvas.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return _inline(buffer.getvalue(), unit)
+    return _inline(buffer.getvalue(), described or unit)
 
 
 def _long_enough(low: float, high: float) -> tuple[float, float]:
@@ -108,9 +115,8 @@ def _inline(svg: str, title: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<g id=\"[^\"]*\"", "<g", svg)
-    svg = re.sub(
-        r"<svg [^>]*>", f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{title}">', svg, count=1
-    )
+    head = f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">'
+    svg = re.sub(r"<svg [^>]*>", lambda _: head, svg, count=1)
     svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)  # up to matplotlib 3.10
     svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
     for stand_in, variable in _STAND_INS.items():

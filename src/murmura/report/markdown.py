@@ -1,16 +1,32 @@
-"""The table as Markdown, for a README or a page of results."""
+"""Answers and table as Markdown, for a README or a page of results."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from murmura.report.content import Answers
+from murmura.report.in_short import in_short
 from murmura.report.sections.results import remarks, summary
 from murmura.report.table import Row
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def markdown(rows: Sequence[Row], which: Sequence[str] = ()) -> str:
+    """What to know first, and the table.
+
+    Args:
+        which: of several rows, which is better (``in_short``).
+    """
+    return f"{answered(in_short(rows, which))}\n{tabled(rows)}"
+
+
+def answered(answers: Answers) -> str:
+    """A line a question."""
+    return "".join(f"- **{question}** {' '.join(told)}\n" for question, told in answers.answers.items())
+
+
+def tabled(rows: Sequence[Row]) -> str:
     """A line a row and a column a figure, small print behind the figures; below it what to know before trusting it."""
-    table = summary(rows, brief=True)
+    table = summary(rows)
     head = [title.replace("\n", " ") for title in table.short]
     lines = [head, ["---", *["--:"] * (len(head) - 1)]]
     lines += [[cell.words for cell in row] for row in table.entries]

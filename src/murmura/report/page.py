@@ -8,11 +8,15 @@ from pathlib import Path
 
 from murmura.report.content import Section, Warning
 from murmura.report.guarantee import interrupted
+from murmura.report.in_short import in_short
 from murmura.report.output_file import replacing
 from murmura.report.run_facts import canaries, facts, title
 from murmura.report.sections import sections
+from murmura.report.sections.drafts import drafts
 from murmura.report.table import Row, runs_of, table
 from murmura.runs.record import RunRecord
+
+_PRIVATE = Warning("Not for publication:", "this page shows texts that were written after private records.")
 
 
 def write(
@@ -21,20 +25,25 @@ def write(
     opening: Sequence[Section] = (),
     labels: Mapping[Path, str] | None = None,
     heading: str = "",
+    which: Sequence[str] = (),
+    texts: bool = False,
 ) -> Path:
     """Write one self-contained HTML page about one or several runs, side by side.
 
     Args:
         records: As ``runs.read_all`` gives them.
         out: The page. It is replaced in one step, so that a reader never sees half of it.
-        opening: Sections before those of every report.
+        opening: What comes first; what ``in_short`` says of these runs if not given.
         labels: How rows are called, by the folder of a run; as their methods if not given.
         heading: Of the page; the methods if empty.
+        which: Of several rows, which is better, where there is no ``opening`` (``in_short``).
+        texts: Whether drafts are shown, which are as private as sites' records.
 
     Raises:
-        CheckpointError: The page cannot be written, or a run is about an unknown kind of record.
+        CheckpointError: The page cannot be written, or a run is about an unknown kind of record, or texts that are not
+            to be shown.
     """
-    page = render(records, opening, labels, heading)
+    page = render(records, opening, labels, heading, which, texts)
     with replacing(out, "the page", "--out") as stream:
         stream.write(page)
     return out
@@ -45,8 +54,23 @@ def render(
     opening: Sequence[Section] = (),
     labels: Mapping[Path, str] | None = None,
     heading: str = "",
+    which: Sequence[str] = (),
+    texts: bool = False,
 ) -> str:
     """The page as text: the same records give the same characters."""
+    rows = [replace(row, label=(labels or {}).get(row.runs[0].folder, row.label)) for row in table(records)]
+    return rendered(
+        "page.html.j2",
+        title=heading or title(rows),
+        warnings=[*warnings(rows), *([_PRIVATE] if texts else [])],
+        opening=opening or [Section("", blocks=[in_short(rows, which)])],
+        facts=facts(rows),
+        sections=[*sections(rows), *([drafts(rows)] if texts else [])],
+    )
+
+
+def rendered(template: str, **values: object) -> str:
+    """A page from its template, whatever is in it escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -55,13 +79,10 @@ def render(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["drawing"] = Markup  # only ever applied to our own SVG
-    rows = [replace(row, label=(labels or {}).get(row.runs[0].folder, row.label)) for row in table(records)]
-    return environment.get_template("page.html.j2").render(
-        title=heading or title(rows), warnings=_warnings(rows), facts=facts(rows), sections=[*opening, *sections(rows)]
-    )
+    return environment.get_template(template).render(**values)
 
 
-def _warnings(rows: Sequence[Row]) -> list[Warning]:
+def warnings(rows: Sequence[Row]) -> list[Warning]:
     """That a run is unfinished, or not for release."""
     runs, found = runs_of(rows), []
     unfinished, audited = [run.name for run in runs if not run.finished], [run.name for run in runs if canaries(run)]

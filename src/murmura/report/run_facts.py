@@ -47,7 +47,7 @@ def facts(rows: Sequence[Row]) -> dict[str, str]:
         "Precision": _unique(map(_precision, machines)),
         "Engine": ", ".join(engines) if set(engines) != {"local"} else "",
         "Machine": _unique(map(machine, machines)),
-        "Software": _unique(map(_software, machines)),
+        "Software": _unique(map(software, machines)),
     }
     return {name: value for name, value in every.items() if value}
 
@@ -223,7 +223,7 @@ def _precision(told: Environment) -> str | None:
     return f"{told.training_precision} in training, {told.writing_precision} in writing"
 
 
-def _software(told: Environment) -> str:
+def software(told: Environment) -> str:
     """Versions of Murmura, PyTorch and Python."""
     own = [f"Murmura {told.murmura}"] if told.murmura else []
     return ", ".join([*own, f"PyTorch {told.torch}", f"Python {told.python}"])

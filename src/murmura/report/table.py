@@ -13,9 +13,9 @@ from murmura.config import leaves
 from murmura.data.records import Kind
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.catalogue import described, figure
-from murmura.measure.figure import Figure, between
+from murmura.measure.figure import AUC, SHARE, Figure, between, interval
 from murmura.privacy import odometer
-from murmura.report.content import Block, Entry, Heading, entry
+from murmura.report.content import Block, Entry, Heading, Span, entry
 from murmura.report.style import Style, style
 from murmura.runs.record import RunRecord
 from murmura.tasks import TASKS
@@ -81,15 +81,26 @@ class Cell:
         interval = self.interval().split(", ")
         return entry(self.value(figure), self.spread(figure), *interval, self.together, self.guessing(figure), *more)
 
+    def span(self, figure: Figure) -> Span | None:
+        """A bar for the 95 % interval of a share or an AUC, where there is one."""
+        if self.mean is None or figure.unit not in (AUC, SHARE):
+            return None
+        ends = self.ends or (None if self.texts is None else interval(self.mean, self.texts))
+        guess = 0.5 if figure.unit is AUC else self.guess
+        return None if ends is None else Span(max(0.0, ends[0]), min(1.0, ends[1]), self.mean, guess)
+
     def guessing(self, figure: Figure) -> str:
         """``guessing 0.463``, or nothing."""
         return "" if self.mean is None else "".join(figure.guessed(self.guess))
 
     def interval(self) -> str:
-        """The 95 % interval, of a share with its n (``measure.figure.between``), and the attack; or nothing."""
-        told = [] if self.mean is None or self.texts is None else [between(self.mean, self.texts)]
-        told += [] if self.ends is None else ["–".join(map(decimal, self.ends))]
-        return ", ".join([*told, *self.remarks])
+        """The 95 % interval and the attack; or nothing."""
+        return ", ".join([*self.bare_interval(), *self.remarks])
+
+    def bare_interval(self) -> list[str]:
+        """The 95 % interval, of a share with its n (``measure.figure.between``); or nothing."""
+        told = [] if self.mean is None or self.texts is None else between(self.mean, self.texts).split(", ")
+        return told + ([] if self.ends is None else ["–".join(map(decimal, self.ends))])
 
 
 def kinds(rows: Sequence[Row]) -> list[Kind]:

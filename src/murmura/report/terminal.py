@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from murmura.report.content import Block, Entry, Paragraph, Table
+from murmura.report.content import Answers, Block, Entry, Paragraph, Table
+from murmura.report.in_short import in_short
 from murmura.report.sections.audit import figures_of
 from murmura.report.sections.evaluation import benchmarks_of
 from murmura.report.sections.results import remarks, summary
@@ -20,22 +21,36 @@ if TYPE_CHECKING:
 _UNBOUNDED = 10_000
 
 
-def show(rows: Sequence[Row], console: Console | None = None) -> None:
-    """Print the rows; a terminal too narrow for all columns gets a column a method instead of a row a method.
+def show(rows: Sequence[Row], console: Console | None = None, which: Sequence[str] = ()) -> None:
+    """Print what to know first, and the rows.
 
+    A terminal too narrow for all columns gets a column a method instead of a row a method.
     In a file or a pipe there is no edge to fold at: every line is written whole.
+
+    Args:
+        which: of several rows, which is better (``in_short``).
     """
     from rich.console import Console
     from rich.measure import Measurement
 
     console = console or Console(highlight=False)
-    table = summary(rows, brief=True)
+    table = summary(rows)
     needed = Measurement.get(console, console.options.update(max_width=_UNBOUNDED), draw(table)).maximum
     if not console.is_terminal:
         console.width = max(needed, console.width)
+    show_answers(in_short(rows, which), console)
     console.print(draw(table, upright=needed > console.width))
     for sentence in remarks(rows):
         console.print(sentence)
+
+
+def show_answers(answers: Answers, console: Console) -> None:
+    """A paragraph a question."""
+    from rich.text import Text
+
+    for question, told in answers.answers.items():
+        console.print(Text.assemble((question, "bold"), " ", " ".join(told)))
+    console.print()
 
 
 def show_audit(run: RunRecord, console: Console | None = None) -> None:

@@ -1,9 +1,11 @@
 import json
+from collections import Counter
 from dataclasses import asdict
 
 import pytest
 
 from murmura.data.records import Instruction
+from murmura.drafting.draft import Drafts
 from murmura.errors import ConfigError, DataError
 from murmura.federation.forecast import Part
 from murmura.federation.site.cohort import Cohort, Site
@@ -14,7 +16,10 @@ from murmura.methods.fedit.config import FedITConfig
 from murmura.methods.fedit.method import FedIT
 from murmura.methods.fewfedpit.config import FewFedPITConfig
 from murmura.methods.fewfedpit.method import FewFedPIT
+from murmura.methods.fewfedpit.rejections import WHY
+from murmura.methods.fewfedpit.select import Opinion
 from murmura.methods.fewfedpit.substitute import Substitute
+from murmura.methods.fewfedpit.synthetic import _shown
 from murmura.streams import Stream
 from murmura.training.adapter import mix
 from murmura.training.config import LocalTraining
@@ -377,3 +382,40 @@ def test_a_cohort_in_chunks_gives_the_same(go, bench, drafted):
     bench.slots = 2
     chunks, _ = go()
     assert furthest(whole.adapter, chunks.adapter) < 1e-5
+
+
+# ---- drafts for the owner -------------------------------------------------------------------------------------------
+
+
+def test_drafts_are_kept_for_their_owner_if_asked_with_the_reasons_and_change_nothing(go, drafted, monkeypatch):
+    shown = {}
+    monkeypatch.setattr(Site, "show", lambda site, drafts: shown.update({site.name: drafts}))
+    plain, _ = go(drafts_per_kept=2)
+    assert shown == {}
+    kept, _ = go(drafts_per_kept=2, drafts_shown=1)
+    assert same(plain.adapter, kept.adapter) and set(shown) == {site.name for site in sites()}
+    for name, (one, other) in shown.items():
+        assert one.kept and one.text.startswith("write note") and name in one.text
+        assert one.why.startswith("among the best: loss of its response")
+        assert not other.kept and other.why.startswith("others ranked before it")
+        assert one.round == other.round == 1
+
+
+def test_of_each_reason_one_is_shown_before_any_has_two(bench):
+    records = written("kidney", 2)
+    dropped = [("sorry", "refusal"), ("sorry again", "refusal"), ("", "empty")]
+    drafted = Drafts(records, Counter(), dropped)
+    config = FewFedPITConfig(drafts_shown=3)
+    found = _shown(1, drafted, [Opinion(1.0, 2.0), None], [0], config)
+    assert [(one.text, one.kept) for one in found] == [
+        (f"{records[0].instruction}\n{records[0].output}", True),
+        ("sorry", False),
+        ("", False),
+        (f"{records[1].instruction}\n{records[1].output}", False),
+    ]
+    assert [one.why for one in found] == [
+        "among the best: IFS 0.500",
+        WHY["refusal"],
+        WHY["empty"],
+        WHY["does_not_fit"],
+    ]

@@ -5,7 +5,8 @@ import pytest
 from murmura.report.content import Details, Table
 from murmura.report.sections.bars import counts, time
 from murmura.report.sections.sites import sites
-from murmura.runs.schema import SiteReport
+from murmura.runs import RunFolder
+from murmura.runs.schema import PersonalModel, SiteReport
 from tests.report.blocks import bars, blocks, said, tables
 from tests.report.runs import metrics, rows_of, write_run
 
@@ -28,6 +29,15 @@ def test_many_sites_are_folded_away(tmp_path, number, folded):
     found = sites(rows(tmp_path / "b", sites=[SiteReport(name, None, None, None, None) for name in names]))
     assert len(blocks(found, Details)) == folded and tables(found) == []
     assert names[-1] in said(found) and "is not told" in said(found)
+
+
+def test_that_nobody_measured_who_gains_is_told_where_it_could_have_been(tmp_path):
+    assert "Whether every site gains" in said(sites(rows(tmp_path / "a")))
+    private = rows(tmp_path / "b", rows=[metrics(0), metrics(2, privacy={"epsilon": 1.0})])
+    assert "Whether every site gains" not in said(sites(private))
+    gained = write_run(tmp_path / "c")
+    RunFolder(gained).write_personal([PersonalModel("x", 4, 2.5, 2.0, 2.0, 3.0, 2.75, 2.875)])
+    assert "Whether every site gains" not in said(sites(rows_of(gained)))
 
 
 def test_time_outside_phases_is_shown_as_other(tmp_path):

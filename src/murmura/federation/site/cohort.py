@@ -23,6 +23,7 @@ from murmura.model_runtime import ModelRuntime
 from murmura.privacy.budget import Budget
 from murmura.privacy.journal import Journal
 from murmura.progress import phase
+from murmura.runs.drafts import ShownDraft
 from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.training.config import LocalTraining
@@ -119,6 +120,15 @@ class Site:
         """
         if self.kept is not None:
             self.kept.tell(what)
+
+    def show(self, drafts: Sequence[ShownDraft]) -> None:
+        """Keep some of what was written after its records for the site's owner; nothing of it leaves.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
+        if self.kept is not None:
+            self.kept.show(drafts)
 
     def join(self, run: str) -> None:
         """Take part in a run from now on, and in no other."""

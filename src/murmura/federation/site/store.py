@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from murmura.errors import CheckpointError, RunError, remedy
 from murmura.federation.wire.messages import Payload, decode, encode
 from murmura.privacy.journal import Anchor, Journal, chained
 from murmura.progress import say
+from murmura.runs import jsontext
+from murmura.runs.drafts import ShownDraft
 from murmura.runs.locks import LOCK, acquire
 from murmura.runs.schema import (
     CENTRES_ANCHOR,
@@ -33,6 +36,7 @@ from murmura.runs.schema import (
     RELEASED_ANCHOR,
     RELEASED_JOURNAL,
     SITE_ANCHOR,
+    SITE_DRAFTS,
     SITE_JOURNAL,
     SITE_NOTES,
     SITE_RECORDS,
@@ -151,6 +155,18 @@ class SiteStore:
         with self._writing():
             head = "" if path.exists() else f"{NOT_FOR_PUBLICATION}\n"
             atomic.append(path, f"{head}{what}\n".encode())
+
+    def show(self, drafts: Sequence[ShownDraft]) -> None:
+        """Keep some texts for the site's owner, and nobody else, in place of those that were kept before.
+
+        Raises:
+            CheckpointError: they cannot be written.
+        """
+        lines = [{"private": NOT_FOR_PUBLICATION}, *map(asdict, drafts)]
+        with self._writing():
+            text = "".join(f"{jsontext.dumps(line)}\n" for line in lines)
+            with atomic.replacing(self.folder / SITE_DRAFTS, private=True) as stream:
+                stream.write(text.encode())
 
     def commit(self, round: int, store: Payload) -> None:
         """Keep the store as it is after a round, beside the generation before. One that has not changed is there, and

@@ -25,6 +25,7 @@ _OF_GENERATION = (
     "alpaca_filters",
     "instruction_tokens",
     "example_tokens",
+    "drafts_shown",
 )
 
 
@@ -59,6 +60,10 @@ class SyntheticConfig(SampledMethodConfig):
     """Most tokens of a new instruction; a longer one keeps its complete sentences, and is dropped if it has none."""
     example_tokens: int = Field(192, ge=1)
     """Most tokens of a new input and response together; a response that is longer keeps its complete sentences."""
+    drafts_shown: int = Field(0, ge=0)
+    """How many drafts that were kept, and as many dropped ones with the reason, a site keeps of the last round for its
+    owner, in its own folder. They are as private as the records and leave no site; of sites that are simulated
+    `murmura report --drafts` shows them."""
     substitute: Source | None = None
     """Public records (a file or a Hugging Face id) instead of generated ones: each round `keep` of them, drawn anew.
     The paper's +OOD, +SIMD and +IDEAL are such files. They must not overlap the held-out records."""

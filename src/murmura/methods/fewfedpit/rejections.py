@@ -15,7 +15,7 @@ Rejection = Literal[Drafted, "does_not_fit", "no_score"]
 _STRONGER = "take a stronger model (model.name)"
 _NAMED = 5  # sites named in a message
 
-_REASONS: Mapping[str, str] = {
+WHY: Mapping[str, str] = {
     **REASONS,
     "does_not_fit": "a draft was longer than the records may be",
     "no_score": "the judge's loss was not a finite number",
@@ -77,4 +77,4 @@ def _told(what: str, counts: Mapping[str, int]) -> str:
             return f"{what}. No public record fits data.max_length: raise it, or give others"
         reasons, total = Counter[Rejection]({"same_prompt": same}), same
     [(rejection, count)] = reasons.most_common(1)
-    return f"{what}. Most often, {_REASONS[rejection]} ({count} of {total}): {_FIXES[rejection]}"
+    return f"{what}. Most often, {WHY[rejection]} ({count} of {total}): {_FIXES[rejection]}"

@@ -12,9 +12,10 @@ from murmura.data.records import Instruction
 from murmura.data.tokenising import Tokenised, tokenise_all, tokenise_response
 from murmura.drafting.rejections import counted
 from murmura.methods.fewfedpit.config import Scorer
-from murmura.methods.fewfedpit.rejections import Rejection
+from murmura.methods.fewfedpit.rejections import WHY, Rejection
 from murmura.model_runtime import ModelRuntime
 from murmura.training.adapter import State
+from murmura.units import decimal
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,19 @@ def choose(scorer: Scorer, opinions: Sequence[Opinion | None], keep: int, rng: r
         ratios = [opinion.ratio for index in best if (opinion := opinions[index])]
         counts["kept.ratio_of_1_or_more"] += sum(ratio >= 1 for ratio in ratios)
     return Choice(sorted(best), counts)
+
+
+def standing(scorer: Scorer, opinion: Opinion | None, kept: bool) -> str:
+    """Why a draft was kept or was not, in words."""
+    rank = 0.0 if scorer == "random" and opinion is not None else _rank(scorer, opinion, random.Random())
+    if isinstance(rank, str):
+        return WHY[rank]
+    among = "among the best" if kept else "others ranked before it"
+    if scorer == "random" or opinion is None:
+        return "drawn at random" if kept else "not drawn"
+    if scorer == "ppl":
+        return f"{among}: loss of its response {decimal(opinion.given)}"
+    return f"{among}: {scorer.upper()} {decimal(opinion.ratio)}"
 
 
 def _rank(scorer: Scorer, opinion: Opinion | None, rng: random.Random) -> float | Rejection:

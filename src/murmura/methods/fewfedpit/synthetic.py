@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, get_args
 
 from murmura.data.records import Instruction
 from murmura.data.tokenising import Tokenised, tokenise_all
-from murmura.drafting.draft import Order, draft
+from murmura.drafting.draft import Drafts, Order, draft
 from murmura.drafting.rejections import counted
 from murmura.methods.fewfedpit.config import SyntheticConfig
-from murmura.methods.fewfedpit.rejections import Rejection
-from murmura.methods.fewfedpit.select import choose, judge
+from murmura.methods.fewfedpit.rejections import WHY, Rejection
+from murmura.methods.fewfedpit.select import Opinion, choose, judge, standing
 from murmura.model_runtime import ModelRuntime
+from murmura.runs.drafts import ShownDraft
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:
@@ -51,8 +52,28 @@ def generated(cohort: Cohort, writers: Sequence[State], judges: Sequence[State],
         choice = choose(config.scorer, found, config.keep, stream.python())
         chosen.append([drafted.records[index] for index in choice.kept])
         shown = max(config.instructions_shown, config.examples_shown)
+        if config.drafts_shown:
+            site.show(_shown(cohort.round, drafted, found, choice.kept, config))
         counts.append(drafted.counts + choice.counts + Counter({"sites.few_records": int(site.size < shown)}))
     return _finish(cohort, chosen, counts, config)
+
+
+def _shown(
+    round: int, drafted: Drafts, opinions: Sequence[Opinion | None], kept: Sequence[int], config: SyntheticConfig
+) -> list[ShownDraft]:
+    """Some that were kept and some that were not, with the reason: of each reason one before any has two."""
+    told = [ShownDraft(round, text, False, WHY[rejection]) for text, rejection in drafted.dropped]
+    for place, (record, opinion) in enumerate(zip(drafted.records, opinions, strict=True)):
+        why = standing(config.scorer, opinion, place in kept)
+        told.append(ShownDraft(round, "\n".join(filter(None, astuple(record))), place in kept, why))
+    seen: Counter[str] = Counter()
+    ranked = []
+    for one in told:
+        ranked.append((seen[one.why] if not one.kept else 0, one))
+        seen[one.why] += 1
+    ranked.sort(key=lambda pair: pair[0])
+    lots = [[one for _, one in ranked if one.kept is kept] for kept in (True, False)]
+    return [one for lot in lots for one in lot[: config.drafts_shown]]
 
 
 def received(cohort: Cohort, public: Sequence[Sequence[list[str]]], config: SyntheticConfig) -> Synthetic:

@@ -21,6 +21,7 @@ from murmura.report.sections.evaluation import evaluation
 from murmura.report.sections.guarantee import guarantee
 from murmura.report.sections.judged import judged
 from murmura.report.sections.personal import personal
+from murmura.report.sections.repeat import repeat
 from murmura.report.sections.results import results
 from murmura.report.sections.rounds import rounds
 from murmura.report.sections.sites import sites
@@ -48,6 +49,7 @@ SECTIONS: tuple[Callable[[Sequence[Row]], Section | None], ...] = (
     time,
     counts,
     events,
+    repeat,
     details,
 )
 

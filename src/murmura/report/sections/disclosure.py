@@ -32,7 +32,7 @@ class _Released:
     @property
     def noisy(self) -> list[str]:
         """The fields that carry differential privacy."""
-        return [one.field for one in self.entries or () if isinstance(_protection(one), DifferentialPrivacy)]
+        return [one.field for one in self.entries or () if isinstance(protection(one), DifferentialPrivacy)]
 
     @property
     def labels(self) -> list[str]:
@@ -53,7 +53,7 @@ def disclosure(rows: Sequence[Row]) -> Section:
         else:
             blocks.append(Table(_COLUMNS, list(map(_row, one.entries)), text=range(4), stacked=True, css="releases"))
     for one in every:
-        bare = {entry.kind for entry in one.entries or () if _protection(entry) is None}
+        bare = {entry.kind for entry in one.entries or () if protection(entry) is None}
         if one.noisy and bare & _CONTENT:
             labels = f"{listing(one.labels)}: " if len(rows) > 1 else ""
             blocks.append(
@@ -68,7 +68,7 @@ def disclosure(rows: Sequence[Row]) -> Section:
     if unprotected:
         whose = listing([row.label for row in unprotected])
         what = f"{whose}: nothing" if any(one.noisy for one in every) else "Nothing"
-        measured = "; the leakage figures above measure one attack and are no bound" if attacked(rows) else ""
+        measured = "; the leakage figures measure one attack and are no bound" if attacked(rows) else ""
         blocks.append(
             note(
                 f"{what} here was protected by differential privacy: no calibrated noise was added. Training on few "
@@ -92,13 +92,13 @@ def _released(rows: Sequence[Row]) -> list[_Released]:
 
 
 def _row(one: Disclosure) -> list[Entry | str]:
-    protection, expected = _protection(one), "expected" if one.expected else ""
-    words = Entry(protection.words, badge="plain") if protection else Entry("none", badge="warn")
+    known, expected = protection(one), "expected" if one.expected else ""
+    words = Entry(known.words, badge="plain") if known else Entry("none", badge="warn")
     what = entry(one.what or one.kind, one.note)
     return [one.field, what, one.verb, words, entry(count(one.messages), expected), entry(size(one.bytes), expected)]
 
 
-def _protection(entry: Disclosure) -> Protection:
+def protection(entry: Disclosure) -> Protection:
     """How a field was protected; None where that is not told, or told in a way that is not understood."""
     try:
         return protection_from_json(entry.protection)

@@ -44,7 +44,9 @@ def _blocks(run: RunRecord) -> list[Block]:
     looks = [Entry(name, look=look) for name, look in zip(("global model", "own model"), _LOOKS, strict=True)]
     caption = "A line for each site: grey before training; the further left, the better the model is for it."
     picture = Picture(
-        "Loss at each site", svg(partial(_draw, models=models), "", f"sites {run.name}", rounds=False), caption
+        "Loss at each site",
+        svg(partial(_draw, models=models), "", f"sites {run.name}", rounds=False, described=summary(models)[0]),
+        caption,
     )
     return [
         Listing(summary(models)),

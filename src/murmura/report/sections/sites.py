@@ -18,6 +18,12 @@ _UNTOLD = (
 )
 
 
+_NO_GAINS = (
+    "Whether every site gains, or one pays, was not measured: with a table [personal] in the experiment each site "
+    "measures it on records of its own, set apart."
+)
+
+
 def sites(rows: Sequence[Row]) -> Section:
     """Each different set of sites once."""
     whole = " or ".join(TASKS[kind].whole for kind in kinds(rows))
@@ -29,6 +35,7 @@ def sites(rows: Sequence[Row]) -> Section:
     for one, names in every:
         blocks += [Heading([Entry(", ".join(names))])] if len(every) > 1 else []
         blocks += [Paragraph("Not recorded.")] if one is None else _blocks(one)
+    blocks += [note(_NO_GAINS)] if not any(run.personal or run.last.privacy for run in runs_of(rows)) else []
     return Section("Sites", lead, blocks)
 
 

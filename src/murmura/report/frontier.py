@@ -1,0 +1,120 @@
+"""Utility against leakage in one picture: a mark for each row or arm, with its name beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from murmura.measure.figure import Figure
+from murmura.report.content import Picture
+from murmura.report.drawing import MUTED, PAPER, dots, hollow, svg
+from murmura.report.style import Style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_ROOM = 0.75  # of the width of the points, for names beside them
+_LINE = 0.062  # of the height, between two names
+GUESSING = 0.5
+
+Ends = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a row or an arm lies.
+
+    Attributes:
+        name: that stands beside it.
+        look: its colour and marker; None for the model before training, which is grey.
+        utility, leakage: how good it is, and the AUC of the strongest attack.
+        across, up: ends of their 95 % intervals, where these are known.
+        seeds: utility and leakage of single seeds, where there are several.
+    """
+
+    name: str
+    look: Style | None
+    utility: float
+    leakage: float
+    across: Ends | None = None
+    up: Ends | None = None
+    seeds: Sequence[tuple[float, float]] = ()
+
+    @property
+    def colour(self) -> str:
+        return MUTED if self.look is None else self.look.colour
+
+
+def frontier_picture(marks: Sequence[Mark], utility: Figure, bars: str, salt: str = "frontier") -> Picture:
+    """One picture of at least one mark.
+
+    Args:
+        bars: what bars and hollow marks are, as a sentence of the caption.
+        salt: tells its ids from those of other pictures on the page.
+    """
+    right = utility.better == "higher"
+
+    def draw(axes: Axes) -> None:
+        axes.axhline(GUESSING, color=MUTED, linewidth=0.9, zorder=1)
+        for one in marks:
+            _mark(axes, one)
+        _name(axes, marks)
+        axes.set_xlabel(f"{utility.title.lower()} ({utility.unit.name}), {'→' if right else '←'} better")
+
+    caption = (
+        f"Best is the lower {'right' if right else 'left'} corner: useful, and gives little away. The line is "
+        f"guessing. {bars}"
+    ).strip()
+    drawn = svg(
+        draw, "leakage (AUC of the strongest attack), ↓ better", salt, rounds=False, described=_words(marks, utility)
+    )
+    return Picture("Utility against leakage", drawn, caption)
+
+
+def _words(marks: Sequence[Mark], utility: Figure) -> str:
+    """The picture for those who cannot see it."""
+    told = (
+        f"{one.name}: {utility.title.lower()} {utility.unit.write(one.utility)}, leakage {one.leakage:.3f}"
+        for one in marks
+    )
+    return f"Utility against leakage. {'; '.join(told)}."
+
+
+def _mark(axes: Axes, one: Mark) -> None:
+    for across, up in ((_reach(one.utility, one.across), None), (None, _reach(one.leakage, one.up))):
+        if across or up:
+            bar: dict[str, Any] = {"ecolor": one.colour, "elinewidth": 1.0, "alpha": 0.6}
+            axes.errorbar([one.utility], [one.leakage], xerr=across, yerr=up, fmt="none", **bar)
+    if one.look is None:
+        dots(axes, [(one.utility, one.leakage)], MUTED, 7.0, markerfacecolor=PAPER, zorder=5)
+        return
+    if len(one.seeds) > 1:
+        hollow(axes, one.seeds, one.look, 3.2, zorder=4)
+    edge = {"marker": one.look.marker, "markeredgecolor": PAPER}
+    dots(axes, [(one.utility, one.leakage)], one.colour, 8.0, zorder=5, **edge)
+
+
+def _reach(mean: float, ends: Ends | None) -> list[list[float]] | None:
+    """How far an interval goes, down and up."""
+    return None if ends is None else [[max(0.0, mean - ends[0])], [max(0.0, ends[1] - mean)]]
+
+
+def _name(axes: Axes, marks: Sequence[Mark]) -> None:
+    """Names in a column on the right, in the order of their marks, each led to its own."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    wide, tall = right - left, high - low
+    guess = (GUESSING - low) / tall
+    axes.set_xlim(left, right + _ROOM * wide)
+    ordered = sorted(marks, key=lambda one: one.leakage)
+    places: list[float] = []
+    for one in ordered:
+        at = (one.leakage - low) / tall
+        at += _LINE * (abs(at - guess) < _LINE / 2)  # not on the line of guessing
+        places.append(max(at, places[-1] + _LINE) if places else at)
+    over = max(0.0, places[-1] - 1.0)
+    for one, place in zip(ordered, places, strict=True):
+        spot = low + max(place - over, 0.0) * tall
+        ends = [one.utility, right + 0.06 * wide], [one.leakage, spot]
+        axes.plot(*ends, color=one.colour, linewidth=0.6, alpha=0.5, zorder=2)
+        axes.text(right + 0.08 * wide, spot, one.name, color=one.colour, va="center", fontsize=9)

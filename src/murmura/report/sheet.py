@@ -1,0 +1,144 @@
+"""A page of A4 for the data-protection officer of a run, made of what the report is made of, with a place to sign."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from pathlib import Path
+
+from murmura.federation.wire.releases import DifferentialPrivacy, SecureSum
+from murmura.report.content import Block, Listing, Paragraph, Pictures, Section
+from murmura.report.guarantee import limits
+from murmura.report.in_short import LEAKS, PROMISED, in_short
+from murmura.report.output_file import replacing
+from murmura.report.page import rendered, warnings
+from murmura.report.run_facts import facts
+from murmura.report.sections.disclosure import disclosure, protection
+from murmura.report.sections.guarantee import guarantee
+from murmura.report.table import Row, table
+from murmura.runs.record import RunRecord
+from murmura.runs.schema import Disclosure
+from murmura.units import listing
+
+_FACTS = ("Model", "Data", "Sites", "Rounds", "Seed", "Started", "Engine", "Software")
+_SIMULATED = (
+    "This run was a simulation: all records were on one machine, and whoever works on it could see them. What follows "
+    "is for sites on machines of their own."
+)
+_NETWORK = (
+    "Who listens on the network: which machines speak with one another, when, and how many bytes. TLS hides the rest."
+)
+_ANYONE = "Other sites, and whoever is given the result: what the server made of all this. They can keep trying."
+_SITE = "Whoever works on a site’s own machine: all of its records. Nothing here protects against them."
+
+
+def write_sheet(run: RunRecord, out: Path) -> Path:
+    """Write the sheet of a run as one self-contained HTML file.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    rows = table([run])
+    told = facts(rows)
+    page = rendered(
+        "sheet.html.j2",
+        title=f"{run.label}, {run.name}",
+        warnings=warnings(rows),
+        facts={name: told[name] for name in _FACTS if name in told},
+        digest=hashlib.sha256(run.config.encode()).hexdigest(),
+        sections=sheet(rows[0]),
+    )
+    with replacing(out, "the sheet", "--sheet") as stream:
+        stream.write(page)
+    return out
+
+
+def sheet(row: Row) -> list[Section]:
+    """Its parts: what left, who could see it, what is guaranteed, what attackers found, and what is not covered.
+
+    Args:
+        row: of one run.
+    """
+    answers = in_short([row]).answers
+    return [
+        disclosure([row]),
+        Section("Who could see it", blocks=[Listing(_seen(row.runs[0]))]),
+        _guaranteed(row, answers[PROMISED][0]),
+        Section("What an attacker found", blocks=[Paragraph(" ".join([*answers[LEAKS], _AUDIT]))]),
+        Section("What is not covered", blocks=[Listing(_uncovered(row))]),
+    ]
+
+
+_AUDIT = "All this is a lower bound: other attacks may find more. The report has every figure (“Results” and “Audit”)."
+
+
+def _guaranteed(row: Row, first: str) -> Section:
+    """The report's own section, without its pictures; where it has none, that nothing is guaranteed."""
+    found = guarantee([row])
+    blocks: list[Block] = [] if found is None else [one for one in found.blocks if not isinstance(one, Pictures)]
+    return Section("What is guaranteed", "" if found is None else found.lead, [Paragraph(first), *blocks])
+
+
+def _seen(run: RunRecord) -> list[str]:
+    """By whom, of each kind of protection what was sent under it."""
+    engine = tomllib.loads(run.config).get("run", {}).get("engine", "local")
+    simulated = engine in ("local", "processes")
+    sent = run.disclosure
+    if sent is None:
+        server = ["The server: not recorded, and so it cannot be told."]
+    elif not sent:
+        server = ["The server: nothing, since nothing left any site."]
+    else:
+        server = _by_server(sent)
+    return [*([_SIMULATED] if simulated else []), *server, _ANYONE, *([] if simulated else [_NETWORK]), _SITE]
+
+
+def _by_server(sent: tuple[Disclosure, ...]) -> list[str]:
+    told: dict[str, list[str]] = {}
+    for one in sent:
+        told.setdefault(_how(one), []).append(one.field)
+    return [
+        f"The server, and whoever runs it or breaks into it: {listing(list(dict.fromkeys(fields)))}{how}."
+        for how, fields in told.items()
+    ]
+
+
+def _how(one: Disclosure) -> str:
+    match protection(one):
+        case SecureSum():
+            return " as the sum over the sites asked, and of no single site"
+        case DifferentialPrivacy(added_by="site"):
+            return " of each site, with noise that was added there"
+        case DifferentialPrivacy():
+            return " of each site without noise, which the server adds itself: that it does so must be trusted"
+        case _:
+            return " of each site, as it is"
+
+
+def _uncovered(row: Row) -> list[str]:
+    """What the run does not protect from, by what it was."""
+    run = row.runs[0]
+    experiment, privacy = tomllib.loads(run.config), run.last.privacy
+    bare = [one.field for one in run.disclosure or () if protection(one) is None]
+    told = []
+    if privacy.get("epsilon") is None:
+        told.append("Any attack that was not tried: no guarantee bounds it.")
+    else:
+        told += [f"What left without noise or secure sum: {listing(list(dict.fromkeys(bare)))}."] if bare else []
+        if privacy["unit"] == "record" and not experiment.get("data", {}).get("records_per_user"):
+            told.append(
+                "Persons with several records: ε is for one record, and the run did not bound how many a person has "
+                "(data.user, data.records_per_user)."
+            )
+    told.append("Other runs over the same records: their risks add up (`murmura privacy spent RUN...` adds up ε).")
+    told += limits([row])
+    if any(one.kind == "text" for one in run.disclosure or ()) or any("drafts" in key for key in _counted(run)):
+        told.append("Texts that were written after private records: they are as private as those records.")
+    if "augment" in experiment:
+        told.append("Which public records a site was given: that follows from what it sent (“Public records”).")
+    told.append("Whether the purpose is lawful, and whether consent covers it: no figure can tell.")
+    return told
+
+
+def _counted(run: RunRecord) -> set[str]:
+    return {key for one in run.rounds for key in one.counts}

@@ -1,0 +1,67 @@
+"""Which row of a report is better: only what seeds show."""
+
+from scipy.stats import ttest_rel
+
+from murmura.compare.better import which_is_better
+from tests.report.runs import classifier, metrics, rows_of, write_run
+
+
+def rows(folder, arms, **options):
+    """Rows whose runs, a seed each, end with such losses and, behind them, such leakage."""
+    found = []
+    for name, ends in arms.items():
+        for seed, (loss, auc) in enumerate(ends):
+            figures = {"heldout_loss": loss, "attack_auc": auc}
+            told = [metrics(0), metrics(2, **figures)]
+            found.append(write_run(folder / f"{name}-{seed}", name, seed, told, **options.get(name, {})))
+    return rows_of(*found)
+
+
+GOOD = [(2.10, 0.71), (2.12, 0.69), (2.09, 0.70)]
+WORSE = [(2.14, 0.60), (2.15, 0.61), (2.13, 0.58)]
+LIKE = [(2.11, 0.70), (2.08, 0.71), (2.12, 0.70)]
+
+
+def test_what_seeds_tell_apart_is_called_better_by_how_much(tmp_path):
+    first, leaking = which_is_better(rows(tmp_path, {"A": WORSE, "B": GOOD}))
+    assert ttest_rel([x for x, _ in WORSE], [x for x, _ in GOOD]).pvalue < 0.05
+    assert first == "B (held-out loss 2.103) is better than A by 0.037 (0.022 to 0.051)."
+    assert leaking.startswith("B leaks more (AUC) than A by 0.103")
+
+
+def test_what_seeds_do_not_tell_apart_is_not(tmp_path):
+    [only] = which_is_better(rows(tmp_path, {"A": GOOD, "B": LIKE}))
+    assert "cannot be told apart" in only and "is better" not in only
+
+
+def test_better_than_one_and_like_another(tmp_path):
+    far = [(loss + 0.5 + seed / 100, auc) for seed, (loss, auc) in enumerate(GOOD)]
+    better, alike = which_is_better(rows(tmp_path, {"A": GOOD, "B": LIKE, "C": far}))[:2]
+    assert "A (held-out loss 2.103) is better than C" in better and "B" not in better
+    assert alike.startswith("It cannot be told apart from B")
+
+
+def test_a_single_seed_shows_nothing(tmp_path):
+    [only] = which_is_better(rows(tmp_path, {"A": GOOD[:1], "B": WORSE[:1]}))
+    assert only.startswith("Not known: best is A (held-out loss 2.100), before B 2.140.")
+    assert "is better" not in only and "murmura compare" in only
+
+
+def test_more_is_better_of_an_accuracy(tmp_path):
+    runs = [classifier(tmp_path / f"{n}", accuracy=share) for n, share in enumerate((0.5, 0.75))]
+    [only] = which_is_better(rows_of(*runs))
+    assert "(accuracy 0.750), before" in only and "0.500" in only
+
+
+def test_what_was_not_measured_alike_is_not_compared(tmp_path):
+    unlike = {"A": {"more": "max_length = 128\n"}, "B": {"more": "max_length = 256\n"}}
+    [only] = which_is_better(rows(tmp_path, {"A": GOOD, "B": WORSE}, **unlike))
+    assert only.startswith("That cannot be told: held-out loss was not measured alike (tokens of a record at most")
+    assert which_is_better(rows_of(write_run(tmp_path / "i"), classifier(tmp_path / "l"))) == ()
+    assert which_is_better(rows(tmp_path / "one", {"A": GOOD})) == ()
+
+
+def test_unfinished_runs_are_left_out_and_named(tmp_path):
+    found = which_is_better(rows(tmp_path, {"A": GOOD, "B": WORSE, "C": GOOD[:1]}, C={"finished": False}))
+    assert found[-1] == "Left out, as unfinished or not measured: fedit."
+    assert "C" not in found[0]

@@ -1,0 +1,69 @@
+"""The page of a comparison: what its first screen says."""
+
+import pytest
+
+from murmura.compare.choice import choose
+from murmura.compare.comparison import Outcome
+from murmura.compare.config import Limits
+from murmura.compare.outcome import Tried
+from murmura.compare.view import answers, markdown, section
+from murmura.report.content import Answers, Definitions, Table
+from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED
+from tests.compare.arms import result
+from tests.report.blocks import blocks
+
+
+def outcome(*results, **limits):
+    chosen = Limits(**limits)
+    choice = choose(results, chosen, "instruction")
+    return Outcome("clinic", results, results[0].arm, "instruction", (0, 1, 2), chosen, choice, ["A remark."])
+
+
+@pytest.fixture
+def found(tmp_path):
+    plain = result(tmp_path, "FedAvg", [2.1, 2.12, 2.09], [0.71, 0.69, 0.7])
+    tried = (Tried(1e-3, 2.4), Tried(2e-3, 2.5))
+    private = result(tmp_path, "DP", [2.4, 2.45, 2.42], [0.5, 0.55, 0.51], epsilon=7.9, tried=tried)
+    return outcome(plain, private)
+
+
+def test_the_first_screen_answers_four_questions(found):
+    told = {question: " ".join(sentences) for question, sentences in answers(found).answers.items()}
+    assert list(told) == [BETTER, LEAKS, PROMISED, COST]
+    assert told[BETTER] == " ".join(found.choice.sentences)
+    assert "DP: ε = 7.900" in told[PROMISED] and "the search for a rate counted" in told[PROMISED]
+    assert "Nothing for FedAvg." in told[PROMISED]
+    assert told[COST] == "13.5 MB sent, 90.0 s, for each of them."
+
+
+def test_leakage_has_the_wider_interval_of_two(found):
+    leaking = " ".join(answers(found).answers[LEAKS])
+    private = found.results[1]
+    assert private.leakage.low < 0.47 and private.leakage_at_most > 0.57  # over seeds 0.454 to 0.586, else ± 0.05
+    assert f"52 (95 %: {100 * private.leakage.low:.0f} to {100 * private.leakage_at_most:.0f}) for DP" in leaking
+    assert "70 (95 %: 65 to 75) for FedAvg" in leaking  # over records, wider than over seeds
+    assert "Nothing was shown for DP" in leaking
+    assert "In what a single site sends, before it is mixed with the others’: 75 for DP and 75 for FedAvg" in leaking
+
+
+def test_without_attacks_there_is_no_picture(tmp_path):
+    plain = outcome(result(tmp_path, "FedAvg", [2.1, 2.2]), result(tmp_path, "B", [2.3, 2.4]))
+    assert answers(plain).picture is None
+    assert "Not measured" in answers(plain).answers[LEAKS][0]
+
+
+def test_every_column_is_explained_and_leakage_has_a_bar(found):
+    worth, cost = blocks(section(found), Table)
+    meant = {term for block in blocks(section(found), Definitions) for term in block.terms}
+    named = {title.lower() for title in (*worth.columns[1:], *cost.columns[1:])} - {"time of a run"}
+    assert named <= {term.lower() for term in meant}
+    leaking = [row[3].span for row in worth.entries]
+    assert [(round(one.at, 3), one.guess) for one in leaking] == [(0.7, 0.5), (0.52, 0.5)]
+    assert all(0 <= one.low < one.at < one.high <= 1 for one in leaking)
+    assert all(row[1].span is None for row in worth.entries)  # a loss has no scale from 0 to 1
+
+
+def test_they_come_first_and_are_in_markdown_too(found):
+    assert isinstance(section(found).blocks[0], Answers)
+    text = markdown(found)
+    assert text.startswith(f"- **{BETTER}** {found.choice.sentences[0]}") and "A remark." in text

@@ -1,0 +1,167 @@
+"""The first screen: what is told, and what must not be."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from murmura import report
+from murmura.report.in_short import (
+    BETTER,
+    COST,
+    GAINS,
+    GOOD,
+    LEAKS,
+    PROMISED,
+    Standing,
+    costs,
+    in_short,
+    leaks,
+    promised,
+)
+from murmura.report.page import render
+from murmura.runs import RunFolder, read_all
+from murmura.runs.schema import PersonalModel
+from tests.report.runs import classifier, metrics, rows_of, seeds, write_run
+
+PRIVATE = {"delta": 1e-5, "unit": "record", "adjacency": "zero-out", "accountant": "pld", "plan": "a plan"}
+PROMISE = {"epsilon": 7.5, "privacy": {**PRIVATE, "epsilon": 7.5}}
+
+
+def told(rows, question, **options):
+    return " ".join(in_short(rows, **options).answers[question])
+
+
+def ended(folder, **figures):
+    """A run of one round that ended with these."""
+    return rows_of(write_run(folder, rows=[metrics(0), metrics(2, **figures)]))
+
+
+def standing(label, leakage=None, epsilon=None, sent=1e6, **more):
+    told = {"ends": None, "few": False, "outside": False, "told": "at δ = 1e-05", "refused": "", "seconds": None}
+    return Standing(label=label, leakage=leakage, epsilon=epsilon, sent=sent, **(told | more))
+
+
+def test_a_single_run_is_told_by_what_training_changed(tmp_path):
+    rows = rows_of(write_run(tmp_path / "a"))
+    good = told(rows, GOOD)
+    assert "Held-out loss fell from 2.250 before training to 2.000 (lower is better)" in good
+    assert "ROUGE-L rose from 0.125 before training to 0.250 (higher is better)" in good
+    assert "worse" not in good and "One seed" in good
+    assert BETTER not in in_short(rows).answers
+
+
+def test_what_became_worse_is_called_so(tmp_path):
+    good = told(ended(tmp_path / "a", heldout_loss=2.5, heldout_rouge=0.1), GOOD)
+    assert good.count("worse than before") == 2
+    assert "stayed at 2.250" in told(ended(tmp_path / "b", heldout_loss=2.25), GOOD)
+
+
+def test_seeds_have_a_spread_and_no_sentence_on_a_single_one(tmp_path):
+    rows = seeds(tmp_path, *([metrics(0), metrics(2, heldout_loss=loss)] for loss in (1.5, 2.0)))
+    good = told(rows, GOOD)
+    assert "to 1.750 ± 0.354" in good and "Means of 2 seeds" in good and "One seed" not in good
+
+
+def test_a_classifier_is_told_by_its_accuracy_beside_guessing(tmp_path):
+    good = told(rows_of(classifier(tmp_path / "a", accuracy=0.75, accuracy_guess=0.6)), GOOD)
+    assert "Accuracy rose from 0.500 before training to 0.750 (higher is better; guessing comes to 0.600)" in good
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [(0.5625, 0.6875, "more than guessing"), (0.48, 0.77, "may be guessing"), (0.5, 0.75, "may be guessing")],
+)
+def test_leakage_is_told_in_cases_and_never_as_more_than_its_interval_shows(tmp_path, low, high, says):
+    leaking = told(ended(tmp_path / "a", attack_auc=0.64, attack_auc_low=low, attack_auc_high=high), LEAKS)
+    assert f"in 64 (95 %: {100 * low:.0f} to {100 * high:.0f}) of 100 cases" in leaking and says in leaking
+    assert ("no proof that nothing leaks" in leaking) == (says == "may be guessing")
+
+
+def test_few_records_and_attacks_beside_an_epsilon_are_said_to_be_such(tmp_path):
+    few = {"attack": {"attack": "error zone", "members": 6, "others": 24, "each": {}}}
+    leaking = told(ended(tmp_path / "a", attacks=few, **PROMISE), LEAKS)
+    assert "says little" in leaking and "No ε covers these figures" in leaking
+    plain = told(ended(tmp_path / "b"), LEAKS)
+    assert "says little" not in plain and "ε" not in plain
+
+
+def test_what_was_not_attacked_is_not_called_safe(tmp_path):
+    assert told(ended(tmp_path / "a", attack_auc=None), LEAKS) == "Not measured: no attack was carried out."
+    assert in_short(ended(tmp_path / "b", attack_auc=None)).picture is None
+
+
+def test_a_promise_is_told_with_delta_unit_and_adjacency_and_its_lack_too(tmp_path):
+    assert told(ended(tmp_path / "a"), PROMISED).startswith("Nothing")
+    promise = told(ended(tmp_path / "b", **PROMISE), PROMISED)
+    assert promise.startswith("ε = 7.500 at δ = 1e-05, for one record (zero-out)")
+    refused = ended(tmp_path / "c", privacy={**PRIVATE, "refused": "a batch was larger"})
+    assert "a batch was larger" in told(refused, PROMISED) and "ε =" not in told(refused, PROMISED)
+
+
+def test_a_promise_that_an_audit_contradicts_is_not_to_be_relied_on(tmp_path):
+    audit = {"audit_epsilon": 8.0, "audit_right": 9, "audit_guesses": 9, "audit_coins": 9, "audit_most": 9.0}
+    assert "Do not rely on it" in told(ended(tmp_path / "a", **PROMISE, **audit), PROMISED)
+    assert "rely" not in told(ended(tmp_path / "b", **PROMISE, **(audit | {"audit_epsilon": 1.0})), PROMISED)
+
+
+def test_of_several_only_those_that_promise_have_an_epsilon():
+    sentences = promised([standing("A"), standing("B", epsilon=2.0), standing("C", refused="a departure")])
+    assert sentences == ("B: ε = 2.000 at δ = 1e-05, whatever the attack.", "Nothing for A and C (a departure).")
+    assert promised([standing("A"), standing("B")])[0].startswith("Nothing")
+
+
+def test_of_many_the_least_and_the_most_are_told():
+    many = [standing(f"arm{n}", leakage=0.5 + n / 20, sent=1e6 * (9 - n)) for n in range(6)]
+    words = " ".join(leaks(many))
+    assert "50 for arm0 and 75 for arm5" in words and "least and the most of 6" in words and "arm3" not in words
+    assert costs(many) == ("From 4.00 MB sent (arm5) to 9.00 MB sent (arm0), by what was sent.",)
+    assert "Not measured for B." in leaks([standing("A", leakage=0.7), standing("B")])
+
+
+def test_costs_are_told_once_where_they_are_the_same(tmp_path):
+    assert told(rows_of(write_run(tmp_path / "a")), COST) == "13.5 MB sent, 90.0 s."
+    assert costs([standing("A"), standing("B")]) == ("1.00 MB sent, for each of them.",)
+    assert "(expected)" in costs([standing("A", expected=True)])[0]
+
+
+def test_figures_that_were_not_measured_alike_are_not_compared(tmp_path):
+    cut = [write_run(tmp_path / n, n, more=f"max_length = {most}\n") for n, most in (("A", 128), ("B", 256))]
+    rows = rows_of(*cut)
+    assert "cannot be compared with one another: tokens of a record at most" in told(rows, LEAKS)
+    assert in_short(rows).picture is None
+    assert in_short(rows_of(*(write_run(tmp_path / f"{n}2", n) for n in "CD"))).picture is not None
+
+
+def test_without_a_test_nothing_is_called_better(tmp_path):
+    rows = rows_of(*(write_run(tmp_path / n, n) for n in "AB"))
+    assert "Nothing here tests which is better" in told(rows, BETTER)
+    assert told(rows, BETTER, which=("A is.",)) == "A is."
+    kinds = rows_of(write_run(tmp_path / "c"), classifier(tmp_path / "d"))
+    assert "different kinds of record" in told(kinds, BETTER)
+
+
+def test_who_pays_is_told(tmp_path):
+    path = write_run(tmp_path / "a")
+    RunFolder(path).write_personal(
+        [PersonalModel(site, 4, 2.5, shared, 2.0, 3.0, 2.75, 2.875) for site, shared in (("x", 2.0), ("y", 2.75))]
+    )
+    assert "1 of 2 sites gain" in told(rows_of(path), GAINS) and "y pays" in told(rows_of(path), GAINS)
+    assert GAINS not in in_short(rows_of(write_run(tmp_path / "b"))).answers
+
+
+def test_the_picture_has_words_for_those_who_cannot_see_it(tmp_path):
+    picture = in_short(rows_of(write_run(tmp_path / "a"))).picture
+    assert 'aria-label="Utility against leakage. before training: held-out loss 2.250, leakage 0.500;' in picture.svg
+    assert "after training: held-out loss 2.000, leakage 0.625." in picture.svg
+
+
+def test_page_terminal_and_markdown_say_the_same(tmp_path):
+    folder = write_run(tmp_path / "a")
+    rows, console = rows_of(folder), Console(file=io.StringIO(), width=500)
+    report.show(rows, console)
+    page, text, shown = render(read_all([folder])), report.markdown(rows), console.file.getvalue()
+    for question, sentences in in_short(rows).answers.items():
+        for sentence in (question, *sentences):
+            assert all(sentence in where for where in (page, text, shown)), sentence
+    assert page.index(GOOD) < page.index('class="facts"') < page.index("<h2>Results</h2>")

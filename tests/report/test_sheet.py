@@ -1,0 +1,122 @@
+"""The data-protection officer's sheet: the report's own parts, who could see what, and a place to sign."""
+
+import hashlib
+
+import pytest
+
+from murmura.report.content import Listing
+from murmura.report.page import render
+from murmura.report.sections.disclosure import disclosure
+from murmura.report.sections.guarantee import guarantee
+from murmura.report.sheet import sheet, write_sheet
+from murmura.runs import read
+from murmura.runs.schema import SiteReport
+from tests.report.blocks import blocks, said, tables
+from tests.report.runs import NOISED, PLAIN, metrics, rows_of, write_run
+from tests.report.test_in_short import PROMISE
+from tests.report.test_page import Outline
+
+SUMMED = {"type": "secure sum", "mechanism": "masks"}
+BY_SERVER = {"type": "differential privacy", "unit": "site", "added_by": "server", "mechanism": "Gaussian"}
+PARTS = [
+    "What left the sites",
+    "Who could see it",
+    "What is guaranteed",
+    "What an attacker found",
+    "What is not covered",
+]
+
+
+def parts(folder, **options):
+    [row] = rows_of(write_run(folder, **options))
+    return {section.title: section for section in sheet(row)}
+
+
+def items(section):
+    return " ".join(item for block in blocks(section, Listing) for item in block.items)
+
+
+def test_its_parts_are_those_of_the_report(tmp_path):
+    path = write_run(tmp_path / "a", rows=[metrics(0), metrics(2, **PROMISE)], disclosure=NOISED)
+    [row] = rows_of(path)
+    found = {section.title: section for section in sheet(row)}
+    assert list(found) == PARTS
+    assert tables(found["What left the sites"]) == tables(disclosure([row])) != []
+    assert tables(found["What is guaranteed"]) == tables(guarantee([row])) != []
+    assert found["What is guaranteed"].lead == guarantee([row]).lead
+    assert said(found["What is guaranteed"]).startswith("ε = 7.500 at δ = 1e-05, for one record (zero-out)")
+
+
+def test_without_a_guarantee_it_says_so_and_names_no_epsilon(tmp_path):
+    found = parts(tmp_path / "a")
+    assert said(found["What is guaranteed"]).startswith("Nothing") and tables(found["What is guaranteed"]) == []
+    assert "Any attack that was not tried" in items(found["What is not covered"])
+
+
+@pytest.mark.parametrize(
+    ("protection", "says"),
+    [
+        (None, "adapter of each site, as it is"),
+        (NOISED[0]["protection"], "with noise that was added there"),
+        (BY_SERVER, "without noise, which the server adds itself"),
+        (SUMMED, "as the sum over the sites asked, and of no single site"),
+    ],
+)
+def test_who_sees_a_field_follows_from_how_it_was_protected(tmp_path, protection, says):
+    found = parts(tmp_path / "a", disclosure=[dict(PLAIN[0], protection=protection)])
+    [line] = [line for line in blocks(found["Who could see it"], Listing)[0].items if line.startswith("The server")]
+    assert says in line
+
+
+def test_a_protection_that_is_not_understood_counts_as_none(tmp_path):
+    found = parts(tmp_path / "a", disclosure=[dict(PLAIN[0], protection={"type": "magic"})])
+    assert "adapter of each site, as it is" in items(found["Who could see it"])
+
+
+def test_what_was_not_recorded_is_not_called_nothing(tmp_path):
+    path = write_run(tmp_path / "a")
+    (path / "disclosure.json").unlink()
+    [row] = rows_of(path)
+    assert "it cannot be told" in items(sheet(row)[1])
+    assert "nothing left any site" in items(parts(tmp_path / "b", disclosure=[])["Who could see it"])
+
+
+def test_a_simulation_is_called_one_and_real_sites_have_a_network(tmp_path):
+    path = write_run(tmp_path / "a")
+    simulated = items(sheet(rows_of(path)[0])[1])
+    assert "was a simulation" in simulated and "network" not in simulated
+    text = (path / "config.toml").read_text()
+    (path / "config.toml").write_text(text.replace("[run]\n", '[run]\nengine = "flower"\n'))
+    deployed = items(sheet(rows_of(path)[0])[1])
+    assert "simulation" not in deployed and "Who listens on the network" in deployed
+
+
+def test_what_is_not_covered_follows_from_the_run(tmp_path):
+    promised = {"rows": [metrics(0), metrics(2, **PROMISE)], "disclosure": [*NOISED, dict(PLAIN[0], field="loss")]}
+    without = items(parts(tmp_path / "a", **promised)["What is not covered"])
+    assert "without noise or secure sum: loss." in without and "Persons with several records" in without
+    bounded = items(parts(tmp_path / "b", more="records_per_user = 2\n", **promised)["What is not covered"])
+    assert "Persons" not in bounded
+    drafts = [metrics(0), metrics(2, counts={"drafts.kept": 3})]
+    assert "written after private records" in items(parts(tmp_path / "c", rows=drafts)["What is not covered"])
+    assert "written after" not in bounded
+
+
+def test_it_is_one_page_whole_in_itself_with_a_place_to_sign(tmp_path):
+    run = read(write_run(tmp_path / "a", method="<script>", sites=[SiteReport("x", 3, 3, 0, 0, 1)], finished=False))
+    page = write_sheet(run, tmp_path / "new" / "sheet.html").read_text()
+    outline = Outline()
+    outline.feed(page)
+    outline.close()
+    assert outline.open == [] and not outline.tags & {"script", "link", "img", "svg"} and "://" not in page
+    for line in (
+        "Name and function",
+        "Date",
+        "Signature",
+        "not approved",
+        hashlib.sha256(run.config.encode()).hexdigest(),
+    ):
+        assert line in page
+    assert "size: A4" in page and page.index("size: A4") > page.index("@page { margin: 14mm; }")
+    for warning in ("Unfinished:", "Not for release:"):
+        assert warning in page and warning in render([run])
