@@ -41,7 +41,7 @@ SMALL, FULL = runs.scales(
         {"keep": 16},  # and the rest as in the paper
     ),
     fetched=(20, 200),
-    heldout=(60, 200),
+    heldout=(90, 200),
     max_length=(192, 1024),
     population=(64, 1024),
     samples=(64, 2048),
