@@ -38,7 +38,8 @@ uploads = 0
 
 
 @pytest.mark.slow
-def test_a_comparison_that_is_stopped_goes_on_with_the_same_command(tmp_path, llama_folder):
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_comparison_that_is_stopped_ends_its_runs_and_goes_on_with_the_same_command(how, tmp_path, llama_folder):
     small.write_data(tmp_path)
     (tmp_path / "my.toml").write_text(FILE.format(model=llama_folder))
     command = [sys.executable, "-m", "murmura", "compare", "my.toml", "--jobs", "2"]
@@ -47,10 +48,11 @@ def test_a_comparison_that_is_stopped_goes_on_with_the_same_command(tmp_path, ll
     runs = tmp_path / "runs" / "small" / "runs"
     while not (done := sorted(path.parent.name for path in runs.glob("*/summary.json"))) and first.poll() is None:
         time.sleep(0.05)
-    os.killpg(first.pid, signal.SIGINT)  # as Ctrl-C does
+    os.killpg(first.pid, how)  # SIGINT as Ctrl-C does; a batch system ends with SIGTERM
     _, told = first.communicate(timeout=120)
     assert first.returncode == 130 and "go on with: murmura compare my.toml --jobs 2" in told, told
     before = {name: (runs / name / "summary.json").stat().st_mtime_ns for name in done}
+    # Where a run were still at work, its folder would be locked.
     again = subprocess.run(command, check=True, stdout=subprocess.PIPE, **options)
     assert before == {name: (runs / name / "summary.json").stat().st_mtime_ns for name in done}
     found = json.loads((tmp_path / "runs" / "small" / "comparison.json").read_text())

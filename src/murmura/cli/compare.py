@@ -56,10 +56,12 @@ def compare(
     Finished runs are kept: a comparison that was stopped goes on with the same command, and one with more seeds or arms
     runs only what is new.
     """
+    from murmura.cli.ending import end_as_by_hand
     from murmura.compare.arms import load
     from murmura.compare.comparison import Comparison
     from murmura.experiment.config import parse_override
 
+    end_as_by_hand()
     if time and not dry_run:
         raise ConfigError(
             "--time is for --dry-run", fix="Give both; a comparison itself shows the time left as it goes."

@@ -34,9 +34,11 @@ def run(
     The run is kept in the folder that the file names: run.folder, or runs/NAME.
     Stop it at any time with Ctrl-C, and continue with --resume.
     """
+    from murmura.cli.ending import end_as_by_hand
     from murmura.experiment import Experiment
     from murmura.experiment.config import parse_override
 
+    end_as_by_hand()
     flags = {"--resume": resume, "--overwrite": overwrite, "--dry-run": dry_run}
     chosen = [flag for flag, given in flags.items() if given]
     if len(chosen) > 1:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from signal import SIGTERM
+from threading import Lock
 from typing import Any
 
 from murmura import atomic
@@ -135,10 +137,10 @@ def work(jobs: Sequence[Job], at_once: int, told: Callable[[Job], str]) -> list[
     if not open_ones:
         return []
     failed: list[tuple[Job, str]] = []
-    watch = _Watch(open_ones, len(jobs), at_once)
+    watch, under_way = _Watch(open_ones, len(jobs), at_once), _UnderWay()
     pool = ThreadPoolExecutor(at_once)
     try:
-        waiting = {pool.submit(_run, job, at_once): job for job in open_ones}
+        waiting = {pool.submit(_run, job, at_once, under_way): job for job in open_ones}
         for future in as_completed(waiting):
             job = waiting[future]
             seconds, problem = future.result()
@@ -147,7 +149,8 @@ def work(jobs: Sequence[Job], at_once: int, told: Callable[[Job], str]) -> list[
                 failed.append((job, problem))
             say(f"{job.title}: {'failed' if problem else told(job)}; {watch.words}", event="run", run=str(job.folder))
     except BaseException:
-        pool.shutdown(wait=True, cancel_futures=True)  # runs get the signal too, and save what they have
+        under_way.end()
+        pool.shutdown(wait=True, cancel_futures=True)
         raise
     pool.shutdown()
     return failed
@@ -174,21 +177,56 @@ class _Watch:
         return f"{done}, about {clock(left / self._at_once)} left" if self._open else done
 
 
-def _run(job: Job, at_once: int) -> tuple[float, str]:
+class _UnderWay:
+    """The processes of runs that work now, which end when the comparison is ended."""
+
+    def __init__(self) -> None:
+        self._processes = set[subprocess.Popen[bytes]]()
+        self._lock, self._ended = Lock(), False
+
+    def run(self, command: Sequence[str], **options: Any) -> int:
+        """Run a command to its end, in a session of its own: a terminal's Ctrl-C is for the comparison, which hands it
+        on once. Where all has been ended, none starts any more.
+
+        Returns:
+            its exit code.
+        """
+        with self._lock:
+            if self._ended:
+                return -SIGTERM
+            process = subprocess.Popen(command, start_new_session=True, **options)
+            self._processes.add(process)
+        code = process.wait()
+        with self._lock:
+            self._processes.discard(process)
+        return code
+
+    def end(self) -> None:
+        """End them, as by hand: they save what they have."""
+        with self._lock:
+            self._ended = True
+            for process in self._processes:
+                process.terminate()
+
+
+def _run(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
     """Seconds that a run took, and the end of what it printed where it failed.
+
+    Args:
+        under_way: what its process is among while it works.
 
     Raises:
         CheckpointError: its experiment or its log cannot be written.
     """
     try:
-        return _ran(job, at_once)
+        return _ran(job, at_once, under_way)
     except OSError as error:
         what = f"the runs of a comparison cannot be kept here ({error.strerror or error})"
         fix = f"{remedy(error)}, and give the same command again."
         raise CheckpointError(what, where=str(job.folder.parent), fix=fix) from error
 
 
-def _ran(job: Job, at_once: int) -> tuple[float, str]:
+def _ran(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
     kept, began = RunFolder(job.folder), time.monotonic()
     job.folder.parent.mkdir(parents=True, exist_ok=True)
     file, log = (job.folder.with_name(f"{job.folder.name}.{end}") for end in ("toml", "log"))
@@ -198,7 +236,7 @@ def _ran(job: Job, at_once: int) -> tuple[float, str]:
     threads = str(max(1, (os.cpu_count() or 1) // at_once))
     shared = {"OMP_NUM_THREADS": threads} if at_once > 1 else {}
     with log.open("ab") as output:
-        ended = subprocess.run(
+        code = under_way.run(
             [sys.executable, "-m", "murmura", "run", str(file), *again],
             env={**os.environ, **shared},
             stdin=subprocess.DEVNULL,
@@ -206,7 +244,7 @@ def _ran(job: Job, at_once: int) -> tuple[float, str]:
             stderr=subprocess.STDOUT,
         )
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    problem = "" if ended.returncode == 0 else "\n".join(lines[-_LAST:]) or f"exit code {ended.returncode}"
+    problem = "" if code == 0 else "\n".join(lines[-_LAST:]) or f"exit code {code}"
     return time.monotonic() - began, problem
 
 
