@@ -20,6 +20,7 @@ from murmura.audit.subject import hold_to_digests
 from murmura.compare.arms import Candidate
 from murmura.config import leaves
 from murmura.errors import CheckpointError, MurmuraError, RunError, remedy
+from murmura.experiment.augmenting import opened
 from murmura.experiment.config import Experiment
 from murmura.experiment.prepare import Plan
 from murmura.progress import clock, say
@@ -86,13 +87,16 @@ def require_same(jobs: Sequence[Job]) -> None:
 
     Raises:
         CheckpointError: a folder holds another experiment; nothing of it is touched.
+        DataError, ConfigError: the pool of [augment] is not there, or is not what is asked for.
     """
     for job in jobs:
         kept = RunFolder(job.folder)
         if not kept.holds_run:
             continue
-        # Read as an experiment, a run of an earlier version has the defaults of options that came later.
-        there, wanted = (_deciding(one.dump()) for one in (Experiment.load(kept.config), job.experiment))
+        # Read as an experiment, a run of an earlier version has the defaults of options that came later; and it has
+        # written out what its pool was made with.
+        asked, _ = opened(job.experiment)
+        there, wanted = (_deciding(one.dump()) for one in (Experiment.load(kept.config), asked))
         for key in sorted({*there, *wanted}):
             if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took
                 what = f"this run has {key} = {there.get(key)!r}, and the comparison asks for {wanted.get(key)!r}"
