@@ -17,6 +17,7 @@ from murmura.compare.jobs import require_done, require_same
 from murmura.errors import CheckpointError, ConfigError, MurmuraError, RunError
 from murmura.experiment.run import run
 from murmura.runs.record import read
+from tests.augment.public import embedded_pool, public, save_encoder
 from tests.experiment import small
 
 RATES = [2e-3, 1e-2]
@@ -52,7 +53,7 @@ def begun(monkeypatch):
     """The runs that were begun, which are made in this process, since it takes long to start another."""
     begun = []
 
-    def in_process(job, at_once):
+    def in_process(job, at_once, under_way):
         begun.append(job.folder.name)
         began = time.monotonic()
         try:
@@ -127,6 +128,16 @@ def test_finished_runs_are_kept_and_only_what_is_new_is_run(comparison, begun):
     assert any("2 runs shared the machine" in remark for remark in outcome.remarks)
 
 
+def test_runs_that_write_out_the_encoder_of_their_pool_are_kept(comparison, begun, table, tmp_path, tokenizer):
+    embedded_pool(tmp_path / "pool", save_encoder(tmp_path / "encoder", tokenizer), public(12))
+    centres = {"strategy": "feddca", "pool": str(tmp_path / "pool"), "records": 2, "clusters": 2}
+    first = comparison(rates=[], seeds=1, arms=[{"name": "FedDCA", "augment": centres}])
+    first.carry_out(1, first.check())
+    begun.clear()
+    first.carry_out(1, first.check())
+    assert begun == []
+
+
 def test_a_folder_with_another_run_is_refused_before_anything_is_run(comparison, begun):
     first = comparison(rates=[], seeds=1)
     first.carry_out(1, first.check())
@@ -183,7 +194,7 @@ def test_what_is_wrong_with_several_arms_is_said_once(comparison, begun, tmp_pat
 def test_a_run_that_fails_stands_in_no_figure_and_stops_no_other(comparison, begun, monkeypatch):
     whole, plain = comparison(rates=[], seeds=1), jobs._run
 
-    def some_fail(job, at_once):
+    def some_fail(job, at_once, under_way):
         return (1.0, "it broke") if job.arm.name == "private" else plain(job, at_once)
 
     monkeypatch.setattr(jobs, "_run", some_fail)
@@ -196,7 +207,7 @@ def test_a_run_that_fails_stands_in_no_figure_and_stops_no_other(comparison, beg
 def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begun, monkeypatch):
     whole, plain = comparison(search_seeds=2, seeds=1, arms=[ARMS[0]]), jobs._run
 
-    def some_fail(job, at_once):
+    def some_fail(job, at_once, under_way):
         return (1.0, "it diverged") if (job.rate, job.seed) == (RATES[1], 10_001) else plain(job, at_once)
 
     monkeypatch.setattr(jobs, "_run", some_fail)
