@@ -195,7 +195,7 @@ def test_a_run_that_fails_stands_in_no_figure_and_stops_no_other(comparison, beg
     whole, plain = comparison(rates=[], seeds=1), jobs._run
 
     def some_fail(job, at_once, under_way):
-        return (1.0, "it broke") if job.arm.name == "private" else plain(job, at_once)
+        return (1.0, "it broke") if job.arm.name == "private" else plain(job, at_once, under_way)
 
     monkeypatch.setattr(jobs, "_run", some_fail)
     outcome = whole.carry_out(1, whole.check())
@@ -208,7 +208,7 @@ def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begu
     whole, plain = comparison(search_seeds=2, seeds=1, arms=[ARMS[0]]), jobs._run
 
     def some_fail(job, at_once, under_way):
-        return (1.0, "it diverged") if (job.rate, job.seed) == (RATES[1], 10_001) else plain(job, at_once)
+        return (1.0, "it diverged") if (job.rate, job.seed) == (RATES[1], 10_001) else plain(job, at_once, under_way)
 
     monkeypatch.setattr(jobs, "_run", some_fail)
     [one] = whole.carry_out(1, whole.check()).results
@@ -222,7 +222,7 @@ def test_a_full_disk_is_told(comparison, tmp_path):
 
 
 def test_without_the_reference_there_is_nothing_to_compare(comparison, monkeypatch):
-    monkeypatch.setattr(jobs, "_run", lambda job, at_once: (1.0, "it broke"))
+    monkeypatch.setattr(jobs, "_run", lambda job, at_once, under_way: (1.0, "it broke"))
     whole = comparison(rates=[], seeds=1)
     with pytest.raises(RunError, match="it broke"):
         whole.carry_out(1, whole.check())
