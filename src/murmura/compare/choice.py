@@ -114,7 +114,7 @@ def _others(taken: Result, measured: Sequence[Result], broken: Mapping[str, list
         far = against[one.arm]
         ahead = sign * far.estimate.mean > 0
         if ahead and far.shown:
-            told.append(f"{one.arm} is better by {_size(far)}, but {listing(broken[one.arm])}.")
+            told.append(f"{one.arm} is better by {far.size}, but {listing(broken[one.arm])}.")
         elif far.shown:
             worse.append(one.arm)
         else:
@@ -127,13 +127,5 @@ def _others(taken: Result, measured: Sequence[Result], broken: Mapping[str, list
     return told
 
 
-def _size(far: Difference) -> str:
-    """How large a difference is, whichever way."""
-    mean, low, high = far.estimate.mean, far.estimate.low, far.estimate.high
-    ends = sorted(abs(end) for end in (low, high) if end is not None)
-    between = f" ({' to '.join(map(decimal, ends))})" if len(ends) == 2 else ""
-    return f"{decimal(abs(mean))}{between}"
-
-
 def _leaks_less(far: Difference | None) -> str:
-    return f"; leaks less by {_size(far)}" if far and far.shown and far.estimate.mean < 0 else ""
+    return f"; leaks less by {far.size}" if far and far.shown and far.estimate.mean < 0 else ""

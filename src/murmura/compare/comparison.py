@@ -10,11 +10,11 @@ from murmura.compare.arms import Candidate
 from murmura.compare.choice import Choice, choose
 from murmura.compare.config import CompareConfig, Limits
 from murmura.compare.jobs import Job, require_done, require_same, require_same_records, work
-from murmura.compare.outcome import Result, Tried, best, guaranteed, tried, utility_of
+from murmura.compare.outcome import Result, Tried, best, guaranteed, tried
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, MurmuraError, RunError
 from murmura.experiment.forecast.dry_run import DryRun, dry_run
-from murmura.measure.catalogue import figure
+from murmura.measure.catalogue import figure, utility_of
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 from murmura.units import listing

@@ -11,15 +11,13 @@ from pathlib import Path
 from murmura.compare.arms import Candidate
 from murmura.compare.statistics import Difference, Estimate, differences
 from murmura.errors import CheckpointError, PrivacyError
-from murmura.measure.catalogue import figure
+from murmura.measure.catalogue import figure, utility_of
 from murmura.measure.figure import AUC, SHARE, Figure
 from murmura.privacy import odometer
 from murmura.privacy.standing import told as rounded
 from murmura.runs.record import RunRecord, read
 
 LEAKAGE = "attack_auc"
-_UTILITY = {"labelled": "accuracy"}
-"""By kind of record the figure that says how good a model is; of others the held-out loss."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +113,6 @@ class Result:
         """Whether the rate is the smallest or the largest that was tried, so that one beyond may be better."""
         rates = [one.rate for one in self.tried]
         return len(rates) > 1 and self.rate in (min(rates), max(rates))
-
-
-def utility_of(kind: str) -> str:
-    """The key of the figure that says how good a model of such records is."""
-    return _UTILITY.get(kind, "heldout_loss")
 
 
 def better(one: Figure) -> float:

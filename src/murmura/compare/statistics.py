@@ -64,6 +64,13 @@ class Difference:
         return self.p is not None and self.p <= _CERTAIN
 
     @property
+    def size(self) -> str:
+        """How large it is, whichever way: ``0.037 (0.022 to 0.051)``."""
+        ends = sorted(abs(end) for end in (self.estimate.low, self.estimate.high) if end is not None)
+        between = f" ({' to '.join(map(decimal, ends))})" if len(ends) == 2 else ""
+        return f"{decimal(abs(self.estimate.mean))}{between}"
+
+    @property
     def words(self) -> str:
         """``+0.031 (+0.010 to +0.052), p = 0.021``."""
         low, high = self.estimate.low, self.estimate.high

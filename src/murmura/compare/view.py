@@ -12,9 +12,9 @@ from murmura.compare.outcome import LEAKAGE, Result, compared, frontier
 from murmura.compare.statistics import Difference, Estimate
 from murmura.data.records import Kind
 from murmura.measure.catalogue import figure
-from murmura.measure.figure import SHARE
+from murmura.measure.figure import GUESSING, SHARE
 from murmura.report.content import Answers, Definitions, Entry, Paragraph, Picture, Section, Span, Table, entry
-from murmura.report.frontier import GUESSING, Mark, frontier_picture
+from murmura.report.frontier import Mark, frontier_picture
 from murmura.report.in_short import (
     BETTER,
     COST,

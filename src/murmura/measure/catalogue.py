@@ -381,6 +381,12 @@ def figure(key: str) -> Figure:
     return _BY_KEY.get(key) or harness_figure(key) or Figure(key=key, title=key)
 
 
+def utility_of(kind: str) -> str:
+    """The key of the figure that says how good a model of such records is: of labelled texts the accuracy, of others
+    the held-out loss."""
+    return "accuracy" if kind == "labelled" else "heldout_loss"
+
+
 def described(keys: Iterable[str]) -> list[Figure]:
     """The catalogue, and behind it the figures among these keys that it cannot hold, since a run names them."""
     known = [key for key in dict.fromkeys(keys) if not key.endswith(_ENDS)]

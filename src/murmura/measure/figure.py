@@ -14,6 +14,8 @@ from murmura.units import DASH, at_least, bound, count, decimal, duration, nonfi
 
 FEW = 20
 """An attack with fewer members than this, or fewer other records, says little."""
+GUESSING = 0.5
+"""The AUC of an attack without skill."""
 
 _END, _BRACKETS = re.compile(r"(?<=[.])\s+(?=[A-Z0-9])"), re.compile(r" \([^()]*(?:\([^()]*\)[^()]*)*\)")
 _BETTER = {"lower": "Lower is better.", "higher": "Higher is better.", "": ""}

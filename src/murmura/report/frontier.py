@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from murmura.measure.figure import Figure
+from murmura.measure.figure import GUESSING, Figure
 from murmura.report.content import Picture
 from murmura.report.drawing import MUTED, PAPER, dots, hollow, svg
 from murmura.report.style import Style
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _ROOM = 0.75  # of the width of the points, for names beside them
 _LINE = 0.062  # of the height, between two names
-GUESSING = 0.5
 
 Ends = tuple[float, float]
 

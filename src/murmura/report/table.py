@@ -13,7 +13,7 @@ from murmura.config import leaves
 from murmura.data.records import Kind
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.catalogue import described, figure
-from murmura.measure.figure import AUC, SHARE, Figure, between, interval
+from murmura.measure.figure import AUC, GUESSING, SHARE, Figure, between, interval
 from murmura.privacy import odometer
 from murmura.report.content import Block, Entry, Heading, Span, entry
 from murmura.report.style import Style, style
@@ -86,7 +86,7 @@ class Cell:
         if self.mean is None or figure.unit not in (AUC, SHARE):
             return None
         ends = self.ends or (None if self.texts is None else interval(self.mean, self.texts))
-        guess = 0.5 if figure.unit is AUC else self.guess
+        guess = GUESSING if figure.unit is AUC else self.guess
         return None if ends is None else Span(max(0.0, ends[0]), min(1.0, ends[1]), self.mean, guess)
 
     def guessing(self, figure: Figure) -> str:
