@@ -1,5 +1,7 @@
 """The page of a comparison: what its first screen says."""
 
+from dataclasses import replace
+
 import pytest
 
 from murmura.compare.choice import choose
@@ -43,13 +45,24 @@ def test_leakage_has_the_wider_interval_of_two(found):
     assert f"52 (95 %: {100 * private.leakage.low:.0f} to {100 * private.leakage_at_most:.0f}) for DP" in leaking
     assert "70 (95 %: 65 to 75) for FedAvg" in leaking  # over records, wider than over seeds
     assert "Nothing was shown for DP" in leaking
-    assert "In what a single site sends, before it is mixed with the others’: 75 for DP and 75 for FedAvg" in leaking
+    assert (
+        "In what a single site sends, before it is mixed with the others’: 75 (95 %: 75 to 75) for FedAvg and"
+        in leaking
+    )
 
 
 def test_without_attacks_there_is_no_picture(tmp_path):
     plain = outcome(result(tmp_path, "FedAvg", [2.1, 2.2]), result(tmp_path, "B", [2.3, 2.4]))
     assert answers(plain).picture is None
-    assert "Not measured" in answers(plain).answers[LEAKS][0]
+    assert "The model itself was not attacked." in answers(plain).answers[LEAKS]
+
+
+def test_leakage_of_other_kinds_of_record_is_not_compared(tmp_path):
+    plain = result(tmp_path, "FedAvg", [2.1, 2.2], [0.7, 0.6])
+    assert "cannot be compared" not in " ".join(answers(outcome(plain)).answers[LEAKS])
+    other = replace(result(tmp_path, "PrE-Text", [3.1, 3.2], [0.5, 0.6]), kind="document")
+    leaking = " ".join(answers(outcome(plain, other)).answers[LEAKS])
+    assert "These cannot be compared with one another: kind of record." in leaking
 
 
 def test_every_column_is_explained_and_leakage_has_a_bar(found):

@@ -12,8 +12,9 @@ from murmura.report.guarantee import limits
 from murmura.report.in_short import LEAKS, PROMISED, in_short
 from murmura.report.output_file import replacing
 from murmura.report.page import rendered, warnings
+from murmura.report.protection import protection
 from murmura.report.run_facts import facts
-from murmura.report.sections.disclosure import disclosure, protection
+from murmura.report.sections.disclosure import disclosure
 from murmura.report.sections.guarantee import guarantee
 from murmura.report.table import Row, table
 from murmura.runs.record import RunRecord
