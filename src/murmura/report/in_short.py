@@ -43,7 +43,7 @@ def in_short(rows: Sequence[Row], which: Sequence[str] = ()) -> Answers:
     answers = {BETTER: tuple(which) or _figures(rows)} if several else {GOOD: _good(rows[0])}
     found, audited = leaks(standings, _apart(rows, "attack_auc")), _audited(rows)
     answers[LEAKS] = (*(found if found != (UNATTACKED,) or not audited else ()), *audited)
-    answers[PROMISED] = (*promised(standings), *_meaning(rows), *_contradicted(rows))
+    answers[PROMISED] = (*promised(standings), *_meaning(rows), *contradicted(rows))
     answers[COST] = costs(standings, _apart(rows, "wall"))
     if told := _gains(rows):
         answers[GAINS] = told
@@ -152,7 +152,7 @@ def _meaning(rows: Sequence[Row]) -> list[str]:
     return [one.words[0] for one in guarantees(rows)] if len(rows) == 1 else []
 
 
-def _contradicted(rows: Sequence[Row]) -> list[str]:
+def contradicted(rows: Sequence[Row]) -> list[str]:
     """That an audit has shown more than is guaranteed."""
     told = []
     for run in runs_of(rows):
