@@ -33,6 +33,7 @@ def test_what_seeds_tell_apart_is_called_better_by_how_much(tmp_path):
 
 def test_what_seeds_do_not_tell_apart_is_not(tmp_path):
     [only] = which_is_better(rows(tmp_path, {"A": GOOD, "B": LIKE}))
+    assert only.endswith("p is corrected for all pairs of rows (Holm), intervals are not.")
     assert "cannot be told apart" in only and "is better" not in only
 
 

@@ -64,7 +64,7 @@ def test_a_classifier_is_told_by_its_accuracy_beside_guessing(tmp_path):
 )
 def test_leakage_is_told_in_cases_and_never_as_more_than_its_interval_shows(tmp_path, low, high, says):
     leaking = told(ended(tmp_path / "a", attack_auc=0.64, attack_auc_low=low, attack_auc_high=high), LEAKS)
-    assert f"in 64 (95 %: {100 * low:.0f} to {100 * high:.0f}) of 100 cases" in leaking and says in leaking
+    assert f"right one in 64 (95 %: {100 * low:.0f} to {100 * high:.0f}); guessing" in leaking and says in leaking
     assert ("no proof that nothing leaks" in leaking) == (says == "may be guessing")
 
 
@@ -126,6 +126,8 @@ def test_a_promise_is_told_with_delta_unit_and_adjacency_and_its_lack_too(tmp_pa
     assert told(ended(tmp_path / "a"), PROMISED).startswith("Nothing")
     promise = told(ended(tmp_path / "b", **PROMISE), PROMISED)
     assert promise.startswith("ε = 7.500 at δ = 1e-05, for one record (zero-out)")
+    both = seeds(tmp_path, *([[metrics(0), metrics(2, **PROMISE)]] * 2))  # without ledgers
+    assert "whatever the attack. Seen together, all 2 runs: at most 15.000, δ = 2e-05." in told(both, PROMISED)
     refused = ended(tmp_path / "c", privacy={**PRIVATE, "refused": "a batch was larger"})
     assert "a batch was larger" in told(refused, PROMISED) and "ε =" not in told(refused, PROMISED)
 

@@ -13,6 +13,7 @@ from murmura.report.comparison import differences as unlike
 from murmura.report.table import Row, kinds
 from murmura.units import listing
 
+_CORRECTED = "Of these p is corrected for all pairs of rows (Holm), intervals are not."
 _MORE = "`murmura compare` runs all with the same seeds."
 
 
@@ -75,7 +76,7 @@ def _verdict(ordered: Sequence[Row], one: Figure) -> list[str]:
         return [f"Not known: {best}, before {', '.join(alone)}, but none has two seeds in common with it. {_MORE}"]
     who = f"{first.label} ({value}{'' if worse else ', the best mean'})"
     told = [f"{who} is better than {'; '.join(worse)}."] * bool(worse)
-    told += [f"{'It' if worse else who} cannot be told apart from {'; '.join(alike)}."] * bool(alike)
+    told += [f"{'It' if worse else who} cannot be told apart from {'; '.join(alike)}. {_CORRECTED}"] * bool(alike)
     # Means are over all seeds of a row, differences over those in common: so the two may disagree.
     told += [
         f"{label} is better than it by {far.size} with the seeds that both have, though not by the mean of all."

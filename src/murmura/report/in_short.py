@@ -63,7 +63,8 @@ def standing_of(row: Row) -> Standing:
         few=few_attacked(row.runs, "attack"),
         outside=any(privacy),
         epsilon=row.cells["epsilon"].mean,
-        told=", ".join(part for part in (promise_of(last.privacy), row.cells["epsilon"].together) if part),
+        told=promise_of(last.privacy),
+        together=row.cells["epsilon"].together,
         refused=refused,
         sent=None if up is None and down is None else (up or 0.0) + (down or 0.0),
         seconds=row.cells["wall"].mean,
@@ -142,7 +143,7 @@ def _audited(rows: Sequence[Row]) -> list[str]:
         whose = f" of {run.name}" if len(runs_of(rows)) > 1 else ""
         told.append(
             f"The audit{whose} found most in {TARGETS[model.target]}: {cases(one.auc, (one.low, one.high))} of 100 "
-            f"cases, by {one.attack}."
+            f"pairs, by {one.attack}."
         )
     return told
 

@@ -12,7 +12,7 @@ from murmura.units import bound, decimal, duration, listing, size
 TOLD = 4
 """Rows that are told one by one; of more, the ends alone."""
 UNATTACKED = "Not measured: no attack was carried out."
-_HEAD = "Of a record that was trained on and one that was not, the strongest attack on the model picks the right one in"
+_HEAD = "Of 100 pairs of a record that was trained on and one that was not, the strongest attack on the model picks the"
 _LITTLE = "So few records were attacked that it says little."
 _OUTSIDE = "No ε covers these figures, which come of private records."
 _NOTHING = "Nothing: no ε bounds what attacks could find."
@@ -32,6 +32,7 @@ class Standing:
         outside: whether an ε is promised that does not cover what attacks were computed from.
         epsilon: guaranteed; None where none is.
         told: for what that ε is: δ, unit, and whatever it does not count.
+        together: what several runs that the row rests on come to, in words; else empty.
         sees: what the server sees without noise, which it adds itself, as the end of a sentence; else empty.
         refused: why there is no ε, of runs that promise one.
         sent: bytes that travelled, up and down.
@@ -52,6 +53,7 @@ class Standing:
     expected: bool = False
     upload: str = ""
     sees: str = ""
+    together: str = ""
 
 
 def cases(share: float | None, ends: tuple[float, float] | None, few: bool = False) -> str:
@@ -101,7 +103,7 @@ def leaks(standings: Sequence[Standing], apart: str = "") -> tuple[str, ...]:
 
 def _reading(one: Standing) -> str:
     """Of one alone."""
-    return f"{_HEAD} {cases(one.leakage, one.ends)} of 100 cases; guessing is 50. {_MEANS[_shows(one)]}"
+    return f"{_HEAD} right one in {cases(one.leakage, one.ends)}; guessing is 50. {_MEANS[_shows(one)]}"
 
 
 def _several(known: Sequence[Standing]) -> list[str]:
@@ -111,7 +113,7 @@ def _several(known: Sequence[Standing]) -> list[str]:
     shown = known if len(known) <= TOLD else [known[0], known[-1]]
     ends = "" if len(known) <= TOLD else f" These are the least and the most of {len(known)}."
     found = listing([f"{cases(one.leakage, one.ends)} for {one.label}" for one in shown])
-    told = [f"{_HEAD}, of 100 cases, {found}; guessing is 50.{ends}"]
+    told = [f"{_HEAD} right one in {found}; guessing is 50.{ends}"]
     for what, words in _FOR.items():
         whose = [one.label for one in known if _shows(one) == what]
         told += [words.format(listing(whose))] if whose else []
@@ -149,12 +151,12 @@ def promised(standings: Sequence[Standing]) -> tuple[str, ...]:
     if len(standings) == 1:
         one = standings[0]
         if one.epsilon is not None:
-            return (f"{_epsilon(one)}, whatever the attack.", *_trusting(having))
+            return (_epsilon(one), *_trusting(having))
         return (f"Nothing: the ε that was promised is refused ({one.refused}).",) if one.refused else (_NOTHING,)
     if not having:
         refused = [f"{one.label}: {one.refused}" for one in standings if one.refused]
         return (_NOTHING, *([f"Refused: {'; '.join(refused)}."] if refused else []))
-    told = [f"{one.label}: {_epsilon(one)}, whatever the attack." for one in having]
+    told = [f"{one.label}: {_epsilon(one)}" for one in having]
     none = [f"{one.label}{f' ({one.refused})' if one.refused else ''}" for one in standings if one.epsilon is None]
     return (*told, *_trusting(having, named=True), *([f"Nothing for {listing(none)}."] if none else []), _ALONE)
 
@@ -173,8 +175,9 @@ def _trusting(having: Sequence[Standing], named: bool = False) -> list[str]:
 
 
 def _epsilon(one: Standing) -> str:
-    """``ε = 7.900 at δ = 1e-05, for one record (zero-out)``."""
-    return f"ε = {bound(one.epsilon or 0.0)}{f' {one.told}' if one.told else ''}"
+    """``ε = 7.900 at δ = 1e-05, for one record (zero-out), whatever the attack.``"""
+    together = f" Seen together, {one.together}." if one.together else ""
+    return f"ε = {bound(one.epsilon or 0.0)}{f' {one.told}' if one.told else ''}, whatever the attack.{together}"
 
 
 def costs(standings: Sequence[Standing], apart: str = "") -> tuple[str, ...]:
