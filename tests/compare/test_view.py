@@ -7,6 +7,7 @@ import pytest
 from murmura.compare.choice import choose
 from murmura.compare.comparison import Outcome
 from murmura.compare.config import Limits
+from murmura.compare.files import write
 from murmura.compare.outcome import Tried
 from murmura.compare.view import answers, markdown, section
 from murmura.report.content import Answers, Definitions, Table
@@ -55,6 +56,20 @@ def test_without_attacks_there_is_no_picture(tmp_path):
     plain = outcome(result(tmp_path, "FedAvg", [2.1, 2.2]), result(tmp_path, "B", [2.3, 2.4]))
     assert answers(plain).picture is None
     assert "The model itself was not attacked." in answers(plain).answers[LEAKS]
+
+
+def test_an_arm_about_another_kind_of_record_is_in_no_picture(tmp_path):
+    plain = result(tmp_path, "FedAvg", [2.1, 2.2])
+    other = replace(result(tmp_path, "PrE-Text", [3.1, 3.2], [0.5, 0.6]), kind="document")
+    page = write(outcome(plain, other), tmp_path)
+    assert page.exists() and not (tmp_path / "comparison.svg").exists()
+
+
+def test_an_epsilon_that_an_audit_contradicts_is_not_to_be_relied_on(found):
+    assert "Do not rely" not in " ".join(answers(found).answers[PROMISED])
+    for run in found.results[1].runs.values():
+        run.last.values["audit_epsilon"], run.last.privacy["epsilon"] = 9.0, 7.9
+    assert "Do not rely on it: an audit of s0 has shown" in " ".join(answers(found).answers[PROMISED])
 
 
 def test_leakage_of_other_kinds_of_record_is_not_compared(tmp_path):

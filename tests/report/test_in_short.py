@@ -2,6 +2,7 @@
 
 import io
 from math import inf, nan
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -136,6 +137,22 @@ def test_a_promise_that_an_audit_contradicts_is_not_to_be_relied_on(tmp_path):
     audit = {"audit_epsilon": 8.0, "audit_right": 9, "audit_guesses": 9, "audit_coins": 9, "audit_most": 9.0}
     assert "Do not rely on it" in told(ended(tmp_path / "a", **PROMISE, **audit), PROMISED)
     assert "rely" not in told(ended(tmp_path / "b", **PROMISE, **(audit | {"audit_epsilon": 1.0})), PROMISED)
+
+
+def test_what_an_epsilon_leaves_attacks_is_told_of_a_single_run_alone(tmp_path, monkeypatch):
+    """Of several seeds the ε is the largest, and the curve that of the first."""
+    bounded = SimpleNamespace(words=["An attack finds at most 3 %."])
+    monkeypatch.setattr("murmura.report.in_short.guarantees", lambda rows: [bounded])
+    runs = [[metrics(0), metrics(2, **PROMISE)]] * 2
+    assert "at most 3 %" in told(rows_of(write_run(tmp_path / "a", rows=runs[0])), PROMISED)
+    assert "at most 3 %" not in told(seeds(tmp_path, *runs), PROMISED)
+
+
+def test_what_an_interrupted_run_spent_besides_stands_beside_its_epsilon(tmp_path, monkeypatch):
+    found = SimpleNamespace(unsaved=True, words="ε = 9.000")
+    monkeypatch.setattr("murmura.report.guarantee.standing", lambda *_: found)
+    rows = rows_of(write_run(tmp_path / "a", rows=[metrics(0), metrics(1, **PROMISE)], finished=False))
+    assert "but ε = 9.000 by its privacy ledgers" in told(rows, PROMISED)
 
 
 def test_of_several_only_those_that_promise_have_an_epsilon():

@@ -17,7 +17,7 @@ from murmura.measure.figure import GUESSING, SHARE
 from murmura.report.content import Answers, Definitions, Entry, Paragraph, Picture, Section, Span, Table, entry
 from murmura.report.frontier import Mark, frontier_picture
 from murmura.report.guarantee import trusted
-from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED
+from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED, contradicted
 from murmura.report.markdown import answered
 from murmura.report.standing import Standing, cases, costs, leaks, promise_of, promised
 from murmura.report.style import Style, style
@@ -134,8 +134,14 @@ def answers(outcome: Outcome) -> Answers:
     """Which to take, what leaks, what is guaranteed and what it cost, beside one picture."""
     own = [_standing(one) for one in outcome.results]
     apart = "kind of record" if len({one.kind for one in outcome.results}) > 1 else ""
-    told = {BETTER: outcome.choice.sentences, LEAKS: leaks(own, apart), PROMISED: promised(own), COST: costs(own)}
-    return Answers(told, picture(outcome) if _points(outcome) else None)
+    runs = [run for one in outcome.results for run in one.runs.values()]
+    told = {
+        BETTER: outcome.choice.sentences,
+        LEAKS: leaks(own, apart),
+        PROMISED: (*promised(own), *contradicted(runs)),
+        COST: costs(own),
+    }
+    return Answers(told, picture(outcome))
 
 
 def _standing(one: Result) -> Standing:
@@ -183,9 +189,12 @@ def _points(outcome: Outcome) -> list[Result]:
     return [one for one in outcome.results if one.kind == outcome.kind and one.utility and one.leakage]
 
 
-def picture(outcome: Outcome) -> Picture:
-    """Utility against leakage, each arm by its mean and its interval, with its name beside it."""
+def picture(outcome: Outcome) -> Picture | None:
+    """Utility against leakage, each arm by its mean and its interval, with its name beside it; None where no arm about
+    the kind of record that the choice is about was attacked."""
     points, looks = _points(outcome), looks_of(outcome.results)
+    if not points:
+        return None
     bars = "Bars are 95 % intervals over seeds, small hollow marks single seeds."
     return frontier_picture([_mark(one, looks[one.arm]) for one in points], points[0].utility_figure, bars)
 

@@ -15,10 +15,11 @@ from murmura.measure.gains import MODELS, Gains
 from murmura.report.comparison import differences
 from murmura.report.content import Answers, Picture
 from murmura.report.frontier import Mark, frontier_picture
-from murmura.report.guarantee import guarantees, trusted
+from murmura.report.guarantee import guarantees, interrupted, trusted
 from murmura.report.standing import TOLD, UNATTACKED, Standing, cases, costs, leaks, promise_of, promised
 from murmura.report.table import Row, few_attacked, kinds, runs_of
 from murmura.runs.audit import TARGETS
+from murmura.runs.record import RunRecord
 from murmura.units import at_least, listing
 
 GOOD, BETTER, LEAKS, PROMISED, COST, GAINS = (
@@ -43,7 +44,7 @@ def in_short(rows: Sequence[Row], which: Sequence[str] = ()) -> Answers:
     answers = {BETTER: tuple(which) or _figures(rows)} if several else {GOOD: _good(rows[0])}
     found, audited = leaks(standings, _apart(rows, "attack_auc")), _audited(rows)
     answers[LEAKS] = (*(found if found != (UNATTACKED,) or not audited else ()), *audited)
-    answers[PROMISED] = (*promised(standings), *_meaning(rows), *contradicted(rows))
+    answers[PROMISED] = (*promised(standings), *_meaning(rows), *interrupted(rows), *contradicted(runs_of(rows)))
     answers[COST] = costs(standings, _apart(rows, "wall"))
     if told := _gains(rows):
         answers[GAINS] = told
@@ -149,14 +150,14 @@ def _audited(rows: Sequence[Row]) -> list[str]:
 
 
 def _meaning(rows: Sequence[Row]) -> list[str]:
-    """Of a single row, what its ε leaves any attack."""
-    return [one.words[0] for one in guarantees(rows)] if len(rows) == 1 else []
+    """Of a single run, what its ε leaves any attack; that of one of several would be too little for the others."""
+    return [one.words[0] for one in guarantees(rows)] if len(runs_of(rows)) == 1 else []
 
 
-def contradicted(rows: Sequence[Row]) -> list[str]:
+def contradicted(runs: Sequence[RunRecord]) -> list[str]:
     """That an audit has shown more than is guaranteed."""
     told = []
-    for run in runs_of(rows):
+    for run in runs:
         shown, epsilon = run.last.values.get("audit_epsilon"), run.last.privacy.get("epsilon")
         if shown is not None and epsilon is not None and shown > epsilon:
             told.append(f"Do not rely on it: an audit of {run.name} has shown that ε is {at_least(shown)} or more.")

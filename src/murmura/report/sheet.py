@@ -1,4 +1,4 @@
-"""A page of A4 for the data-protection officer of a run, made of what the report is made of, with a place to sign."""
+"""A sheet for the data-protection officer of a run, made of what the report is made of, with a place to sign."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from murmura.report.protection import added_by_server, protection, summed
 from murmura.report.run_facts import facts
 from murmura.report.sections.disclosure import disclosure
 from murmura.report.sections.guarantee import guarantee
-from murmura.report.standing import promised
+from murmura.report.standing import UNATTACKED, promised
 from murmura.report.table import Row, table
 from murmura.runs.record import RunRecord
 from murmura.runs.schema import Disclosure
@@ -69,10 +69,14 @@ def sheet(row: Row) -> list[Section]:
     return [
         disclosure([row]),
         Section("Who could see it", blocks=[Listing(_seen(row.runs[0]))]),
-        _guaranteed(row, [*promised([standing_of(row)]), *contradicted([row])]),
-        Section("What an attacker found", blocks=[Paragraph(" ".join([*answers[LEAKS], _LOWER]))]),
+        _guaranteed(row, [*promised([standing_of(row)]), *contradicted(row.runs)]),
+        Section("What an attacker found", blocks=[Paragraph(" ".join(_found(answers[LEAKS])))]),
         Section("What is not covered", blocks=[Listing(_uncovered(row))]),
     ]
+
+
+def _found(told: Sequence[str]) -> Sequence[str]:
+    return told if UNATTACKED in told else [*told, _LOWER]
 
 
 def _guaranteed(row: Row, told: Sequence[str]) -> Section:

@@ -37,6 +37,20 @@ def drafts(rows: Sequence[Row]) -> Section:
     return Section("Drafts, kept and dropped", _LEAD, each_run(rows, having, _blocks))
 
 
+def require_apart(runs: Sequence[RunRecord], out: Path) -> None:
+    """A page with drafts is not written among what is published of a run.
+
+    Raises:
+        CheckpointError: it would be.
+    """
+    place = out.resolve()
+    for run in runs:
+        folder = run.folder.resolve()
+        if folder in place.parents and folder / PRIVATE not in place.parents:
+            fix = f"Give a place outside the run's folder, or in its folder {PRIVATE}."
+            raise CheckpointError("a page with drafts does not belong among what is published", where=str(out), fix=fix)
+
+
 def _require_shown(run: RunRecord) -> None:
     """Texts of a run that promises an ε are shown to nobody, and those of real sites to their owners alone."""
     if run.last.privacy:
