@@ -12,8 +12,10 @@ from murmura.report.in_short import BETTER, COST, GAINS, GOOD, LEAKS, PROMISED, 
 from murmura.report.page import render
 from murmura.report.standing import Standing, costs, leaks, promised
 from murmura.runs import RunFolder, read_all
+from murmura.runs.audit import Audit
 from murmura.runs.schema import PersonalModel
 from tests.report.runs import PLAIN, classifier, metrics, rows_of, seeds, write_run
+from tests.report.sections.test_audit import MODEL
 
 PRIVATE = {"delta": 1e-5, "unit": "record", "adjacency": "zero-out", "accountant": "pld", "plan": "a plan"}
 PROMISE = {"epsilon": 7.5, "privacy": {**PRIVATE, "epsilon": 7.5}}
@@ -100,6 +102,14 @@ def test_uploads_that_were_attacked_are_told_where_the_model_was_not(tmp_path):
     leaking = told(ended(tmp_path / "a", attack_auc=None), LEAKS)
     assert "no attack was carried out" not in leaking and "The model itself was not attacked" in leaking
     assert "In what a single site sends, before it is mixed with the others’: 75." in leaking
+
+
+def test_what_an_audit_found_is_not_called_unmeasured(tmp_path):
+    path = write_run(tmp_path / "a", rows=[metrics(0), metrics(2, attack_auc=None, upload_auc=None)])
+    (path / "private").mkdir()
+    RunFolder(path).write_audit(Audit("0.1", "2026-01-01T00:00:00+00:00", (MODEL,), ()), [])
+    found = "The audit found most in the model: 73 (95 %: 64 to 81) of 100 pairs, by error zone."
+    assert told(rows_of(path), LEAKS) == found
 
 
 def test_training_that_diverged_is_not_called_unmeasured_nor_better_than_it_is(tmp_path):
@@ -208,6 +218,10 @@ def test_who_pays_is_told(tmp_path):
     again = write_run(tmp_path / "c", seed=1)
     RunFolder(again).write_personal([PersonalModel("x", 4, 2.5, 2.0, 2.0, 3.0, 2.75, 2.875)])
     one, two = in_short(rows_of(path, again)).answers[GAINS]  # a row of two seeds
+    assert "ε" not in told(rows_of(path), GAINS)
+    private = write_run(tmp_path / "d", rows=[metrics(0), metrics(2, **PROMISE)])
+    RunFolder(private).write_personal([PersonalModel("x", 4, 2.5, 2.0, 2.0, 3.0, 2.75, 2.875)])
+    assert told(rows_of(private), GAINS).endswith("No ε covers that: sites tell it of their own records.")
     assert one.startswith("a: ") and two.startswith("c: 1 of 1 sites gain")
     assert GAINS not in in_short(rows_of(write_run(tmp_path / "b"))).answers
 

@@ -30,6 +30,7 @@ GOOD, BETTER, LEAKS, PROMISED, COST, GAINS = (
     "What did it cost?",
     "Does every site gain?",
 )
+_UNCOVERED = "No ε covers that: sites tell it of their own records."
 
 
 def in_short(rows: Sequence[Row], which: Sequence[str] = ()) -> Answers:
@@ -171,10 +172,14 @@ def _gains(rows: Sequence[Row]) -> tuple[str, ...]:
     """By the global model, beside the one before training."""
     first, second, _ = MODELS["global"]
     having = [run for run in runs_of(rows) if run.personal]
-    if len(having) > TOLD:
-        return (f"That differs from run to run: “Single sites” has each of the {len(having)}.",)
+    if not having:
+        return ()
+    named = len(runs_of(rows)) > 1
     told = [(run.name, Gains.of(run.personal, first, second).words) for run in having]
-    return tuple(f"{name}: {words}." if len(runs_of(rows)) > 1 else f"{words}." for name, words in told)
+    every = [f"{name}: {words}." if named else f"{words}." for name, words in told]
+    if len(having) > TOLD:
+        every = [f"“Single sites” has it of each of {len(having)} runs."]
+    return (*every, *[_UNCOVERED] * any(run.last.privacy for run in having))
 
 
 def _apart(rows: Sequence[Row], key: str) -> str:

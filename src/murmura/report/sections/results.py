@@ -20,10 +20,9 @@ _TARGETS = {"attack": "the model", "upload": "single uploads"}
 def results(rows: Sequence[Row]) -> Section:
     """After the last round."""
     spread = of_seeds(rows, "; mean ± sample standard deviation where a method ran with several seeds")
-    lead = (
-        f"After the last round{spread}. Bars are the 95 % intervals of the small print, from 0 to 1 with a line at "
-        f"guessing. A dash ({DASH}) means not measured."
-    )
+    bars = any(row.cells[one.key].span(one) for row in rows for one in columns(rows))
+    about = "Bars are the 95 % intervals of the small print, from 0 to 1 with a line at guessing. " * bars
+    lead = f"After the last round{spread}. {about}A dash ({DASH}) means not measured."
     differing = [entry(f"{one.words}.", ", ".join(one.figures)) for one in differences(rows)]
     blocks: list[Block] = []
     if differing:
