@@ -1,5 +1,7 @@
 """Which row of a report is better: only what seeds show."""
 
+from math import nan
+
 from scipy.stats import ttest_rel
 
 from murmura.compare.better import which_is_better
@@ -31,6 +33,7 @@ def test_what_seeds_tell_apart_is_called_better_by_how_much(tmp_path):
 
 def test_what_seeds_do_not_tell_apart_is_not(tmp_path):
     [only] = which_is_better(rows(tmp_path, {"A": GOOD, "B": LIKE}))
+    assert only.endswith("p is corrected for all pairs of rows (Holm), intervals are not.")
     assert "cannot be told apart" in only and "is better" not in only
 
 
@@ -43,14 +46,14 @@ def test_better_than_one_and_like_another(tmp_path):
 
 def test_a_single_seed_shows_nothing(tmp_path):
     [only] = which_is_better(rows(tmp_path, {"A": GOOD[:1], "B": WORSE[:1]}))
-    assert only.startswith("Not known: best is A (held-out loss 2.100), before B 2.140.")
+    assert only.startswith("Not known: A has the best held-out loss (2.100), before B 2.140, but")
     assert "is better" not in only and "murmura compare" in only
 
 
 def test_more_is_better_of_an_accuracy(tmp_path):
     runs = [classifier(tmp_path / f"{n}", accuracy=share) for n, share in enumerate((0.5, 0.75))]
     [only] = which_is_better(rows_of(*runs))
-    assert "(accuracy 0.750), before" in only and "0.500" in only
+    assert "best accuracy (0.750), before" in only and "0.500" in only
 
 
 def test_what_was_not_measured_alike_is_not_compared(tmp_path):
@@ -63,5 +66,40 @@ def test_what_was_not_measured_alike_is_not_compared(tmp_path):
 
 def test_unfinished_runs_are_left_out_and_named(tmp_path):
     found = which_is_better(rows(tmp_path, {"A": GOOD, "B": WORSE, "C": GOOD[:1]}, C={"finished": False}))
-    assert found[-1] == "Left out, as unfinished or not measured: fedit."
+    assert found[-1] == "Left out, as unfinished or without a finite held-out loss of every seed: fedit."
     assert "C" not in found[0]
+
+
+def test_the_best_was_picked_and_so_every_two_rows_count_as_compared(tmp_path):
+    """Of three rows three pairs may be the one that is shown: Holm's smallest p is three times as large, not twice."""
+    second, third = [(2.12, 0.7), (2.146, 0.7), (2.1235, 0.7)], [(2.3, 0.7), (2.2, 0.7), (2.1, 0.7)]
+    p = [ttest_rel([x for x, _ in other], [x for x, _ in GOOD]).pvalue for other in (second, third)]
+    assert 2 * min(p) < 0.05 < 3 * min(p)
+    [only, *_] = which_is_better(rows(tmp_path, {"A": GOOD, "B": second, "C": third}))
+    assert "cannot be told apart from B" in only and f"p = {3 * min(p):.3f}" in only
+
+
+def test_a_mean_over_other_seeds_turns_no_difference_round(tmp_path):
+    """A has the best mean by its further seeds; with those that both have, B is shown to be better."""
+    further = [(3.0, 0.7), (3.1, 0.7), (2.9, 0.7), (1.0, 0.7), (1.0, 0.7), (1.0, 0.7)]
+    found = which_is_better(rows(tmp_path, {"A": further, "B": [(2.5, 0.7), (2.61, 0.7), (2.4, 0.7)]}))
+    assert any(one.startswith("B is better than A") for one in found)
+    assert not any("is better than B" in one for one in found)
+
+
+def test_a_row_of_which_a_seed_diverged_is_not_called_better(tmp_path):
+    found = which_is_better(rows(tmp_path, {"A": [*GOOD[:2], (nan, 0.7)], "B": WORSE, "C": WORSE}))
+    assert "Left out" in found[-1] and found[-1].endswith(": A.")
+    assert not any("A" in one for one in found[:-1])
+
+
+def test_what_is_left_out_keeps_no_others_from_being_compared(tmp_path):
+    other = {"C": {"finished": False, "more": "max_length = 256\n"}}
+    assert which_is_better(rows(tmp_path, {"A": WORSE, "B": GOOD, "C": GOOD[:1]}, **other))[0].startswith("B (held")
+
+
+def test_below_guessing_nobody_leaks_more(tmp_path):
+    low, lower = (
+        [(loss, auc) for (loss, _), auc in zip(GOOD, by, strict=True)] for by in ((0.48, 0.49, 0.47), (0.4, 0.42, 0.4))
+    )
+    assert not any("leaks" in one for one in which_is_better(rows(tmp_path, {"A": low, "B": lower})))

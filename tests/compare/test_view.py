@@ -1,10 +1,13 @@
 """The page of a comparison: what its first screen says."""
 
+from dataclasses import replace
+
 import pytest
 
 from murmura.compare.choice import choose
 from murmura.compare.comparison import Outcome
 from murmura.compare.config import Limits
+from murmura.compare.files import write
 from murmura.compare.outcome import Tried
 from murmura.compare.view import answers, markdown, section
 from murmura.report.content import Answers, Definitions, Table
@@ -43,13 +46,38 @@ def test_leakage_has_the_wider_interval_of_two(found):
     assert f"52 (95 %: {100 * private.leakage.low:.0f} to {100 * private.leakage_at_most:.0f}) for DP" in leaking
     assert "70 (95 %: 65 to 75) for FedAvg" in leaking  # over records, wider than over seeds
     assert "Nothing was shown for DP" in leaking
-    assert "In what a single site sends, before it is mixed with the others’: 75 for DP and 75 for FedAvg" in leaking
+    assert (
+        "In what a single site sends, before it is mixed with the others’: 75 (95 %: 75 to 75) for FedAvg and"
+        in leaking
+    )
 
 
 def test_without_attacks_there_is_no_picture(tmp_path):
     plain = outcome(result(tmp_path, "FedAvg", [2.1, 2.2]), result(tmp_path, "B", [2.3, 2.4]))
     assert answers(plain).picture is None
-    assert "Not measured" in answers(plain).answers[LEAKS][0]
+    assert "The model itself was not attacked." in answers(plain).answers[LEAKS]
+
+
+def test_an_arm_about_another_kind_of_record_is_in_no_picture(tmp_path):
+    plain = result(tmp_path, "FedAvg", [2.1, 2.2])
+    other = replace(result(tmp_path, "PrE-Text", [3.1, 3.2], [0.5, 0.6]), kind="document")
+    page = write(outcome(plain, other), tmp_path)
+    assert page.exists() and not (tmp_path / "comparison.svg").exists()
+
+
+def test_an_epsilon_that_an_audit_contradicts_is_not_to_be_relied_on(found):
+    assert "Do not rely" not in " ".join(answers(found).answers[PROMISED])
+    for run in found.results[1].runs.values():
+        run.last.values["audit_epsilon"], run.last.privacy["epsilon"] = 9.0, 7.9
+    assert "Do not rely on it: an audit of s0 has shown" in " ".join(answers(found).answers[PROMISED])
+
+
+def test_leakage_of_other_kinds_of_record_is_not_compared(tmp_path):
+    plain = result(tmp_path, "FedAvg", [2.1, 2.2], [0.7, 0.6])
+    assert "cannot be compared" not in " ".join(answers(outcome(plain)).answers[LEAKS])
+    other = replace(result(tmp_path, "PrE-Text", [3.1, 3.2], [0.5, 0.6]), kind="document")
+    leaking = " ".join(answers(outcome(plain, other)).answers[LEAKS])
+    assert "These cannot be compared with one another: kind of record." in leaking
 
 
 def test_every_column_is_explained_and_leakage_has_a_bar(found):

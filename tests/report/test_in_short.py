@@ -1,28 +1,21 @@
 """The first screen: what is told, and what must not be."""
 
 import io
+from math import inf, nan
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from murmura import report
-from murmura.report.in_short import (
-    BETTER,
-    COST,
-    GAINS,
-    GOOD,
-    LEAKS,
-    PROMISED,
-    Standing,
-    costs,
-    in_short,
-    leaks,
-    promised,
-)
+from murmura.report.in_short import BETTER, COST, GAINS, GOOD, LEAKS, PROMISED, in_short
 from murmura.report.page import render
+from murmura.report.standing import Standing, costs, leaks, promised
 from murmura.runs import RunFolder, read_all
+from murmura.runs.audit import Audit
 from murmura.runs.schema import PersonalModel
-from tests.report.runs import classifier, metrics, rows_of, seeds, write_run
+from tests.report.runs import PLAIN, classifier, metrics, rows_of, seeds, write_run
+from tests.report.sections.test_audit import MODEL
 
 PRIVATE = {"delta": 1e-5, "unit": "record", "adjacency": "zero-out", "accountant": "pld", "plan": "a plan"}
 PROMISE = {"epsilon": 7.5, "privacy": {**PRIVATE, "epsilon": 7.5}}
@@ -74,7 +67,7 @@ def test_a_classifier_is_told_by_its_accuracy_beside_guessing(tmp_path):
 )
 def test_leakage_is_told_in_cases_and_never_as_more_than_its_interval_shows(tmp_path, low, high, says):
     leaking = told(ended(tmp_path / "a", attack_auc=0.64, attack_auc_low=low, attack_auc_high=high), LEAKS)
-    assert f"in 64 (95 %: {100 * low:.0f} to {100 * high:.0f}) of 100 cases" in leaking and says in leaking
+    assert f"right one in 64 (95 %: {100 * low:.0f} to {100 * high:.0f}); guessing" in leaking and says in leaking
     assert ("no proof that nothing leaks" in leaking) == (says == "may be guessing")
 
 
@@ -87,14 +80,65 @@ def test_few_records_and_attacks_beside_an_epsilon_are_said_to_be_such(tmp_path)
 
 
 def test_what_was_not_attacked_is_not_called_safe(tmp_path):
-    assert told(ended(tmp_path / "a", attack_auc=None), LEAKS) == "Not measured: no attack was carried out."
+    none = {"attack_auc": None, "upload_auc": None}
+    assert told(ended(tmp_path / "a", **none), LEAKS) == "Not measured: no attack was carried out."
     assert in_short(ended(tmp_path / "b", attack_auc=None)).picture is None
+
+
+def test_an_auc_means_no_more_than_it_can(tmp_path):
+    below = told(ended(tmp_path / "a", attack_auc=0.3, attack_auc_low=0.2, attack_auc_high=0.4), LEAKS)
+    assert "less than guessing" in below and "may be guessing" not in below
+    alone = told(ended(tmp_path / "b", attack_auc=0.9, attack_auc_low=None, attack_auc_high=None), LEAKS)
+    assert "cannot be told from guessing" in alone and "more than guessing" not in alone
+    few = {"attack": {"attack": "error zone", "members": 6, "others": 24, "each": {}}}
+    assert "gives away" not in told(ended(tmp_path / "c", attacks=few), LEAKS)
+    both = " ".join(leaks([standing("A", 0.9), standing("B", 0.3, ends=(0.2, 0.4)), standing("C", 0.7, few=True)]))
+    assert (
+        "guessing for A" in both and "Less than guessing, for B" in both and "few records were attacked for C" in both
+    )
+
+
+def test_uploads_that_were_attacked_are_told_where_the_model_was_not(tmp_path):
+    leaking = told(ended(tmp_path / "a", attack_auc=None), LEAKS)
+    assert "no attack was carried out" not in leaking and "The model itself was not attacked" in leaking
+    assert "In what a single site sends, before it is mixed with the others’: 75." in leaking
+
+
+def test_what_an_audit_found_is_not_called_unmeasured(tmp_path):
+    path = write_run(tmp_path / "a", rows=[metrics(0), metrics(2, attack_auc=None, upload_auc=None)])
+    (path / "private").mkdir()
+    RunFolder(path).write_audit(Audit("0.1", "2026-01-01T00:00:00+00:00", (MODEL,), ()), [])
+    found = "The audit found most in the model: 73 (95 %: 64 to 81) of 100 pairs, by error zone."
+    assert told(rows_of(path), LEAKS) == found
+
+
+def test_training_that_diverged_is_not_called_unmeasured_nor_better_than_it_is(tmp_path):
+    assert "Held-out loss is not finite: training has diverged." in told(ended(tmp_path / "a", heldout_loss=nan), GOOD)
+    rows = seeds(tmp_path, *([metrics(0), metrics(2, heldout_loss=loss)] for loss in (1.5, inf)))
+    good = told(rows, GOOD)
+    assert "Held-out loss is not finite with 1 of 2 seeds" in good and "1.500" not in good
+
+
+def test_an_epsilon_whose_noise_the_server_adds_is_not_said_to_hold_against_it(tmp_path):
+    by_server = {"type": "differential privacy", "unit": "site", "added_by": "server", "mechanism": "Gaussian"}
+    ends = [metrics(0), metrics(2, **PROMISE)]
+    rows = rows_of(write_run(tmp_path / "a", rows=ends, disclosure=[dict(PLAIN[0], protection=by_server)]))
+    alone = "It does not hold against the server, which adds the noise itself and sees what each site sends without it."
+    assert alone in in_short(rows).answers[PROMISED]
+    masked = dict(PLAIN[0], protection=by_server, note="It is trusted. secure sum: masks.")
+    rows = rows_of(write_run(tmp_path / "b", rows=ends, disclosure=[masked]))
+    assert "and sees the sum of what sites send without it" in told(rows, PROMISED)
+    assert "server" not in told(ended(tmp_path / "c", **PROMISE), PROMISED)
+    named = promised([standing("A", epsilon=1.0, sees="all"), standing("B")])
+    assert "That of A does not hold against the server" in named[1]
 
 
 def test_a_promise_is_told_with_delta_unit_and_adjacency_and_its_lack_too(tmp_path):
     assert told(ended(tmp_path / "a"), PROMISED).startswith("Nothing")
     promise = told(ended(tmp_path / "b", **PROMISE), PROMISED)
     assert promise.startswith("ε = 7.500 at δ = 1e-05, for one record (zero-out)")
+    both = seeds(tmp_path, *([[metrics(0), metrics(2, **PROMISE)]] * 2))  # without ledgers
+    assert "whatever the attack. Seen together, all 2 runs: at most 15.000, δ = 2e-05." in told(both, PROMISED)
     refused = ended(tmp_path / "c", privacy={**PRIVATE, "refused": "a batch was larger"})
     assert "a batch was larger" in told(refused, PROMISED) and "ε =" not in told(refused, PROMISED)
 
@@ -105,22 +149,45 @@ def test_a_promise_that_an_audit_contradicts_is_not_to_be_relied_on(tmp_path):
     assert "rely" not in told(ended(tmp_path / "b", **PROMISE, **(audit | {"audit_epsilon": 1.0})), PROMISED)
 
 
+def test_what_an_epsilon_leaves_attacks_is_told_of_a_single_run_alone(tmp_path, monkeypatch):
+    """Of several seeds the ε is the largest, and the curve that of the first."""
+    bounded = SimpleNamespace(words=["An attack finds at most 3 %."])
+    monkeypatch.setattr("murmura.report.in_short.guarantees", lambda rows: [bounded])
+    runs = [[metrics(0), metrics(2, **PROMISE)]] * 2
+    assert "at most 3 %" in told(rows_of(write_run(tmp_path / "a", rows=runs[0])), PROMISED)
+    assert "at most 3 %" not in told(seeds(tmp_path, *runs), PROMISED)
+
+
+def test_what_an_interrupted_run_spent_besides_stands_beside_its_epsilon(tmp_path, monkeypatch):
+    found = SimpleNamespace(unsaved=True, words="ε = 9.000")
+    monkeypatch.setattr("murmura.report.guarantee.standing", lambda *_: found)
+    rows = rows_of(write_run(tmp_path / "a", rows=[metrics(0), metrics(1, **PROMISE)], finished=False))
+    assert "but ε = 9.000 by its privacy ledgers" in told(rows, PROMISED)
+
+
 def test_of_several_only_those_that_promise_have_an_epsilon():
     sentences = promised([standing("A"), standing("B", epsilon=2.0), standing("C", refused="a departure")])
-    assert sentences == ("B: ε = 2.000 at δ = 1e-05, whatever the attack.", "Nothing for A and C (a departure).")
+    first, none, alone = sentences
+    assert first == "B: ε = 2.000 at δ = 1e-05, whatever the attack." and none == "Nothing for A and C (a departure)."
+    assert "of one alone" in alone
     assert promised([standing("A"), standing("B")])[0].startswith("Nothing")
 
 
 def test_of_many_the_least_and_the_most_are_told():
-    many = [standing(f"arm{n}", leakage=0.5 + n / 20, sent=1e6 * (9 - n)) for n in range(6)]
+    many = [standing(f"arm{n}", leakage=0.5 + n / 20, ends=(0.51 + n / 20, 1.0), sent=1e6 * (9 - n)) for n in range(6)]
     words = " ".join(leaks(many))
-    assert "50 for arm0 and 75 for arm5" in words and "least and the most of 6" in words and "arm3" not in words
+    assert (
+        "50 (95 %: 51 to 100) for arm0 and 75 (95 %: 76 to 100) for arm5" in words
+        and "least and the most of 6" in words
+        and "arm3" not in words
+    )
     assert costs(many) == ("From 4.00 MB sent (arm5) to 9.00 MB sent (arm0), by what was sent.",)
     assert "Not measured for B." in leaks([standing("A", leakage=0.7), standing("B")])
 
 
 def test_costs_are_told_once_where_they_are_the_same(tmp_path):
     assert told(rows_of(write_run(tmp_path / "a")), COST) == "13.5 MB sent, 90.0 s."
+    assert "not recorded" in costs([standing(f"{n}", sent=None, seconds=float(n)) for n in range(5)])[0]
     assert costs([standing("A"), standing("B")]) == ("1.00 MB sent, for each of them.",)
     assert "(expected)" in costs([standing("A", expected=True)])[0]
 
@@ -130,6 +197,7 @@ def test_figures_that_were_not_measured_alike_are_not_compared(tmp_path):
     rows = rows_of(*cut)
     assert "cannot be compared with one another: tokens of a record at most" in told(rows, LEAKS)
     assert in_short(rows).picture is None
+    assert "was not measured alike" in told(rows, BETTER) and "2.000" not in told(rows, BETTER)
     assert in_short(rows_of(*(write_run(tmp_path / f"{n}2", n) for n in "CD"))).picture is not None
 
 
@@ -147,6 +215,14 @@ def test_who_pays_is_told(tmp_path):
         [PersonalModel(site, 4, 2.5, shared, 2.0, 3.0, 2.75, 2.875) for site, shared in (("x", 2.0), ("y", 2.75))]
     )
     assert "1 of 2 sites gain" in told(rows_of(path), GAINS) and "y pays" in told(rows_of(path), GAINS)
+    again = write_run(tmp_path / "c", seed=1)
+    RunFolder(again).write_personal([PersonalModel("x", 4, 2.5, 2.0, 2.0, 3.0, 2.75, 2.875)])
+    one, two = in_short(rows_of(path, again)).answers[GAINS]  # a row of two seeds
+    assert "ε" not in told(rows_of(path), GAINS)
+    private = write_run(tmp_path / "d", rows=[metrics(0), metrics(2, **PROMISE)])
+    RunFolder(private).write_personal([PersonalModel("x", 4, 2.5, 2.0, 2.0, 3.0, 2.75, 2.875)])
+    assert told(rows_of(private), GAINS).endswith("No ε covers that: sites tell it of their own records.")
+    assert one.startswith("a: ") and two.startswith("c: 1 of 1 sites gain")
     assert GAINS not in in_short(rows_of(write_run(tmp_path / "b"))).answers
 
 

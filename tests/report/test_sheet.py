@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 
+from murmura.federation.wire.releases import DifferentialPrivacy, SecureSum, Verbs, Weights, disclosed, verb
 from murmura.report.content import Listing
 from murmura.report.page import render
 from murmura.report.sections.disclosure import disclosure
@@ -16,8 +17,23 @@ from tests.report.runs import NOISED, PLAIN, metrics, rows_of, write_run
 from tests.report.test_in_short import PROMISE
 from tests.report.test_page import Outline
 
+
+class Masking(Verbs):
+    """A verb whose update has noise and leaves in a secure sum."""
+
+    def secure(self, name):
+        return SecureSum("masks")
+
+    @verb(releases={"update": Weights("change", DifferentialPrivacy("site", "server", "Gaussian"), "It is trusted.")})
+    def train(self, cohort, ask):
+        """Nothing."""
+
+
 SUMMED = {"type": "secure sum", "mechanism": "masks"}
+MASKED = disclosed(Masking(), "train")["update"].note
 BY_SERVER = {"type": "differential privacy", "unit": "site", "added_by": "server", "mechanism": "Gaussian"}
+
+
 PARTS = [
     "What left the sites",
     "Who could see it",
@@ -56,21 +72,24 @@ def test_without_a_guarantee_it_says_so_and_names_no_epsilon(tmp_path):
 @pytest.mark.parametrize(
     ("protection", "says"),
     [
-        (None, "adapter of each site, as it is"),
+        (None, "“adapter” of each site, as sent."),
         (NOISED[0]["protection"], "with noise that was added there"),
-        (BY_SERVER, "without noise, which the server adds itself"),
-        (SUMMED, "as the sum over the sites asked, and of no single site"),
+        (BY_SERVER, "of each site without noise, which the server adds itself"),
+        (SUMMED, "as the sum over the sites asked, and of no single site."),
+        ((BY_SERVER, MASKED), "as the sum over the sites asked, and of no single site, without noise"),
+        ((NOISED[0]["protection"], MASKED), "as the sum over the sites asked, and of no single site, with noise that"),
     ],
 )
 def test_who_sees_a_field_follows_from_how_it_was_protected(tmp_path, protection, says):
-    found = parts(tmp_path / "a", disclosure=[dict(PLAIN[0], protection=protection)])
+    protection, note = protection if isinstance(protection, tuple) else (protection, "")
+    found = parts(tmp_path / "a", disclosure=[dict(PLAIN[0], protection=protection, note=note)])
     [line] = [line for line in blocks(found["Who could see it"], Listing)[0].items if line.startswith("The server")]
     assert says in line
 
 
 def test_a_protection_that_is_not_understood_counts_as_none(tmp_path):
     found = parts(tmp_path / "a", disclosure=[dict(PLAIN[0], protection={"type": "magic"})])
-    assert "adapter of each site, as it is" in items(found["Who could see it"])
+    assert "“adapter” of each site, as sent" in items(found["Who could see it"])
 
 
 def test_what_was_not_recorded_is_not_called_nothing(tmp_path):
@@ -94,12 +113,37 @@ def test_a_simulation_is_called_one_and_real_sites_have_a_network(tmp_path):
 def test_what_is_not_covered_follows_from_the_run(tmp_path):
     promised = {"rows": [metrics(0), metrics(2, **PROMISE)], "disclosure": [*NOISED, dict(PLAIN[0], field="loss")]}
     without = items(parts(tmp_path / "a", **promised)["What is not covered"])
-    assert "without noise or secure sum: loss." in without and "Persons with several records" in without
+    assert "without noise or secure sum: “loss”." in without and "Persons with several records" in without
+    assert "taken out of the private ones" in without
     bounded = items(parts(tmp_path / "b", more="records_per_user = 2\n", **promised)["What is not covered"])
     assert "Persons" not in bounded
+    public = items(parts(tmp_path / "d", more='heldout = "public.jsonl"\n', **promised)["What is not covered"])
+    assert "taken out" not in public
+    site = {"epsilon": 7.5, "privacy": {**PROMISE["privacy"], "unit": "site"}}
+    whole = items(parts(tmp_path / "e", rows=[metrics(0), metrics(2, **site)])["What is not covered"])
+    assert "Persons with records at several sites" in whole and "several records" not in whole
     drafts = [metrics(0), metrics(2, counts={"drafts.kept": 3})]
     assert "written after private records" in items(parts(tmp_path / "c", rows=drafts)["What is not covered"])
     assert "written after" not in bounded
+    texts = dict(PLAIN[0], field="texts", kind="text")
+    assert "written after" in items(parts(tmp_path / "f", disclosure=[texts])["What is not covered"])
+    noised = dict(texts, protection=NOISED[0]["protection"])
+    assert "written after" not in items(parts(tmp_path / "g", disclosure=[noised])["What is not covered"])
+
+
+def test_what_nobody_attacked_is_no_bound_and_what_an_audit_contradicts_is_said(tmp_path):
+    none = [metrics(0), metrics(2, attack_auc=None, upload_auc=None)]
+    found = said(parts(tmp_path / "a", rows=none)["What an attacker found"])
+    assert found == "Not measured: no attack was carried out."
+    audit = {"audit_epsilon": 8.0, "audit_right": 9, "audit_guesses": 9, "audit_coins": 9, "audit_most": 9.0}
+    broken = parts(tmp_path / "b", rows=[metrics(0), metrics(2, **PROMISE, **audit)])
+    assert "Do not rely on it" in said(broken["What is guaranteed"])
+
+
+def test_it_says_against_whom_an_epsilon_does_not_hold(tmp_path):
+    sent = [dict(PLAIN[0], protection=BY_SERVER)]
+    found = parts(tmp_path / "a", rows=[metrics(0), metrics(2, **PROMISE)], disclosure=sent)
+    assert "does not hold against the server" in said(found["What is guaranteed"])
 
 
 def test_it_is_one_page_whole_in_itself_with_a_place_to_sign(tmp_path):

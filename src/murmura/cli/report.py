@@ -37,7 +37,7 @@ def report(
         typer.Option(
             "--sheet",
             metavar="FILE",
-            help="Also write a page of A4 for the data-protection officer of one run, as HTML.",
+            help="Also write a sheet (A4) about one run for the data-protection officer to sign, as HTML.",
         ),
     ] = None,
 ) -> None:

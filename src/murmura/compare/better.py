@@ -13,6 +13,7 @@ from murmura.report.comparison import differences as unlike
 from murmura.report.table import Row, kinds
 from murmura.units import listing
 
+_CORRECTED = "Of these p is corrected for all pairs of rows (Holm), intervals are not."
 _MORE = "`murmura compare` runs all with the same seeds."
 
 
@@ -34,7 +35,8 @@ def which_is_better(rows: Sequence[Row]) -> tuple[str, ...]:
     one = figure(utility_of(known[0]))
     measured = [row for row in rows if row.finished and row.cells[one.key].n == len(row.runs)]
     aside = [row.label for row in rows if row not in measured]
-    left = [f"Left out, as unfinished or without a finite {_name(one)} of every seed: {listing(aside)}."] * bool(aside)
+    why = f"unfinished or without a finite {_name(one)} of every seed"
+    left = [f"Left out, as {why}: {listing(aside)}."] if aside else []
     if len(measured) < 2:
         return (f"That cannot be told: there are no two finished runs with a finite {_name(one)}.", *left)
     if apart := _unlike(measured, one):
@@ -74,7 +76,7 @@ def _verdict(ordered: Sequence[Row], one: Figure) -> list[str]:
         return [f"Not known: {best}, before {', '.join(alone)}, but none has two seeds in common with it. {_MORE}"]
     who = f"{first.label} ({value}{'' if worse else ', the best mean'})"
     told = [f"{who} is better than {'; '.join(worse)}."] * bool(worse)
-    told += [f"{'It' if worse else who} cannot be told apart from {'; '.join(alike)}."] * bool(alike)
+    told += [f"{'It' if worse else who} cannot be told apart from {'; '.join(alike)}. {_CORRECTED}"] * bool(alike)
     # Means are over all seeds of a row, differences over those in common: so the two may disagree.
     told += [
         f"{label} is better than it by {far.size} with the seeds that both have, though not by the mean of all."

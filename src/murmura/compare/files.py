@@ -31,8 +31,9 @@ def write(outcome: Outcome, folder: Path) -> Path:
     told = section(outcome)
     _write(folder / FIGURES, jsontext.dumps(figures(outcome)) + "\n")
     _write(folder / TABLE, markdown(outcome))
-    if any(one.leakage and one.utility for one in outcome.results):
-        _write(folder / PICTURE, standalone(picture(outcome).svg))
+    drawn = picture(outcome)
+    if drawn is not None:
+        _write(folder / PICTURE, standalone(drawn.svg))
     runs = {run.folder: (one.arm, run) for one in outcome.results for run in one.runs.values()}
     labels = {place: arm for place, (arm, _) in runs.items()}
     return write_page([run for _, run in runs.values()], folder / REPORT, [told], labels, f"Comparison: {outcome.name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import cast
 
 from murmura.compare.choice import Choice
@@ -15,22 +16,15 @@ from murmura.measure.catalogue import figure
 from murmura.measure.figure import GUESSING, SHARE
 from murmura.report.content import Answers, Definitions, Entry, Paragraph, Picture, Section, Span, Table, entry
 from murmura.report.frontier import Mark, frontier_picture
-from murmura.report.in_short import (
-    BETTER,
-    COST,
-    LEAKS,
-    PROMISED,
-    Standing,
-    costs,
-    leaks,
-    promise_of,
-    promised,
-    uploaded,
-)
+from murmura.report.guarantee import trusted
+from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED, contradicted
 from murmura.report.markdown import answered
+from murmura.report.standing import Standing, cases, costs, leaks, promise_of, promised
 from murmura.report.style import Style, style
-from murmura.report.table import table
+from murmura.report.table import few_attacked
 from murmura.units import DASH, bound, count, duration, size
+
+_UPLOADS = "upload_auc"
 
 
 def section(outcome: Outcome) -> Section:
@@ -139,24 +133,30 @@ def _rate(one: Result) -> Entry:
 def answers(outcome: Outcome) -> Answers:
     """Which to take, what leaks, what is guaranteed and what it cost, beside one picture."""
     own = [_standing(one) for one in outcome.results]
-    told = {BETTER: outcome.choice.sentences, LEAKS: leaks(own), PROMISED: promised(own), COST: costs(own)}
-    return Answers(told, picture(outcome) if _points(outcome) else None)
+    apart = "kind of record" if len({one.kind for one in outcome.results}) > 1 else ""
+    runs = [run for one in outcome.results for run in one.runs.values()]
+    told = {
+        BETTER: outcome.choice.sentences,
+        LEAKS: leaks(own, apart),
+        PROMISED: (*promised(own), *contradicted(runs)),
+        COST: costs(own),
+    }
+    return Answers(told, picture(outcome))
 
 
 def _standing(one: Result) -> Standing:
     """What is told of an arm: its ε counts the search for a rate too, and intervals are the wider of two, over seeds
     and over records in a run."""
     runs = list(one.runs.values())
-    lasts, leakage = [run.last for run in runs], one.leakage
+    lasts, leakage, uploads = [run.last for run in runs], one.leakage, one.estimate(_UPLOADS)
     privacy = next((last.privacy for last in lasts if last.privacy), {})
-    few = any("says little" in told for last in lasts for told in figure(LEAKAGE).attacked(last.row))
     searched = ["the search for a rate counted"] if one.tried else []
     together = [f"of one run, the most of {len(runs)} seeds"] if len(runs) > 1 else []
     return Standing(
         label=one.arm,
         leakage=None if leakage is None else leakage.mean,
-        ends=_widest(one),
-        few=few,
+        ends=_widest(one, LEAKAGE),
+        few=few_attacked(runs, "attack"),
         outside=any(last.privacy for last in lasts),
         epsilon=one.epsilon,
         told=", ".join(part for part in [promise_of(privacy), *searched, *together] if part),
@@ -164,18 +164,22 @@ def _standing(one: Result) -> Standing:
         sent=one.bytes,
         seconds=one.wall,
         expected=any(run.hides_cohorts for run in runs),
-        upload=uploaded(table(runs)[0].cells["upload_auc"]),
+        upload=cases(uploads.mean, _widest(one, _UPLOADS), few_attacked(runs, "upload")) if uploads else "",
+        sees=trusted(runs),
     )
 
 
-def _widest(one: Result) -> tuple[float, float] | None:
-    """Of leakage the wider of two 95 % intervals at each end, over seeds and over records; None where there is none."""
-    lows = one.values(f"{LEAKAGE}_low").values()
-    if one.leakage is None or one.leakage_at_most is None or not (lows or one.leakage.low is not None):
-        return None
-    over_records = [sum(lows) / len(lows)] if lows else []
-    over_seeds = [] if one.leakage.low is None else [one.leakage.low]
-    return min([*over_records, *over_seeds]), one.leakage_at_most
+def _widest(one: Result, key: str) -> tuple[float, float] | None:
+    """The wider of two 95 % intervals at each end, over seeds and over records in a run; None where there is none."""
+    over_seeds = one.estimate(key)
+    ends = {
+        end: [
+            *([fmean(known)] if (known := one.values(f"{key}_{end}").values()) else []),
+            *([own] if own is not None else []),
+        ]
+        for end, own in (("low", over_seeds and over_seeds.low), ("high", over_seeds and over_seeds.high))
+    }
+    return (min(ends["low"]), max(ends["high"])) if all(ends.values()) else None
 
 
 # ---- the picture -----------------------------------------------------------------------------------------------------
@@ -185,9 +189,12 @@ def _points(outcome: Outcome) -> list[Result]:
     return [one for one in outcome.results if one.kind == outcome.kind and one.utility and one.leakage]
 
 
-def picture(outcome: Outcome) -> Picture:
-    """Utility against leakage, each arm by its mean and its interval, with its name beside it."""
+def picture(outcome: Outcome) -> Picture | None:
+    """Utility against leakage, each arm by its mean and its interval, with its name beside it; None where no arm about
+    the kind of record that the choice is about was attacked."""
     points, looks = _points(outcome), looks_of(outcome.results)
+    if not points:
+        return None
     bars = "Bars are 95 % intervals over seeds, small hollow marks single seeds."
     return frontier_picture([_mark(one, looks[one.arm]) for one in points], points[0].utility_figure, bars)
 

@@ -75,7 +75,7 @@ def svg(
     from matplotlib.figure import Figure as Canvas
     from matplotlib.ticker import MaxNLocator
 
-    settings = {"svg.hashsalt": salt, "svg.fonttype": "none", "font.size": _TYPE}
+    settings = {"svg.hashsalt": salt, "svg.fonttype": "none", "font.size": _TYPE, "text.parse_math": False}
     with styles.context(["default", settings]):  # whatever the user's own matplotlibrc says
         canvas = Canvas(figsize=(_WIDTH / 72, _HEIGHT / 72), dpi=72)
         axes = canvas.add_axes((0.125, 0.16, 0.855, 0.735))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _ROOM = 0.75  # of the width of the points, for names beside them
 _LINE = 0.062  # of the height, between two names
 
+_LETTERS = 20  # of a name, for which there is room on a telephone too
+
 Ends = tuple[float, float]
 
 
@@ -116,4 +118,9 @@ def _name(axes: Axes, marks: Sequence[Mark]) -> None:
         spot = low + max(place - over, 0.0) * tall
         ends = [one.utility, right + 0.06 * wide], [one.leakage, spot]
         axes.plot(*ends, color=one.colour, linewidth=0.6, alpha=0.5, zorder=2)
-        axes.text(right + 0.08 * wide, spot, one.name, color=one.colour, va="center", fontsize=9)
+        axes.text(right + 0.08 * wide, spot, _short(one.name), color=one.colour, va="center", fontsize=9)
+
+
+def _short(name: str) -> str:
+    """A long name without its middle, since names that begin alike tend to differ at the end."""
+    return name if len(name) <= _LETTERS else f"{name[: _LETTERS // 2]}…{name[1 - _LETTERS // 2 :]}"

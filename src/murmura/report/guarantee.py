@@ -13,6 +13,7 @@ from murmura.privacy import odometer
 from murmura.privacy.composition import Release, at_most, undominated
 from murmura.privacy.curve import Curve
 from murmura.privacy.standing import standing, told
+from murmura.report.protection import added_by_server, summed
 from murmura.report.table import Row, runs_of
 from murmura.runs.record import RunRecord
 from murmura.units import bound, listing
@@ -111,6 +112,17 @@ def terms(runs: Sequence[RunRecord]) -> list[str]:
     adjacency = f"The adjacency is which two sets of data the bound compares: {'; '.join(adjacencies)}."
     accountant = f"The accountant is how ε is added up over the steps: {'; '.join(accountants)}."
     return [adjacency] * bool(adjacencies) + [accountant] * bool(accountants)
+
+
+def trusted(runs: Sequence[RunRecord]) -> str:
+    """What the server sees without noise since it adds that itself, as the end of a sentence; empty where sites add it.
+
+    Against the server, and whoever breaks into it, no ε of such a run holds.
+    """
+    sent = [one for run in runs for one in run.disclosure or () if added_by_server(one)]
+    if not sent:
+        return ""
+    return "the sum of what sites send without it" if all(map(summed, sent)) else "what each site sends without it"
 
 
 def guarantees(rows: Sequence[Row]) -> list[Guarantee]:

@@ -15,13 +15,14 @@ from murmura.errors import CheckpointError
 
 
 @contextmanager
-def replacing(path: Path, what: str, option: str) -> Iterator[TextIO]:
+def replacing(path: Path, what: str, option: str, private: bool = False) -> Iterator[TextIO]:
     """A draft in UTF-8 that takes the place of ``path`` when the block ends well; the folder is made if need be.
 
     Args:
         path: of the file; a reader never sees half of it.
         what: it is, as a message calls it.
         option: that the user named it with.
+        private: nobody but its owner may read it.
 
     Raises:
         CheckpointError: it cannot be written. An impossible place is reported before the block is entered.
@@ -30,7 +31,7 @@ def replacing(path: Path, what: str, option: str) -> Iterator[TextIO]:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic.replacing(path) as stream:
+        with atomic.replacing(path, private=private) as stream:
             text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
             yield text
             text.detach()

@@ -12,7 +12,7 @@ from murmura.report.in_short import in_short
 from murmura.report.output_file import replacing
 from murmura.report.run_facts import canaries, facts, title
 from murmura.report.sections import sections
-from murmura.report.sections.drafts import drafts
+from murmura.report.sections.drafts import drafts, require_apart
 from murmura.report.table import Row, runs_of, table
 from murmura.runs.record import RunRecord
 
@@ -40,11 +40,13 @@ def write(
         texts: Whether drafts are shown, which are as private as sites' records.
 
     Raises:
-        CheckpointError: The page cannot be written, or a run is about an unknown kind of record, or texts that are not
-            to be shown.
+        CheckpointError: The page cannot be written, or a run is about an unknown kind of record; or texts are not to be
+            shown, or not in such a place.
     """
+    if texts:
+        require_apart(records, out)
     page = render(records, opening, labels, heading, which, texts)
-    with replacing(out, "the page", "--out") as stream:
+    with replacing(out, "the page", "--out", private=texts) as stream:
         stream.write(page)
     return out
 

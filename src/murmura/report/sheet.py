@@ -1,20 +1,25 @@
-"""A page of A4 for the data-protection officer of a run, made of what the report is made of, with a place to sign."""
+"""A sheet for the data-protection officer of a run, made of what the report is made of, with a place to sign."""
 
 from __future__ import annotations
 
 import hashlib
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from murmura.federation.wire.releases import DifferentialPrivacy, SecureSum
+from murmura.federation.engines import SIMULATIONS
+from murmura.federation.wire.releases import DifferentialPrivacy
 from murmura.report.content import Block, Listing, Paragraph, Pictures, Section
 from murmura.report.guarantee import limits
-from murmura.report.in_short import LEAKS, PROMISED, in_short
+from murmura.report.in_short import LEAKS, contradicted, in_short, standing_of
 from murmura.report.output_file import replacing
 from murmura.report.page import rendered, warnings
+from murmura.report.protection import added_by_server, protection, summed
 from murmura.report.run_facts import facts
-from murmura.report.sections.disclosure import disclosure, protection
+from murmura.report.sections.disclosure import disclosure
 from murmura.report.sections.guarantee import guarantee
+from murmura.report.standing import UNATTACKED, promised
 from murmura.report.table import Row, table
 from murmura.runs.record import RunRecord
 from murmura.runs.schema import Disclosure
@@ -29,6 +34,7 @@ _NETWORK = (
     "Who listens on the network: which machines speak with one another, when, and how many bytes. TLS hides the rest."
 )
 _ANYONE = "Other sites, and whoever is given the result: what the server made of all this. They can keep trying."
+_LOWER = "Other attacks may find more. The report has every figure (“Results” and “Audit”)."
 _SITE = "Whoever works on a site’s own machine: all of its records. Nothing here protects against them."
 
 
@@ -63,26 +69,27 @@ def sheet(row: Row) -> list[Section]:
     return [
         disclosure([row]),
         Section("Who could see it", blocks=[Listing(_seen(row.runs[0]))]),
-        _guaranteed(row, answers[PROMISED][0]),
-        Section("What an attacker found", blocks=[Paragraph(" ".join([*answers[LEAKS], _AUDIT]))]),
+        _guaranteed(row, [*promised([standing_of(row)]), *contradicted(row.runs)]),
+        Section("What an attacker found", blocks=[Paragraph(" ".join(_found(answers[LEAKS])))]),
         Section("What is not covered", blocks=[Listing(_uncovered(row))]),
     ]
 
 
-_AUDIT = "All this is a lower bound: other attacks may find more. The report has every figure (“Results” and “Audit”)."
+def _found(told: Sequence[str]) -> Sequence[str]:
+    return told if UNATTACKED in told else [*told, _LOWER]
 
 
-def _guaranteed(row: Row, first: str) -> Section:
+def _guaranteed(row: Row, told: Sequence[str]) -> Section:
     """The report's own section, without its pictures; where it has none, that nothing is guaranteed."""
     found = guarantee([row])
     blocks: list[Block] = [] if found is None else [one for one in found.blocks if not isinstance(one, Pictures)]
-    return Section("What is guaranteed", "" if found is None else found.lead, [Paragraph(first), *blocks])
+    return Section("What is guaranteed", "" if found is None else found.lead, [Paragraph(" ".join(told)), *blocks])
 
 
 def _seen(run: RunRecord) -> list[str]:
     """By whom, of each kind of protection what was sent under it."""
     engine = tomllib.loads(run.config).get("run", {}).get("engine", "local")
-    simulated = engine in ("local", "processes")
+    simulated = engine in SIMULATIONS
     sent = run.disclosure
     if sent is None:
         server = ["The server: not recorded, and so it cannot be told."]
@@ -96,47 +103,56 @@ def _seen(run: RunRecord) -> list[str]:
 def _by_server(sent: tuple[Disclosure, ...]) -> list[str]:
     told: dict[str, list[str]] = {}
     for one in sent:
-        told.setdefault(_how(one), []).append(one.field)
+        told.setdefault(_how(one), []).append(f"“{one.field}”")
     return [
-        f"The server, and whoever runs it or breaks into it: {listing(list(dict.fromkeys(fields)))}{how}."
+        f"The server, and whoever runs it or breaks into it: {listing(list(dict.fromkeys(fields)))} {how}."
         for how, fields in told.items()
     ]
 
 
 def _how(one: Disclosure) -> str:
-    match protection(one):
-        case SecureSum():
-            return " as the sum over the sites asked, and of no single site"
-        case DifferentialPrivacy(added_by="site"):
-            return " of each site, with noise that was added there"
-        case DifferentialPrivacy():
-            return " of each site without noise, which the server adds itself: that it does so must be trusted"
-        case _:
-            return " of each site, as it is"
+    noisy = isinstance(protection(one), DifferentialPrivacy)
+    trusted = "without noise, which the server adds itself: that it does so must be trusted"
+    if summed(one):
+        noise = f", {trusted}" if added_by_server(one) else ", with noise that sites add" if noisy else ""
+        return f"as the sum over the sites asked, and of no single site{noise}"
+    if not noisy:
+        return "of each site, as sent"
+    return f"of each site {trusted}" if added_by_server(one) else "of each site, with noise that was added there"
 
 
 def _uncovered(row: Row) -> list[str]:
     """What the run does not protect from, by what it was."""
     run = row.runs[0]
-    experiment, privacy = tomllib.loads(run.config), run.last.privacy
-    bare = [one.field for one in run.disclosure or () if protection(one) is None]
-    told = []
-    if privacy.get("epsilon") is None:
-        told.append("Any attack that was not tried: no guarantee bounds it.")
-    else:
-        told += [f"What left without noise or secure sum: {listing(list(dict.fromkeys(bare)))}."] if bare else []
-        if privacy["unit"] == "record" and not experiment.get("data", {}).get("records_per_user"):
-            told.append(
-                "Persons with several records: ε is for one record, and the run did not bound how many a person has "
-                "(data.user, data.records_per_user)."
-            )
+    experiment, sent = tomllib.loads(run.config), run.disclosure or ()
+    private = run.last.privacy.get("epsilon") is not None
+    told = _beyond(run, experiment) if private else ["Any attack that was not tried: no guarantee bounds it."]
     told.append("Other runs over the same records: their risks add up (`murmura privacy spent RUN...` adds up ε).")
     told += limits([row])
-    if any(one.kind == "text" for one in run.disclosure or ()) or any("drafts" in key for key in _counted(run)):
+    if any(one.kind == "text" and protection(one) is None for one in sent) or any(
+        "drafts" in key for key in _counted(run)
+    ):
         told.append("Texts that were written after private records: they are as private as those records.")
     if "augment" in experiment:
         told.append("Which public records a site was given: that follows from what it sent (“Public records”).")
     told.append("Whether the purpose is lawful, and whether consent covers it: no figure can tell.")
+    return told
+
+
+def _beyond(run: RunRecord, experiment: Mapping[str, Any]) -> list[str]:
+    """What a run's ε is not for."""
+    data, unit = experiment.get("data", {}), run.last.privacy["unit"]
+    bare = [f"“{one.field}”" for one in run.disclosure or () if protection(one) is None and one.kind != "keys"]
+    told = [f"What left without noise or secure sum: {listing(list(dict.fromkeys(bare)))}."] if bare else []
+    if unit == "site":
+        told.append("Persons with records at several sites: ε is for one site.")
+    elif not data.get("records_per_user"):
+        told.append(
+            "Persons with several records: ε is for one record, and the run did not bound how many a person has "
+            "(data.user, data.records_per_user)."
+        )
+    if not data.get("heldout"):
+        told.append("Records that were taken out of the private ones to measure on: no ε covers those figures.")
     return told
 
 

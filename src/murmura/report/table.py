@@ -13,7 +13,7 @@ from murmura.config import leaves
 from murmura.data.records import Kind
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.catalogue import described, figure
-from murmura.measure.figure import AUC, GUESSING, SHARE, Figure, between, interval
+from murmura.measure.figure import AUC, FEW, GUESSING, SHARE, Figure, between, interval
 from murmura.privacy import odometer
 from murmura.report.content import Block, Entry, Heading, Span, entry
 from murmura.report.style import Style, style
@@ -247,6 +247,12 @@ def of_seeds(rows: Sequence[Row], words: str) -> str:
 def attacked(rows: Sequence[Row]) -> bool:
     """Whether any leakage was measured."""
     return any(row.series(key) for row in rows for key in ATTACKED)
+
+
+def few_attacked(runs: Sequence[RunRecord], target: str) -> bool:
+    """Whether an attack on that had so few records in some run that it says little."""
+    found = [run.last.attacks[target] for run in runs if target in run.last.attacks]
+    return any(min(one.members, one.others) < FEW for one in found)
 
 
 def distinct(runs: Iterable[RunRecord], part: Callable[[RunRecord], T]) -> list[tuple[T, list[str]]]:

@@ -46,6 +46,23 @@ def test_they_are_on_no_page_that_did_not_ask_for_them(tmp_path):
     assert "Not for publication:" in asked and "Not for publication:" not in plain
 
 
+@pytest.mark.parametrize("place", ["report.html", "adapter/page.html", "x/../report.html"])
+def test_they_are_not_written_among_what_is_published_of_a_run(tmp_path, place):
+    records = read_all([kept(tmp_path / "a"), write_run(tmp_path / "b")])
+    for folder in ("a", "b"):
+        with pytest.raises(CheckpointError, match="does not belong among what is published"):
+            report.write(records, tmp_path / folder / place, texts=True)
+        assert not (tmp_path / folder / place).resolve().exists()
+    report.write(records, tmp_path / "b" / "report.html")
+
+
+def test_a_page_of_them_is_for_its_owner_alone(tmp_path):
+    records = read_all([kept(tmp_path / "a")])
+    for place in (tmp_path / "page.html", tmp_path / "a" / "private" / "page.html"):
+        assert report.write(records, place, texts=True).stat().st_mode & 0o077 == 0
+    assert report.write(records, tmp_path / "plain.html").stat().st_mode & 0o044
+
+
 def test_those_of_a_run_with_an_epsilon_or_of_real_sites_are_shown_to_nobody(tmp_path):
     promised = kept(tmp_path / "a", rows=[metrics(0), metrics(2, **PROMISE)])
     refused = kept(tmp_path / "b", rows=[metrics(0), metrics(2, privacy={**PROMISE["privacy"], "epsilon": None})])

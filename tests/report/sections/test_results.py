@@ -25,6 +25,9 @@ def test_each_table_answers_one_question_in_few_columns(tmp_path):
         "What it cost": ["Method", "Sent up", "Sent down", "Wall time", "Peak memory"],
         "Attacks carried out": ["Method", "Attacked", "Strongest attack", "Members", "Others"],
     }
+    assert "Bars are" in section.lead
+    unmeasured = [metrics(0), metrics(2, attack_auc=None, upload_auc=None)]
+    assert "Bars are" not in results(rows_of(write_run(tmp_path / "b", rows=unmeasured))).lead
     good, leaks, cost, attacks = tables(section)
     assert good == [["FedAvg", "2.000", "2.250", "0.250", "0.125"]]
     assert leaks == [["FedAvg", "0.625", "0.750", "–"]] and cost[0][1:3] == ["4.50 MB", "9.00 MB"]

@@ -45,6 +45,7 @@ from murmura.runs.schema import (
 )
 
 RELEASED = "journal of what has left the site"
+_DRAFTS = "For the owner of this site alone. Do not publish this file: a model wrote these texts after private records."
 _WRITTEN, _REWOUND = "written", "rewound"  # what else a line of the store's journal tells of
 
 
@@ -162,7 +163,7 @@ class SiteStore:
         Raises:
             CheckpointError: they cannot be written.
         """
-        lines = [{"private": NOT_FOR_PUBLICATION}, *map(asdict, drafts)]
+        lines = [{"private": _DRAFTS}, *map(asdict, drafts)]
         with self._writing():
             text = "".join(f"{jsontext.dumps(line)}\n" for line in lines)
             with atomic.replacing(self.folder / SITE_DRAFTS, private=True) as stream:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from murmura.privacy.guarantee import Cost
     from murmura.training.config import LocalTraining
 
+SECURE_SUM = "secure sum: "
+"""With what a note begins to tell of one."""
 Kind = Literal["weights", "count", "metric", "text", "embeddings", "votes", "records", "keys"]
 
 
@@ -49,7 +51,7 @@ class SecureSum:
 
     @property
     def words(self) -> str:
-        return f"secure sum: {self.mechanism}"
+        return f"{SECURE_SUM}{self.mechanism}"
 
 
 Protection = DifferentialPrivacy | SecureSum | None

@@ -78,7 +78,7 @@ def choose(scorer: Scorer, opinions: Sequence[Opinion | None], keep: int, rng: r
 
 def standing(scorer: Scorer, opinion: Opinion | None, kept: bool) -> str:
     """Why a draft was kept or was not, in words."""
-    rank = 0.0 if scorer == "random" and opinion is not None else _rank(scorer, opinion, random.Random())
+    rank = _rank(scorer, opinion, random.Random())
     if isinstance(rank, str):
         return WHY[rank]
     among = "among the best" if kept else "others ranked before it"

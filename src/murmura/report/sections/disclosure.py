@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from murmura.federation.wire.releases import DifferentialPrivacy, Protection, protection_from_json
+from murmura.federation.wire.releases import DifferentialPrivacy
 from murmura.report.content import Block, Entry, Heading, Paragraph, Section, Table, entry, note
+from murmura.report.protection import protection
 from murmura.report.table import Row, attacked
 from murmura.runs.schema import Disclosure
 from murmura.units import count, listing, size
@@ -96,11 +97,3 @@ def _row(one: Disclosure) -> list[Entry | str]:
     words = Entry(known.words, badge="plain") if known else Entry("none", badge="warn")
     what = entry(one.what or one.kind, one.note)
     return [one.field, what, one.verb, words, entry(count(one.messages), expected), entry(size(one.bytes), expected)]
-
-
-def protection(entry: Disclosure) -> Protection:
-    """How a field was protected; None where that is not told, or told in a way that is not understood."""
-    try:
-        return protection_from_json(entry.protection)
-    except ValueError:
-        return None

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from murmura.errors import CheckpointError
+from murmura.federation.engines import SIMULATIONS
 from murmura.report.content import Block, Section, Table, shortened
 from murmura.report.table import Row, each_run, runs_of
 from murmura.runs import jsontext
@@ -37,11 +38,25 @@ def drafts(rows: Sequence[Row]) -> Section:
     return Section("Drafts, kept and dropped", _LEAD, each_run(rows, having, _blocks))
 
 
+def require_apart(runs: Sequence[RunRecord], out: Path) -> None:
+    """A page with drafts is not written among what is published of a run.
+
+    Raises:
+        CheckpointError: it would be.
+    """
+    place = out.resolve()
+    for run in runs:
+        folder = run.folder.resolve()
+        if folder in place.parents and folder / PRIVATE not in place.parents:
+            fix = f"Give a place outside the run's folder, or in its folder {PRIVATE}."
+            raise CheckpointError("a page with drafts does not belong among what is published", where=str(out), fix=fix)
+
+
 def _require_shown(run: RunRecord) -> None:
     """Texts of a run that promises an ε are shown to nobody, and those of real sites to their owners alone."""
     if run.last.privacy:
         raise CheckpointError("it promises an ε, which shown texts would not keep", where=str(run.folder))
-    if tomllib.loads(run.config).get("run", {}).get("engine", "local") not in ("local", "processes"):
+    if tomllib.loads(run.config).get("run", {}).get("engine", "local") not in SIMULATIONS:
         fix = f"Each owner has them in the site's own folder ({SITE_DRAFTS})."
         raise CheckpointError(
             "its sites are not simulated, and what was written there is theirs", where=str(run.folder), fix=fix

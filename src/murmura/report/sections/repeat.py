@@ -6,6 +6,7 @@ import shlex
 import tomllib
 from collections.abc import Sequence
 
+from murmura.federation.engines import DEPLOYED
 from murmura.report.content import Block, Paragraph, Section, folded, note
 from murmura.report.run_facts import software
 from murmura.report.table import Row, runs_of
@@ -47,4 +48,4 @@ def command(run: RunRecord) -> str:
 
 
 def _deployed(run: RunRecord) -> bool:
-    return bool(tomllib.loads(run.config).get("run", {}).get("engine", "local") == "flower")
+    return bool(tomllib.loads(run.config).get("run", {}).get("engine") == DEPLOYED)

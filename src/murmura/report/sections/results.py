@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from murmura.measure.figure import FEW, Figure
+from murmura.measure.figure import Figure
 from murmura.report.caveats import caveats
 from murmura.report.comparison import differences, sentences
 from murmura.report.content import Block, Definitions, Details, Entry, Section, Table, Warning, entry, note
 from murmura.report.guarantee import scope
-from murmura.report.table import OUTSIDE, Row, attacked, columns, kinds, of_seeds, runs_of
+from murmura.report.table import OUTSIDE, Row, attacked, columns, few_attacked, kinds, of_seeds, runs_of
 from murmura.units import DASH, count
 
 _GOOD, _LEAKS, _COST = "How good it is", "What it gives away, and what is guaranteed", "What it cost"
@@ -20,10 +20,9 @@ _TARGETS = {"attack": "the model", "upload": "single uploads"}
 def results(rows: Sequence[Row]) -> Section:
     """After the last round."""
     spread = of_seeds(rows, "; mean ± sample standard deviation where a method ran with several seeds")
-    lead = (
-        f"After the last round{spread}. Bars are the 95 % intervals of the small print, from 0 to 1 with a line at "
-        f"guessing. A dash ({DASH}) means not measured."
-    )
+    bars = any(row.cells[one.key].span(one) for row in rows for one in columns(rows))
+    about = "Bars are the 95 % intervals of the small print, from 0 to 1 with a line at guessing. " * bars
+    lead = f"After the last round{spread}. {about}A dash ({DASH}) means not measured."
     differing = [entry(f"{one.words}.", ", ".join(one.figures)) for one in differences(rows)]
     blocks: list[Block] = []
     if differing:
@@ -79,7 +78,7 @@ def _attacks(rows: Sequence[Row]) -> list[Block]:
             found = [run.last.attacks[target] for run in row.runs if target in run.last.attacks]
             if not found:
                 continue
-            few = "says little" if any(min(one.members, one.others) < FEW for one in found) else ""
+            few = "says little" if few_attacked(row.runs, target) else ""
             told = [(one.attack, count(one.members), count(one.others)) for one in found]
             attack, members, others = (", ".join(dict.fromkeys(each)) for each in zip(*told, strict=True))
             label = Entry(row.label, look=row.look) if len(rows) > 1 else Entry(row.label)

@@ -1,0 +1,204 @@
+"""What is told of a row of a report, or of an arm of a comparison: what leaks, what is guaranteed, what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from murmura.measure.figure import GUESSING
+from murmura.units import bound, decimal, duration, listing, size
+
+TOLD = 4
+"""Rows that are told one by one; of more, the ends alone."""
+UNATTACKED = "Not measured: no attack was carried out."
+_HEAD = "Of 100 pairs of a record that was trained on and one that was not, the strongest attack on the model picks the"
+_LITTLE = "So few records were attacked that it says little."
+_OUTSIDE = "No ε covers these figures, which come of private records."
+_NOTHING = "Nothing: no ε bounds what attacks could find."
+_ALONE = "Each ε is of one alone: whoever also sees what others made of the same records has seen more than it bounds."
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the first screen tells of a row or of an arm.
+
+    Attributes:
+        label: its name.
+        leakage: AUC of the strongest attack on the model; None where none was carried out.
+        ends: of its 95 % interval.
+        few: whether so few records were attacked that it says little.
+        upload: the same of what one site sends, in words; empty where it was not attacked.
+        outside: whether an ε is promised that does not cover what attacks were computed from.
+        epsilon: guaranteed; None where none is.
+        told: for what that ε is: δ, unit, and whatever it does not count.
+        together: what several runs that the row rests on come to, in words; else empty.
+        sees: what the server sees without noise, which it adds itself, as the end of a sentence; else empty.
+        refused: why there is no ε, of runs that promise one.
+        sent: bytes that travelled, up and down.
+        seconds: of a run; None where that is not told.
+        expected: whether the bytes were not counted, but follow from public numbers.
+    """
+
+    label: str
+    leakage: float | None
+    ends: tuple[float, float] | None
+    few: bool
+    outside: bool
+    epsilon: float | None
+    told: str
+    refused: str
+    sent: float | None
+    seconds: float | None
+    expected: bool = False
+    upload: str = ""
+    sees: str = ""
+    together: str = ""
+
+
+def cases(share: float | None, ends: tuple[float, float] | None, few: bool = False) -> str:
+    """``62 (95 %: 56 to 69, so few records that it says little)``: of 100; empty where nothing was measured."""
+    if share is None:
+        return ""
+    parts = [] if ends is None else [f"95 %: {_hundred(ends[0])} to {_hundred(ends[1])}"]
+    parts += ["so few records that it says little"] if few else []
+    return f"{_hundred(share)} ({', '.join(parts)})" if parts else _hundred(share)
+
+
+def _hundred(share: float) -> str:
+    return decimal(100 * share, 0)
+
+
+def promise_of(privacy: Mapping[str, Any]) -> str:
+    """``at δ = 1e-05, for one record (zero-out)``; empty where nothing is promised."""
+    if privacy.get("delta") is None:
+        return ""
+    return f"at δ = {privacy['delta']:g}, for one {privacy['unit']} ({privacy['adjacency']})"
+
+
+# ---- what leaks ------------------------------------------------------------------------------------------------------
+
+
+def leaks(standings: Sequence[Standing], apart: str = "") -> tuple[str, ...]:
+    """What the strongest attack has found, in plain words.
+
+    Args:
+        apart: why it cannot be compared from row to row, if it cannot.
+    """
+    known = sorted((one for one in standings if one.leakage is not None), key=lambda one: one.leakage or 0.0)
+    several = len(standings) > 1
+    uploads = [f"{one.upload} for {one.label}" if several else one.upload for one in standings if one.upload]
+    if not known and not uploads:
+        return (UNATTACKED,)
+    told = _several(known) if several else list(map(_reading, known))
+    missing = [one.label for one in standings if one.leakage is None]
+    if missing:
+        told.append(f"Not measured for {listing(missing)}." if known else "The model itself was not attacked.")
+    if uploads and len(uploads) <= TOLD:
+        told.append(f"In what a single site sends, before it is mixed with the others’: {listing(uploads)}.")
+    told += [f"These cannot be compared with one another: {apart}."] * bool(apart)
+    told += [_OUTSIDE] * any(one.outside for one in standings if one.leakage is not None or one.upload)
+    return tuple(told)
+
+
+def _reading(one: Standing) -> str:
+    """Of one alone."""
+    return f"{_HEAD} right one in {cases(one.leakage, one.ends)}; guessing is 50. {_MEANS[_shows(one)]}"
+
+
+def _several(known: Sequence[Standing]) -> list[str]:
+    """Of the least and the most, or of all where they are few; and for whom nothing was shown."""
+    if not known:
+        return []
+    shown = known if len(known) <= TOLD else [known[0], known[-1]]
+    ends = "" if len(known) <= TOLD else f" These are the least and the most of {len(known)}."
+    found = listing([f"{cases(one.leakage, one.ends)} for {one.label}" for one in shown])
+    told = [f"{_HEAD} right one in {found}; guessing is 50.{ends}"]
+    for what, words in _FOR.items():
+        whose = [one.label for one in known if _shows(one) == what]
+        told += [words.format(listing(whose))] if whose else []
+    return told
+
+
+def _shows(one: Standing) -> str:
+    """What may be said of an attack that came to this."""
+    if one.few:
+        return "little"
+    if one.ends is None:
+        return "unknown"
+    low, high = one.ends
+    return "more" if low > GUESSING else "less" if high < GUESSING else "nothing"
+
+
+_MEANS = {
+    "more": "That is more than guessing: the model gives away something of which records it was trained on.",
+    "nothing": "That may be guessing: nothing was shown, which is no proof that nothing leaks.",
+    "less": "That is less than guessing: it tells them apart the wrong way round, by what else they differ in.",
+    "unknown": "Without an interval it cannot be told from guessing.",
+    "little": _LITTLE,
+}
+_FOR = {
+    "nothing": "Nothing was shown for {}, which is no proof that nothing leaks.",
+    "less": "Less than guessing, for {}, tells them apart the wrong way round, by what else they differ in.",
+    "unknown": "Without an interval it cannot be told from guessing for {}.",
+    "little": "So few records were attacked for {} that it says little.",
+}
+
+
+def promised(standings: Sequence[Standing]) -> tuple[str, ...]:
+    """Which ε holds for whom and against whom, and for whom none does."""
+    having = [one for one in standings if one.epsilon is not None]
+    if len(standings) == 1:
+        one = standings[0]
+        if one.epsilon is not None:
+            return (_epsilon(one), *_trusting(having))
+        return (f"Nothing: the ε that was promised is refused ({one.refused}).",) if one.refused else (_NOTHING,)
+    if not having:
+        refused = [f"{one.label}: {one.refused}" for one in standings if one.refused]
+        return (_NOTHING, *([f"Refused: {'; '.join(refused)}."] if refused else []))
+    told = [f"{one.label}: {_epsilon(one)}" for one in having]
+    none = [f"{one.label}{f' ({one.refused})' if one.refused else ''}" for one in standings if one.epsilon is None]
+    return (*told, *_trusting(having, named=True), *([f"Nothing for {listing(none)}."] if none else []), _ALONE)
+
+
+def _trusting(having: Sequence[Standing], named: bool = False) -> list[str]:
+    """Where an ε does not hold against the server, which adds the noise itself."""
+    found: dict[str, list[str]] = {}
+    for one in having:
+        found.setdefault(one.sees, []).append(one.label)
+    return [
+        f"{f'That of {listing(whose)}' if named else 'It'} does not hold against the server, which adds the noise "
+        f"itself and sees {sees}."
+        for sees, whose in found.items()
+        if sees
+    ]
+
+
+def _epsilon(one: Standing) -> str:
+    """``ε = 7.900 at δ = 1e-05, for one record (zero-out), whatever the attack.``"""
+    together = f" Seen together, {one.together}." if one.together else ""
+    return f"ε = {bound(one.epsilon or 0.0)}{f' {one.told}' if one.told else ''}, whatever the attack.{together}"
+
+
+def costs(standings: Sequence[Standing], apart: str = "") -> tuple[str, ...]:
+    """Bytes and time of a run.
+
+    Args:
+        apart: why times cannot be compared from row to row, if they cannot.
+    """
+    every = {one.label: _cost(one) for one in standings}
+    told: tuple[str, ...]
+    if len(set(every.values())) == 1:
+        told = (f"{next(iter(every.values()))}{', for each of them' if len(every) > 1 else ''}.",)
+    elif len(every) <= TOLD:
+        told = (f"{'; '.join(f'{label}: {cost}' for label, cost in every.items())}.",)
+    else:
+        known = sorted(standings, key=lambda one: one.sent or 0.0)
+        ends = [f"{_cost(one)} ({one.label})" for one in known[:1] + known[-1:]]
+        told = (f"From {' to '.join(ends)}, by what was sent.",)
+    return (*told, *([f"Times cannot be compared with one another: {apart}."] if apart else []))
+
+
+def _cost(one: Standing) -> str:
+    sent = "traffic not recorded" if one.sent is None else f"{size(one.sent)} sent{' (expected)' * one.expected}"
+    return sent if one.seconds is None else f"{sent}, {duration(one.seconds)}"
