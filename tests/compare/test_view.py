@@ -81,7 +81,7 @@ def test_leakage_of_other_kinds_of_record_is_not_compared(tmp_path):
 
 
 def test_every_column_is_explained_and_leakage_has_a_bar(found):
-    worth, cost = blocks(section(found), Table)
+    worth, _, cost = blocks(section(found), Table)
     meant = {term for block in blocks(section(found), Definitions) for term in block.terms}
     named = {title.lower() for title in (*worth.columns[1:], *cost.columns[1:])} - {"time of a run"}
     assert named <= {term.lower() for term in meant}
@@ -95,3 +95,10 @@ def test_they_come_first_and_are_in_markdown_too(found):
     assert isinstance(section(found).blocks[0], Answers)
     text = markdown(found)
     assert text.startswith(f"- **{BETTER}** {found.choice.sentences[0]}") and "A remark." in text
+
+
+def test_leakage_at_equal_utility_has_a_table_where_rounds_were_measured(found):
+    [table] = [one for one in blocks(section(found), Table) if one.title == "What it leaks at equal utility"]
+    [[arm, useful, *_, far]] = table.entries
+    assert arm.text == "DP" and useful.text == "2.125"  # as good as it became before it grew worse
+    assert far.text.startswith(("+", "−", "0"))

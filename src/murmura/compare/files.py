@@ -9,6 +9,7 @@ from typing import Any
 
 from murmura import __version__
 from murmura.compare.comparison import Outcome
+from murmura.compare.equal_utility import at_equal_utility
 from murmura.compare.outcome import LEAKAGE, Result
 from murmura.compare.view import markdown, picture, section
 from murmura.report.output_file import replacing
@@ -56,6 +57,9 @@ def figures(outcome: Outcome) -> dict[str, Any]:
         "sentences": list(outcome.choice.sentences),
         "remarks": list(outcome.remarks),
         "arms": [_arm(one) for one in outcome.results],
+        "at_equal_utility": {
+            arm: asdict(level) for arm, level in at_equal_utility(outcome.results, outcome.reference).items()
+        },
     }
 
 

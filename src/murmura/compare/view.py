@@ -9,12 +9,13 @@ from typing import cast
 
 from murmura.compare.choice import Choice
 from murmura.compare.comparison import Outcome
+from murmura.compare.equal_utility import at_equal_utility
 from murmura.compare.outcome import LEAKAGE, Result, compared, frontier
 from murmura.compare.statistics import Difference, Estimate
 from murmura.data.records import Kind
 from murmura.measure.catalogue import figure
 from murmura.measure.figure import GUESSING, SHARE
-from murmura.report.content import Answers, Definitions, Entry, Paragraph, Picture, Section, Span, Table, entry
+from murmura.report.content import Answers, Block, Definitions, Entry, Paragraph, Picture, Section, Span, Table, entry
 from murmura.report.frontier import Mark, frontier_picture
 from murmura.report.guarantee import trusted
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED, contradicted
@@ -37,7 +38,29 @@ def section(outcome: Outcome) -> Section:
     )
     remarks = [Paragraph(remark) for remark in outcome.remarks]
     worth, cost = tables(outcome)
-    return Section("", "", [answers(outcome), Paragraph(lead), worth, _terms(outcome), cost, _TERMS, *remarks])
+    equal = _at_equal_utility(outcome)
+    return Section("", "", [answers(outcome), Paragraph(lead), worth, _terms(outcome), *equal, cost, _TERMS, *remarks])
+
+
+def _at_equal_utility(outcome: Outcome) -> list[Block]:
+    """What arms leak where they are as good as the reference; nothing where rounds were not measured."""
+    levels = at_equal_utility(outcome.results, outcome.reference)
+    if not levels:
+        return []
+    looks, known = looks_of(outcome.results), {one.arm: one for one in outcome.results}
+    title = known[outcome.reference].utility_figure.title
+    rows: list[list[Entry | str]] = [
+        [
+            Entry(arm, look=looks[arm]),
+            entry(*_parts(one.utility.words)),
+            entry(*_parts(one.leakage.words)),
+            entry(*_parts(one.reference.words)),
+            entry(*_parts(one.difference.words)),
+        ]
+        for arm, one in levels.items()
+    ]
+    columns = ["Arm", title, "Leakage (AUC)", f"{outcome.reference} there", "Difference"]
+    return [Paragraph(_EQUAL), Table(columns, rows, "What it leaks at equal utility", stacked=True)]
 
 
 def _terms(outcome: Outcome) -> Definitions:
@@ -49,6 +72,10 @@ def _terms(outcome: Outcome) -> Definitions:
 
 _AGAINST = "By how much it is larger, seed by seed; differences with p of 0.05 or less count as shown."
 _FRONTIER = "No other arm is better in both utility and leakage, by their means."
+_EQUAL = (
+    "A method that has learnt less leaks less. So here each arm stands beside the reference where both first were as "
+    "good as both became at their best, seed by seed; between rounds that were measured a straight line is taken."
+)
 _TERMS = Definitions(
     {
         "ε, with the search": "How much one record, or one site, can change what was sent at most, in one run and "
