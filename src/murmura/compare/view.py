@@ -23,7 +23,7 @@ from murmura.report.markdown import answered
 from murmura.report.standing import Standing, cases, costs, leaks, promise_of, promised
 from murmura.report.style import Style, style
 from murmura.report.table import few_attacked
-from murmura.units import DASH, bound, count, duration, size
+from murmura.units import DASH, bound, count, duration, listing, size
 
 _UPLOADS = "upload_auc"
 
@@ -160,11 +160,13 @@ def _rate(one: Result) -> Entry:
 def answers(outcome: Outcome) -> Answers:
     """Which to take, what leaks, what is guaranteed and what it cost, beside one picture."""
     own = [_standing(one) for one in outcome.results]
-    apart = "kind of record" if len({one.kind for one in outcome.results}) > 1 else ""
+    alike = [told for told, one in zip(own, outcome.results, strict=True) if one.kind == outcome.kind]
+    others = [one.arm for one in outcome.results if one.kind != outcome.kind]
+    apart = (f"Read in another way, and so not compared with these: {listing(others)}.",) if others else ()
     runs = [run for one in outcome.results for run in one.runs.values()]
     told = {
         BETTER: outcome.choice.sentences,
-        LEAKS: leaks(own, apart),
+        LEAKS: (*leaks(alike), *apart),
         PROMISED: (*promised(own), *contradicted(runs)),
         COST: costs(own),
     }
