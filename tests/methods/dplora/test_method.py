@@ -26,6 +26,7 @@ from murmura.training.loop import train
 from tests.aggregation.means import weighted_mean
 from tests.federation.engines.wired import Wired
 from tests.federation.world import failing, lead, make_world
+from tests.methods.dpfedavg.helpers import interrupted
 from tests.privacy.plans import Rehearsed
 from tests.training.helpers import EPS, assert_close, assert_same
 
@@ -198,21 +199,7 @@ def test_without_noise_samples_are_new_in_every_round_and_site(tokenizer, tmp_pa
 
 
 def killed_and_resumed(tokenizer, folder, make, after):
-    world = make_world(tokenizer, method := make(), folder, sizes=SIZES, training=CLIPPED)
-    close = world.server._close
-
-    def dying():
-        close()
-        if world.fleet.round == after:
-            raise KeyboardInterrupt
-
-    world.server._close = dying
-    with pytest.raises(KeyboardInterrupt):
-        method.lead(world.server, world.fleet)
-    again = make_world(tokenizer, method := make(), folder, sizes=SIZES, training=CLIPPED)
-    again.server.restore(latest(folder / "checkpoint"))
-    method.lead(again.server, again.fleet)
-    return again
+    return interrupted(tokenizer, folder, make, after, sizes=SIZES, training=CLIPPED)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
