@@ -19,7 +19,7 @@ from murmura.methods.dplora.method import DPLoRA
 from murmura.privacy import GaussianNoise
 from murmura.privacy.entropy import OSEntropy
 from murmura.privacy.observation import length
-from murmura.privacy.standing import told
+from murmura.privacy.standing import rounded
 from murmura.runs.folder import RunFolder
 from murmura.training.config import LocalTraining
 from murmura.training.loop import train
@@ -316,7 +316,7 @@ def test_to_a_target_sites_do_not_tell_how_many_records_they_have(tokenizer, tmp
 
 @pytest.mark.parametrize("spent, expected", [(4.0, 4.0), (3.9999, 4.0), (3.1, 3.2), (4.01, 5.0), (9.0, 9.765625)])
 def test_an_epsilon_is_only_ever_rounded_up(spent, expected):
-    assert told(spent, 4.0) == pytest.approx(expected) and told(spent, 4.0) >= spent
+    assert rounded(spent, 4.0) == pytest.approx(expected) and rounded(spent, 4.0) >= spent
 
 
 def test_without_noise_no_epsilon_is_told(tokenizer, tmp_path):
