@@ -124,13 +124,11 @@ class Study:
     def piloted(self, arm: str) -> dict[float, float]:
         """The loss on held-out records at the end of the pilot's runs, by rate."""
         folders = {lr: self.folder(arm, PILOT_SEED, lr) for lr in self.scale.rates}
-        done = {lr: one for lr, one in folders.items() if RunFolder(one).is_finished}
-        return {lr: read(one).last.values["heldout_loss"] for lr, one in done.items()}
+        return runs.ends(folders, "heldout_loss")
 
     def rate(self, arm: str) -> float:
         """The rate with which an arm's loss was least."""
-        losses = self.piloted(arm)
-        return min(losses, key=lambda lr: losses[lr])
+        return runs.least(self.piloted(arm))
 
 
 def instruction(row: dict[str, Any]) -> dict[str, str]:

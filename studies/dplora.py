@@ -13,7 +13,6 @@ set.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -61,15 +60,9 @@ SCALES = {"small": SMALL, "full": FULL}
 
 def main() -> None:
     """Run what is missing and print the tables after every run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the two JSONL files")
-    parser.add_argument("--out", type=Path, required=True, help="where runs are kept")
-    parser.add_argument("--scale", choices=SCALES, default="small")
+    parser = runs.small_parser(__doc__, SCALES, seeds=(0, 1, 2))
     parser.add_argument("--sets", choices=("finance", "medical"), nargs="+", default=["finance", "medical"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--arms", choices=ARMS, nargs="+", default=list(ARMS))
-    parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--table", type=Path, help="also write the tables as Markdown, in this folder")
     options = parser.parse_args()
     scale = SCALES[options.scale]
     for data in options.sets:

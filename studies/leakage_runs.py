@@ -192,7 +192,7 @@ class Study:
         losses = self.losses(SHARED.get(arm, arm))
         if not losses:
             raise SystemExit(f"{self.name}: no rate of the arm '{arm}' came to an end in the pilot")
-        return min(losses, key=lambda lr: losses[lr])
+        return runs.least(losses)
 
     # ---- the runs ------------------------------------------------------------------------------------------------
 

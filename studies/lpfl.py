@@ -13,7 +13,6 @@ unfinished ones are resumed, so the command may be stopped and given again. It e
 
 from __future__ import annotations
 
-import argparse
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -22,7 +21,7 @@ from typing import Any
 import runs
 from murmura.runs import read
 from murmura.units import DASH, signed
-from runs import finished, pipes, read_rows, show, work, write_rows
+from runs import finished, pipes, read_rows, show, small_parser, work, write_rows
 
 TASKS: dict[str, dict[str, Any]] = {
     "movie": {
@@ -69,17 +68,11 @@ WHOLE = ((1, 0.05), (2, 0.05))  # where all parameters are trained too, if asked
 
 def main() -> None:
     """Run what is missing and print the tables after every run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the JSONL files")
-    parser.add_argument("--out", type=Path, required=True, help="where runs are kept")
-    parser.add_argument("--scale", choices=SCALES, default="small")
+    parser = small_parser(__doc__, SCALES, seeds=(0, 1))
     parser.add_argument("--tasks", choices=TASKS, nargs="+", default=list(TASKS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument(
         "--whole", action="store_true", help="also train all parameters with 1 and 2 sites (FP-CT, FP-FL)"
     )
-    parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--table", type=Path, help="also write the tables as Markdown, in this folder")
     options = parser.parse_args()
     scale = SCALES[options.scale]
     for name in options.tasks:

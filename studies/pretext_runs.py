@@ -17,7 +17,6 @@ from murmura import atomic
 from murmura.methods.pretext.voting import distances
 from murmura.models import load as load_model
 from murmura.retrieval.encoder import Encoder
-from murmura.runs import RunFolder, read
 from runs import read_rows, together, work, write_rows
 
 PILOT_SEED = 100
@@ -226,13 +225,11 @@ class Study:
     def piloted(self, arm: str) -> dict[float, float]:
         """The loss on held-out texts at the end of the pilot's runs, by setting."""
         folders = {one: self.folder(PILOTS[arm], PILOT_SEED, one) for one in self.settings(arm)}
-        done = {one: folder for one, folder in folders.items() if RunFolder(folder).is_finished}
-        return {one: read(folder).last.values["heldout_loss"] for one, folder in done.items()}
+        return runs.ends(folders, "heldout_loss")
 
     def setting(self, arm: str) -> float:
         """The one with which the loss was least."""
-        losses = self.piloted(arm)
-        return min(losses, key=lambda one: losses[one])
+        return runs.least(self.piloted(arm))
 
     # ---- the runs ----------------------------------------------------------------------------------------------------
 

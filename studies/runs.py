@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from threading import Event
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import tomli_w
 
@@ -21,6 +21,8 @@ from murmura import report
 from murmura.measure.catalogue import figure
 from murmura.runs import RunFolder, RunRecord, read, read_all
 from murmura.units import DASH, signed
+
+T = TypeVar("T")
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 EVERY_LAYER = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
@@ -66,6 +68,18 @@ def parser(what: str | None, arms: Collection[str]) -> argparse.ArgumentParser:
     made.add_argument("--at-once", type=int, default=1, help="runs side by side")
     made.add_argument("--model", default="smollm2-135m")
     made.add_argument("--table", type=Path, help="also write the tables as Markdown, here")
+    return made
+
+
+def small_parser(what: str | None, scales: Collection[str], seeds: Sequence[int]) -> argparse.ArgumentParser:
+    """The options of a study whose scales have names, and whose tables are several files."""
+    made = argparse.ArgumentParser(description=what, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--data", type=Path, required=True, help="folder of the JSONL files")
+    made.add_argument("--out", type=Path, required=True, help="where runs are kept")
+    made.add_argument("--scale", choices=scales, default="small")
+    made.add_argument("--seeds", type=int, nargs="+", default=list(seeds))
+    made.add_argument("--model", default="smollm2-135m")
+    made.add_argument("--table", type=Path, help="also write the tables as Markdown, in this folder")
     return made
 
 
@@ -165,10 +179,15 @@ def by_round(rows: Sequence[report.Row], key: str) -> str:
     return pipes(lines)
 
 
-def ends(folders: Mapping[int, Path], key: str) -> dict[int, float]:
-    """A figure at the end of those runs that are finished, by seed."""
-    done = {seed: folder for seed, folder in folders.items() if RunFolder(folder).is_finished}
-    return {seed: read(folder).last.values[key] for seed, folder in done.items()}
+def ends(folders: Mapping[T, Path], key: str) -> dict[T, float]:
+    """A figure at the end of those runs that are finished, by seed, or whatever else tells them apart."""
+    done = {one: folder for one, folder in folders.items() if RunFolder(folder).is_finished}
+    return {one: read(folder).last.values[key] for one, folder in done.items()}
+
+
+def least(losses: Mapping[T, float]) -> T:
+    """With what the loss is least."""
+    return min(losses, key=losses.__getitem__)
 
 
 def levels(arms: Mapping[str, Mapping[int, Path]], seeds: Sequence[int], key: str, first: str) -> str:

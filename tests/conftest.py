@@ -13,13 +13,18 @@ import hypothesis
 import pytest
 
 from murmura.library_settings import settle
-from murmura.privacy import curve
+from murmura.privacy import accounting, curve
 from tests.forking import forks_instead
 
 settle()
 
 # No test pulls the plug, and waiting for the disk was a fifth of their time. What is synced must be open all the same.
 os.fsync = os.fstat
+
+# Folders and files of tests that look at the last digits of an ε.
+EXACT = {"oracles", "cli", "test_plan.py", "test_accounting.py", "test_loss.py", "test_snippets_in_docs.py"}
+EXACT |= {"test_studies.py"}
+FINE = accounting._GRID
 
 # How long an example takes says nothing on a machine that has other things to do.
 hypothesis.settings.register_profile("unhurried", deadline=None)
@@ -43,6 +48,24 @@ def coarse_curves(request, monkeypatch):
     """Pages draw what an ε allows with a tenth of the points: all bounds still, and most of what a page takes."""
     if not {"privacy", "cli", "test_snippets_in_docs.py"}.intersection(request.path.parts):
         monkeypatch.setattr(curve, "_EPSILONS", curve._EPSILONS[::10])
+
+
+@pytest.fixture(autouse=True)
+def coarse_losses(request):
+    """Privacy loss distributions are ten times as coarse, which takes a sixth of the time and rounds up by some 1e-4 of
+    ε, except where tests look at last digits or hold them against others'."""
+    width = FINE if EXACT.intersection(request.path.parts) else 10 * FINE
+    if width != accounting._GRID:
+        accounting._GRID = width
+        accounting._epsilon.cache_clear()
+        accounting._tightest.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def pictures_not_written(request, monkeypatch):
+    """Pages of runs have their pictures drawn, but written down only where tests look at pages: it takes half a run."""
+    if not {"report", "cli", "compare", "integration", "test_studies.py"}.intersection(request.path.parts):
+        monkeypatch.setattr("murmura.report.drawing._written", lambda canvas: "<svg />")
 
 
 @pytest.fixture(autouse=True)

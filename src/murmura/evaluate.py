@@ -12,7 +12,7 @@ from murmura import __version__
 from murmura.audit.released import Released
 from murmura.errors import CheckpointError, ConfigError
 from murmura.experiment.config import Experiment
-from murmura.experiment.reading import reading
+from murmura.experiment.context import runtime_over
 from murmura.measure.harness import tasks as harness
 from murmura.model_runtime import ModelRuntime
 from murmura.runs import read
@@ -91,23 +91,13 @@ def _chosen(experiment: Experiment, options: Options) -> Options:
 
 
 def _runtime(experiment: Experiment, released: Released) -> ModelRuntime:
-    bank = released.bank
-    if not bank.head.is_decoder:
+    if not released.bank.head.is_decoder:
         raise ConfigError(
             "the run's model fills in masks, and these tasks need one that writes from left to right",
             where="model.name",
             fix="Evaluate the run of a causal model.",
         )
-    return ModelRuntime(
-        bank,
-        released.tokenizer,
-        reading(experiment, released.tokenizer, bank.model.config, masked=False),
-        experiment.training,
-        max_length=experiment.data.max_length,
-        slots=experiment.run.slots,
-        decode_rows=experiment.run.decode_rows,
-        decode_dtype=experiment.run.decode_dtype,
-    )
+    return runtime_over(experiment, released.bank, released.tokenizer)
 
 
 def _models(released: Released) -> dict[str, State]:

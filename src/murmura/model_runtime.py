@@ -117,14 +117,14 @@ class ModelRuntime:
         as many do."""
         return self.bank.per_pass(self.training.tokens_per_pass)
 
-    def settle(self, items: Iterable[Any], folder: Path) -> None:
+    def spill(self, items: Iterable[Any], folder: Path) -> None:
         """Where the hidden states of tokenised records may be kept that memory has no room for.
 
         Args:
             folder: their owner's, in which nobody else may read.
         """
         if self.bank.head.frozen is not None:
-            self.bank.states.settle(sequences(items), folder)
+            self.bank.states.spill(sequences(items), folder)
 
     @property
     def context(self) -> int | None:

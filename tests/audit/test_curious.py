@@ -9,7 +9,7 @@ import pytest
 from murmura.audit.curious import fedmia, rmia, trajectory
 from murmura.audit.losses import Losses, losses
 from murmura.audit.membership import Sample
-from murmura.federation.server.transcript import TranscriptWriter, kept
+from murmura.federation.server.transcript import TranscriptWriter, kept_rounds
 from murmura.tasks import INSTRUCTION
 from tests.federation.world import instructions, make_workbench
 from tests.training.helpers import random_state
@@ -100,7 +100,7 @@ def test_losses_are_those_of_each_model_alone(tokenizer, tmp_path):
         for site, name in uploads.items():
             keeper.observe_upload(site, states[name])
         keeper.close(states[model])
-    found = losses(INSTRUCTION, bench, kept(tmp_path / "@run" / "rounds"), sample, bench.bank.lora)
+    found = losses(INSTRUCTION, bench, kept_rounds(tmp_path / "@run" / "rounds"), sample, bench.bank.lora)
 
     every = [*records["a"], *records["b"], *sample.others]
 

@@ -12,7 +12,7 @@ from murmura.audit.run import Options, audit
 from murmura.audit.subject import subject
 from murmura.errors import CheckpointError, ConfigError, DataError
 from murmura.experiment.run import run
-from murmura.federation.server.transcript import kept
+from murmura.federation.server.transcript import kept_rounds
 from murmura.generation.sampling import Sampling
 from murmura.report.page import render
 from murmura.runs import read
@@ -174,7 +174,7 @@ def test_what_a_curious_server_kept_is_attacked_too(tmp_path, llama_folder):
         evaluation={"attacks": False, "sample": 1},
     )
     folder = run(table).folder
-    rounds = kept(RunFolder(folder).transcript)
+    rounds = kept_rounds(RunFolder(folder).transcript)
     assert [len(one.sites) for one in rounds] == [3, 3]
     found = audit(folder, QUICK)
     model, uploads = found.models
@@ -206,7 +206,7 @@ def test_adapters_of_any_rank_and_with_residuals(make, aggregation, targets):
     assert [one.target for one in found.models] == targets
     if keep:  # the last round's model, as it was kept, is the one that the run has left
         what = subject(folder)
-        last = fold(kept(RunFolder(folder).transcript)[-1].model(), what.experiment.lora)[0]
+        last = fold(kept_rounds(RunFolder(folder).transcript)[-1].model(), what.experiment.lora)[0]
         assert is_same(last, what.models.whole)
 
 

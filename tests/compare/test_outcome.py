@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from murmura.compare.outcome import LEAKAGE, Tried, best, compared, frontier, guaranteed
 from murmura.privacy import odometer
-from murmura.privacy.standing import told
+from murmura.privacy.standing import rounded
 from murmura.runs import read
 from murmura.runs.schema import PRIVACY_LEDGER
 from tests.compare.arms import labels, result
@@ -85,7 +85,7 @@ class TestGuaranteed:
         whole, why = guaranteed(searched, [final])
         own = final.last.privacy
         every = odometer.together([odometer.read(one) for one in folders.values()], own["unit"], own["delta"])
-        assert why == "" and alone == own["epsilon"] and whole == told(every.value, 8.0) >= every.value > alone
+        assert why == "" and alone == own["epsilon"] and whole == rounded(every.value, 8.0) >= every.value > alone
 
     def test_a_ledger_that_was_edited_leaves_none_though_the_run_still_tells_one(self, folders):
         final, [ledger, *_] = read(folders["final"]), sorted((folders["final"] / "private").glob(f"*/{PRIVACY_LEDGER}"))

@@ -5,7 +5,7 @@ import pytest
 from murmura.errors import ConfigError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
-from murmura.federation.server.transcript import kept
+from murmura.federation.server.transcript import kept_rounds
 from murmura.runs.folder import RunFolder
 from murmura.training.adapter import is_same, load_peft
 
@@ -16,7 +16,7 @@ def test_every_round_is_kept_and_changes_nothing_else(make, tmp_path):
     plain = run(make(run={"folder": str(tmp_path / "plain")}, **QUIET))
     told = run(make(audit={"keep": True}, **QUIET))
     assert [row["heldout_loss"] for row in told.rows] == pytest.approx([row["heldout_loss"] for row in plain.rows])
-    one, two = kept(RunFolder(told.folder).transcript)
+    one, two = kept_rounds(RunFolder(told.folder).transcript)
     assert one.sites == two.sites == ["heart", "skin"]
     assert is_same(two.model(), load_peft(told.folder / "adapter")[0])
     assert not is_same(one.upload("heart"), one.upload("skin"))

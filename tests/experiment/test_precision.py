@@ -10,7 +10,7 @@ from murmura.experiment import precision
 from murmura.experiment.context import ProcessContext
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.forecast.timing import timing
-from murmura.experiment.precision import settled, slow, told
+from murmura.experiment.precision import multiplied_in, settled, slow
 from murmura.experiment.run import run
 from murmura.runs import read
 from murmura.training import loop
@@ -39,14 +39,14 @@ def test_auto_is_the_default_and_what_it_comes_to_follows_the_device(make, on):
     assert chosen(make()) == ("auto", "auto")
     on(native=True)
     assert chosen(settled(make())) == ("bfloat16", "bfloat16")
-    assert told(make()) == ("bfloat16", "bfloat16")
+    assert multiplied_in(make()) == ("bfloat16", "bfloat16")
     assert chosen(settled(make(training={"precision": "float32"}))) == ("float32", "bfloat16")
     assert chosen(settled(make(model={"dtype": "float16"}))) == ("float32", "model")  # its own
     on(native=False)
     assert chosen(settled(make())) == ("float32", "model")
-    assert told(make()) == ("float32", "float32")
+    assert multiplied_in(make()) == ("float32", "float32")
     assert chosen(settled(make(run={"decode_dtype": "bfloat16"}))) == ("float32", "bfloat16")
-    assert told(make(model={"dtype": "bfloat16"})) == ("bfloat16", "bfloat16")  # whatever is asked for
+    assert multiplied_in(make(model={"dtype": "bfloat16"})) == ("bfloat16", "bfloat16")  # whatever is asked for
     on(native=True)
     begun = make(training={"precision": "float32"}, run={"decode_dtype": "model"})
     assert chosen(settled(make(), begun)) == ("float32", "model")

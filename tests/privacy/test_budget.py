@@ -13,7 +13,10 @@ from murmura.privacy.guarantee import Cost
 from murmura.privacy.journal import Journal
 from tests.privacy.plans import RECORDS
 
-ONE = RECORDS.epsilon(10).value
+
+def ten():
+    """ε of ten steps."""
+    return RECORDS.epsilon(10).value
 
 
 def made(path, epsilon=None, delta=1e-5, site="a", records="digest"):
@@ -49,9 +52,9 @@ def test_the_first_round_can_be_too_much(tmp_path):
 
 
 def test_another_delta_is_another_budget(tmp_path):
-    made(tmp_path, ONE * 1.01).reserve("first", Cost(RECORDS, 10))
+    made(tmp_path, ten() * 1.01).reserve("first", Cost(RECORDS, 10))
     with pytest.raises(BudgetError):
-        made(tmp_path / "b", ONE * 1.01, 1e-9).reserve("first", Cost(RECORDS, 10))
+        made(tmp_path / "b", ten() * 1.01, 1e-9).reserve("first", Cost(RECORDS, 10))
 
 
 def test_what_no_epsilon_covers_is_refused_or_ends_the_account(tmp_path):
@@ -156,7 +159,7 @@ def test_an_account_of_an_earlier_release_counts(tmp_path):
     folder.mkdir(parents=True)
     line = {"run": "earlier", "plan": json.loads(RECORDS.to_json()), "steps": 10}
     Journal(folder / "account.journal").append(line)
-    assert spent(tmp_path, "digest") == pytest.approx(ONE)
+    assert spent(tmp_path, "digest") == pytest.approx(ten())
 
 
 def test_what_is_foreseen_is_by_the_records_too(tmp_path):
@@ -175,14 +178,14 @@ def test_a_budget_needs_a_place_for_its_account():
 
 def test_an_epsilon_without_delta_is_added_to_that_of_plans_however_often_it_was_spent(tmp_path):
     """Pure ε adds up (Dwork and Roth 2014, Theorem 3.14), also with what has a δ."""
-    budget = made(tmp_path, 2.0 * 3 + ONE * 1.01)
+    budget = made(tmp_path, 2.0 * 3 + ten() * 1.01)
     for run in ("first", "first", "second"):
         budget.reserve(run, Cost(epsilon=2.0))
     assert budget.spent().value == 6.0
     budget.reserve("third", Cost(RECORDS, 10))
-    assert budget.spent().value == pytest.approx(6.0 + ONE, rel=1e-6)
+    assert budget.spent().value == pytest.approx(6.0 + ten(), rel=1e-6)
     with pytest.raises(BudgetError, match="another answer would exceed"):
         budget.reserve("fourth", Cost(epsilon=0.5))
-    chosen = BudgetConfig(folder=str(tmp_path / "accounts"), epsilon=6.0 + ONE * 1.01 + 4.5)
+    chosen = BudgetConfig(folder=str(tmp_path / "accounts"), epsilon=6.0 + ten() * 1.01 + 4.5)
     assert foresee(chosen, "digest", Cost(epsilon=2.0), 3).answered == 2
     assert foresee(chosen, "others", Cost(epsilon=2.0), 3).answered == 2  # a record may have been at any site before

@@ -17,7 +17,6 @@ def test_a_group_over_several_releases():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("coarse_grid")
 def test_sampled_releases_about_a_group_are_one_after_the_other():
     sampled = Release(of_records(steps=2), 2)
     pair = composed([sampled, sampled], 1e-5, "zero-out", size=2).value

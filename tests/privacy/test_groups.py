@@ -21,7 +21,7 @@ from murmura.privacy import (
 from murmura.privacy.groups import epsilon, event
 from tests.privacy.plans import RECORDS, SITES
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("coarse_grid")]
+pytestmark = pytest.mark.slow
 
 PLAIN = replace(RECORDS, sampler=FullParticipation(), noise=GaussianNoise(20.0))
 

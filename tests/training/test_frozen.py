@@ -89,7 +89,7 @@ def test_what_was_kept_changes_no_bit(tokenizer, tmp_path, precision):
     first = trained(filled, shard, training)
     again = trained(filled, shard, training)
     small, on_disk = bank_of("llama", tokenizer, cache_bytes=1), bank_of("llama", tokenizer, cache_bytes=3000)
-    on_disk.states.settle([item.ids for item in shard], tmp_path)
+    on_disk.states.spill([item.ids for item in shard], tmp_path)
     for other in (again, trained(small, shard, training), trained(on_disk, shard, training)):
         for ours, theirs in zip(other, first, strict=True):
             assert_same(ours, theirs)

@@ -54,8 +54,8 @@ def test_those_used_least_recently_make_room():
 
 def test_what_has_an_owner_goes_to_the_owners_folder(tmp_path):
     cache, made = StateCache(EACH), Made()
-    cache.settle([ids.tolist() for ids in RECORDS[:2]], tmp_path / "a")
-    cache.settle([ids.tolist() for ids in RECORDS[2:4]], tmp_path / "b")
+    cache.spill([ids.tolist() for ids in RECORDS[:2]], tmp_path / "a")
+    cache.spill([ids.tolist() for ids in RECORDS[2:4]], tmp_path / "b")
     read(cache, made)
     read(cache, made)
     assert made.times == 5 + 1  # the last one has no owner, and none has room
@@ -68,7 +68,7 @@ def test_what_has_an_owner_goes_to_the_owners_folder(tmp_path):
 @pytest.mark.parametrize("damage", [b"", b"torn"])
 def test_a_damaged_file_is_computed_again(tmp_path, damage):
     cache, made = StateCache(EACH), Made()
-    cache.settle(RECORDS, tmp_path)
+    cache.spill(RECORDS, tmp_path)
     read(cache, made)
     for file in (tmp_path / "states").iterdir():
         file.write_bytes(damage)
@@ -79,7 +79,7 @@ def test_a_damaged_file_is_computed_again(tmp_path, damage):
 def test_a_disk_that_is_nearly_full_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**30))
     cache, made = StateCache(EACH), Made()
-    cache.settle(RECORDS, tmp_path)
+    cache.spill(RECORDS, tmp_path)
     read(cache, made)
     read(cache, made)
     assert made.times == 10
@@ -88,7 +88,7 @@ def test_a_disk_that_is_nearly_full_is_left_alone(tmp_path, monkeypatch):
 
 def test_without_room_nothing_is_kept(tmp_path):
     cache, made = StateCache(0), Made()
-    cache.settle(RECORDS, tmp_path)
+    cache.spill(RECORDS, tmp_path)
     read(cache, made)
     read(cache, made)
     assert made.times == 10

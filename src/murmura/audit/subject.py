@@ -15,11 +15,11 @@ from murmura.audit.released import Released
 from murmura.data.records import digest
 from murmura.errors import CheckpointError, ConfigError, DataError
 from murmura.experiment.config import Experiment
+from murmura.experiment.context import runtime_over
 from murmura.experiment.prepare import records_of
-from murmura.experiment.reading import reading
 from murmura.experiment.validate import method_of
 from murmura.federation.engines import SIMULATIONS
-from murmura.federation.server.transcript import TranscriptRound, kept
+from murmura.federation.server.transcript import TranscriptRound, kept_rounds
 from murmura.federation.site.cohort import Site
 from murmura.model_runtime import ModelRuntime
 from murmura.privacy.journal import Journal
@@ -78,30 +78,19 @@ def subject(path: Path) -> Subject:
             fix="Audit a simulation; real sites measure leakage themselves: evaluation.attacks = true.",
         )
     released = Released(experiment, folder)
-    bank, stream = released.bank, Stream(experiment.run.seed)
-    what = reading(experiment, released.tokenizer, bank.model.config, masked=not bank.head.is_decoder)
+    runtime, stream = runtime_over(experiment, released.bank, released.tokenizer), Stream(experiment.run.seed)
     method = method_of(experiment)
-    prepared = records_of(experiment, method, what)
+    prepared = records_of(experiment, method, runtime.reading)
     joined = prepared.planted.sites
     hold_to_digests(folder, joined)
     others = [record for record in prepared.public.nonmembers if record.is_complete]
     if not others:
         fix = "Run again with data.nonmember_records, or hold out more records."
         raise DataError("there is no record that no site trained on, to compare members with", where=str(path), fix=fix)
-    bench = ModelRuntime(
-        bank,
-        released.tokenizer,
-        what,
-        experiment.training,
-        max_length=experiment.data.max_length,
-        slots=experiment.run.slots,
-        decode_rows=experiment.run.decode_rows,
-        decode_dtype=experiment.run.decode_dtype,
-    )
     own = {site.name: method.members(site, stream) for site in prepared.people.sites}  # canaries are none
     members = {site: [record for record in records if record.is_complete] for site, records in own.items()}
     records = {site.name: site.records for site in joined}
-    return Subject(experiment, bench, released, records, members, others, kept(folder.transcript), stream)
+    return Subject(experiment, runtime, released, records, members, others, kept_rounds(folder.transcript), stream)
 
 
 def hold_to_digests(folder: RunFolder, sites: Sequence[Site]) -> None:

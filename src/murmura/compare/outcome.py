@@ -14,7 +14,7 @@ from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.catalogue import figure, utility_of
 from murmura.measure.figure import AUC, SHARE, Figure
 from murmura.privacy import odometer
-from murmura.privacy.standing import told as rounded
+from murmura.privacy.standing import rounded
 from murmura.runs.record import RunRecord, read
 
 LEAKAGE = "attack_auc"

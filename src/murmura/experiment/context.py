@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from murmura.experiment.config import Experiment
 from murmura.experiment.model_spec import ModelSpec, model_spec
@@ -14,6 +15,7 @@ from murmura.federation.method import Method
 from murmura.model_runtime import ModelRuntime
 from murmura.reading import Reading
 from murmura.resources import Loader, Resources, Side
+from murmura.training.bank import Bank
 
 
 @dataclass(frozen=True)
@@ -44,18 +46,14 @@ class ProcessContext:
 
     def runtime(self, side: Side) -> ModelRuntime:
         """Tools over the model for one side of the run; both can share it."""
-        experiment, (source, base) = self.experiment, self.model.origin
-        return ModelRuntime(
+        source, base = self.model.origin
+        return _runtime(
+            self.experiment,
             lambda: self.model.bank,
             self.model.tokenizer,
             self.reading,
-            experiment.training,
-            max_length=experiment.data.max_length,
-            slots=experiment.run.slots,
-            decode_rows=experiment.run.decode_rows,
-            decode_dtype=experiment.run.decode_dtype,
             base=base,
-            model=experiment.model.name,
+            model=self.experiment.model.name,
             source=source,
             resources=Resources({supply.option: supply.resource for supply in self.supplies}, side, self.loader),
             start=self.model.start,
@@ -83,3 +81,29 @@ def in_context(experiment: Experiment, model: ModelSpec, found: Sequence[Supply]
     """The same with a model and resources that are known."""
     what = reading(experiment, model.tokenizer, model.config, masked=model.masked)
     return ProcessContext(experiment, model, what, found)
+
+
+def runtime_over(experiment: Experiment, bank: Bank, tokenizer: Any) -> ModelRuntime:
+    """Tools over a model that is loaded, for records as an experiment has them.
+
+    Raises:
+        ConfigError: records do not fit it; see ``reading``.
+    """
+    what = reading(experiment, tokenizer, bank.model.config, masked=not bank.head.is_decoder)
+    return _runtime(experiment, bank, tokenizer, what)
+
+
+def _runtime(
+    experiment: Experiment, bank: Bank | Callable[[], Bank], tokenizer: Any, what: Reading, **more: Any
+) -> ModelRuntime:
+    return ModelRuntime(
+        bank,
+        tokenizer,
+        what,
+        experiment.training,
+        max_length=experiment.data.max_length,
+        slots=experiment.run.slots,
+        decode_rows=experiment.run.decode_rows,
+        decode_dtype=experiment.run.decode_dtype,
+        **more,
+    )

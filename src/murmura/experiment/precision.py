@@ -47,7 +47,7 @@ def settled(experiment: Experiment, begun: Experiment | None = None) -> Experime
     return experiment.model_copy(update=sections)
 
 
-def kept(before: Mapping[str, str], begun: Experiment, now: Experiment) -> str | None:
+def stays(before: Mapping[str, str], begun: Experiment, now: Experiment) -> str | None:
     """That a run goes on upon another kind of device than before with the arithmetic that it had, in words.
 
     Args:
@@ -68,7 +68,7 @@ def kept(before: Mapping[str, str], begun: Experiment, now: Experiment) -> str |
     return f"this device, unlike the one before, {natively} bfloat16 natively; {' and '.join(stay)}"
 
 
-def told(experiment: Experiment) -> tuple[str, str]:
+def multiplied_in(experiment: Experiment) -> tuple[str, str]:
     """In which numbers frozen weights are multiplied in training, and in writing."""
     model, device = experiment.model, device_name(experiment.model)
     own = ("bfloat16" if device.startswith("cuda") else "float32") if model.load_dtype == "auto" else model.load_dtype

@@ -13,7 +13,7 @@ from typing import Any
 from murmura.config import leaves
 from murmura.errors import CheckpointError, ConfigError, DataError, PrivacyError
 from murmura.experiment.config import Experiment
-from murmura.experiment.precision import kept, settled
+from murmura.experiment.precision import settled, stays
 from murmura.experiment.sites import Population
 from murmura.experiment.validate import method_of
 from murmura.federation.server.checkpoint import Checkpoint, drop, latest
@@ -132,7 +132,7 @@ def past(folder: RunFolder, experiment: Experiment, refused: Mapping[int, str] |
         return Past(begun, experiment, None)
     _require_rounds(folder, checkpoint.round, experiment, changed)
     events = [f"{problem}; the run goes on from the one before" for problem in checkpoint.damaged]
-    if elsewhere := kept(checkpoint.run.get("automatic", {}), begun, experiment):
+    if elsewhere := stays(checkpoint.run.get("automatic", {}), begun, experiment):
         events.append(elsewhere)
     events += [f"{key} is {_value(now)} from here on, and was {_value(was)}" for key, (was, now) in changed.items()]
     new = [{"after": checkpoint.round, "changed": changed, "events": events}] if events else []
@@ -156,7 +156,7 @@ def restored(before: Past, server: Server, folder: RunFolder, experiment: Experi
     return replace(before, refused=tuple(refused))
 
 
-def settle(before: Past, folder: RunFolder) -> None:
+def drop_refused(before: Past, folder: RunFolder) -> None:
     """Remove the checkpoints that sites cannot go back to, when the run goes on from an earlier one: with its next
     round sites give up what they kept later. Until it is certain to go on, what is damaged can still be mended."""
     for round in before.refused:

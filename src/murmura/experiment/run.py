@@ -20,9 +20,9 @@ from murmura.experiment.elsewhere import require_records
 from murmura.experiment.forecast.budget import require_answers
 from murmura.experiment.forecast.disk import disk
 from murmura.experiment.forecast.rounds import drawn_cohorts, residual_growth
-from murmura.experiment.precision import automatic, slow, told
+from murmura.experiment.precision import automatic, multiplied_in, slow
 from murmura.experiment.prepare import Plan, prepare
-from murmura.experiment.resume import Past, restored, settle, tables
+from murmura.experiment.resume import Past, drop_refused, restored, tables
 from murmura.experiment.server_side import ServerSide, assemble
 from murmura.experiment.simulation import simulate
 from murmura.experiment.sites import Population
@@ -181,7 +181,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
             "automatic": automatic(experiment.model),
         }
         if before:
-            settle(before, folder)
+            drop_refused(before, folder)
         if not (before and before.checkpoint):
             _note_brought(side.fleet, method, people)
         _describe(plan, folder, resumed)
@@ -298,7 +298,7 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
     model, resources = context.model, tuple(supply.told() for supply in context.supplies)
     trained = model.trainable if method.traits.trained_at != "nowhere" else 0
     where: Literal["sites", "server"] = "server" if method.traits.trained_at == "server" else "sites"
-    arithmetic = told(plan.experiment)
+    arithmetic = multiplied_in(plan.experiment)
     folder.write_environment(
         environment(model.device, model.origin[0], model.parameters, trained, arithmetic, resources, where)
     )

@@ -11,7 +11,7 @@ from murmura import models
 from murmura.data.records import Instruction
 from murmura.errors import CheckpointError, ConfigError
 from murmura.experiment.config import Experiment
-from murmura.experiment.reading import reading
+from murmura.experiment.context import runtime_over
 from murmura.generation.writer import Completion
 from murmura.model_runtime import ModelRuntime
 from murmura.runs.folder import RunFolder
@@ -50,18 +50,7 @@ class Trained:
         """
         experiment = finished(folder)
         bank, tokenizer, before = _loaded(experiment, RunFolder(folder), site)
-        what = reading(experiment, tokenizer, bank.model.config, masked=not bank.head.is_decoder)
-        runtime = ModelRuntime(
-            bank,
-            tokenizer,
-            what,
-            experiment.training,
-            max_length=experiment.data.max_length,
-            slots=experiment.run.slots,
-            decode_rows=experiment.run.decode_rows,
-            decode_dtype=experiment.run.decode_dtype,
-        )
-        return cls(experiment, runtime, bank.read(0), before)
+        return cls(experiment, runtime_over(experiment, bank, tokenizer), bank.read(0), before)
 
     def answers(self, records: Sequence[Instruction], adapters: Sequence[State], tokens: int) -> list[Completion]:
         """What each adapter writes behind each question, greedily: those of the first adapter come first.

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 ASPECTS = ("helpfulness", "relevance", "correctness", "coherence")
 """What answers are rated by, each from 1 to 5 (Zhang et al. 2024, appendix)."""
-LEAST, MOST = 1, 5
 _PROMPT = """\
 You compare two answers to the same question. Rate each answer from 1 (bad) to 5 (excellent) for each of:
 - helpfulness: does it help whoever asked?

@@ -73,10 +73,10 @@ def standing(folder: Path, saved: int, method: Mapping[str, Any]) -> Standing | 
 def _epsilon(ledger: PrivacyLedger, method: Mapping[str, Any]) -> float:
     spent = ledger.epsilon(str(method.get("accountant") or "best")).value
     target = method.get("epsilon")
-    return told(spent, float(target)) if target and ledger.plan.unit == "record" else spent
+    return rounded(spent, float(target)) if target and ledger.plan.unit == "record" else spent
 
 
-def told(epsilon: float, target: float) -> float:
+def rounded(epsilon: float, target: float) -> float:
     """An ε that may be told of a site whose noise was made for a ``target``: rounded up to the target, or to the target
     times a power of 1.25. The exact one follows from how many records the site has, which is nobody's business.
     """

@@ -17,6 +17,7 @@ from murmura.report.style import COLOURS, Style, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
 # Colours that stand for CSS variables until the SVG is written.
 _STAND_INS = {"#010101": "--ink", "#020202": "--muted", "#030303": "--rule", "#040404": "--paper"}
@@ -100,9 +101,14 @@ def svg(
         # Every tick in full: no part that they have in common is taken out and written over one of them.
         axes.ticklabel_format(axis="y" if marks else "both", useOffset=False, style="plain")
         axes.text(-0.146, 1.055, unit, transform=axes.transAxes, color=MUTED, ha="left", va="bottom")
-        buffer = io.StringIO()
-        canvas.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return _inline(buffer.getvalue(), described or unit)
+        return _inline(_written(canvas), described or unit)
+
+
+def _written(canvas: Canvas) -> str:
+    """Matplotlib's file."""
+    buffer = io.StringIO()
+    canvas.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    return buffer.getvalue()
 
 
 def _long_enough(low: float, high: float) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from murmura.errors import CheckpointError, PrivacyError
 from murmura.privacy import odometer
 from murmura.privacy.composition import Release, at_most, undominated
 from murmura.privacy.curve import Curve
-from murmura.privacy.standing import standing, told
+from murmura.privacy.standing import rounded, standing
 from murmura.report.protection import added_by_server, summed
 from murmura.report.table import Row, runs_of
 from murmura.runs.record import RunRecord
@@ -140,7 +140,7 @@ def _guarantee(row: Row) -> Guarantee | None:
     target = config.get("method", {}).get("epsilon") if plan.unit == "record" else None
     curve = Curve.worst([_curve(release) for release in releases])
     if target:  # exact ones would tell how many records a site has
-        curve = replace(curve, table=tuple((delta, told(one, float(target))) for delta, one in curve.table))
+        curve = replace(curve, table=tuple((delta, rounded(one, float(target))) for delta, one in curve.table))
     return Guarantee(row, curve, plan.delta, _of_a_person(run, config.get("data", {}), releases, target))
 
 
@@ -183,7 +183,7 @@ def _together(releases: tuple[Release, ...], most: int, sites: int, target: floa
     """ε of so many records at each of so many sites, which may be any of them."""
     plan = releases[0].plan
     found = at_most([releases] * sites, plan.delta, plan.adjacency, most).value
-    return bound(told(found, float(target)) if target else found)
+    return bound(rounded(found, float(target)) if target else found)
 
 
 @lru_cache(maxsize=64)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from murmura.report.content import Section, Warning
 from murmura.report.guarantee import interrupted
@@ -15,6 +17,9 @@ from murmura.report.sections import sections
 from murmura.report.sections.drafts import drafts, require_apart
 from murmura.report.table import Row, runs_of, table
 from murmura.runs.record import RunRecord
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _PRIVATE = Warning("Not for publication:", "this page shows texts that were written after private records.")
 
@@ -73,6 +78,12 @@ def render(
 
 def rendered(template: str, **values: object) -> str:
     """A page from its template, whatever is in it escaped."""
+    return _templates().get_template(template).render(**values)
+
+
+@cache
+def _templates() -> Environment:
+    """Templates, each compiled once a process: a study draws many pages."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -81,7 +92,7 @@ def rendered(template: str, **values: object) -> str:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["drawing"] = Markup  # only ever applied to our own SVG
-    return environment.get_template(template).render(**values)
+    return environment
 
 
 def warnings(rows: Sequence[Row]) -> list[Warning]:

@@ -33,7 +33,7 @@ class StateCache:
         self._held: OrderedDict[bytes, torch.Tensor] = OrderedDict()
         self._places: dict[bytes, Path] = {}
 
-    def settle(self, sequences: Iterable[Sequence[int]], folder: Path) -> None:
+    def spill(self, sequences: Iterable[Sequence[int]], folder: Path) -> None:
         """Name the place on disk for states of these tokens that memory has no room for; others are not kept there.
 
         Args:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from murmura.errors import CheckpointError
-from murmura.federation.server.transcript import TranscriptWriter, kept
+from murmura.federation.server.transcript import TranscriptWriter, kept_rounds
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def test_what_is_kept_is_read_back_and_nobody_else_may(folder):
         keeper.begin(number)
         keeper.observe_upload("north/east", state(number))
         keeper.close(state(10 * number))
-    one, two = kept(folder)
+    one, two = kept_rounds(folder)
     assert (one.number, two.number, two.sites) == (1, 2, ["north/east"])
     assert torch.equal(two.upload("north/east")["x.lora_A.weight"], state(2)["x.lora_A.weight"])
     assert torch.equal(one.model()["x.lora_A.weight"], state(10)["x.lora_A.weight"])
@@ -35,11 +35,11 @@ def test_a_round_that_was_never_finished_does_not_count_and_is_replaced(folder):
     keeper.begin(1)
     keeper.observe_upload("a", state(1))
     keeper.observe_upload("b", state(1))
-    assert kept(folder) == []
+    assert kept_rounds(folder) == []
     keeper.begin(1)
     keeper.observe_upload("b", state(2))
     keeper.close(state(3))
-    [one] = kept(folder)
+    [one] = kept_rounds(folder)
     assert one.sites == ["b"] and one.upload("b")["x.lora_A.weight"][0, 0] == 2
 
 
@@ -49,21 +49,21 @@ def test_centres_are_kept_beside_uploads(folder):
     keeper.observe_centres("north/east", centres, sizes)
     keeper.observe_upload("b", state(2))
     keeper.close(state(3))
-    [one] = kept(folder)
+    [one] = kept_rounds(folder)
     assert (one.centred, one.sites) == (["north/east"], ["b"])
     for kept_one, sent in zip(one.centres("north/east"), (centres, sizes), strict=True):
         assert torch.equal(kept_one, sent)
 
 
 def test_where_nothing_was_kept_there_is_nothing(folder):
-    assert kept(folder) == []
+    assert kept_rounds(folder) == []
 
 
 def test_damage_is_told(folder):
     keeper = TranscriptWriter(folder)
     keeper.begin(1)
     keeper.close(state(1))
-    [one] = kept(folder)
+    [one] = kept_rounds(folder)
     path = folder / "round-0001" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:20])
     with pytest.raises(CheckpointError, match=r"model\.safetensors: what was kept of a round cannot be read"):

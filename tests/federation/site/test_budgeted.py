@@ -16,8 +16,6 @@ from murmura.streams import Stream
 from tests.federation.world import ENGINES, make_sites, make_workbench
 from tests.privacy.plans import RECORDS
 
-ALLOWED = RECORDS.epsilon(15).value  # of two rounds of ten steps each, one
-
 
 class Spending(Method):
     traits = Traits(label="Spending")
@@ -40,9 +38,10 @@ def runtime(tokenizer):
 
 def answers(engine, runtime, tmp_path, run, names):
     """Of three sites that are called so in this run."""
+    allowed = RECORDS.epsilon(15).value  # of two rounds of ten steps each, one
     sites = [replace(site, name=name) for site, name in zip(make_sites(1, 2, 3), names, strict=True)]
     for site in sites:
-        site.budget = Budget(tmp_path / "accounts", site.name, digest(site.records), ALLOWED, 1e-5)
+        site.budget = Budget(tmp_path / "accounts", site.name, digest(site.records), allowed, 1e-5)
     made = ENGINES[engine](Host(sites, [Spending(None)], runtime, Stream(0), run=run))
     try:
         return [type(one) if isinstance(one, Reply) else one.why for one in made.ask(Ask("train", 1, run=run), names)]

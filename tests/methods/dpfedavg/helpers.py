@@ -81,9 +81,9 @@ def mean_of(updates):
     return {name: torch.stack([update[name] for update in updates]).mean(0) for name in updates[0]}
 
 
-def interrupted(tokenizer, folder, make, after, **options):
+def interrupted(tokenizer, folder, make, after, training=TRAINING, **options):
     """A run that is killed after a round, and resumed from its checkpoint by a new process."""
-    world = make_world(tokenizer, method := make(), folder, training=TRAINING, **options)
+    world = make_world(tokenizer, method := make(), folder, training=training, **options)
     close = world.server._close
 
     def dying():
@@ -94,10 +94,34 @@ def interrupted(tokenizer, folder, make, after, **options):
     world.server._close = dying
     with pytest.raises(KeyboardInterrupt):
         method.lead(world.server, world.fleet)
-    again = make_world(tokenizer, method := make(), folder, training=TRAINING, **options)
-    again.server.restore(latest(folder / "checkpoint"))
-    method.lead(again.server, again.fleet)
-    return again
+    return resumed(tokenizer, folder, make(), training=training, **options)
+
+
+def resumed(tokenizer, folder, method, training=TRAINING, **options):
+    """A run that goes on from its checkpoint to its end, in a new process."""
+    world = make_world(tokenizer, method, folder, training=training, **options)
+    world.server.restore(latest(folder / "checkpoint"))
+    method.lead(world.server, world.fleet)
+    return world
+
+
+def twice_lost(tokenizer, folder, make):
+    """A run whose second round is done three times: twice it has been measured, and is lost before it is saved."""
+    for _ in range(2):
+        world = make_world(tokenizer, method := make(), folder, training=TRAINING)
+        if saved := latest(folder / "checkpoint"):
+            world.server.restore(saved)
+        measure = world.server._monitor.measure
+
+        def ending(*arguments, world=world, measure=measure, **options):
+            if world.fleet.round == 2:
+                raise KeyboardInterrupt
+            return measure(*arguments, **options)
+
+        world.server._monitor.measure = ending
+        with pytest.raises(KeyboardInterrupt):
+            method.lead(world.server, world.fleet)
+    return resumed(tokenizer, folder, make())
 
 
 def moved(world, start):

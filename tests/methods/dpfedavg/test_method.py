@@ -36,6 +36,7 @@ from tests.methods.dpfedavg.helpers import (
     scripted,
     seeded,
     site_updates,
+    twice_lost,
 )
 from tests.privacy.plans import Rehearsed
 from tests.privacy.test_entropy import variance_is
@@ -366,25 +367,8 @@ def test_a_run_does_not_go_on_under_another_plan(tokenizer, tmp_path, changed):
 
 def test_a_round_that_was_measured_and_then_lost_counts(tokenizer, tmp_path):
     """Its model has been sent to the sites when the process ends, and it is done again with other noise."""
-    for last in (False, False, True):
-        world = make_world(tokenizer, method := dpfedavg(rounds=3), tmp_path, training=TRAINING)
-        if saved := latest(tmp_path / "checkpoint"):
-            world.server.restore(saved)
-        if last:
-            method.lead(world.server, world.fleet)
-            break
-        measure = world.server._monitor.measure
-
-        def ending(*arguments, world=world, measure=measure, **options):
-            if world.fleet.round == 2:
-                raise KeyboardInterrupt
-            return measure(*arguments, **options)
-
-        world.server._monitor.measure = ending
-        with pytest.raises(KeyboardInterrupt):
-            method.lead(world.server, world.fleet)
-    told = world.server.rows[3]["privacy"]
-    assert told["epsilon"] == pytest.approx(plan(method.config, 3).epsilon(3 + 2, "rdp").value)
+    told = twice_lost(tokenizer, tmp_path, lambda: dpfedavg(rounds=3)).server.rows[3]["privacy"]
+    assert told["epsilon"] == pytest.approx(plan(dpfedavg(rounds=3).config, 3).epsilon(3 + 2, "rdp").value)
 
 
 # ---- what is told ----------------------------------------------------------------------------------------------------

@@ -23,10 +23,12 @@ from tests.methods.dpfedavg.helpers import (
     interrupted,
     mean_of,
     moved,
+    resumed,
     run,
     scripted,
     seeded,
     site_updates,
+    twice_lost,
 )
 from tests.privacy.test_entropy import variance_is
 from tests.training.helpers import assert_close, assert_same
@@ -284,9 +286,7 @@ def test_a_round_of_a_tree_that_is_done_again_is_counted_again_and_is_no_second_
     world.server._close = lost
     with pytest.raises(KeyboardInterrupt):
         method.lead(world.server, world.fleet)
-    again = make_world(tokenizer, method := dpftrl(**options), tmp_path / "cut", training=TRAINING)
-    again.server.restore(latest(tmp_path / "cut" / "checkpoint"))
-    method.lead(again.server, again.fleet)
+    again = resumed(tokenizer, tmp_path / "cut", dpftrl(**options))
     told = again.server.rows[-1]["privacy"]
     assert PrivacyLedger.of(again.server.journal("privacy", Journal)).rounds == [1, 2, 2, 3]
     assert told["refused"] is None and told["epsilon"] > whole["epsilon"]
@@ -346,25 +346,8 @@ def test_a_round_that_was_measured_and_then_lost_counts(tokenizer, tmp_path, var
     """Its model has been sent to the sites when the process ends, and it is done again with other noise."""
     options = {"rounds": 3, "noise_multiplier": 8.0, "restart_every": 4}
     options |= VARIANTS["banded"] if variant == "banded" else {}
-    for last in (False, False, True):
-        world = make_world(tokenizer, method := dpftrl(**options), tmp_path, training=TRAINING)
-        if saved := latest(tmp_path / "checkpoint"):
-            world.server.restore(saved)
-        if last:
-            method.lead(world.server, world.fleet)
-            break
-        measure = world.server._monitor.measure
-
-        def ending(*arguments, world=world, measure=measure, **options):
-            if world.fleet.round == 2:
-                raise KeyboardInterrupt
-            return measure(*arguments, **options)
-
-        world.server._monitor.measure = ending
-        with pytest.raises(KeyboardInterrupt):
-            method.lead(world.server, world.fleet)
-    told = world.server.rows[3]["privacy"]
-    promised = plan(method.config, 3)
+    told = twice_lost(tokenizer, tmp_path, lambda: dpftrl(**options)).server.rows[3]["privacy"]
+    promised = plan(dpftrl(**options).config, 3)
     assert told["epsilon"] == pytest.approx(promised.epsilon(3, repeated=(2, 2)).value)
     assert told["epsilon"] > promised.epsilon(3).value
 

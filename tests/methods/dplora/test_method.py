@@ -19,13 +19,14 @@ from murmura.methods.dplora.method import DPLoRA
 from murmura.privacy import GaussianNoise
 from murmura.privacy.entropy import OSEntropy
 from murmura.privacy.observation import length
-from murmura.privacy.standing import told
+from murmura.privacy.standing import rounded
 from murmura.runs.folder import RunFolder
 from murmura.training.config import LocalTraining
 from murmura.training.loop import train
 from tests.aggregation.means import weighted_mean
 from tests.federation.engines.wired import Wired
 from tests.federation.world import failing, lead, make_world
+from tests.methods.dpfedavg.helpers import interrupted
 from tests.privacy.plans import Rehearsed
 from tests.training.helpers import EPS, assert_close, assert_same
 
@@ -198,21 +199,7 @@ def test_without_noise_samples_are_new_in_every_round_and_site(tokenizer, tmp_pa
 
 
 def killed_and_resumed(tokenizer, folder, make, after):
-    world = make_world(tokenizer, method := make(), folder, sizes=SIZES, training=CLIPPED)
-    close = world.server._close
-
-    def dying():
-        close()
-        if world.fleet.round == after:
-            raise KeyboardInterrupt
-
-    world.server._close = dying
-    with pytest.raises(KeyboardInterrupt):
-        method.lead(world.server, world.fleet)
-    again = make_world(tokenizer, method := make(), folder, sizes=SIZES, training=CLIPPED)
-    again.server.restore(latest(folder / "checkpoint"))
-    method.lead(again.server, again.fleet)
-    return again
+    return interrupted(tokenizer, folder, make, after, sizes=SIZES, training=CLIPPED)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -329,7 +316,7 @@ def test_to_a_target_sites_do_not_tell_how_many_records_they_have(tokenizer, tmp
 
 @pytest.mark.parametrize("spent, expected", [(4.0, 4.0), (3.9999, 4.0), (3.1, 3.2), (4.01, 5.0), (9.0, 9.765625)])
 def test_an_epsilon_is_only_ever_rounded_up(spent, expected):
-    assert told(spent, 4.0) == pytest.approx(expected) and told(spent, 4.0) >= spent
+    assert rounded(spent, 4.0) == pytest.approx(expected) and rounded(spent, 4.0) >= spent
 
 
 def test_without_noise_no_epsilon_is_told(tokenizer, tmp_path):

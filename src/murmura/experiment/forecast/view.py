@@ -10,7 +10,7 @@ from murmura.augment.strategies import strategy
 from murmura.experiment.forecast.dry_run import DryRun
 from murmura.experiment.forecast.proportions import of_time
 from murmura.experiment.forecast.training import STEPS
-from murmura.experiment.precision import told
+from murmura.experiment.precision import multiplied_in
 from murmura.federation.wire.releases import protection_from_json
 from murmura.resources import KINDS, PLACES, full_name
 from murmura.runs.folder import MARGIN
@@ -103,7 +103,7 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
     e = dry_run.experiment
     yield "method", dry_run.plan.method.title
     yield "model", e.model.name + (f", {count(dry_run.model.parameters)} parameters" if dry_run.model else "")
-    training, writing = told(e)
+    training, writing = multiplied_in(e)
     yield "precision", f"{training} in training, {writing} in writing"
     yield "run folder", str(e.run.path)
     yield "seed", str(e.run.seed)

@@ -143,7 +143,7 @@ class TranscriptRound:
         return found["centres"], found["sizes"]
 
 
-def kept(folder: Path) -> Sequence[TranscriptRound]:
+def kept_rounds(folder: Path) -> Sequence[TranscriptRound]:
     """Rounds that were kept and finished, in order; none where nothing was kept."""
     named = ((re.fullmatch(r"round-(\d+)", path.name), path) for path in sorted(folder.glob("round-*")))
     return [TranscriptRound(int(name[1]), path) for name, path in named if name and (path / _MODEL).is_file()]

@@ -339,7 +339,7 @@ class Cohort:
         """Records that a site reads again and again."""
         items = self.runtime.tokenise_fitting(records)
         if site.kept is not None:
-            self.runtime.settle(items, site.kept.folder)
+            self.runtime.spill(items, site.kept.folder)
         return items
 
     def own_and_others(self) -> list[list[Any]]:

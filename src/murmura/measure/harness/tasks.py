@@ -182,7 +182,7 @@ def load(
             name, tasks = _loaded(manager, spec)
             for task_name, task in tasks.items():
                 _require(task_name, task)
-                _settle(task, few_shot)
+                _set_few_shot(task, few_shot)
             found[name] = tasks
     return HarnessSet(found, limit, form)
 
@@ -262,7 +262,7 @@ def _require(name: str, task: Any) -> None:
         raise ConfigError("the task draws answers at random, and here they are written greedily", where=where, fix=fix)
 
 
-def _settle(task: Any, few_shot: int | None) -> None:
+def _set_few_shot(task: Any, few_shot: int | None) -> None:
     """How many answered questions stand before each one."""
     own = task.get_config("num_fewshot")
     task.set_config(key="num_fewshot", value=(own or 0) if few_shot is None or own == 0 else few_shot)

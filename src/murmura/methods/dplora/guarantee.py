@@ -15,7 +15,7 @@ from murmura.privacy import BatchClipping, ExampleClipping, FixedSizeSampling, G
 from murmura.privacy.ledger import PrivacyLedger, Spent
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.reported import ReportedEpsilons
-from murmura.privacy.standing import told
+from murmura.privacy.standing import rounded
 from murmura.runs.schema import REPORTED
 from murmura.training.config import LocalTraining
 from murmura.training.loop import steps_of
@@ -163,7 +163,7 @@ class Guard:
         except PrivacyError as error:
             return known | {"refused": str(error)}
         exclusions = f" ({spent.note})" if spent.note else ""
-        value = spent.value if target is None else told(spent.value, target)
+        value = spent.value if target is None else rounded(spent.value, target)
         return known | {"epsilon": value, "accountant": spent.accountant + exclusions}
 
     def _described(self, target: float) -> str:
