@@ -55,14 +55,15 @@ def at_equal_utility(results: Sequence[Result], reference: str) -> dict[str, Lev
         for seed, course in _courses(one, key).items():
             if seed in own:
                 level = min(max(sign * useful for useful, _ in each) for each in (course, own[seed]))
-                both = [_leakage_at(level, sign, each) for each in (course, own[seed])]
-                found.setdefault(arm, {})[seed] = (sign * level, *both)
+                leaks, other = (_leakage_at(level, sign, each) for each in (course, own[seed]))
+                found.setdefault(arm, {})[seed] = (sign * level, leaks, other)
     # One call for all, since p values are corrected for how many there are.
     apart = differences(
         {arm: {seed: leaks - other for seed, (_, leaks, other) in seeds.items()} for arm, seeds in found.items()},
         dict.fromkeys(own, 0.0),
     )
-    return {arm: Level(*map(Estimate.of, zip(*found[arm].values(), strict=True)), apart[arm]) for arm in found}
+    estimates = {arm: [Estimate.of(values) for values in zip(*found[arm].values(), strict=True)] for arm in found}
+    return {arm: Level(level, leaks, other, apart[arm]) for arm, (level, leaks, other) in estimates.items()}
 
 
 def _courses(one: Result, key: str) -> dict[int, Course]:
