@@ -201,14 +201,11 @@ def _standing(one: Result) -> Standing:
 def _widest(one: Result, key: str) -> tuple[float, float] | None:
     """The wider of two 95 % intervals at each end, over seeds and over records in a run; None where there is none."""
     over_seeds = one.estimate(key)
-    ends = {
-        end: [
-            *([fmean(known)] if (known := one.values(f"{key}_{end}").values()) else []),
-            *([own] if own is not None else []),
-        ]
-        for end, own in (("low", over_seeds and over_seeds.low), ("high", over_seeds and over_seeds.high))
-    }
-    return (min(ends["low"]), max(ends["high"])) if all(ends.values()) else None
+    low, high = (list(one.values(f"{key}_{end}").values()) for end in ("low", "high"))
+    lows, highs = [fmean(low)] if low else [], [fmean(high)] if high else []
+    if over_seeds is not None and over_seeds.low is not None and over_seeds.high is not None:
+        lows, highs = [*lows, over_seeds.low], [*highs, over_seeds.high]
+    return (min(lows), max(highs)) if lows and highs else None
 
 
 # ---- the picture -----------------------------------------------------------------------------------------------------

@@ -94,8 +94,7 @@ def _good(row: Row) -> tuple[str, ...]:
 
 def _moved(row: Row, key: str) -> str:
     one, after, before = figure(key), row.cells[key], row.before(key)
-    ends = [value for run in row.runs if (value := run.last.values.get(key)) is not None]
-    lost = sum(not isfinite(value) for value in ends)
+    lost = sum(not isfinite(run.last.values.get(key, 0.0)) for run in row.runs)
     if after.mean is None:
         return f"{one.title} is not finite: training has diverged." if lost else ""
     if lost:
