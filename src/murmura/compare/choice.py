@@ -58,10 +58,10 @@ def broken_limits(one: Result, limits: Limits) -> list[str]:
         elif one.epsilon > limits.max_epsilon:
             found.append(f"its ε is {bound(one.epsilon)}")
     if limits.max_leakage is not None:
-        if one.leakage is None:
+        if one.most_leakage is None:
             found.append("its leakage was not measured (evaluation.attacks)")
-        elif one.leakage.mean > limits.max_leakage:
-            found.append(f"its leakage is {decimal(one.leakage.mean)}")
+        elif one.most_leakage > limits.max_leakage:
+            found.append(f"its leakage is {decimal(one.most_leakage)}")
     if limits.max_bytes is not None and one.bytes > limits.max_bytes:
         found.append(f"{size(one.bytes)} travel")
     return found

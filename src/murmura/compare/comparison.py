@@ -10,7 +10,7 @@ from murmura.compare.arms import Candidate
 from murmura.compare.choice import Choice, choose
 from murmura.compare.config import CompareConfig, Limits
 from murmura.compare.jobs import Job, require_done, require_same, require_same_records, work
-from murmura.compare.outcome import Result, Tried, best, guaranteed, tried
+from murmura.compare.outcome import Result, Tried, attacked_alike, best, guaranteed, tried
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, MurmuraError, RunError
 from murmura.experiment.forecast.dry_run import DryRun, dry_run
@@ -187,6 +187,7 @@ class Comparison:
                     why,
                 )
             )
+        results = attacked_alike(results)
         reference = self.config.reference or self.arms[0].name
         first = next((one for one in results if one.arm == reference), None)
         if first is None:
@@ -221,6 +222,10 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, data: 
     others = [one.arm for one in results if one.kind != kind]
     if others:
         told.append(f"{listing(others)} read records in another way, and so cannot be compared in utility.")
+    if attack := next((one.attack for one in results if one.kind == kind), ""):
+        told.append(
+            f"Leakage is what one attack finds in all arms, by {attack}: the one that finds most in them together."
+        )
     counted = {one.arm: one.steps for one in results if one.steps is not None}
     if len(set(counted.values())) > 1:
         told.append("Arms do not take the same number of optimiser steps: see the table.")

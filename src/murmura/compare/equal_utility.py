@@ -68,12 +68,12 @@ def at_equal_utility(results: Sequence[Result], reference: str) -> dict[str, Lev
 
 def _courses(one: Result, key: str) -> dict[int, Course]:
     """By seed, of runs that measured often enough."""
-    every = {seed: _course(run, key) for seed, run in one.runs.items()}
+    every = {seed: _course(one, run, key) for seed, run in one.runs.items()}
     return {seed: course for seed, course in every.items() if len(course) >= _FEWEST}
 
 
-def _course(run: RunRecord, key: str) -> Course:
-    pairs = [(row.values.get(key), row.values.get(LEAKAGE)) for row in run.rounds]
+def _course(one: Result, run: RunRecord, key: str) -> Course:
+    pairs = [(one.figure_of(row, key), one.figure_of(row, LEAKAGE)) for row in run.rounds]
     return [(x, y) for x, y in pairs if x is not None and y is not None and isfinite(x) and isfinite(y)]
 
 

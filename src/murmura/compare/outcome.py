@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 
@@ -16,8 +16,10 @@ from murmura.measure.figure import AUC, SHARE, Figure
 from murmura.privacy import odometer
 from murmura.privacy.standing import rounded
 from murmura.runs.record import RunRecord, read
+from murmura.runs.schema import Round
 
 LEAKAGE = "attack_auc"
+_ENDS = (LEAKAGE, f"{LEAKAGE}_low", f"{LEAKAGE}_high")
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Result:
         steps: most optimiser steps of all sites together in a run, where they could be told before.
         epsilon: guaranteed, of the search and one run together, the worst over seeds; None where none is.
         unguaranteed: why there is no ε of an arm that promises one.
+        attack: whose AUC its leakage is; if empty, that of the attack that was the strongest in each run, which another
+            run may not have in common with it.
     """
 
     arm: str
@@ -53,6 +57,7 @@ class Result:
     steps: int | None
     epsilon: float | None
     unguaranteed: str
+    attack: str = ""
 
     @property
     def utility_figure(self) -> Figure:
@@ -61,10 +66,17 @@ class Result:
     def values(self, key: str) -> dict[int, float]:
         """A figure at the end of each run that measured it, by seed; finite ones."""
         rows = {
-            seed: run.totals.get(key) if figure(key).total else run.last.values.get(key)
+            seed: run.totals.get(key) if figure(key).total else self.figure_of(run.last, key)
             for seed, run in self.runs.items()
         }
         return {seed: value for seed, value in rows.items() if value is not None and isfinite(value)}
+
+    def figure_of(self, row: Round, key: str) -> float | None:
+        """A figure of a round; None where it was not measured."""
+        attacked = row.attacks.get("attack")
+        if self.attack and attacked is not None and key in _ENDS and self.attack in attacked.each:
+            return attacked.each[self.attack][_ENDS.index(key)]
+        return row.values.get(key)
 
     def estimate(self, key: str) -> Estimate | None:
         """Its mean over the seeds; None where no run measured it."""
@@ -88,12 +100,18 @@ class Result:
         return self.estimate(LEAKAGE)
 
     @property
+    def most_leakage(self) -> float | None:
+        """What limits are held against: its leakage, or what the strongest attack on each run has found, where that is
+        more."""
+        found = [one.leakage for one in (self, replace(self, attack="")) if one.leakage is not None]
+        return max((one.mean for one in found), default=None)
+
+    @property
     def leakage_at_most(self) -> float | None:
         """The upper end of the wider of two 95 % intervals: over seeds, and over records in a run."""
         if self.leakage is None:
             return None
-        ends = [run.last.values.get(f"{LEAKAGE}_high") for run in self.runs.values()]
-        known = [end for end in ends if end is not None]
+        known = list(self.values(f"{LEAKAGE}_high").values())
         over_records = sum(known) / len(known) if known else self.leakage.mean
         return max(over_records, self.leakage.high or 0.0)
 
@@ -113,6 +131,26 @@ class Result:
         """Whether the rate is the smallest or the largest that was tried, so that one beyond may be better."""
         rates = [one.rate for one in self.tried]
         return len(rates) > 1 and self.rate in (min(rates), max(rates))
+
+
+def attacked_alike(results: Sequence[Result]) -> list[Result]:
+    """The same, with the leakage of arms about one kind of record that of one attack, which finds most in all of them
+    together: were each measured by its own strongest, that choice would be a part of their differences."""
+    return [
+        replace(one, attack=_finding_most([other for other in results if other.kind == one.kind])) for one in results
+    ]
+
+
+def _finding_most(results: Sequence[Result]) -> str:
+    """Of the attacks that were carried out on all arms that were attacked; empty where none was."""
+    every = [
+        run.last.attacks["attack"].each
+        for one in results
+        for run in one.runs.values()
+        if run.last.attacks.get("attack")
+    ]
+    common = set.intersection(*map(set, every)) if every else set[str]()
+    return max(sorted(common), key=lambda attack: sum(each[attack][0] for each in every), default="")
 
 
 def better(one: Figure) -> float:

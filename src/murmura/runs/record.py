@@ -284,7 +284,10 @@ def _tables(told: Mapping[str, Any], where: str) -> dict[str, dict[str, float]]:
 
 def _attack(told: Any, where: str) -> Attack:
     try:
-        return Attack(str(told["attack"]), int(told["members"]), int(told["others"]))
+        each = {
+            str(name): (float(auc), float(low), float(high)) for name, (auc, low, high) in told.get("each", {}).items()
+        }
+        return Attack(str(told["attack"]), int(told["members"]), int(told["others"]), each)
     except (KeyError, TypeError, ValueError):
         raise CheckpointError("not an attack with its numbers of records", where=where, fix=files.REPAIR) from None
 
