@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from murmura.data.records import Document
+from murmura.data.tokenising import Tokenised
 from murmura.errors import RunError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
@@ -20,10 +21,12 @@ from murmura.methods.pretext.voting import cosines
 from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
 from murmura.synthesis.generators import Answer
+from murmura.synthesis.prompts import STOP, six_samples
 from murmura.tasks.document import DocumentReading
 from murmura.training.adapter import load_peft
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining
+from murmura.training.loop import train
 from tests.conftest import make_llama
 from tests.federation.world import journals
 from tests.methods.pretext.test_evolution import Replies
@@ -32,17 +35,38 @@ from tests.methods.pretext.world import POPRI, SITES, left
 # ---- a round that a test can see through -----------------------------------------------------------------------------
 
 
-def share(text):
-    """Of vowels among the characters of a text."""
-    return sum(letter in "aeiou" for letter in text) / max(len(text), 1)
+BODY, PAPERS = ("kidney", "heart", "skin"), ("letter", "summary", "note")
+
+
+def sentence(draw, nouns):
+    who, when = draw.choice(("nurse", "doctor", "child")), draw.choice(("daily", "evening", "morning", "monday"))
+    return f"the {who} may explain the {draw.choice(nouns)} on {when}"
+
+
+def share(texts):
+    """How many of some texts are about the body."""
+    return float(np.mean([any(noun in text for noun in BODY) for text in texts]))
 
 
 class Vectors:
-    """An encoder to whom a text is where its share of vowels says."""
+    """An encoder to whom texts about the body lie in one direction and all others in another."""
 
     def embed(self, texts):
-        angles = np.array([share(text) for text in texts]) * math.pi / 2
-        return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+        return np.array([[share([text]), 1 - share([text])] for text in texts], np.float32)
+
+
+def writer(tokenizer):
+    """A tiny model that goes on with lists of samples: half of what it writes is about the body, half about papers."""
+    bank, draw = Bank(make_llama(tokenizer), None), Stream(1).python()
+    items = []
+    for _ in range(400):
+        shown = [sentence(draw, draw.choice((BODY, PAPERS))) for _ in range(4)]
+        prompt = tokenizer(six_samples(shown[:3])).input_ids
+        own = tokenizer(shown[3] + STOP[0]).input_ids
+        items.append(Tokenised([*prompt, *own], len(prompt), truncated=False))
+    training = LocalTraining(lr=0.01, schedule="constant", batch_size=20, epochs=3, tokens_per_pass=4096)
+    train(bank, [items], [bank.initial(Stream(0))], training, training.lr, [Stream(0)])
+    return bank.model
 
 
 def scores(likes):
@@ -57,7 +81,7 @@ def scores(likes):
     return Sites({})
 
 
-def world(tmp_path, tokenizer, fleet, **options):
+def world(tmp_path, tokenizer, fleet, model=None, **options):
     (tmp_path / "public.jsonl").write_text("".join(f'{{"text": "the fever of child {k}"}}\n' for k in range(12)))
     given = {"public": str(tmp_path / "public.jsonl"), "public_words": 3, "rounds": 3, "noise_multiplier": 0}
     given |= {"distance": False, "evolve": "preferences", "votes": "cosine", "torn": "kept", "population": 10}
@@ -67,7 +91,7 @@ def world(tmp_path, tokenizer, fleet, **options):
 
     def another(option, lora):
         if option not in benches:
-            bank = Bank(make_llama(tokenizer), lora)
+            bank = Bank(model or make_llama(tokenizer), lora)
             reading, training = DocumentReading(tokenizer, 64), LocalTraining()
             benches[option] = ModelRuntime(bank, tokenizer, reading, training, max_length=64)
         return benches[option]
@@ -99,26 +123,26 @@ class Told:
 
 
 def test_the_generator_comes_to_write_what_sites_like(tmp_path, tokenizer):
-    """With the same prompts and the same random numbers: more of the vowels that the site's text is made of."""
-    tuning = {"lr": 0.01, "beta": 0.1, "batch_size": 6, "rank": 4, "epochs": 2}
-    more = {"prompts": 12, "candidates_per_prompt": 6, "rejected_rank": 5, "sample_tokens": 20}
-    shown = world(tmp_path, tokenizer, scores("aeio ueia"), tuning=tuning, **more)
+    """With the same prompts and the same random numbers."""
+    more = {"prompts": 40, "candidates_per_prompt": 6, "rejected_rank": 4, "sample_tokens": 20}
+    tuning = {"lr": 0.002, "beta": 0.05, "batch_size": 8, "rank": 8, "epochs": 3}
+    shown = world(
+        tmp_path, tokenizer, scores(sentence(Stream(0).python(), BODY)), writer(tokenizer), tuning=tuning, **more
+    )
+    draw = Stream(2).python()
+    shown.server.store[SHOWN] = [sentence(draw, nouns) for nouns in (BODY, PAPERS) for _ in range(6)]
 
     def written():
-        texts = [candidate.text for own in shown.popri._written(0) for candidate in own]
-        return np.mean([share(text) for text in texts])
+        return share([candidate.text for own in shown.popri._written(0) for candidate in own])
 
-    shown.server.store[SHOWN] = ["the fever of child", "the rash of child", "a letter of the clinic"]
     before = written()
-    for number in (1, 2, 3):
+    assert 0.25 < before < 0.75
+    for number in (2, 3, 4):
         shown.popri.round(number)
-        assert shown.noted["pairs"] > 1
-    after = written()
-    print(before, after, [[p[2:] for p in r] for r in shown.server.store[PAIRS]], shown.noted)
-    assert after > before + 0.05
-    assert len(shown.server.store[PAIRS]) == 3
+        assert shown.noted["pairs"] > 8
+    assert written() > before + 0.1  # of some 230 texts, with a standard error of 0.03
     for chosen, rejected, *votes in shown.server.store[PAIRS][0]:
-        assert share(chosen) > share(rejected) and votes[0] > votes[1]
+        assert share([chosen]) > share([rejected]) and votes[0] > votes[1]
 
 
 def test_a_text_that_is_written_several_times_stands_once_for_its_prompt_and_has_the_votes_of_its_own_place(
@@ -144,7 +168,7 @@ def test_a_text_that_is_written_several_times_stands_once_for_its_prompt_and_has
 def test_where_no_text_is_nearer_than_another_nothing_is_preferred_and_nothing_is_nan(tmp_path, tokenizer, monkeypatch):
     same = [f"{word} {word} {word} {word}" for word in ("abc", "bcd", "cda", "dab")]
     monkeypatch.setattr(popri_module, "local", lambda *_: Told(*[same] * 4))
-    shown = world(tmp_path, tokenizer, scores("eeee"))
+    shown = world(tmp_path, tokenizer, scores("the kidney"))
     shown.popri.round(1)
     assert shown.server.store[PAIRS] == [[]] and "generator" not in shown.server.store
     assert shown.noted == {"candidates": 16, "pairs": 0, "vote_noise": 0.0}
@@ -166,7 +190,7 @@ def test_what_a_site_cannot_have_scored_is_left_out(tmp_path, tokenizer, monkeyp
 
 def test_a_generator_that_writes_nothing_of_use_stops_the_run(tmp_path, tokenizer, monkeypatch):
     monkeypatch.setattr(popri_module, "local", lambda *_: Told(*[["always the same text"] * 3 + ["no"]] * 4))
-    shown = world(tmp_path, tokenizer, scores("eeee"))
+    shown = world(tmp_path, tokenizer, scores("the kidney"))
     with pytest.raises(RunError, match=r"for none of 4 prompts .* 3 different texts \(8 repeated, 4 unusable\)"):
         shown.popri.round(1)
 
@@ -174,7 +198,7 @@ def test_a_generator_that_writes_nothing_of_use_stops_the_run(tmp_path, tokenize
 def test_candidates_are_cut_by_the_generators_tokens_and_end_only_where_they_ended(tmp_path, tokenizer, monkeypatch):
     long = "the rash on the skin of the child. the fever stays on monday and the child and the child"
     answers = [long, "the rash on the skin", "the rash of the child\nOriginal Text Sample 5"]
-    shown = world(tmp_path, tokenizer, scores("eeee"), text_tokens=12)
+    shown = world(tmp_path, tokenizer, scores("the kidney"), text_tokens=12)
     for torn, texts in (("kept", None), ("mended", "the rash on the skin of the child.")):
         shown.popri.config = shown.popri.config.model_copy(update={"torn": torn})
         request = SimpleNamespace(prompt="Original Text Sample 4\n")
@@ -187,7 +211,7 @@ def test_candidates_are_cut_by_the_generators_tokens_and_end_only_where_they_end
 
 
 def test_a_pair_is_read_behind_its_prompt_with_the_header_that_ended_it(tokenizer, llama, tmp_path):
-    bench = world(tmp_path, tokenizer, scores("eeee")).popri._bench
+    bench = world(tmp_path, tokenizer, scores("the kidney")).popri._bench
     prompt = "Below is a list\nOriginal Text Sample 4\n"
     [pair] = tokenised(bench, [(Candidate(prompt, "the rash", True), Candidate(prompt, "the fever", False))])
     assert tokenizer.decode(pair.chosen.ids) == prompt + "the rash\nOriginal Text Sample"
