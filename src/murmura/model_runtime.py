@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -182,9 +182,12 @@ class ModelRuntime:
                 results.update(zip(chosen, written, strict=True))
         return [results[i] for i in range(len(prompts))]
 
-    def another(self, option: str) -> ModelRuntime:
-        """A runtime to write with the causal model that is declared under ``option``; nothing is trained in it, and
-        all its adapters are ``bank.untrained``.
+    def another(self, option: str, lora: LoraSpec | None = None) -> ModelRuntime:
+        """A runtime to write with the causal model that is declared under ``option``.
+
+        Args:
+            lora: of adapters that are trained in it, always the same in a run; None: nothing is trained in it, and all
+                its adapters are ``bank.untrained``.
 
         Raises:
             RunError: it is not declared for this side.
@@ -192,7 +195,7 @@ class ModelRuntime:
         """
         if option not in self._others:
             found = self.resources.language_model(option)
-            bank = self.resources.built(option, _least_bank)
+            bank = self.resources.built(option, partial(_bank, lora=lora))
             self._others[option] = ModelRuntime(
                 bank,
                 found.tokenizer,
@@ -266,7 +269,9 @@ def sequences(items: Iterable[Any]) -> Iterator[Sequence[int]]:
     return (part.ids for item in items for part in (item.items if isinstance(item, ClozeRecord) else [item]))
 
 
-def _least_bank(loaded: Loaded) -> Bank:
-    """The least that a bank can have: rank 1 on one layer."""
-    [target, *_] = target_names(loaded.model, ("all-linear",))
-    return Bank(loaded.model, LoraSpec(rank=1, targets=(target,)))
+def _bank(loaded: Loaded, lora: LoraSpec | None) -> Bank:
+    """A bank for such adapters, or the least that there can be: rank 1 on one layer."""
+    if lora is None:
+        [target, *_] = target_names(loaded.model, ("all-linear",))
+        lora = LoraSpec(rank=1, targets=(target,))
+    return Bank(loaded.model, lora)

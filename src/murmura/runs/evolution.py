@@ -14,15 +14,20 @@ class Generation:
         candidates: Their texts.
         votes: Of each the votes, as they were released: with the noise, if there is any.
         drawn: How often each was drawn; those with 0 did not survive.
+        pairs: Candidates were compared and not drawn (POPri): each one that was preferred stands before the one that it
+            was preferred to, and was drawn once. Those that no pair was made of are left out.
     """
 
     candidates: tuple[str, ...]
     votes: tuple[float, ...]
     drawn: tuple[int, ...]
+    pairs: bool = False
 
     def __post_init__(self) -> None:
-        if not len(self.candidates) == len(self.votes) == len(self.drawn) > 0:
+        if not len(self.candidates) == len(self.votes) == len(self.drawn) > (-1 if self.pairs else 0):
             raise ValueError("a round needs candidates, and for each of them votes and how often it was drawn")
+        if self.pairs and self.drawn != (1, 0) * (len(self.drawn) // 2):
+            raise ValueError("a round of pairs needs each preferred candidate before the one that it was preferred to")
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,14 +92,23 @@ def _asked(seeds: Sequence[str], generator: Mapping[str, Any], stream: Stream, w
 
 def _requests(kept: Answers, seeds: Sequence[str], stream: Stream, attempts: int) -> Iterator[Request]:
     """One for each sample that is missing."""
-    most = min(SHOWN, len(set(seeds)))
+    different = len(set(seeds))
     for sample in map(int, kept.missing(attempts)):
         attempt = kept.attempts(sample)
         own = stream / sample / attempt
-        draw, shown = (own / "seeds").python(), dict[str, None]()
-        while len(shown) < most:  # who sees a text twice writes it a third time
-            shown[draw.choice(seeds)] = None
-        yield Request(sample, attempt, six_samples(list(shown)), own / "tokens")
+        yield Request(sample, attempt, prompt_of(seeds, different, own / "seeds"), own / "tokens")
+
+
+def prompt_of(seeds: Sequence[str], different: int, stream: Stream) -> str:
+    """A prompt that shows three different seeds at random, or all where there are fewer.
+
+    Args:
+        different: how many of the seeds are.
+    """
+    draw, shown = stream.python(), dict[str, None]()
+    while len(shown) < min(SHOWN, different):  # who sees a text twice writes it a third time
+        shown[draw.choice(seeds)] = None
+    return six_samples(list(shown))
 
 
 def _line(answer: Answer, whole: bool) -> Line:

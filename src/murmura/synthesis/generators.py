@@ -12,6 +12,7 @@ from murmura.generation.sampling import Sampling
 from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
 from murmura.synthesis.prompts import STOP
+from murmura.training.adapter import State, fingerprint
 
 # Times as many prompts as are written at once: few rows wait for the last ones, and little is lost in a crash.
 _WAVE = 8
@@ -57,31 +58,42 @@ class Generator(Protocol):
 
 
 class Local:
-    """A causal model of this process; it writes without an adapter.
+    """A causal model of this process.
 
     Args:
         runtime: of the model.
         sampling: how tokens are drawn.
         max_tokens: of an answer.
+        adapter: with which it writes; None: without any.
     """
 
-    def __init__(self, runtime: ModelRuntime, *, sampling: Sampling | None = None, max_tokens: int = 85) -> None:
+    def __init__(
+        self,
+        runtime: ModelRuntime,
+        *,
+        sampling: Sampling | None = None,
+        max_tokens: int = 85,
+        adapter: State | None = None,
+    ) -> None:
         self._runtime, self._sampling, self._most = runtime, sampling or Sampling(), max_tokens
+        self._adapter = adapter
 
     @property
     def described(self) -> Mapping[str, Any]:
         """See ``Generator``."""
         how = self._sampling
         drawn = {"temperature": how.temperature, "top_p": how.top_p, "top_k": how.top_k}
-        return {"model": self._runtime.base, "max_tokens": self._most, **drawn}
+        tuned = {} if self._adapter is None else {"adapter": fingerprint(self._adapter)}
+        return {"model": self._runtime.base, "max_tokens": self._most, **drawn, **tuned}
 
     def answers(self, requests: Iterable[Request]) -> Iterator[list[Answer]]:
         """See ``Generator``. Each answer is drawn with its own stream, whatever it is written together with."""
         bench, waiting = self._runtime, iter(requests)
+        adapter = bench.bank.untrained if self._adapter is None else self._adapter
         while wave := list(islice(waiting, _WAVE * bench.decode_rows)):
             prompts = [bench.prompt_ids(request.prompt) for request in wave]
             written = bench.write(
-                [bench.bank.untrained] * len(wave),
+                [adapter] * len(wave),
                 prompts,
                 [self._most] * len(wave),
                 sampling=self._sampling,

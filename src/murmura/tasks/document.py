@@ -50,6 +50,7 @@ class DocumentTask(Task):
         "evaluation.memorisation": "with documents: nothing is written",
         "evaluation.choices": "with documents, which leave no room for a question",
         "evaluation.benchmarks": "with documents, which leave no room for a question",
+        "training.dpo_beta": "with documents: no answer is preferred to another",
     }
 
     def reading(self, method: Any, data: DataConfig, tokenizer: Any, *, masked: bool) -> Reading:

@@ -47,7 +47,10 @@ class InstructionTask(Task):
     writes = True
     whole = "the answer"
     per = "per token"
-    idle: ClassVar[Mapping[str, str]] = {"data.opening": "with instructions, whose first token is never predicted"}
+    idle: ClassVar[Mapping[str, str]] = {
+        "data.opening": "with instructions, whose first token is never predicted",
+        "training.dpo_beta": "with instructions: no answer is preferred to another",
+    }
 
     def reading(self, method: Any, data: DataConfig, tokenizer: Any, *, masked: bool) -> Reading:
         return InstructionReading(template(data.template, tokenizer), tokenizer, data.max_length)

@@ -96,6 +96,7 @@ class LabelledTask(Task):
         "evaluation.memorisation": "with labelled records: nothing is written",
         "evaluation.choices": "with labelled records, which are questions themselves",
         "evaluation.benchmarks": "with labelled records, which are questions themselves",
+        "training.dpo_beta": "with labelled records: no answer is preferred to another",
     }
 
     def reading(self, method: Any, data: DataConfig, tokenizer: Any, *, masked: bool) -> Reading:

@@ -9,6 +9,7 @@ An adapter in memory is a ``State``: names as in a PEFT file, values float32 on 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,6 +61,15 @@ def subtract(first: State, second: State) -> State:
     """``first − second`` for every tensor."""
     _same_tensors(first, second)
     return {name: first[name] - second[name] for name in first}
+
+
+def fingerprint(state: State) -> str:
+    """SHA-256 of names, shapes and values, in whatever order they are; hexadecimal."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def zeros_like(state: State) -> State:

@@ -78,6 +78,9 @@ class LocalTraining(Section):
     """SGD's momentum."""
     clip: float = Field(1.0, ge=0)
     """Largest gradient norm of a site's adapter; 0 for no clipping."""
+    dpo_beta: float = Field(0.1, gt=0, allow_inf_nan=False)
+    """β of DPO, with preference records: the larger it is, the nearer the model stays to the one that training begins
+    with."""
     tokens_per_pass: int | Literal["auto"] = "auto"
     """Padded tokens that go through the model at once: bounds memory and does not change results. auto: 256 on a CPU,
     384 with adapters in no more than half of the layers; as many as an eighth of its memory holds on a GPU; where noise

@@ -150,8 +150,8 @@ def train(
             finite=finite,
             description=description,
         )
-    bank.load(starts)
     source, plans = _planned(bank, shards, training, streams, weights, frozen, privacy, step)
+    bank.load(starts)
     with bank.trainable(frozen) as parameter, bar(description, sum(len(p) for p in plans)) as progress:
         clip = 0.0 if privacy else training.clip
         update = _Update(bank, frozen, _optimizer(parameter, training, lr), lr, prox, clip, anchors, corrections)

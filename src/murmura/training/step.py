@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,11 +66,15 @@ class Step:
         tokens = rows.of_slot(len(self.shards))
         factors = self.factors(rows, [tokens[slot] for slot in rows.slots.tolist()])
         losses = torch.zeros(len(self.shards), device=self.bank.device)
-        for group in micro_batches(rows.items, self.bank.per_pass(self.training.tokens_per_pass)):
+        for group in self.groups(rows):
             self.bank.route(rows.slots[group])
             nll = self.forward(rows, group, factors, step, losses)
             nll.sum().backward()
         return losses.tolist(), tokens
+
+    def groups(self, rows: Rows) -> Iterator[list[int]]:
+        """Indices of the rows that go through the model together."""
+        return micro_batches(rows.items, self.bank.per_pass(self.training.tokens_per_pass))
 
     def spent(self, slot: int) -> list[Spent] | None:
         """What a privacy ledger has to record of a slot's steps; None where nothing is protected."""
@@ -128,4 +132,4 @@ class Step:
 StepFactory = Callable[
     [Bank, Sequence[Sequence[Any]], LocalTraining, Sequence[Stream], Sequence[Sequence[float]] | None], Step
 ]
-"""Makes a ``Step`` of the arguments of its constructor; ``train`` takes one."""
+"""Makes a ``Step`` of the arguments of its constructor, before the bank's slots are loaded; ``train`` takes one."""

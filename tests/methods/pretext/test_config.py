@@ -12,6 +12,8 @@ from murmura.experiment.forecast.timing import timing
 from murmura.methods.pretext.config import PretextConfig
 from tests.methods.pretext.world import texts
 
+TUNED = {"evolve": "preferences", "votes": "cosine"}
+
 
 @pytest.mark.parametrize(
     ("options", "why"),
@@ -28,6 +30,17 @@ from tests.methods.pretext.world import texts
         ({"noise_multiplier": 1, "epsilon": 2}, "say the same thing twice"),
         ({"curve": [10], "samples": 5}, "'curve' goes up to 10, 'samples' is 5"),
         ({"seeds": "paraphrased", "noise_multiplier": 2.0}, "paraphrases take an 'epsilon'"),
+        ({"prompts": 5}, "'prompts' does nothing with evolve 'variations'"),
+        ({"tuning": {"beta": 0.5}}, "'tuning' does nothing with evolve 'variations'"),
+        ({**TUNED, "votes": "nearest"}, "set votes = 'cosine'"),
+        ({**TUNED, "lookahead": 2}, "'lookahead' does nothing with evolve 'preferences'"),
+        ({**TUNED, "variation": "continue"}, "'variation' does nothing with evolve 'preferences'"),
+        ({**TUNED, "selection": "rank"}, "'selection' does nothing with evolve 'preferences'"),
+        ({**TUNED, "threshold": 0.0}, "'threshold' does nothing with evolve 'preferences'"),
+        ({**TUNED, "endpoint": "http://somewhere/v1"}, "has to be loaded here; remove 'endpoint'"),
+        ({**TUNED, "samples": 0}, "set 'samples' to write texts"),
+        ({**TUNED, "rejected_rank": 11}, "'rejected_rank' is 11, and a prompt has 10 candidates"),
+        ({**TUNED, "rejected_rank": 1}, "rejected_rank"),
         ({"endpoint_chat": True}, "'endpoint_chat' does nothing without 'endpoint'"),
     ],
 )
@@ -122,6 +135,7 @@ def test_methods_are_told_apart_by_their_labels():
         return methods.build(PretextConfig(public="x", **options)).traits.label
 
     assert label() == "PrE-Text ε=7.58" and label(samples=0) == "PrE-Text ε=7.58, seeds only"
+    assert label(**TUNED) == "POPri ε=7.58" and label(**TUNED, seeds="public") == "Expand-only"
     assert label(votes="cosine", selection="rank", noise_multiplier=2.0) == "PrE-Text z=2, cosine, rank"
     assert label(seeds="public") == "Expand-only" and label(seeds="public", samples=0) == "public-only"
     assert label(seeds="private") == "Expand-private"

@@ -10,6 +10,19 @@ TOPICS = {
     "letter": "please draft a short letter to the clinic with the summary and result {}",
 }
 SITES = {"north": 5, "south": 3, "west": 2}
+POPRI = {
+    "evolve": "preferences",
+    "votes": "cosine",
+    "torn": "kept",
+    "prompts": 4,
+    "candidates_per_prompt": 4,
+    "rejected_rank": 3,
+    "samples": 5,
+    "sample_tokens": 20,
+    "tuning": {"lr": 0.02, "rank": 2, "batch_size": 2},
+    **dict.fromkeys(("lookahead", "variation_model", "change", "steps", "threshold")),
+}
+"""Options of ``made`` with which the generator is tuned; None takes one away."""
 
 
 def texts(topic, count, start=0):

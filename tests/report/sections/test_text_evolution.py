@@ -65,6 +65,29 @@ def test_who_lived_and_who_died_is_shown_with_votes(run):
     assert "at most 24" in picture.caption
 
 
+def test_pairs_are_told_as_such(run):
+    first = Generation(("bees fly", "soup boils", "a", "b"), (0.5, -0.25, 0.1, 0.05), (1, 0, 1, 0), pairs=True)
+    none = Generation((), (), (), pairs=True)  # no text had more votes than another
+    tuned = section(run((first, first), name="b"))
+    for told in ("2 pairs of texts in each of 2 rounds, one of each preferred.", "σ = 3.5", "covered by the run’s ε"):
+        assert told in said(tuned)
+    assert "POPri" in tuned.lead and "PrE-Text" not in tuned.lead
+    text = pictures(tuned)[0].caption
+    assert "Filled: texts that were preferred." in text and "threshold" not in text + said(tuned)
+    [lines] = tables(tuned)
+    assert lines[:4] == [
+        ["1", "0.50", "preferred", "bees fly"],
+        ["1", "−0.25", "to", "soup boils"],
+        ["1", "0.10", "preferred", "a"],
+        ["1", "0.05", "to", "b"],
+    ]
+    assert "2 and 0 pairs" in said(section(run((first, none), name="c")))
+    both = section(run(), run((first, first), name="d"))
+    assert "PrE-Text" in both.lead and "POPri" in both.lead
+    with pytest.raises(ValueError, match="before the one"):
+        Generation(("a", "b"), (1.0, 0.0), (0, 1), pairs=True)
+
+
 def test_how_good_the_model_is_is_drawn_by_how_many_texts(run, tmp_path):
     seeds = [run(name=str(seed), seed=seed) for seed in (0, 1)]
     plain = read(write_run(tmp_path / "plain", kind="document"))

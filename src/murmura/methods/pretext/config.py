@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from murmura.config import ModelSource, Source
+from murmura.config import ModelSource, Section, Source
 from murmura.data.records import Kind
 from murmura.methods.site_level.config import SiteNoiseConfig
 from murmura.training.config import LocalTraining
@@ -17,6 +17,39 @@ Size = Annotated[int, Field(ge=1)]
 
 _CHANGE: Mapping[str, float] = {"mask-fill": 0.3, "continue": 0.5}
 _VARIATION_MODELS: Mapping[str, str] = {"mask-fill": "FacebookAI/roberta-large"}
+_OF_VARIATIONS = (
+    "lookahead",
+    "variation",
+    "variation_model",
+    "change",
+    "steps",
+    "variation_temperature",
+    "variation_top_p",
+    "selection",
+    "survivors",
+    "repeats",
+    "threshold",
+)
+_OF_PREFERENCES = ("prompts", "candidates_per_prompt", "rejected_rank", "tuning")
+
+
+class Tuning(Section):
+    """With evolve "preferences", how the generator is tuned on each round's pairs, by DPO (Rafailov et al. 2023)."""
+
+    rank: int = Field(16, ge=1)
+    """r of the adapter that is tuned; nothing else of the generator changes."""
+    alpha: float = Field(16.0, gt=0, allow_inf_nan=False)
+    """Numerator of its scale α/r."""
+    targets: tuple[str, ...] = Field(("all-linear",), min_length=1)
+    """Modules of the generator that carry it, as lora.targets has it."""
+    beta: float = Field(0.01, gt=0, allow_inf_nan=False)
+    """β of DPO: the larger it is, the nearer the generator stays to the one that was loaded."""
+    lr: float = Field(8e-7, gt=0, allow_inf_nan=False)
+    """Learning rate."""
+    batch_size: int = Field(24, ge=1)
+    """Pairs per optimiser step."""
+    epochs: int = Field(1, ge=1)
+    """Passes over a round's pairs."""
 
 
 class PretextConfig(SiteNoiseConfig):
@@ -58,10 +91,24 @@ class PretextConfig(SiteNoiseConfig):
     public_words: int = Field(20, ge=0)
     """Only public texts with more words than this are drawn."""
     population: int = Field(2048, ge=2)
-    """Candidates in each round; with seeds "public", how many are drawn at most, each once."""
+    """Candidates in each round. With seeds "public", and of the public texts that prompts show with evolve
+    "preferences": how many are drawn at most, each once."""
     text_tokens: int = Field(64, ge=8)
-    """Most tokens of a first candidate, by the tokenizer of the model that is trained, and of a variation, by that of
-    the model that varies; what is longer is cut."""
+    """Most tokens of a first candidate, by the tokenizer of the model that is trained, and of a variation, or of a text
+    that is voted on, by that of the model that writes it; what is longer is cut."""
+    evolve: Literal["variations", "preferences"] = "variations"
+    """What sites' votes are for. variations: the candidates that got most are varied, and are the next ones (PrE-Text).
+    preferences: for each of many prompts the generator has written some candidates, and the votes say which of them are
+    preferred; the generator is tuned on that, and writes the next ones (POPri, Hou et al. 2025)."""
+    prompts: int = Field(1800, ge=1)
+    """With evolve "preferences": prompts of a round, each of which shows three public texts; at most one pair each."""
+    candidates_per_prompt: int = Field(10, ge=2)
+    """J: texts that the generator writes for each prompt."""
+    rejected_rank: int = Field(5, ge=2)
+    """ℓ: which of a prompt's texts the best is preferred to, by their noisy votes: 2 is the second best. A prompt with
+    fewer different texts makes no pair."""
+    tuning: Tuning = Field(Tuning())
+    """How the generator is tuned."""
     torn: Literal["mended", "kept"] = "mended"
     """Of a public text that is cut, and of a variation whose model did not come to an end: mended, only the whole
     sentences are kept, and where there is none it is no candidate; kept, it is one with half a sentence at its end."""
@@ -143,6 +190,10 @@ class PretextConfig(SiteNoiseConfig):
     def _options_that_do_nothing(self) -> PretextConfig:
         if self.seeds != "voted":
             return self  # the baseline of any experiment is that experiment with this one option changed
+        if self.tunes:
+            self.refuse_idle(_OF_VARIATIONS, "with evolve 'preferences'")
+        else:
+            self.refuse_idle(_OF_PREFERENCES, "with evolve 'variations'")
         if self.variation != "mask-fill":
             self.refuse_idle(["steps"], f"with variation '{self.variation}'")
         if self.variation == "paraphrase":
@@ -168,7 +219,9 @@ class PretextConfig(SiteNoiseConfig):
         if self.seeds == "paraphrased" and self.epsilon is None:
             what = "paraphrases take an 'epsilon', from which their temperature follows, not noise_multiplier"
             raise ValueError(what)
-        if self.seeds == "voted" and self.variation != "mask-fill" and self.variation_model is None:
+        if self.tunes:
+            self._sense_of_preferences()
+        elif self.seeds == "voted" and self.variation != "mask-fill" and self.variation_model is None:
             raise ValueError(f"variation '{self.variation}' needs 'variation_model'; name a causal model")
         if self.noise != "gaussian" and self.votes != "nearest":
             raise ValueError(f"noise '{self.noise}' is for whole votes, and votes '{self.votes}' are none")
@@ -177,6 +230,27 @@ class PretextConfig(SiteNoiseConfig):
         if self.samples and max(self.curve, default=0) > self.samples:
             raise ValueError(f"'curve' goes up to {max(self.curve)}, 'samples' is {self.samples}")
         return self
+
+    def _sense_of_preferences(self) -> None:
+        if self.votes != "cosine":
+            raise ValueError("evolve 'preferences' goes by scores of every candidate; set votes = 'cosine'")
+        if self.endpoint is not None:
+            raise ValueError("evolve 'preferences' tunes the generator, which has to be loaded here; remove 'endpoint'")
+        if not self.samples:
+            raise ValueError("evolve 'preferences' leaves a tuned generator and no seeds; set 'samples' to write texts")
+        if self.rejected_rank > self.candidates_per_prompt:
+            what = f"'rejected_rank' is {self.rejected_rank}, and a prompt has {self.candidates_per_prompt} candidates"
+            raise ValueError(what)
+
+    @property
+    def tunes(self) -> bool:
+        """Whether the votes tune the generator (POPri)."""
+        return self.seeds == "voted" and self.evolve == "preferences"
+
+    @property
+    def candidates(self) -> int:
+        """How many are voted on in a round; with evolve "preferences" at most."""
+        return self.prompts * self.candidates_per_prompt if self.tunes else self.population
 
     @property
     def private(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -39,14 +39,19 @@ class Evolution:
         server: in whose store it lies.
         fleet: who votes.
         distributed_noise: each site adds a share of the noise; else the server adds all of it.
+
+    Attributes:
+        kept: what of each round is kept in the store.
     """
+
+    kept: ClassVar[tuple[str, ...]] = (CANDIDATES, VOTES, DRAWN)
 
     def __init__(self, config: PretextConfig, server: Server, fleet: Fleet, *, distributed_noise: bool = False) -> None:
         self.config, self.server, self.fleet = config, server, fleet
         self.shares = fleet.least(fleet.sites) if distributed_noise else 0
         self.plan = plan(config, self.shares or 1)
         self.account = Account(server, self.plan, config.accountant)
-        for name in (CANDIDATES, VOTES, DRAWN):
+        for name in self.kept:
             server.store.setdefault(name, [])
 
     @cached_property
@@ -139,7 +144,8 @@ class Evolution:
 
 
 def starting(config: PretextConfig, server: Server) -> list[str]:
-    """S_1: public texts, each cut to its most tokens; or public seeds, of which none is there twice.
+    """S_1: public texts, each cut to its most tokens; or public seeds, or what prompts show, of which none is there
+    twice.
 
     Raises:
         DataError: as ``population.public_texts``, or each text is cut within its first sentence.
@@ -150,7 +156,7 @@ def starting(config: PretextConfig, server: Server) -> list[str]:
     def fit(some: Sequence[str]) -> list[str]:
         return population.shortened(some, server.runtime.tokenizer, config.text_tokens, mended=mended)
 
-    found = population.drawn(texts, config.population, stream, fit, again=config.seeds == "voted")
+    found = population.drawn(texts, config.population, stream, fit, again=config.seeds == "voted" and not config.tunes)
     if not found:
         what = f"of no public text the first {config.text_tokens} tokens hold a whole sentence"
         fix = "Raise method.text_tokens, or have texts cut anywhere: method.torn = 'kept'."

@@ -11,15 +11,13 @@ import torch
 from murmura.data.records import Document
 from murmura.data.tokenising import Tokenised, left_open, tokenise_twice
 from murmura.errors import RunError
-from murmura.generation.sampling import Sampling
 from murmura.methods.pretext.config import PretextConfig, in_proportion
+from murmura.methods.pretext.generator import generator_of
 from murmura.progress import phase, say
 from murmura.reading import SequenceReading
 from murmura.runs.schema import EXPANDED
 from murmura.synthesis.answers import Texts
-from murmura.synthesis.endpoint import Endpoint
 from murmura.synthesis.expansion import expand
-from murmura.synthesis.generators import Generator, Local
 from murmura.training.adapter import State
 from murmura.training.config import LocalTraining
 from murmura.training.loop import NonFiniteLoss, Trained, steps_of, train
@@ -60,36 +58,6 @@ def close(config: PretextConfig, server: Server, seeds: Sequence[str]) -> None:
     result = trained(server, items, options)
     server.note_loss(result.loss)
     server.adapter = result.state
-
-
-def generator_of(config: PretextConfig, server: Server) -> Generator:
-    """What writes the expanded texts.
-
-    Raises:
-        ConfigError: the endpoint cannot be asked as the options say.
-        ModelError: the model's weights cannot be loaded.
-    """
-    if config.endpoint is None:
-        return local(config, server.runtime)
-    return Endpoint(
-        config.endpoint,
-        config.generator,
-        chat=config.endpoint_chat,
-        sampling=Sampling(temperature=config.temperature, top_p=config.top_p),
-        max_tokens=config.sample_tokens,
-        concurrency=config.endpoint_requests,
-        key_variable=config.endpoint_key,
-    )
-
-
-def local(config: PretextConfig, runtime: ModelRuntime) -> Local:
-    """The generator that is loaded here.
-
-    Raises:
-        ModelError: the model's weights cannot be loaded.
-    """
-    sampling = Sampling(temperature=config.temperature, top_p=config.top_p)
-    return Local(runtime.another("generator"), sampling=sampling, max_tokens=config.sample_tokens)
 
 
 def expanded(config: PretextConfig, server: Server) -> Texts:

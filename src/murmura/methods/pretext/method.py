@@ -86,6 +86,8 @@ class Pretext(Method):
         if c.seeds != "voted":
             strength = f" {c.strength}" if c.seeds == "paraphrased" else ""
             return _LABELS[c.seeds, c.samples > 0] + strength
+        if c.tunes:
+            return f"POPri {c.strength}"
         parts = [f"PrE-Text {c.strength}", c.votes, c.selection, c.variation]
         usual = ("nearest", "sample", "mask-fill")
         return ", ".join([*(part for part in parts if part not in usual), *(["seeds only"] if not c.samples else [])])
@@ -141,6 +143,7 @@ class Pretext(Method):
         found = {}
         if c.seeds == "voted":
             found["encoder"] = Resource("encoder", c.encoder, "both")
+        if c.seeds == "voted" and not c.tunes:
             found["variation_model"] = Resource(
                 "masked" if c.variation == "mask-fill" else "causal", c.varying, "server"
             )
@@ -175,8 +178,8 @@ class Pretext(Method):
             return Forecast(up=math.nan)  # how long a text is in bytes, nobody knows before it is written
         if c.seeds == "private":
             return Forecast(up=sum(len(record.text.encode()) for record in part.records))
-        down = self._dimension * c.population * _FLOAT32
-        return Forecast(records=min(len(part.records), c.texts_per_site), down=down, up=c.population * _FLOAT32)
+        down = self._dimension * c.candidates * _FLOAT32
+        return Forecast(records=min(len(part.records), c.texts_per_site), down=down, up=c.candidates * _FLOAT32)
 
     def work(self, sites: Sequence[Sequence[Any]], training: LocalTraining) -> Iterable[Work]:
         from murmura.methods.pretext.work import work
@@ -206,10 +209,13 @@ class Pretext(Method):
     # ---- on the server -------------------------------------------------------------------------------------------
 
     def lead(self, server: Server, fleet: Fleet) -> None:
-        """Algorithm 1 of Hou et al. 2024; a round of its own follows for ``Expand`` and the training of the model."""
+        """Algorithm 1 of Hou et al. 2024, or that of Hou et al. 2025; a round of its own follows for ``Expand`` and the
+        training of the model."""
         from murmura.methods.pretext.evolution import Evolution
-        from murmura.methods.pretext.expand_and_train import close, generator_of
+        from murmura.methods.pretext.expand_and_train import close
+        from murmura.methods.pretext.generator import generator_of
         from murmura.methods.pretext.paraphrases import gathered, note_privacy
+        from murmura.methods.pretext.popri import Popri
         from murmura.methods.pretext.population import read, sent
 
         c = self.config
@@ -223,9 +229,8 @@ class Pretext(Method):
             if c.seeds != "private":
                 read(c)  # refused now, if at all
             server.adapter = server.initial()  # so that the model is measured as it is before training
-        evolution = (
-            Evolution(c, server, fleet, distributed_noise=self.distributed_noise) if c.seeds == "voted" else None
-        )
+        kind = Popri if c.tunes else Evolution
+        evolution = kind(c, server, fleet, distributed_noise=self.distributed_noise) if c.seeds == "voted" else None
         for round in server.rounds(c.total_rounds):
             server.adapter = None
             if round == c.total_rounds:
@@ -246,7 +251,11 @@ class Pretext(Method):
     def _seeds(self, server: Server) -> list[str]:
         """What is expanded: nothing stands in for what the sites have not sent."""
         from murmura.methods.pretext.evolution import starting, union
+        from murmura.methods.pretext.popri import SHOWN
 
+        if self.config.tunes:
+            found: list[str] = server.store[SHOWN]
+            return found
         if self.config.seeds == "voted":
             return union(self.config, server)
         return server.store[_GIVEN] if self.config.asking else starting(self.config, server)

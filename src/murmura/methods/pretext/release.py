@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.evolution import CANDIDATES, DRAWN, VOTES
 from murmura.methods.pretext.expand_and_train import CURVE, SEEDS
+from murmura.methods.pretext.popri import PAIRS
 from murmura.runs import schema
 from murmura.runs.schema import EXPANDED
 from murmura.synthesis.answers import Texts
@@ -47,7 +48,7 @@ def outcomes(config: PretextConfig, label: str, server: Server, against: str) ->
 
     found: dict[str, Any] = {schema.DATASET: dataset, schema.CURVE: [*store[CURVE], final]}
     if config.seeds == "voted":
-        found[schema.EVOLUTION] = list(_rounds(store))
+        found[schema.EVOLUTION] = list(_pairs(store) if config.tunes else _rounds(store))
     return found
 
 
@@ -57,6 +58,14 @@ def _rounds(store: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         for place in drawn:
             times[place] += 1
         yield {"candidates": candidates, "votes": votes, "drawn": times}
+
+
+def _pairs(store: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Of each round the preferred texts, each with the one that it was preferred to behind it."""
+    for pairs in store[PAIRS]:
+        texts = [text for chosen, rejected, _, _ in pairs for text in (chosen, rejected)]
+        votes = [votes for _, _, *both in pairs for votes in both]
+        yield {"candidates": texts, "votes": votes, "drawn": [1, 0] * len(pairs), "pairs": True}
 
 
 def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -95,11 +104,18 @@ def _made(config: PretextConfig, rounds: int) -> str:
         "paraphrased": f"The seeds are paraphrases that {config.paraphraser} made of private texts, at the sites and "
         "under local differential privacy (DP-Prompt, Utpala et al. 2023).",
     }[config.seeds]
+    if config.tunes:
+        first = (
+            f"In {rounds} rounds {config.generator} wrote texts for prompts that show public ones, sites voted for "
+            "those that are near their private texts (POPri, Hou et al. 2025), and the server tuned it on which texts "
+            "were preferred to which (DPO). The seeds are public texts; no private text was shown to it."
+        )
     if not config.samples:
         return f"{first} These texts are the seeds themselves."
     how = f"temperature {config.temperature:g}" + (f", top-p {config.top_p:g}" if config.top_p < 1 else "")
+    writer = f"{config.generator}, so tuned," if config.tunes else config.generator
     return (
-        f"{first} {config.generator} wrote the texts, each after three different seeds ({how}). In `seeds.jsonl` "
+        f"{first} {writer} wrote the texts, each after three different seeds ({how}). In `seeds.jsonl` "
         "`times` is how often a seed counts. A text that is not `finished` was cut off: no end-of-sequence token "
         "belongs behind it."
     )

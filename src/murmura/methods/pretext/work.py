@@ -26,7 +26,15 @@ def work(config: PretextConfig, records: Sequence[int], training: LocalTraining)
         records: of each site.
     """
     c, own = config, sum(min(count, config.texts_per_site) for count in records)
-    if c.seeds == "voted":
+    if c.tunes:
+        stood = c.candidates * c.rounds
+        yield Work("candidates to write", "writing", stood, few(partial(_expand, c), stood), at_most=True)
+        yield Work("texts to embed", "embedding", stood + own, few(_embed, stood + own, _FEW), at_most=True)
+        tuned = c.prompts * c.rounds
+        yield Work(
+            "pairs to tune on", "training", tuned * c.tuning.epochs, few(partial(_tune, c), tuned, _FEW), at_most=True
+        )
+    elif c.seeds == "voted":
         stood = c.population * c.rounds
         varied, embedded = stood * (c.lookahead + 1) - c.population, stood * max(c.lookahead, 1) + own
         together = _FEW if c.variation == "mask-fill" else None
@@ -83,13 +91,27 @@ def _paraphrase(config: PretextConfig, bench: ModelRuntime, records: Sequence[An
 
 
 def _expand(config: PretextConfig, bench: ModelRuntime, records: Sequence[Any], count: int) -> None:
-    from murmura.methods.pretext.expand_and_train import local
+    from murmura.methods.pretext.generator import local
     from murmura.synthesis.generators import Request
     from murmura.synthesis.prompts import SHOWN, six_samples
 
     prompt = six_samples(_texts(records, SHOWN))
     for _ in local(config, bench).answers(Request(place, 0, prompt, _TRIED / place) for place in range(count)):
         pass
+
+
+def _tune(config: PretextConfig, bench: ModelRuntime, records: Sequence[Any], count: int) -> None:
+    """One step on so many pairs; what the reference says of them is a part of it."""
+    from murmura.methods.pretext.generator import bench_of
+    from murmura.methods.pretext.popri import Candidate, tokenised, tuned
+    from murmura.synthesis.prompts import SHOWN, six_samples
+
+    texts = _texts(records, 2 * count)
+    prompt, own = six_samples(_texts(records, SHOWN)), bench_of(config, bench)
+    one = [Candidate(prompt, text, ends=False) for text in texts]
+    pairs = list(zip(one[::2], one[1::2], strict=True))
+    how = config.tuning.model_copy(update={"batch_size": count, "epochs": 1})
+    tuned(own, tokenised(own, pairs), own.bank.initial(_TRIED), how, _TRIED)
 
 
 def _train(bench: ModelRuntime, records: Sequence[Any], count: int) -> None:

@@ -21,9 +21,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LEAD = (
-    "The server kept texts of its own, the candidates. In each round sites voted for those that are near their private "
-    "texts; the candidates of the next round are variations of those that were drawn by their votes (PrE-Text, Hou et "
-    "al. 2024). Votes are shown as they were released."
+    "The server had texts of its own, the candidates. In each round sites voted for those that are near their private "
+    "texts. Votes are shown as they were released. "
+)
+_VARIED = (
+    "The candidates of the next round are variations of those that were drawn by their votes (PrE-Text, Hou et al. "
+    "2024)."
+)
+_TUNED = (
+    "A generator wrote the candidates, some for each of many prompts; it was tuned on which of a prompt’s texts got "
+    "more votes than which (POPri, Hou et al. 2025), and then wrote the next ones."
 )
 _NOISY = "Everything in this section follows from the noisy votes and from public texts, and is covered by the run’s ε."
 _OPEN = (
@@ -39,11 +46,19 @@ _TICKS = 6
 def text_evolution(rows: Sequence[Row]) -> Section | None:
     """Of those runs in which sites voted."""
     evolved = [run for run in runs_of(rows) if run.evolution]
-    return Section("How the texts evolved", _LEAD, each_run(rows, evolved, _blocks)) if evolved else None
+    how = (_TUNED if tuned else _VARIED for tuned in dict.fromkeys(_is_tuned(run) for run in evolved))
+    lead = _LEAD + " ".join(how)
+    return Section("How the texts evolved", lead, each_run(rows, evolved, _blocks)) if evolved else None
+
+
+def _is_tuned(run: RunRecord) -> bool:
+    return run.evolution[0].pairs
 
 
 def _blocks(run: RunRecord) -> list[Block]:
     shown = Details("Some candidates that lived, and some that died", [_candidates(run.evolution)])
+    if _is_tuned(run):
+        shown = Details("Some texts that were preferred, and to which", [_pairs(run.evolution)])
     return [*map(note, _sentences(run)), Pictures([_votes(run)]), shown]
 
 
@@ -62,10 +77,14 @@ def by_texts(rows: Sequence[Row]) -> Section | None:
 def _sentences(run: RunRecord) -> list[str]:
     rounds, noise = run.evolution, _noise(run)
     lived = [sum(1 for times in one.drawn if times) for one in rounds]
-    found = [
-        f"{_each([len(one.candidates) for one in rounds])} candidates in {_rounds(len(rounds))}, of which "
-        f"{_each(lived)} lived."
-    ]
+    found = (
+        [f"{_each(lived)} pairs of texts in {_rounds(len(rounds))}, one of each preferred."]
+        if _is_tuned(run)
+        else [
+            f"{_each([len(one.candidates) for one in rounds])} candidates in {_rounds(len(rounds))}, of which "
+            f"{_each(lived)} lived."
+        ]
+    )
     if any(noise):
         heights = _thresholds(run)
         line = f" Of each candidate’s votes the threshold H = {_span(heights)} was taken off, down to 0." * any(heights)
@@ -80,7 +99,9 @@ def _noise(run: RunRecord) -> list[float]:
 
 
 def _thresholds(run: RunRecord) -> list[float]:
-    """H of each round, in votes."""
+    """H of each round, in votes; 0 where there is none."""
+    if _is_tuned(run):
+        return [0.0] * len(run.evolution)
     given: Any = tomllib.loads(run.config)["method"].get("threshold", 0.0)
     return [float(given) * noise for noise in _noise(run)]
 
@@ -103,7 +124,7 @@ def _candidates(rounds: Sequence[Generation]) -> Table:
     """Of the first round, the middle and the last: those that were drawn most often, and those with the fewest votes
     that were not drawn."""
     lines = []
-    for number in sorted({0, (len(rounds) - 1) // 2, len(rounds) - 1}):
+    for number in _some(rounds):
         one = rounds[number]
         order = sorted(range(len(one.votes)), key=lambda place: (one.drawn[place], one.votes[place]), reverse=True)
         lived = [place for place in order if one.drawn[place]]
@@ -113,6 +134,23 @@ def _candidates(rounds: Sequence[Generation]) -> Table:
             drawn = f"{count(times)} times" if times > 1 else "once" if times else "died"
             lines.append((str(number + 1), votes, drawn, shortened(one.candidates[place])))
     return Table(("Round", "Votes", "Drawn", "Text"), lines, text=(2, 3), stacked=True, css="candidates")
+
+
+def _pairs(rounds: Sequence[Generation]) -> Table:
+    """Of the first round, the middle and the last: the pairs whose votes are furthest apart."""
+    lines = []
+    for number in _some(rounds):
+        one = rounds[number]
+        firsts = range(0, len(one.votes), 2)
+        for place in sorted(firsts, key=lambda place: one.votes[place + 1] - one.votes[place])[:_SHOWN]:
+            for role, own in (("preferred", place), ("to", place + 1)):
+                lines.append((str(number + 1), decimal(one.votes[own], 2), role, shortened(one.candidates[own])))
+    return Table(("Round", "Votes", "", "Text"), lines, text=(2, 3), stacked=True, css="candidates")
+
+
+def _some(rounds: Sequence[Generation]) -> list[int]:
+    """The first round, the middle and the last."""
+    return sorted({0, (len(rounds) - 1) // 2, len(rounds) - 1})
 
 
 # ---- pictures --------------------------------------------------------------------------------------------------------
@@ -141,6 +179,8 @@ def _votes(run: RunRecord) -> Picture:
         axes.set_xlabel("round")
 
     parts = ["Filled: candidates that lived. Hollow: those that died."]
+    if _is_tuned(run):
+        parts = ["Filled: texts that were preferred. Hollow: those that they were preferred to."]
     if any(noise):
         parts.append("Grey: what noise alone does to two of three candidates (± σ).")
     if any(heights):
