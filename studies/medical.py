@@ -33,7 +33,10 @@ SMALL, FULL = runs.scales(
     rounds=(2, 10),
     batch=(2, 4),
     rates=([5e-3, 1e-2], [1e-4, 3e-4, 1e-3, 2e-3]),
-    noisy_rates=([1e-2, 3e-2], [1e-3, 3e-3, 1e-2, 3e-2]),  # of DP-LoRA, whose steps are mostly noise, which averages out
+    noisy_rates=(
+        [1e-2, 3e-2],
+        [1e-3, 3e-3, 1e-2, 3e-2],
+    ),  # of DP-LoRA, whose steps are mostly noise, which averages out
     seeds=(3, 8),
     written=(
         {"keep": 4, "instructions_shown": 4, "examples_shown": 2, "instruction_attempts": 3, "example_attempts": 1}
