@@ -33,10 +33,8 @@ def reading(tokenizer):
 
 @pytest.fixture
 def bench(llama, tokenizer, reading):
-    options = LocalTraining(dpo_beta=0.5)
-    return lambda start=None: ModelRuntime(
-        Bank(llama, LoraSpec(rank=2)), tokenizer, reading, options, max_length=96, start=start
-    )
+    bank, options = Bank(llama, LoraSpec(rank=2)), LocalTraining(dpo_beta=0.5)
+    return lambda start=None: ModelRuntime(bank, tokenizer, reading, options, max_length=96, start=start)
 
 
 def test_both_answers_stand_behind_the_prompt_as_an_instructions_does(tokenizer, reading):

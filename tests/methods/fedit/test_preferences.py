@@ -1,6 +1,5 @@
 """Whole runs on preferences: federated DPO (OpenFedLLM's FedDPO, Ye et al. 2024)."""
 
-import json
 import math
 
 import pytest
@@ -33,12 +32,10 @@ def made(tmp_path, llama_folder):
     write_lines(tmp_path / "heldout.jsonl", pairs(*range(20, 26)))
 
     def build(method=None, **sections):
-        given = {"training": {"lr": 0.01, "batch_size": 4, "epochs": 2}, "evaluation": {"uploads": 2}} | sections
+        given = {"training": {"lr": 0.01, "batch_size": 4, "epochs": 2}} | sections
+        given["evaluation"] = {"uploads": 2, "sample": 16} | sections.get("evaluation", {})
         given["data"] = {"kind": "preference", "template": "alpaca"} | sections.get("data", {})
-        found = experiment(tmp_path, llama_folder, method, **given)
-        return found.model_copy(
-            update={"evaluation": found.evaluation.model_copy(update={"sample": type(found.evaluation)().sample})}
-        )
+        return experiment(tmp_path, llama_folder, method, **given)
 
     return build
 
@@ -48,10 +45,10 @@ def made(tmp_path, llama_folder):
     [
         ({"name": "fedit"}, {}),
         ({"name": "fedit"}, {"local": {"kind": "scaffold"}}),
-        ({"name": "fedit"}, {"local": {"kind": "prox", "mu": 0.1}, "server": {"kind": "adam"}}),
+        ({"name": "fedit"}, {"local": {"kind": "fedprox"}, "server": {"kind": "fedadam"}}),
         ({"name": "centralised"}, {}),
     ],
-    ids=["fedavg", "scaffold", "prox and adam", "centralised"],
+    ids=["fedavg", "scaffold", "fedprox and fedadam", "centralised"],
 )
 def test_sites_come_to_prefer_what_people_do(made, method, aggregation):
     result = run(made({**method, "rounds": 3}, aggregation=aggregation))
@@ -60,7 +57,7 @@ def test_sites_come_to_prefer_what_people_do(made, method, aggregation):
     assert last["heldout_loss"] < first["heldout_loss"] - 0.005 and last["preference_accuracy"] == 1.0
     assert 0 <= last["attack_auc"] <= 1
     page = (result.folder / "report.html").read_text()
-    assert "Preferred answers found" in page and "preferences" in json.dumps(page)
+    assert "Preferred answers found" in page and "mean DPO loss over the pairs" in page
     load_peft(result.folder / "adapter")
 
 
@@ -74,7 +71,6 @@ def test_rewards_are_told_against_the_adapter_that_a_run_begins_with(made, tmp_p
 
 def test_a_dry_run_counts_pairs(made):
     found = dry_run(made())
-    assert [(site.name, site.records) for site in found.sites] == [("north", 6), ("south", 4)]
     assert [site.steps for site in found.sites] == [4, 2]
 
 
@@ -85,7 +81,7 @@ def test_a_dry_run_counts_pairs(made):
         ({"name": "dplora"}, {}, "'preference' records do not go with the method"),
         ({"name": "pretext", "public": "x"}, {}, "'preference' records do not go with the method"),
         ({}, {"audit": {"canaries": 2}}, "preference records have no room for a secret"),
-        ({}, {"evaluation": {"memorisation": 4}}, "it does nothing with preferences: nothing is written"),
+        ({}, {"evaluation": {"sample": 4}}, "it does nothing with preferences: nothing is written"),
         ({}, {"data": {"kind": "instruction"}, "training": {"dpo_beta": 0.5}}, "no answer is preferred to another"),
     ],
 )
