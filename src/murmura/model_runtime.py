@@ -24,6 +24,8 @@ from murmura.training.adapter import State, is_same, split_residual
 from murmura.training.bank import Bank
 from murmura.training.cloze import ClozeRecord
 from murmura.training.config import LocalTraining, LoraSpec
+from murmura.training.preference import Pair
+from murmura.training.step import StepFactory
 from murmura.training.targets import target_names
 
 if TYPE_CHECKING:
@@ -87,6 +89,16 @@ class ModelRuntime:
         return self.bank.initial(stream) if self._start is None else self._start
 
     @property
+    def origin(self) -> State:
+        """What a trained model is compared with: the run's ``model.adapter``, or the model as it was loaded."""
+        return self.bank.untrained if self._start is None else self._start
+
+    @property
+    def step(self) -> StepFactory:
+        """What computes the gradients of local training on tokenised records."""
+        return self.reading.step_from(self._start)
+
+    @property
     def device(self) -> torch.device:
         """Where models are, loaded or not."""
         return torch.device(self.resources.device)
@@ -104,7 +116,7 @@ class ModelRuntime:
         return self.reading.cloze
 
     def tokenise(self, record: Any) -> Any:
-        """A record as local training takes it (``Tokenised``, or ``ClozeRecord``), or None if it does not fit."""
+        """A record as local training takes it (``Tokenised``, ``ClozeRecord``, ``Pair``); None if it does not fit."""
         return self.reading.tokenise([record])[0]
 
     def tokenise_fitting(self, records: Iterable[Any]) -> list[Any]:
@@ -265,8 +277,8 @@ class ModelRuntime:
 
 
 def sequences(items: Iterable[Any]) -> Iterator[Sequence[int]]:
-    """Token ids of tokenised records: one sequence each, or one for each pattern that a text is read in."""
-    return (part.ids for item in items for part in (item.items if isinstance(item, ClozeRecord) else [item]))
+    """Token ids of tokenised records: one each, one for each pattern that a text is read in, or two of a pair."""
+    return (part.ids for item in items for part in (item.items if isinstance(item, ClozeRecord | Pair) else [item]))
 
 
 def _bank(loaded: Loaded, lora: LoraSpec | None) -> Bank:

@@ -11,6 +11,7 @@ from murmura.data.templates import Template
 from murmura.data.tokenising import Tokenised, TokenisedSet
 
 if TYPE_CHECKING:
+    from murmura.training.adapter import State
     from murmura.training.step import StepFactory
 
 
@@ -50,6 +51,11 @@ class Reading(ABC):
         from murmura.training.step import Step
 
         return Step
+
+    def step_from(self, start: State | None) -> StepFactory:
+        """The same for a run that begins with an adapter, where a loss is about how far training has come from there;
+        None: with the model as it is."""
+        return self.step
 
     @property
     def chat_template(self) -> str | None:

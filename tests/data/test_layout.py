@@ -1,7 +1,7 @@
 import pytest
 
 from murmura.data.layout import BadValueError, Layout
-from murmura.data.records import Document, Instruction, Labelled
+from murmura.data.records import Document, Instruction, Labelled, Preference
 from murmura.errors import DataError
 
 
@@ -151,3 +151,11 @@ def test_the_reason_quotes_nothing_of_the_record():
         Layout.of(Instruction, None, None).read({"instruction": "Mrs Oduya's result", "note": "positive"})
     assert "Oduya" not in str(error.value)
     assert "positive" not in str(error.value)
+
+
+def test_two_answers_that_are_the_same_say_nothing_of_what_is_preferred():
+    layout = Layout.of(Preference, {"chosen": "better"}, None)
+    row = {"prompt": "Why?", "better": "So.", "rejected": "No."}
+    assert layout.read(row) == (Preference("Why?", "So.", "No."), None)
+    with pytest.raises(BadValueError, match="'better' and 'rejected' are the same, so neither is preferred"):
+        layout.read(row | {"rejected": "So."})

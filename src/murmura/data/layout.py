@@ -180,6 +180,9 @@ class Layout(Generic[R]):
             else:
                 record[field] = "" if value is None else _string(value, column)
         site = word(values.get(self.site_column), self.site_column, values) if self.site_column else None
+        if record.get("chosen", "") == record.get("rejected", "x"):
+            what = f"'{self.columns['chosen']}' and '{self.columns['rejected']}' are the same, so neither is preferred"
+            raise BadValueError(what, "Take the record out, or correct it.")
         return self.kind(**record), site
 
     def user(self, values: Mapping[str, Any]) -> str | None:

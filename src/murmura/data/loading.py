@@ -56,7 +56,7 @@ def scan(
         source: A JSONL (``.jsonl``, ``.ndjson``, ``.json`` with one object a line), CSV or TSV file, packed
             (``.gz``) or not; an Excel (``.xlsx``) or Parquet file; or a Hugging Face id, ``owner/name`` or
             ``owner/name:configuration``.
-        kind: What each row is: ``Instruction``, ``Labelled`` or ``Document``.
+        kind: What each row is: ``Instruction``, ``Labelled``, ``Document`` or ``Preference``.
         fields: Field to column, where they differ: ``{"instruction": "question"}``.
         site_column: The column that names the owner of a record (a user, a clinic).
         user_column: The column that names the person that a record is about.
@@ -131,7 +131,7 @@ def load_records(
     Args:
         source: A JSONL (``.jsonl``, ``.ndjson``, ``.json`` with one object a line), CSV or TSV file, packed (``.gz``)
             or not; an Excel (``.xlsx``) or Parquet file; or a Hugging Face id.
-        kind: What each row is: ``Instruction``, ``Labelled`` or ``Document``.
+        kind: What each row is: ``Instruction``, ``Labelled``, ``Document`` or ``Preference``.
         fields: Field to column, where they differ: ``{"instruction": "question"}``.
         site_column: The column that names the owner of a record.
         split: The split of a hub data set.

@@ -1,4 +1,4 @@
-"""The three kinds of private item that a site can hold, and the public questions that a model is examined with."""
+"""The four kinds of private item that a site can hold, and the public questions that a model is examined with."""
 
 from __future__ import annotations
 
@@ -115,6 +115,38 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
+class Preference:
+    """A prompt and two answers to it, of which somebody prefers one."""
+
+    required: ClassVar[tuple[str, ...]] = ("prompt", "chosen", "rejected")
+    has_labels: ClassVar[bool] = False
+
+    prompt: str
+    chosen: str
+    rejected: str
+
+    @property
+    def subject(self) -> str:
+        """What an encoder embeds to place the record in a cluster: never an answer."""
+        return self.prompt
+
+    @property
+    def identity(self) -> Preference:
+        """Equal for two records that count as the same one."""
+        return self
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the record can be measured on."""
+        return True
+
+    @property
+    def answers(self) -> tuple[Instruction, Instruction]:
+        """The prompt with the preferred answer, and with the other one."""
+        return Instruction(self.prompt, output=self.chosen), Instruction(self.prompt, output=self.rejected)
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """A public question with options, one of them right. No site trains on it.
 
@@ -164,14 +196,15 @@ class Program:
         return self.prompt
 
 
-Record = Instruction | Labelled | Document
-R = TypeVar("R", Instruction, Question, Labelled, Document, Choice, Program)
+Record = Instruction | Labelled | Document | Preference
+R = TypeVar("R", Instruction, Question, Labelled, Document, Preference, Choice, Program)
 
-Kind = Literal["instruction", "labelled", "document"]
-KINDS: dict[Kind, type[Instruction] | type[Labelled] | type[Document]] = {
+Kind = Literal["instruction", "labelled", "document", "preference"]
+KINDS: dict[Kind, type[Instruction] | type[Labelled] | type[Document] | type[Preference]] = {
     "instruction": Instruction,
     "labelled": Labelled,
     "document": Document,
+    "preference": Preference,
 }
 
 

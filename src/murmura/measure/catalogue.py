@@ -63,6 +63,11 @@ CATALOGUE: tuple[Figure, ...] = (
                 "documents",
                 "How badly the model predicts texts that no site trained on, token by token (mean in nats per token).",
             ),
+            "preference": (
+                "preferences",
+                "How little the model tells preferred answers from others as people do, in pairs that no site trained "
+                "on (mean DPO loss over the pairs, in nats): 0.693 where training began.",
+            ),
         },
         better="lower",
         column="always",
@@ -101,6 +106,20 @@ CATALOGUE: tuple[Figure, ...] = (
         column="always",
         line=True,
         drawn=Drawn("accuracy (0 to 1)", shows="next tokens"),
+    ),
+    Figure(
+        key="preference_accuracy",
+        title="Preferred answers found",
+        short="preferred\nanswers",
+        kind="preference",
+        unit=SHARE,
+        meaning="Of pairs of answers that no site trained on, the share in which training has raised the preferred one "
+        "above the other: its implicit reward is larger, which is how much likelier the model finds it than it did "
+        "where training began (DPO). A tie counts half; guessing is 0.5.",
+        better="higher",
+        column="always",
+        line=True,
+        drawn=Drawn("share (0 to 1)", shows="held-out pairs", level=0.5),
     ),
     _label(
         key="accuracy",

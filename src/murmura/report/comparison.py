@@ -148,7 +148,7 @@ def _machine(run: RunRecord, _: Mapping[str, Any]) -> str:
 
 
 def _model(run: RunRecord, _: Mapping[str, Any]) -> str:
-    return DASH if run.kind == "labelled" else run.model or DASH  # of labels a loss is not by token
+    return DASH if run.kind in ("labelled", "preference") else run.model or DASH  # their losses are not by token
 
 
 _ASPECTS: tuple[_Aspect, ...] = (

@@ -189,7 +189,7 @@ def _shown_as(run: RunRecord, experiment: Mapping[str, Any]) -> str:
     if "max_length" not in data:
         return DASH
     most = f"{count(data['max_length'])} tokens at most"
-    return f"template ‘{data.get('template')}’, {most}" if run.kind == "instruction" else most
+    return f"template ‘{data.get('template')}’, {most}" if run.kind in ("instruction", "preference") else most
 
 
 def _place(source: str) -> str:

@@ -10,7 +10,7 @@ from murmura.experiment.forecast.budget import of_budgets
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.forecast.timing import timing
 from murmura.methods.pretext.config import PretextConfig
-from tests.methods.pretext.world import texts
+from tests.methods.pretext.world import POPRI, texts
 
 TUNED = {"evolve": "preferences", "votes": "cosine"}
 
@@ -98,9 +98,10 @@ def test_a_dry_run_says_what_is_varied_embedded_written_and_trained_on(make, lla
     assert dry_run(make({"encoder": "nobody/nothing"})).rounds[0].bytes_down is None
 
 
-@pytest.mark.parametrize("seeds", ["voted", "paraphrased"])
+@pytest.mark.parametrize("seeds", ["voted", "tuned", "paraphrased"])
 def test_all_of_it_is_tried_to_tell_how_long_it_takes(make, llama_folder, seeds):
-    options = {"seeds": seeds, "samples": 5, "sample_tokens": 8, "generator": str(llama_folder)}
+    options = POPRI if seeds == "tuned" else {"seeds": seeds, "samples": 5, "sample_tokens": 8}
+    options = options | {"generator": str(llama_folder)}
     if seeds == "paraphrased":
         options |= {"noise_multiplier": None, "epsilon": 9.0, "paraphraser": str(llama_folder), "paraphrase_tokens": 4}
     made = dry_run(make(options))

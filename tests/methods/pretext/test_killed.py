@@ -8,11 +8,12 @@ import pytest
 
 from murmura.errors import ConfigError
 from murmura.experiment.run import run
+from murmura.methods.pretext import popri
 from murmura.methods.pretext.evolution import Evolution
 from murmura.synthesis.answers import Answers
 from murmura.training.adapter import load_peft
 from tests.experiment.small import method_with
-from tests.methods.pretext.world import left
+from tests.methods.pretext.world import POPRI, left
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -78,6 +79,17 @@ def test_a_run_that_was_killed_in_a_vote_and_in_an_expansion_ends_as_one_that_wa
     assert both.startswith(answered) and sorted(both.splitlines()) == sorted(
         (whole / "expanded.jsonl").read_bytes().splitlines()
     )
+
+
+def test_a_generator_that_is_tuned_by_votes_comes_to_the_same_when_the_run_is_killed(
+    make, options, tmp_path, monkeypatch
+):
+    options |= POPRI | {"rounds": 2}
+    whole = run(make(options, run={"folder": str(tmp_path / "whole")})).folder
+    asked = make(options, run={"folder": str(tmp_path / "killed")})
+    killed(asked, dying_at(monkeypatch, popri, "tuned", 2), resume=False)
+    assert run(asked, resume=True).folder == asked.run.path
+    assert ended(asked.run.path) == ended(whole)
 
 
 @pytest.mark.parametrize("votes", ["nearest", "cosine"])

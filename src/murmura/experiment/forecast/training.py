@@ -47,7 +47,7 @@ def _step(plan: Plan, trial: Trial) -> float:
     streams = [stream / place for place in range(len(tokenised))]
 
     def steps(count: int) -> None:
-        training, how = options.model_copy(update={"max_steps": count}), runtime.reading.step
+        training, how = options.model_copy(update={"max_steps": count}), runtime.step
         said = "try training"
         train(bank, tokenised, starts, training, options.lr, streams, frozen=frozen, step=how, description=said)
 

@@ -310,7 +310,7 @@ class Cohort:
                     training or bench.training,
                     lr,
                     self.streams(purpose),
-                    step=bench.reading.step,
+                    step=bench.step,
                     description=f"train {purpose}",
                     **{"frozen": self.rule.frozen(self.round), **options},
                 )

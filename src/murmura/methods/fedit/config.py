@@ -13,7 +13,7 @@ class FedITConfig(SampledMethodConfig):
     take a step at the server: FedProx, SCAFFOLD, FedAvgM, FedAdam, FedYogi, FedAdagrad and more."""
 
     implementation: ClassVar[str] = "murmura.methods.fedit.method:FedIT"
-    kinds: ClassVar[tuple[Kind, ...]] = ("instruction", "document")
+    kinds: ClassVar[tuple[Kind, ...]] = ("instruction", "document", "preference")
     name: Literal["fedit"] = "fedit"
 
 
@@ -21,7 +21,7 @@ class CentralisedConfig(MethodConfig):
     """All records in one place: what federation is measured against from above."""
 
     implementation: ClassVar[str] = "murmura.methods.fedit.method:Centralised"
-    kinds: ClassVar[tuple[Kind, ...]] = ("instruction", "document")
+    kinds: ClassVar[tuple[Kind, ...]] = ("instruction", "document", "preference")
     name: Literal["centralised"] = "centralised"
 
 
@@ -29,5 +29,5 @@ class LocalConfig(SampledMethodConfig):
     """Each site trains by itself, without any exchange: what federation is measured against from below."""
 
     implementation: ClassVar[str] = "murmura.methods.fedit.method:LocalOnly"
-    kinds: ClassVar[tuple[Kind, ...]] = ("instruction", "document")
+    kinds: ClassVar[tuple[Kind, ...]] = ("instruction", "document", "preference")
     name: Literal["local"] = "local"

@@ -1,0 +1,90 @@
+"""Whole runs on preferences: federated DPO (OpenFedLLM's FedDPO, Ye et al. 2024)."""
+
+import math
+
+import pytest
+
+from murmura.errors import ConfigError
+from murmura.experiment.forecast.dry_run import dry_run
+from murmura.experiment.run import run
+from murmura.training.adapter import load_peft
+from tests.experiment.small import experiment, write_lines
+
+ASKED = ("the fever", "the rash", "a blood test", "the tablets", "the new dose", "food", "the skin", "a short visit")
+
+
+def pairs(*numbers):
+    """Pairs of which the one that sends the patient to the doctor is preferred."""
+    return [
+        {
+            "prompt": f"the patient asks about {ASKED[number % len(ASKED)]} on day {number}",
+            "chosen": "please call the doctor on monday",
+            "rejected": "the letter is with the heart",
+        }
+        for number in numbers
+    ]
+
+
+@pytest.fixture
+def made(tmp_path, llama_folder):
+    for site, numbers in {"north": range(6), "south": range(6, 10)}.items():
+        write_lines(tmp_path / "sites" / f"{site}.jsonl", pairs(*numbers))
+    write_lines(tmp_path / "heldout.jsonl", pairs(*range(20, 26)))
+
+    def build(method=None, **sections):
+        given = {"training": {"lr": 0.01, "batch_size": 4, "epochs": 2}} | sections
+        given["evaluation"] = {"uploads": 2, "sample": 16} | sections.get("evaluation", {})
+        given["data"] = {"kind": "preference", "template": "alpaca"} | sections.get("data", {})
+        return experiment(tmp_path, llama_folder, method, **given)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("method", "aggregation"),
+    [
+        ({"name": "fedit"}, {}),
+        ({"name": "fedit"}, {"local": {"kind": "scaffold"}}),
+        ({"name": "fedit"}, {"local": {"kind": "fedprox"}, "server": {"kind": "fedadam"}}),
+        ({"name": "centralised"}, {}),
+    ],
+    ids=["fedavg", "scaffold", "fedprox and fedadam", "centralised"],
+)
+def test_sites_come_to_prefer_what_people_do(made, method, aggregation):
+    result = run(made({**method, "rounds": 3}, aggregation=aggregation))
+    first, *_, last = result.rows
+    assert first["heldout_loss"] == pytest.approx(math.log(2), abs=1e-6) and first["preference_accuracy"] == 0.5
+    assert last["heldout_loss"] < first["heldout_loss"] - 0.005 and last["preference_accuracy"] == 1.0
+    assert 0 <= last["attack_auc"] <= 1
+    page = (result.folder / "report.html").read_text()
+    assert "Preferred answers found" in page and "mean DPO loss over the pairs" in page
+    load_peft(result.folder / "adapter")
+
+
+def test_rewards_are_told_against_the_adapter_that_a_run_begins_with(made, tmp_path):
+    begun = run(made({"rounds": 1})).folder / "adapter"
+    asked = made({"rounds": 1}, model={"adapter": str(begun)}, run={"folder": str(tmp_path / "again")})
+    rows = run(asked).rows
+    assert rows[0]["heldout_loss"] == pytest.approx(math.log(2), abs=1e-6)
+    assert rows[1]["heldout_loss"] < rows[0]["heldout_loss"] and rows[1]["train_loss"] < math.log(2) + 0.01
+
+
+def test_a_dry_run_counts_pairs(made):
+    found = dry_run(made())
+    assert [site.steps for site in found.sites] == [4, 2]
+
+
+@pytest.mark.parametrize(
+    ("method", "sections", "why"),
+    [
+        ({"name": "fewfedpit"}, {}, "'preference' records do not go with the method"),
+        ({"name": "dplora"}, {}, "'preference' records do not go with the method"),
+        ({"name": "pretext", "public": "x"}, {}, "'preference' records do not go with the method"),
+        ({}, {"audit": {"canaries": 2}}, "preference records have no room for a secret"),
+        ({}, {"evaluation": {"sample": 4}}, "it does nothing with preferences: nothing is written"),
+        ({}, {"data": {"kind": "instruction"}, "training": {"dpo_beta": 0.5}}, "no answer is preferred to another"),
+    ],
+)
+def test_what_makes_no_sense_with_preferences_is_refused(made, method, sections, why):
+    with pytest.raises(ConfigError, match=why):
+        dry_run(made(method, **sections))
