@@ -9,7 +9,7 @@ from murmura.compare.comparison import Outcome
 from murmura.compare.config import Limits
 from murmura.compare.files import write
 from murmura.compare.outcome import Tried
-from murmura.compare.view import answers, markdown, section
+from murmura.compare.view import answers, markdown, picture, section
 from murmura.report.content import Answers, Definitions, Table
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED
 from tests.compare.arms import result
@@ -103,3 +103,9 @@ def test_leakage_at_equal_utility_has_a_table_where_rounds_were_measured(found):
     [[arm, useful, *_, far]] = table.entries
     assert arm.text == "DP" and useful.text == "2.125"  # as good as it became before it grew worse
     assert far.text.startswith(("+", "−", "0"))
+
+
+def test_intervals_are_drawn_from_three_seeds_on(tmp_path, found):
+    assert "Bars are 95 % intervals" in picture(found).caption
+    two = outcome(result(tmp_path, "Two", [2.1, 2.2], [0.7, 0.6]))
+    assert "Bars" not in picture(two).caption and "Small hollow marks are single seeds." in picture(two).caption

@@ -26,6 +26,7 @@ from murmura.report.table import few_attacked
 from murmura.units import DASH, bound, count, duration, listing, size
 
 _UPLOADS = "upload_auc"
+_DRAWN = 3  # seeds of an interval that is drawn: of two it is 13 standard errors wide either way, and all else a point
 
 
 def section(outcome: Outcome) -> Section:
@@ -221,15 +222,17 @@ def picture(outcome: Outcome) -> Picture | None:
     points, looks = _points(outcome), looks_of(outcome.results)
     if not points:
         return None
-    bars = "Bars are 95 % intervals over seeds, small hollow marks single seeds."
-    return frontier_picture([_mark(one, looks[one.arm]) for one in points], points[0].utility_figure, bars)
+    marks = [_mark(one, looks[one.arm]) for one in points]
+    bars = "Bars are 95 % intervals over seeds. " if any(mark.across or mark.up for mark in marks) else ""
+    return frontier_picture(marks, points[0].utility_figure, f"{bars}Small hollow marks are single seeds.")
 
 
 def _mark(one: Result, look: Style) -> Mark:
     assert one.utility and one.leakage
     own, leaking = one.values(one.utility_figure.key), one.values(LEAKAGE)
     seeds = [(own[seed], leaking[seed]) for seed in own if seed in leaking] if len(own) > 1 else []
-    return Mark(one.arm, look, one.utility.mean, one.leakage.mean, _ends(one.utility), _ends(one.leakage), seeds)
+    across, up = (_ends(each) if each.n >= _DRAWN else None for each in (one.utility, one.leakage))
+    return Mark(one.arm, look, one.utility.mean, one.leakage.mean, across, up, seeds)
 
 
 def _ends(one: Estimate) -> tuple[float, float] | None:
