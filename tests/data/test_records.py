@@ -42,4 +42,4 @@ def test_a_labelled_text_is_the_same_record_whatever_its_label():
 def test_only_a_labelled_text_may_be_incomplete():
     assert [Labelled("a").is_complete, Labelled("a", "good").is_complete] == [False, True]
     assert Instruction("a", "", "b").is_complete and Document("a").is_complete
-    assert [kind.has_labels for kind in KINDS.values()] == [False, True, False]
+    assert [kind.has_labels for kind in KINDS.values()] == [False, True, False, False]

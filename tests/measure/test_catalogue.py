@@ -17,7 +17,7 @@ def test_whatever_has_a_column_is_explained():
 
 
 def test_whatever_has_a_column_is_explained_in_a_line_for_each_kind_of_record():
-    kinds = (["instruction"], ["labelled"], ["document"], ["instruction", "labelled"])
+    kinds = (["instruction"], ["labelled"], ["document"], ["preference"], ["instruction", "labelled"])
     for one in CATALOGUE:
         for line in (one.in_a_line(kind) for kind in kinds if one.column):
             assert 40 < len(line) <= 175 and "(" not in line and line.endswith(one.direction), line

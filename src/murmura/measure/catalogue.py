@@ -113,9 +113,8 @@ CATALOGUE: tuple[Figure, ...] = (
         short="preferred\nanswers",
         kind="preference",
         unit=SHARE,
-        meaning="Of pairs of answers that no site trained on, the share in which training has raised the preferred one "
-        "above the other: its implicit reward is larger, which is how much likelier the model finds it than it did "
-        "where training began (DPO). A tie counts half; guessing is 0.5.",
+        meaning="Of pairs that no site trained on, the share in which training has made the preferred answer likelier "
+        "by more than the other (its implicit reward in DPO is larger; a tie counts half). Guessing is 0.5.",
         better="higher",
         column="always",
         line=True,
