@@ -89,7 +89,7 @@ def test_documents_that_are_too_long_are_cut_and_counted(make):
         ({"data": {"template": "chat"}}, "template: it does nothing with documents"),
         ({"evaluation": {"memorisation": True}}, "memorisation: it does nothing with documents"),
         ({"evaluation": {"choices": {"file": "heldout.jsonl"}}}, "choices: it does nothing with documents"),
-        ({"data": {"kind": "labelled"}}, "works with instruction or document records"),
+        ({"data": {"kind": "labelled"}}, "works with instruction or document or preference records"),
     ],
 )
 def test_options_that_do_nothing_are_refused(make, sections, message):
