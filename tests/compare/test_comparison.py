@@ -1,6 +1,7 @@
 """A whole comparison of tiny models, whose runs are made in this process."""
 
 import json
+import os
 import re
 import time
 import tomllib
@@ -17,6 +18,7 @@ from murmura.compare.jobs import require_done, require_same
 from murmura.errors import CheckpointError, ConfigError, MurmuraError, RunError
 from murmura.experiment.run import run
 from murmura.runs.record import read
+from murmura.training.states import SHARED
 from tests.augment.public import embedded_pool, public, save_encoder
 from tests.experiment import small
 
@@ -115,6 +117,22 @@ def _pages_are_right(outcome, whole, tmp_path):
     texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert {"FedAvg", "private"} <= set(texts)
     assert not re.search(r"var\(--(?!ink|muted|rule|paper|series)", (whole.folder / PICTURE).read_text())
+
+
+def test_runs_share_what_frozen_layers_compute_and_nothing_of_it_is_left(comparison, begun, monkeypatch, tmp_path):
+    found, plain, place = [], jobs._run, tmp_path / "out" / "private"
+
+    def watched(job, at_once, under_way):
+        done = plain(job, at_once, under_way)
+        found.append({file.name for file in place.rglob("*.safetensors")})
+        return done
+
+    monkeypatch.setattr(jobs, "_run", watched)
+    high = {"lora": {"layers": "last 1"}}
+    deep = comparison(rates=[], seeds=1, arms=[arm | high for arm in ARMS])
+    deep.carry_out(1, deep.check())
+    assert found[0] and found[1] == found[0]
+    assert not place.exists() and SHARED not in os.environ
 
 
 def test_finished_runs_are_kept_and_only_what_is_new_is_run(comparison, begun):

@@ -115,6 +115,39 @@ def test_each_precision_has_states_of_its_own(tokenizer):
     assert len(seen) == 4
 
 
+def test_runs_share_what_the_same_layers_compute(tokenizer, tmp_path):
+    shard, shared = items(3), tmp_path / "private" / "states"
+    alone, first, second = bank_of("llama", tokenizer), *(bank_of("llama", tokenizer, shared=shared) for _ in range(2))
+    plain = trained(alone, shard)
+    for bank, computed in ((first, 3), (second, 0)):
+        seen = passes(bank)
+        for ours, theirs in zip(trained(bank, shard), plain, strict=True):
+            assert_same(ours, theirs)
+        assert len(seen) == computed
+
+
+@pytest.mark.parametrize("change", ["weights", "depth", "precision", "threads"])
+def test_runs_share_nothing_that_other_layers_computed(tokenizer, tmp_path, change):
+    shard, shared = items(2), tmp_path / "private" / "states"
+    trained(bank_of("llama", tokenizer, shared=shared), shard)
+    model, layers, training, threads = model_of("llama", tokenizer), "last 1", TRAINING, torch.get_num_threads()
+    if change == "weights":
+        with torch.no_grad():
+            model.model.layers[0].mlp.up_proj.weight[0, 0] += 1
+    if change == "depth":
+        layers = "last 2"
+    if change == "precision":
+        training = TRAINING.model_copy(update={"precision": "bfloat16"})
+    other = Bank(model, LoraSpec(rank=4, targets=TARGETS["llama"], layers=layers), shared=shared)
+    seen = passes(other)
+    try:
+        torch.set_num_threads(threads + (change == "threads"))
+        trained(other, shard, training)
+    finally:
+        torch.set_num_threads(threads)
+    assert len(seen) == 2
+
+
 def test_an_error_in_a_pass_leaves_nothing_behind(tokenizer):
     bank, shard = bank_of("llama", tokenizer), items(2)
     bank.load([random_state(bank, 0), random_state(bank, 1)])

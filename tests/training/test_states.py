@@ -52,6 +52,18 @@ def test_those_used_least_recently_make_room():
     assert cache.nbytes == 2 * EACH
 
 
+def test_runs_that_share_a_folder_compute_each_once(tmp_path):
+    place = tmp_path / "private" / "states"
+    made = Made()
+    read(StateCache(EACH, place), made)
+    assert made.times == 5
+    read(StateCache(5 * EACH, place), made)
+    assert made.times == 5
+    assert place.stat().st_mode & 0o777 == place.parent.stat().st_mode & 0o777 == 0o700
+    read(StateCache(5 * EACH, place), made, kind="of another model")
+    assert made.times == 10
+
+
 def test_what_has_an_owner_goes_to_the_owners_folder(tmp_path):
     cache, made = StateCache(EACH), Made()
     cache.spill([ids.tolist() for ids in RECORDS[:2]], tmp_path / "a")

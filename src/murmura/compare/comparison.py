@@ -9,7 +9,7 @@ from pathlib import Path
 from murmura.compare.arms import Candidate
 from murmura.compare.choice import Choice, choose
 from murmura.compare.config import CompareConfig, Limits
-from murmura.compare.jobs import Job, require_done, require_same, require_same_records, work
+from murmura.compare.jobs import Job, require_done, require_same, require_same_records, shared_states, work
 from murmura.compare.outcome import Result, Tried, attacked_alike, best, guaranteed, tried
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, MurmuraError, RunError
@@ -134,6 +134,10 @@ class Comparison:
             RunError: no run of the reference was finished.
             CheckpointError: a folder holds another run.
         """
+        with shared_states(self.folder):
+            return self._carry_out(at_once, planned)
+
+    def _carry_out(self, at_once: int, planned: Mapping[str, DryRun]) -> Outcome:
         failed = work(self.searches, at_once, _told)
         found = {arm.name: tried(arm, self._searched(arm)) for arm in self.arms if len(arm.rates) > 1}
         rates = {arm.name: arm.rates[0] for arm in self.arms if len(arm.rates) == 1}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGTERM
@@ -25,6 +27,8 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.prepare import Plan
 from murmura.progress import clock, say
 from murmura.runs.folder import RunFolder
+from murmura.runs.schema import PRIVATE, STATES
+from murmura.training.states import SHARED
 
 _RUN = ("engine", "workers", "answer_seconds", "slots", "cache_bytes", "decode_rows", "name", "folder")
 _SPEED = {f"run.{key}" for key in _RUN}
@@ -126,6 +130,23 @@ def require_same_records(job: Job, plan: Plan) -> None:
 def _deciding(text: str) -> dict[str, Any]:
     """The options in an experiment's file that its results depend on, by their full names."""
     return {key: value for key, value in leaves(tomllib.loads(text)) if key not in _SPEED}
+
+
+@contextmanager
+def shared_states(folder: Path) -> Iterator[None]:
+    """Let runs within share what frozen layers compute of their records, which are mostly the same.
+
+    Args:
+        folder: of the comparison; when it ends, whatever way, none of that is left in it.
+    """
+    place = folder / PRIVATE
+    shutil.rmtree(place, ignore_errors=True)  # of one that was killed
+    os.environ[SHARED] = str(place.resolve() / STATES)
+    try:
+        yield
+    finally:
+        del os.environ[SHARED]
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def work(jobs: Sequence[Job], at_once: int, told: Callable[[Job], str]) -> list[tuple[Job, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from murmura.training.adapter import PEFT_PREFIX, State, load_peft, shapes_of
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
 from murmura.training.layer import in_out_features
+from murmura.training.states import SHARED
 from murmura.training.targets import first_adapted, target_names
 
 if TYPE_CHECKING:
@@ -86,7 +88,8 @@ class ModelSpec:
         experiment, model = self.experiment, self.experiment.model
         found = models.load(model.name, experiment.model_task, model.load_dtype, model.device, model.quantization)
         lora = experiment.lora if model.trainable == "adapter" else None
-        return Bank(found.model, lora, experiment.run.cache_bytes)
+        shared = os.environ.get(SHARED)
+        return Bank(found.model, lora, experiment.run.cache_bytes, Path(shared) if shared else None)
 
 
 def model_spec(experiment: Experiment, device: str | None = None, *, fetch: bool = True) -> ModelSpec:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -70,6 +71,7 @@ class Bank:
         lora: the adapter's spec, or None to train all parameters (one slot only, model in float32).
         cache_bytes: how much of what the layers below all adapters compute is kept in memory. It changes no result
             beyond float rounding; 0: nothing is kept, and these layers go along in every pass.
+        shared: a folder in which several runs keep it; see ``StateCache``.
 
     Attributes:
         states: what is kept.
@@ -78,13 +80,15 @@ class Bank:
         ModelError: a target that no module matches or that is not linear; full training of a model not in float32.
     """
 
-    def __init__(self, model: Any, lora: LoraSpec | None, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self, model: Any, lora: LoraSpec | None, cache_bytes: int = CACHE_BYTES, shared: Path | None = None
+    ) -> None:
         self.model, self.lora = model.eval(), lora
         self.routing = Routing()
         self.device = next(model.parameters()).device
         for parameter in model.parameters():
             parameter.requires_grad_(False)
-        self.head, self.states = Head(model), StateCache(cache_bytes)
+        self.head, self.states = Head(model), StateCache(cache_bytes, shared)
         self._layers: dict[str, BankLayer] = {}
         self._parameters: dict[str, nn.Parameter] = {}
         self._untrained: State = {}

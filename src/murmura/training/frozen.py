@@ -7,6 +7,7 @@ must not depend on its company, or on whether they were kept.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from murmura.training.adapter import fingerprint
 from murmura.training.head import Head
 from murmura.training.states import StateCache
 from murmura.training.targets import first_adapted
@@ -41,6 +43,7 @@ class FrozenLayers:
     def __init__(self, head: Head, layers: nn.ModuleList, first: int, cache: StateCache) -> None:
         self.first, self.cache = first, cache
         self._head = head
+        self._made_by = self._digest(head.model, first) if cache.shared else ""
         self._given: torch.Tensor | None = None
         self._found: torch.Tensor | None = None
         self._is_reading = False
@@ -105,12 +108,21 @@ class FrozenLayers:
             self._is_reading, self._found = False, None
         raise AssertionError("a pass goes through all layers")
 
+    def _kind(self, device: torch.device) -> str:
+        """The precision that products have now; and where states are shared, what else they come of."""
+        kind = "own"
+        if torch.is_autocast_enabled(device.type):
+            kind = str(torch.get_autocast_dtype(device.type)).removeprefix("torch.")
+        return f"{kind}-{torch.get_num_threads()}-{self._made_by}" if self.cache.shared else kind
+
     @staticmethod
-    def _kind(device: torch.device) -> str:
-        """The precision that products have now."""
-        if not torch.is_autocast_enabled(device.type):
-            return "own"
-        return str(torch.get_autocast_dtype(device.type)).removeprefix("torch.")
+    def _digest(model: Any, first: int) -> str:
+        """Of what states come of on one machine, beside tokens, precision and threads."""
+        config = model.config
+        said = [first, type(model).__name__, getattr(config, "_attn_implementation", None), config.to_json_string()]
+        weights = fingerprint({k: v for k, v in model.state_dict().items() if isinstance(v, torch.Tensor)})
+        device = next(model.parameters()).device
+        return hashlib.sha256(f"{said} {device} {weights}".encode()).hexdigest()[:32]
 
     def _enter(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Before the first adapted layer."""

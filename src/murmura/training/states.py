@@ -1,8 +1,12 @@
-"""Hidden states of records, kept so that none is computed twice: in memory up to a bound, beyond it on disk."""
+"""Hidden states of records, kept so that none is computed twice: in memory up to a bound, beyond it on disk.
+
+Runs of one comparison read the same records with the same layers. So they may share a folder, in which all states are.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +20,9 @@ from murmura import atomic
 from murmura.runs.schema import STATES
 
 _SPARE = 2**30  # bytes of the disk that are left to others
+SHARED = "MURMURA_STATES"
+"""The environment variable that names a folder for states of several runs. It is nobody's option: whoever sets it
+removes the folder when those runs have ended, as ``murmura compare`` does."""
 
 
 class StateCache:
@@ -25,10 +32,11 @@ class StateCache:
 
     Args:
         limit: most bytes in memory; those used least recently make room. 0: none are kept.
+        shared: a folder for the states of several runs, in which all are kept; one's own for whoever started them.
     """
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, limit: int, shared: Path | None = None) -> None:
+        self.limit, self.shared = limit, shared
         self.nbytes = 0
         self._held: OrderedDict[bytes, torch.Tensor] = OrderedDict()
         self._places: dict[bytes, Path] = {}
@@ -47,7 +55,7 @@ class StateCache:
 
         Args:
             ids: its tokens, int64 [n].
-            kind: what else decides them, such as the precision.
+            kind: what else decides them, such as the precision; in a shared folder, all that does.
             compute: makes them.
         """
         owner = _digest(ids)
@@ -59,6 +67,8 @@ class StateCache:
         states = _read(file) if file else None
         if states is None:
             states = compute()
+            if file and self.shared:
+                _write(file, states)
         self._hold(key, states)
         return states
 
@@ -73,7 +83,7 @@ class StateCache:
                 _write(file, dropped)
 
     def _file(self, owner: bytes, kind: str) -> Path | None:
-        place = self._places.get(owner)
+        place = self.shared or self._places.get(owner)
         return None if place is None else place / f"{owner.hex()}-{kind}.safetensors"
 
 
@@ -104,6 +114,6 @@ def _write(file: Path, states: torch.Tensor) -> None:
             atomic.make_private(place)
         if shutil.disk_usage(file.parent).free < states.nbytes + _SPARE:
             return
-        part = file.with_suffix(".part")
+        part = file.with_suffix(f".{os.getpid()}.part")
         part.write_bytes(save({"states": states}))
         part.replace(file)
