@@ -164,6 +164,7 @@ class ModelRuntime:
         streams: Sequence[Numbers] = (),
         stop: Sequence[str] = (),
         halt: Callable[[str], bool] | None = None,
+        nonempty: bool = False,
         description: str = "generate",
     ) -> list[Completion]:
         """Continue ``prompts[i]`` with ``adapters[i]``, at most ``limits[i]`` tokens; see ``complete``.
@@ -187,6 +188,7 @@ class ModelRuntime:
                     streams=[streams[i] for i in chosen] if streams else (),
                     stop=stop,
                     halt=halt,
+                    nonempty=nonempty,
                     rows=self.decode_rows,
                     bfloat16=in_bfloat16(self.decode_dtype, self.bank.device),
                     description=description,

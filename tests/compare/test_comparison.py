@@ -222,6 +222,18 @@ def test_a_run_that_fails_stands_in_no_figure_and_stops_no_other(comparison, beg
         require_done(whole.failed)
 
 
+def test_what_went_otherwise_than_planned_is_told_beside_the_figures(comparison, begun):
+    whole = comparison(rates=[], seeds=1, arms=ARMS[:1])
+    assert not any("as planned" in remark for remark in whole.carry_out(1, whole.check()).remarks)
+    file = whole.folder / "runs" / "FedAvg-seed0" / "metrics.jsonl"
+    before, after = file.read_text().splitlines()
+    file.write_text(
+        f"{before}\n{json.dumps(json.loads(after) | {'events': ['heart did not answer', 'nor did skin']})}\n"
+    )
+    expected = "FedAvg: not all went as planned in 1 of 1 rounds. What came first: heart did not answer."
+    assert expected in whole.carry_out(1, whole.check()).remarks
+
+
 def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begun, monkeypatch):
     whole, plain = comparison(search_seeds=2, seeds=1, arms=[ARMS[0]]), jobs._run
 

@@ -14,7 +14,8 @@ class Scripted:
     def prompt_ids(self, text):
         return list(text.encode())
 
-    def write(self, adapters, prompts, limits, *, sampling, streams, stop, halt, description):
+    def write(self, adapters, prompts, limits, *, sampling, streams, stop, halt, nonempty, description):
+        assert nonempty  # an empty draft is of no use
         texts = [bytes(ids).decode() for ids in prompts]
         self.drawn.append((sampling, streams))
         self.batches.append(list(zip(adapters, texts, limits, strict=True)))

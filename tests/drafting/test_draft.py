@@ -21,7 +21,7 @@ def orders(**shards):
     return [Order(shard, [], name, Stream(0) / name) for name, shard in shards.items()]
 
 
-def fresh(answer="Input: None\nResponse: call {n} on Monday"):
+def fresh(answer=" None\nResponse: call {n} on Monday"):
     """A model that never says the same thing twice."""
     numbers = count()
 
@@ -80,7 +80,7 @@ def test_with_sampling_every_attempt_has_its_own_numbers_and_the_same_prompt_ano
 
 
 def test_a_site_gives_up_after_so_many_attempts():
-    bench = Scripted(lambda prompt, adapter: "too short" if is_for_instruction(prompt) else "Input: None\nResponse: x")
+    bench = Scripted(lambda prompt, adapter: "too short" if is_for_instruction(prompt) else " None\nResponse: x")
     [drafts] = draft(bench, orders(kidney=KIDNEY), CONFIG)
     assert drafts.records == []
     assert drafts.counts == {"drafts.too_short": 24}
@@ -91,7 +91,7 @@ def test_an_instruction_like_an_own_one_or_an_earlier_one_is_dropped():
     said = iter([KIDNEY[3].instruction, "a new task for the nurse", "a new task for the nurse today"])
 
     def say(prompt, adapter):
-        return next(said, "no") if is_for_instruction(prompt) else "Input: None\nResponse: call on Monday"
+        return next(said, "no") if is_for_instruction(prompt) else " None\nResponse: call on Monday"
 
     [drafts] = draft(Scripted(say), orders(kidney=KIDNEY), CONFIG)
     assert [d.instruction for d in drafts.records] == ["a new task for the nurse"]
@@ -122,7 +122,7 @@ def test_only_what_failed_is_tried_again():
         n = next(numbers)
         if is_for_instruction(prompt):
             return f"alpha{n} beta{n} gamma{n} delta{n}"
-        return "no marker" if n in (5, 7) else f"Input: None\nResponse: call {n}"
+        return "no marker" if n in (5, 7) else f" None\nResponse: call {n}"
 
     bench = Scripted(say)
     [drafts] = draft(bench, orders(kidney=KIDNEY), CONFIG)
@@ -143,7 +143,7 @@ def test_a_draft_that_is_no_use_is_not_tried_again_but_replaced(response, reject
             return " ".join(f"word{n}" for n in range(next(numbers), 10**6, 1000)[:6])
         task = prompt.rstrip().rpartition("Task: ")[2]
         said = response.format(n=task) if next(bad, False) else f"call on {task.split()[0]}"
-        return f"Input: None\nResponse: {said}"
+        return f" None\nResponse: {said}"
 
     numbers = count()
     bench = Scripted(say)
@@ -158,7 +158,7 @@ def test_an_instruction_that_gets_no_response_is_replaced_while_attempts_are_lef
         if is_for_instruction(prompt):
             n = next(numbers)
             return f"alpha{n} beta{n} gamma{n} delta{n}"
-        return "no marker" if "Task: alpha0 " in prompt else "Input: None\nResponse: call on Monday"
+        return "no marker" if "Task: alpha0 " in prompt else " None\nResponse: call on Monday"
 
     numbers = count()
     bench = Scripted(say)
@@ -178,7 +178,7 @@ def test_an_instruction_for_which_no_attempt_is_left_is_told_apart():
             n = next(numbers)
             return f"alpha{n} beta{n} gamma{n} delta{n}"
         said = next(rejections)
-        return f"Input: None\nResponse: {said}" if said else "no marker"
+        return f" None\nResponse: {said}" if said else "no marker"
 
     numbers = count()
     [drafts] = draft(Scripted(say), orders(kidney=KIDNEY), config)
@@ -188,7 +188,7 @@ def test_an_instruction_for_which_no_attempt_is_left_is_told_apart():
 
 def test_no_more_is_written_than_the_plan_says():
     """A model of which nothing can be used costs no more than the attempts that options allow."""
-    bench = fresh(f"Input: None\nResponse: {KIDNEY[0].output}")
+    bench = fresh(f" None\nResponse: {KIDNEY[0].output}")
     [drafts] = draft(bench, orders(kidney=KIDNEY), CONFIG)
     assert drafts.records == []
     assert drafts.counts == {"drafts.copied": 12}
@@ -202,7 +202,7 @@ def test_a_site_s_drafts_do_not_depend_on_who_else_is_in_the_cohort():
         words = f"alpha{n} beta{n} gamma{n} delta{n}"
         if is_for_instruction(prompt):
             return words if n % 3 else "no"
-        return f"Input: None\nResponse: call {n}" if n % 3 else "no"
+        return f" None\nResponse: call {n}" if n % 3 else "no"
 
     together = draft(Scripted(say), orders(heart=HEART, kidney=KIDNEY), CONFIG)
     alone = draft(Scripted(say), orders(kidney=KIDNEY), CONFIG)
@@ -231,9 +231,7 @@ def test_fewer_records_are_shown_where_they_do_not_fit_the_model():
 
 def test_what_is_dropped_is_told_with_the_reason_as_often_as_it_is_counted():
     answers = iter(["Sorry, as an AI language model I cannot do that for you.", "alpha beta gamma delta"])
-    bench = Scripted(
-        lambda prompt, adapter: next(answers, "") if is_for_instruction(prompt) else "Input: None\nResponse: no"
-    )
+    bench = Scripted(lambda prompt, adapter: next(answers, "") if is_for_instruction(prompt) else " None\nResponse: no")
     [drafts] = draft(bench, orders(kidney=KIDNEY), CONFIG)
     told = Counter(f"drafts.{reason}" for _, reason in drafts.dropped)
     assert told == Counter({key: n for key, n in drafts.counts.items() if key != "drafts.same_prompt"})

@@ -20,12 +20,12 @@ def test_eight_instructions_ask_for_the_ninth():
 
 
 def test_example_prompt_byte_for_byte():
-    assert example_prompt([WITH, WITHOUT], "Explain the scan.") == (
+    assert example_prompt([WITH, WITHOUT], "Explain the scan.", inputs=True) == (
         "Write an example for each task: first its input, and then the response. "
         "Where the task needs no input, write None as the input.\n\n"
         "Task: Sum up the visit:\nInput: BP 132/78.\nNo pain.\nResponse: All well.\nNext visit in May.\n\n"
         "Task: Name a risk of statins.\nInput: None\nResponse: Muscle ache.\n\n"
-        "Task: Explain the scan.\n"
+        "Task: Explain the scan.\nInput:"
     )
 
 
@@ -60,32 +60,51 @@ def test_reading_an_instruction(text, finished, expected):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Input: a note\nof two lines\nResponse: fine", ("a note\nof two lines", "fine")),
-        ("Input: None\nResponse: fine\n", ("", "fine")),
-        ("Input:\nResponse: fine\nand well", ("", "fine\nand well")),
-        ("Input: N/A.\nResponse:\nfine", ("", "fine")),
-        ("\nInput: none\n Response: fine", ("", "fine")),
-        ("Input:\nResponse: fine\nInput: other", ("", "fine")),
-        ("Input:\nResponse: fine\nTask 3: other", ("", "fine")),
+        (" a note\nof two lines\nResponse: fine", ("a note\nof two lines", "fine")),
+        (" None\nResponse: fine\n", ("", "fine")),
+        ("\nResponse: fine\nand well", ("", "fine\nand well")),
+        (" N/A.\nResponse:\nfine", ("", "fine")),
+        (" none\n Response: fine", ("", "fine")),
+        ("\nResponse: fine\nInput: other", ("", "fine")),
+        ("\nResponse: fine\nTask 3: other", ("", "fine")),
     ],
 )
 def test_reading_an_example(text, expected):
-    assert read_example("Explain.", text, finished=True) == Instruction("Explain.", *expected)
+    assert read_example("Explain.", text, finished=True, inputs=True) == Instruction("Explain.", *expected)
 
 
-NONE = ["", "fine", "Input: a note", "Input: a note\nResponse:", "Input: the Response: x", "Well.\nResponse: x"]
-
-
-@pytest.mark.parametrize("text", [*NONE, "Response: fine", "Response: fine\nInput: a note"])
-def test_an_example_without_both_markers_and_a_response_is_none(text):
-    assert read_example("Explain.", text, finished=True) is None
+@pytest.mark.parametrize("text", ["", "fine", " a note", " a note\nResponse:", " the Response: x"])
+def test_an_example_without_its_second_marker_and_a_response_is_none(text):
+    assert read_example("Explain.", text, finished=True, inputs=True) is None
 
 
 def test_an_unfinished_response_keeps_its_complete_sentences():
-    assert read_example("Explain.", "Input:\nResponse: One. Two. Thr", finished=False) == Instruction(
-        "Explain.", "", "One. Two."
-    )
-    assert read_example("Explain.", "Input:\nResponse: One and", finished=False) is None
+    def read(text):
+        return read_example("Explain.", text, finished=False, inputs=True)
+
+    assert read("\nResponse: One. Two. Thr") == Instruction("Explain.", "", "One. Two.")
+    assert read("\nResponse: One and") is None
     # The response was over; what was cut off is the example after it.
-    cut = read_example("Explain.", "Input:\nResponse: One and\nInput: tw", finished=False)
-    assert cut == Instruction("Explain.", "", "One and")
+    assert read("\nResponse: One and\nInput: tw") == Instruction("Explain.", "", "One and")
+
+
+def test_records_without_input_ask_for_responses_alone():
+    assert example_prompt([WITHOUT], "Explain the scan.", inputs=False) == (
+        "Write a response to each task.\n\n"
+        "Task: Name a risk of statins.\nResponse: Muscle ache.\n\n"
+        "Task: Explain the scan.\nResponse:"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "finished", "output"),
+    [
+        (" fine\nand well", True, "fine\nand well"),
+        (" fine\nInput: other", True, "fine"),
+        (" One. Two. Thr", False, "One. Two."),
+        ("\n", True, None),
+    ],
+)
+def test_reading_a_response_alone(text, finished, output):
+    found = read_example("Explain.", text, finished, inputs=False)
+    assert found == (output and Instruction("Explain.", "", output))

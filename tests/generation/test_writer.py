@@ -70,10 +70,10 @@ def bank(tokenizer):
     return bank
 
 
-def generate(model, prompt, ends, pad):
+def generate(model, prompt, ends, pad, **more):
     """What transformers writes, without the end and what follows it, and whether it came to an end."""
     given = {"input_ids": torch.tensor([prompt]), "attention_mask": torch.ones(1, len(prompt))}
-    out = model.generate(**given, max_new_tokens=LIMIT, do_sample=False, eos_token_id=ends, pad_token_id=pad)
+    out = model.generate(**given, max_new_tokens=LIMIT, do_sample=False, eos_token_id=ends, pad_token_id=pad, **more)
     row = out[0, len(prompt) :].tolist()
     stops = [place for place, token in enumerate(row) if token in ends]
     return (row[: stops[0]], True) if stops else (row, False)
@@ -97,6 +97,20 @@ def test_token_for_token_what_transformers_writes(family, tokenizer, ends):
         theirs = [generate(model, PROMPTS[row], sorted(ends), tokenizer.pad_token_id) for row in rows]
         assert [(ours[row].ids, ours[row].finished) for row in rows] == theirs
     assert [text.text for text in ours] == [tokenizer.decode(text.ids, skip_special_tokens=True) for text in ours]
+
+
+@pytest.mark.parametrize("family", ["llama", "mamba"], indirect=True)
+def test_nonempty_texts_are_those_of_transformers_with_a_token_at_least(family, tokenizer):
+    bank, models = family
+    free = complete(bank, tokenizer, PROMPTS, SLOTS, [LIMIT] * 6)
+    bank.model.generation_config.eos_token_id = [text.ids[0] for text in free[:3]]  # these would end at once
+    ends = sorted(end_tokens(bank.model, tokenizer))
+    assert [text.ids for text in complete(bank, tokenizer, PROMPTS, SLOTS, [LIMIT] * 6)][:3] == [[], [], []]
+    ours = complete(bank, tokenizer, PROMPTS, SLOTS, [LIMIT] * 6, nonempty=True, rows=2)
+    assert all(text.ids for text in ours)
+    for text, slot, prompt in zip(ours, SLOTS, PROMPTS, strict=True):
+        theirs = generate(models[slot], prompt, ends, tokenizer.pad_token_id, min_new_tokens=1)
+        assert (text.ids, text.finished) == theirs
 
 
 def test_limits_are_each_rows_own(bank, tokenizer):

@@ -223,6 +223,7 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, data: 
     told = []
     if lacking := [one.arm for one in results if one.lacking]:
         told.append(f"Of {listing(lacking)} some seed came to nothing: its mean is too good, and it is not chosen.")
+    told += [words for one in results if (words := _unplanned(one))]
     others = [one.arm for one in results if one.kind != kind]
     if others:
         told.append(f"{listing(others)} read records in another way, and so cannot be compared in utility.")
@@ -244,6 +245,17 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, data: 
     elif len({one.rate for one in results}) == 1:
         told.append("All arms trained at one rate, which may suit some of them better than others (--rates).")
     return told + (_outside(data) if any(one.epsilon is not None for one in results) else [])
+
+
+def _unplanned(one: Result) -> str:
+    """In how many rounds of an arm something went otherwise than planned, and what came first."""
+    rows = [row for run in one.runs.values() for row in run.rounds if row.number]
+    events = [row.events for row in rows if row.events]
+    if not events:
+        return ""
+    return (
+        f"{one.arm}: not all went as planned in {len(events)} of {len(rows)} rounds. What came first: {events[0][0]}."
+    )
 
 
 def _outside(data: DataConfig) -> list[str]:

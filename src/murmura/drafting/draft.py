@@ -115,6 +115,7 @@ class _Desk:
         self.order, self.config, self.token_count = order, config, token_count
         self.shared = shared_instruction(order.records)
         self.shown = [as_task(record, self.shared) for record in order.records]
+        self.inputs = any(record.input for record in self.shown)
         known = [as_task(record, self.shared) for record in order.known]
         self.similar = Similar((record.instruction for record in [*self.shown, *known]), config.rouge)
         self.copies = Copies([*self.shown, *known], config.rouge)
@@ -166,7 +167,8 @@ class _Desk:
                 task.attempts += 1
                 stream = self.order.stream / "example" / index / task.attempts
                 shown = alternating(self.shown, self.config.examples_shown, stream.python())
-                yield _Attempt(shown, partial(example_prompt, task=task.instruction), stream / "tokens", task)
+                prompt = partial(example_prompt, task=task.instruction, inputs=self.inputs)
+                yield _Attempt(shown, prompt, stream / "tokens", task)
 
     @property
     def _examples_left(self) -> int:
@@ -175,7 +177,7 @@ class _Desk:
     def take_example(self, attempt: _Attempt, written: Completion) -> None:
         task = attempt.task
         assert task is not None
-        draft = read_example(task.instruction, written.text, written.finished)
+        draft = read_example(task.instruction, written.text, written.finished, self.inputs)
         if draft is None:
             if task.attempts == self.config.example_attempts:
                 self._drop(task, "no_response")
@@ -229,6 +231,7 @@ def _in_waves(
             streams=[attempt.stream for _, attempt in wave],
             stop=kind.stop,
             halt=goes_round,
+            nonempty=True,
             description=description,
         )
         for (desk, attempt), completion in zip(wave, written, strict=True):

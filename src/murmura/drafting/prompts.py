@@ -20,6 +20,7 @@ _ASK_FOR_EXAMPLES = (
     "Write an example for each task: first its input, and then the response. Where the task needs no input, write None "
     "as the input."
 )
+_ASK_FOR_RESPONSES = "Write a response to each task."
 _NO_INPUT = "None"
 _NO_INPUT_WORDS = {"", "none", "no", "n/a", "no input", "not needed"}
 _EXAMPLE = re.compile(r"\s*Input:(?P<input>.*?)^\s*Response:(?P<output>.*)", re.DOTALL | re.MULTILINE)
@@ -32,13 +33,22 @@ def instruction_prompt(shown: Sequence[str]) -> str:
     return f"{_ASK_FOR_TASKS}\n\n{tasks}Task {len(shown) + 1}:"
 
 
-def example_prompt(shown: Sequence[Instruction], task: str) -> str:
-    """Prompt (b): the site's records as demonstrations, then the new task whose input and response are wanted."""
+def example_prompt(shown: Sequence[Instruction], task: str, inputs: bool) -> str:
+    """Prompt (b): the site's records as demonstrations, then the new task whose input and response are wanted.
+
+    It ends in the first marker of the answer: a model that was tuned to answer leaves it out.
+
+    Args:
+        inputs: whether any record of the site has one. Where none has, no draft gets one.
+    """
+    if not inputs:
+        answered = "".join(f"Task: {_one_line(r.instruction)}\nResponse: {_block(r.output)}\n\n" for r in shown)
+        return f"{_ASK_FOR_RESPONSES}\n\n{answered}Task: {_one_line(task)}\nResponse:"
     demonstrations = "".join(
         f"Task: {_one_line(r.instruction)}\nInput: {_block(r.input) or _NO_INPUT}\nResponse: {_block(r.output)}\n\n"
         for r in shown
     )
-    return f"{_ASK_FOR_EXAMPLES}\n\n{demonstrations}Task: {_one_line(task)}\n"
+    return f"{_ASK_FOR_EXAMPLES}\n\n{demonstrations}Task: {_one_line(task)}\nInput:"
 
 
 def alternating(records: Sequence[Instruction], count: int, rng: random.Random) -> list[Instruction]:
@@ -66,13 +76,14 @@ def read_instruction(text: str, finished: bool) -> tuple[str, bool]:
     return _one_line(sentences or first), bool(sentences)
 
 
-def read_example(task: str, text: str, finished: bool) -> Instruction | None:
-    """The record that was written for ``task``; None where it lacks one of the two markers, or a response.
+def read_example(task: str, text: str, finished: bool, inputs: bool) -> Instruction | None:
+    """The record that was written for ``task`` where the prompt ended; None where it lacks the marker that was asked
+    for after the input, or a response.
 
     An input of "None" or the like, or of nothing, means that the task needs none. An unfinished response keeps its
     complete sentences.
     """
-    found = _EXAMPLE.match(text)
+    found = _EXAMPLE.match(f"Input:{text}" if inputs else f"Input:\nResponse:{text}")
     if found is None:
         return None
     given = found["input"].strip()

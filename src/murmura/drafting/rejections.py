@@ -21,7 +21,7 @@ REASONS: Mapping[str, str] = {
     "program": "a new instruction asked for a program",
     "similar": "a new instruction was too much like one of the site's own or an earlier one",
     "same_prompt": "the site has too few records for another prompt that differs",
-    "no_response": "no 'Input:' and 'Response:' could be made out in what followed a new instruction",
+    "no_response": "no response could be made out in what followed a new instruction",
     "not_tried": "no attempt was left for a new instruction",
     "copied": "a draft was too much like one of the site's own records",
     "echo": "a response only repeated its question",

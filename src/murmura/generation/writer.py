@@ -42,6 +42,7 @@ def complete(
     streams: Sequence[Numbers] = (),
     stop: Sequence[str] = (),
     halt: Callable[[str], bool] | None = None,
+    nonempty: bool = False,
     rows: int = 32,
     bfloat16: bool = False,
     description: str = "generate",
@@ -56,6 +57,7 @@ def complete(
         streams: with ``sampling``, each continuation's own randomness. Its n-th token takes the n-th number.
         stop: a continuation ends where one of these first appears in it.
         halt: a continuation is cut off as soon as this holds for its text so far, such as one that repeats itself.
+        nonempty: no continuation ends before its first token.
         rows: continuations written together. It changes no result beyond float rounding.
         bfloat16: compute products with frozen weights in it, whatever the model is in.
 
@@ -75,18 +77,23 @@ def complete(
         if wanted:
             stack.enter_context(products_in(bank.model, torch.bfloat16 if bfloat16 else None))
             stack.enter_context(bank.stacked())
-            for _ in _written(decoder_for(bank, wanted, rows), wanted, sampling):
+            never_first = sorted(ending.tokens) if nonempty else []
+            for _ in _written(decoder_for(bank, wanted, rows), wanted, sampling, never_first):
                 progress.advance()
     return [Completion(ending.text(text.draft.ids), text.draft.ids, text.draft.finished) for text in texts]
 
 
-def _written(decoder: Decoder | Lockstep, texts: Sequence[Text], sampling: Sampling | None) -> Iterator[Text]:
+def _written(
+    decoder: Decoder | Lockstep, texts: Sequence[Text], sampling: Sampling | None, never_first: Sequence[int]
+) -> Iterator[Text]:
     """Texts as they end. Those that may take longest go first, so that few are left running at the end."""
     device = decoder.bank.device
     waiting = deque(sorted(texts, key=lambda text: (-text.limit, text.slot, list(text.prompt))))
     while waiting or decoder.texts:
         joining = [waiting.popleft() for _ in range(min(decoder.room(), len(waiting)))]
         logits = decoder.join(joining) if joining else decoder.step()
+        if joining:
+            logits[:, never_first] = -torch.inf
         going = joining or decoder.texts
         draws = None
         if sampling is not None:
