@@ -135,6 +135,12 @@ def test_runs_share_what_frozen_layers_compute_and_nothing_of_it_is_left(compari
     assert not place.exists() and SHARED not in os.environ
 
 
+def test_a_search_measures_once_before_training_and_once_at_its_end(comparison):
+    long = comparison(arms=[{"name": "long", "method": {"name": "fedit", "rounds": 3}}])
+    [searched, run] = long.searches[0], long.runs({"long": RATES[0]})[0]
+    assert (searched.experiment.evaluation.every, run.experiment.evaluation.every) == (3, 1)
+
+
 def test_finished_runs_are_kept_and_only_what_is_new_is_run(comparison, begun):
     first = comparison(rates=[], seeds=1)
     first.carry_out(1, first.check())

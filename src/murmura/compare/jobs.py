@@ -65,7 +65,7 @@ class Job:
         if self.searching:
             measured = tables["evaluation"]
             tables["evaluation"] = {key: value for key, value in measured.items() if key not in _BESIDE_UTILITY}
-            tables["evaluation"]["attacks"] = False
+            tables["evaluation"] |= {"attacks": False, "every": self.arm.experiment.method.rounds}
         return tables
 
     @property
