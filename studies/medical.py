@@ -35,7 +35,7 @@ SMALL, FULL = runs.scales(
     rounds=(3, 10),
     epochs=(2, 1),
     batch=(2, 4),
-    rates=([5e-3, 1e-2], [1e-4, 3e-4, 1e-3, 2e-3]),
+    rates=([2.5e-3, 5e-3], [1e-4, 3e-4, 1e-3, 2e-3]),
     noisy_rates=(
         [1e-2, 3e-2],
         [1e-3, 3e-3, 1e-2, 3e-2],
@@ -47,7 +47,7 @@ SMALL, FULL = runs.scales(
         {"keep": 16},  # and the rest as in the paper
     ),
     fetched=(20, 200),
-    heldout=(100, 200),
+    heldout=(95, 200),
     max_length=(192, 1024),
     population=(64, 1024),
     samples=(64, 2048),
