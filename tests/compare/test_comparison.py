@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import time
 import tomllib
 from xml.etree import ElementTree
 
@@ -15,8 +14,7 @@ from murmura.compare.arms import load
 from murmura.compare.comparison import Comparison
 from murmura.compare.files import FIGURES, PICTURE, TABLE, write
 from murmura.compare.jobs import require_done, require_same
-from murmura.errors import CheckpointError, ConfigError, MurmuraError, RunError
-from murmura.experiment.run import run
+from murmura.errors import CheckpointError, ConfigError, RunError
 from murmura.runs.record import read
 from murmura.training.states import SHARED
 from tests.augment.public import embedded_pool, public, save_encoder
@@ -48,24 +46,6 @@ def comparison(tmp_path, table):
         return Comparison(config, arms, tmp_path / "out")
 
     return make
-
-
-@pytest.fixture
-def begun(monkeypatch):
-    """The runs that were begun, which are made in this process, since it takes long to start another."""
-    begun = []
-
-    def in_process(job, at_once, under_way):
-        begun.append(job.folder.name)
-        began = time.monotonic()
-        try:
-            run(job.experiment, resume=False)
-        except MurmuraError as error:
-            return time.monotonic() - began, str(error)
-        return time.monotonic() - began, ""
-
-    monkeypatch.setattr(jobs, "_run", in_process)
-    return begun
 
 
 def test_every_arm_is_searched_alike_and_run_with_every_seed_at_its_best_rate(comparison, begun, tmp_path):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from murmura.compare import linear
 from murmura.compare.arms import Candidate
 from murmura.compare.choice import Choice, choose
 from murmura.compare.config import CompareConfig, Limits
@@ -36,6 +37,7 @@ class Outcome:
         limits: the user's.
         choice: what to take under them.
         remarks: what to know before trusting it, in sentences.
+        linear: of labelled records, the accuracy of a linear model by seed (``murmura.compare.linear``).
     """
 
     name: str
@@ -46,6 +48,7 @@ class Outcome:
     limits: Limits
     choice: Choice
     remarks: Sequence[str]
+    linear: Mapping[int, float] = field(default_factory=dict)
 
 
 class Comparison:
@@ -203,7 +206,9 @@ class Comparison:
             remarks.insert(0, f"Without a finished run, and so in no figure: {listing(missing)}.")
         if at_once > 1:
             remarks.append(f"{at_once} runs shared the machine, so each took longer than it does alone.")
-        return Outcome(self.config.name, results, reference, first.kind, seeds, limits, choice, remarks)
+        labelled = [job for job in jobs if job.arm.name == reference and job.finished and first.kind == "labelled"]
+        simple = linear.accuracies(labelled)
+        return Outcome(self.config.name, results, reference, first.kind, seeds, limits, choice, remarks, simple)
 
 
 def steps_of(planned: DryRun | None) -> int | None:

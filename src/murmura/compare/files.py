@@ -57,6 +57,7 @@ def figures(outcome: Outcome) -> dict[str, Any]:
         "sentences": list(outcome.choice.sentences),
         "remarks": list(outcome.remarks),
         "arms": [_arm(one) for one in outcome.results],
+        "linear": outcome.linear,
         "at_equal_utility": {
             arm: asdict(level) for arm, level in at_equal_utility(outcome.results, outcome.reference).items()
         },

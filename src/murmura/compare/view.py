@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import cast
 
+from murmura.compare import linear
 from murmura.compare.choice import Choice
 from murmura.compare.comparison import Outcome
 from murmura.compare.equal_utility import at_equal_utility
@@ -26,6 +27,11 @@ from murmura.report.table import few_attacked
 from murmura.units import DASH, bound, count, duration, listing, size
 
 _UPLOADS = "upload_auc"
+_LINEAR = "linear"
+_BESIDE = (
+    f"Beside them a linear model ({linear.WORDS}), which trains in seconds and guarantees nothing, comes to an "
+    "accuracy of {}."
+)
 _DRAWN = 3  # seeds of an interval that is drawn: of two it is 13 standard errors wide either way, and all else a point
 
 
@@ -106,6 +112,8 @@ def tables(outcome: Outcome) -> list[Table]:
         wall = DASH if one.wall is None else duration(one.wall)
         steps = DASH if one.steps is None else count(one.steps)
         cost.append([Entry(one.arm, look=looks[one.arm]), promise, size(one.bytes), wall, steps, _rate(one)])
+    if simple := _linear(outcome):
+        worth.append([Entry(_LINEAR, (linear.WORDS,)), *_with(simple, far[""].get(_LINEAR)), Entry(DASH), Entry(DASH)])
     utility = next(one.utility_figure for one in outcome.results if one.kind == outcome.kind)
     against = f"against {outcome.reference}"
     return [
@@ -119,6 +127,10 @@ def tables(outcome: Outcome) -> list[Table]:
     ]
 
 
+def _linear(outcome: Outcome) -> Estimate | None:
+    return Estimate.of(list(outcome.linear.values()), 0.0, 1.0) if outcome.linear else None
+
+
 def looks_of(results: Sequence[Result]) -> dict[str, Style]:
     """One mark and colour an arm."""
     return {one.arm: style(place) for place, one in enumerate(results)}
@@ -126,7 +138,8 @@ def looks_of(results: Sequence[Result]) -> dict[str, Style]:
 
 def _against(outcome: Outcome, key: str) -> Mapping[str, Difference]:
     reference = next(one for one in outcome.results if one.arm == outcome.reference)
-    return compared(outcome.results, outcome.reference, key or reference.utility_figure.key)
+    besides = {_LINEAR: outcome.linear} if outcome.linear and not key else {}
+    return compared(outcome.results, outcome.reference, key or reference.utility_figure.key, besides=besides)
 
 
 def _with(one: Estimate | None, far: Difference | None) -> list[Entry]:
@@ -165,8 +178,10 @@ def answers(outcome: Outcome) -> Answers:
     others = [one.arm for one in outcome.results if one.kind != outcome.kind]
     apart = (f"Read in another way, and so not compared with these: {listing(others)}.",) if others else ()
     runs = [run for one in outcome.results for run in one.runs.values()]
+    simple = _linear(outcome)
+    beside = (_BESIDE.format(simple.words),) if simple else ()
     told = {
-        BETTER: outcome.choice.sentences,
+        BETTER: (*outcome.choice.sentences, *beside),
         LEAKS: (*leaks(alike), *apart),
         PROMISED: (*promised(own), *contradicted(runs)),
         COST: costs(own),
