@@ -13,7 +13,7 @@ BIN := .venv/bin
 # the shell forbids it, which costs every process some ten seconds.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check -c constraints.txt
-PROCESSORS := processor-plain processor-avx2 processor-nobodys
+PROCESSORS := processor-nobodys processor-plain processor-avx2
 CLINIC := runs/clinic-fedavg runs/clinic-fewfedpit
 
 .PHONY: venv demo demo-flower test lint types docs tests flower real processors bench clean
@@ -44,7 +44,7 @@ demo-flower: .venv/stamp
 
 # Two of these at a time: each keeps one core busy.
 test: venv
-	$(MAKE) --jobs 2 lint types docs real $(PROCESSORS)
+	$(MAKE) --jobs 2 lint $(PROCESSORS) real types docs
 	$(MAKE) tests
 
 lint: venv

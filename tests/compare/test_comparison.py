@@ -15,6 +15,7 @@ from murmura.compare.comparison import Comparison
 from murmura.compare.files import FIGURES, PICTURE, TABLE, write
 from murmura.compare.jobs import require_done, require_same
 from murmura.errors import CheckpointError, ConfigError, RunError
+from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 from murmura.training.states import SHARED
 from tests.augment.public import embedded_pool, public, save_encoder
@@ -113,6 +114,16 @@ def test_runs_share_what_frozen_layers_compute_and_nothing_of_it_is_left(compari
     deep.carry_out(1, deep.check())
     assert found[0] and found[1] == found[0]
     assert not place.exists() and SHARED not in os.environ
+
+
+def test_two_processes_do_not_make_one_comparison(comparison, begun, tmp_path):
+    deep = comparison(rates=[], seeds=1)
+    planned = deep.check()
+    kept = tmp_path / "out" / "private" / "states"
+    kept.mkdir(parents=True)
+    with RunFolder(tmp_path / "out").locked(), pytest.raises(CheckpointError, match="another process is running"):
+        deep.carry_out(1, planned)
+    assert kept.exists() and not begun
 
 
 def test_a_search_measures_once_before_training_and_once_at_its_end(comparison):

@@ -135,9 +135,9 @@ class Comparison:
 
         Raises:
             RunError: no run of the reference was finished.
-            CheckpointError: a folder holds another run.
+            CheckpointError: a folder holds another run, or another process makes this comparison.
         """
-        with shared_states(self.folder):
+        with RunFolder(self.folder).locked(), shared_states(self.folder):
             return self._carry_out(at_once, planned)
 
     def _carry_out(self, at_once: int, planned: Mapping[str, DryRun]) -> Outcome:

@@ -20,7 +20,7 @@ _OTHER_FILES = 512  # that a process may have open besides locks
 
 
 def acquire_run(folder: Path) -> FileLock:
-    """The lock of a run folder.
+    """The lock of the folder of a run, or of a comparison.
 
     Raises:
         CheckpointError: another process works there.
@@ -30,7 +30,7 @@ def acquire_run(folder: Path) -> FileLock:
     try:
         lock.acquire()
     except Timeout as error:
-        what, fix = "another process is running in this folder", "Wait for it, stop it, or take another run.folder."
+        what, fix = "another process is running in this folder", "Wait for it, stop it, or take another folder."
         raise CheckpointError(what, where=str(folder), fix=fix) from error
     return lock
 
