@@ -1,3 +1,4 @@
+import ctypes
 import json
 from pathlib import Path
 
@@ -6,7 +7,7 @@ import pytest
 import torch
 
 from murmura.runs import RunFolder
-from murmura.runs.machine import environment, peak_memory
+from murmura.runs.machine import environment, peak_memory, return_freed_memory
 
 
 def test_environment(tmp_path):
@@ -34,3 +35,18 @@ def test_what_is_mapped_from_files_is_told_apart_from_what_a_process_has_for_its
     assert weights.sum(dtype=np.int64) == size  # in memory by now
     assert peak_memory(cpu, mapped=False) < own + size // 4
     assert peak_memory(cpu) - peak_memory(cpu, mapped=False) > whole - own + size // 2
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="only glibc keeps what is freed")
+def test_what_is_freed_between_other_things_is_returned():
+    blocks = [np.ones(100_000, np.uint8) for _ in range(2000)]
+    kept = blocks[::100]  # so that what is freed does not lie at the end, from where it would be returned anyway
+    held = _resident()
+    blocks.clear()
+    return_freed_memory()
+    assert len(kept) == 20 and held - _resident() > 150e6
+
+
+def _resident():
+    status = Path("/proc/self/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))) * 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import resource
@@ -80,6 +81,15 @@ def peak_memory(device: torch.device, *, mapped: bool = True) -> int:
         return int(torch.cuda.max_memory_allocated(device))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024) - (0 if mapped else _mapped())
+
+
+def return_freed_memory() -> None:
+    """Return to the system what this process has freed. glibc keeps freed pages that lie between others, and as texts
+    of other lengths need other sizes, that would grow from round to round. Other systems' allocators need no telling.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _mapped() -> int:

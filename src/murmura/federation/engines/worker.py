@@ -14,7 +14,7 @@ from murmura.federation.site.answer import Host
 from murmura.federation.wire.frames import answer_frame, ask_of, frame, unframe
 from murmura.federation.wire.messages import Failure
 from murmura.progress import Told, collect_phases, relay
-from murmura.runs.machine import peak_memory
+from murmura.runs.machine import peak_memory, return_freed_memory
 
 
 class Connection(Protocol):
@@ -75,6 +75,7 @@ class Worker:
             failed = type(error).__name__
         # What is mapped from files the server has too, and counts it.
         memory = peak_memory(self.host.runtime.device, mapped=False) if self._open_sites and self._host else 0
+        return_freed_memory()
         seconds = phases.seconds if self._open_sites and self.tells_progress else {}
         done = {"number": head["number"], "failed": failed, "seconds": seconds, "memory": memory, "worker": self.id}
         yield frame({"done": done})

@@ -20,7 +20,7 @@ from murmura.federation.wire.sums import Sum
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import bar, say
 from murmura.runs.folder import RunFolder
-from murmura.runs.machine import peak_memory
+from murmura.runs.machine import peak_memory, return_freed_memory
 from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.training.schedule import learning_rate
@@ -368,6 +368,7 @@ class Server:
         if self.curious is not None and round:
             self.curious.close(self.adapter)
         memory = peak_memory(self.runtime.device)
+        return_freed_memory()
         self.rows.append(self._tally.row(figures, self._privacy, memory))
         self.publication.close(self.rows[-1], figures)
         # Sites first: they keep two generations, and can go back should the checkpoint not be written.
