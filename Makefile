@@ -90,6 +90,8 @@ processor-avx2: export MKL_CBWR := AVX2
 processor-avx2: export ATEN_CPU_CAPABILITY := avx2
 processor-avx2: export ONEDNN_MAX_CPU_ISA := AVX2
 processor-nobodys: PLUGIN := -p tests.another_order
+# The plugin imports torch before tests/conftest.py can say so. Two threads each, two at a time, wait for one another.
+processor-nobodys: export OMP_NUM_THREADS := 1
 processor-%:
 	$(BIN)/python -m pytest -q $(PLUGIN) $(NUMERIC)
 
