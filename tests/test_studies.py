@@ -61,12 +61,19 @@ def test_shortening_keeps_whole_sentences(study):
 @pytest.mark.parametrize("scale", ["SMALL", "FULL"])
 def test_medical(study, data, tmp_path, scale):
     module, out = study("medical"), tmp_path / "out"
-    module.prepare(data, out, getattr(module, scale))
+    sizes = getattr(module, scale)
+    module.prepare(data, out, sizes)
     assert len(study("runs").read_rows(out / "private.jsonl")) == 40
-    (out / "medical.toml").write_text(tomli_w.dumps(module.comparison("smollm2-135m", getattr(module, scale))))
+    written = module.comparison("smollm2-135m", "bfloat16", sizes)
+    (out / "medical.toml").write_text(tomli_w.dumps(written))
     config, arms = load_arms([out / "medical.toml"])
     assert len(arms) == 12 and len(arms[0].rates) == len(config.rates) > 1
     assert {arm.experiment.method.name for arm in arms} == {"fedit", "fedmit", "fewfedpit", "dplora", "pretext"}
+    assert {arm.experiment.model.dtype for arm in arms} == {"bfloat16"}
+    written["compare"]["arms"] += module.more(sizes)
+    (out / "medical.toml").write_text(tomli_w.dumps(written))
+    _, more = load_arms([out / "medical.toml"])
+    assert [arm.name for arm in more[:12]] == [arm.name for arm in arms] and len(more) == 16
 
 
 @pytest.mark.parametrize("scale", ["small", "full"])
