@@ -83,6 +83,12 @@ def test_arms_that_were_measured_too_seldom_or_are_about_other_records_are_left_
     assert at_equal_utility([seldom, plain], "seldom") == {}
 
 
+def test_no_interval_leaves_what_an_auc_can_be(tmp_path):
+    high = [[(2.5, 0.5), (2.2, 0.6), (2.0, end)] for end in (0.99, 0.6)]
+    found = at_equal_utility([arm(tmp_path, "plain", *high), arm(tmp_path, "other", *high)], "plain")["other"]
+    assert found.leakage.high == found.reference.high == 1.0 and found.leakage.low >= 0.0
+
+
 def test_accuracy_is_better_where_it_is_higher(tmp_path):
     plain = arm(tmp_path, "plain", [(0.5, 0.5), (0.7, 0.6), (0.8, 0.7)], kind="labelled", key="accuracy")
     other = arm(tmp_path, "other", [(0.5, 0.5), (0.6, 0.5), (0.7, 0.5)], kind="labelled", key="accuracy")

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from murmura.compare.outcome import LEAKAGE, Result, better
+from murmura.compare.outcome import LEAKAGE, Result, better, estimate
 from murmura.compare.statistics import Difference, Estimate, differences
+from murmura.measure.catalogue import figure
 from murmura.runs.record import RunRecord
 
 _FEWEST = 3  # points of a run, that before training among them: with two, all would be a straight line
@@ -62,8 +63,12 @@ def at_equal_utility(results: Sequence[Result], reference: str) -> dict[str, Lev
         {arm: {seed: leaks - other for seed, (_, leaks, other) in seeds.items()} for arm, seeds in found.items()},
         dict.fromkeys(own, 0.0),
     )
-    estimates = {arm: [Estimate.of(values) for values in zip(*found[arm].values(), strict=True)] for arm in found}
-    return {arm: Level(level, leaks, other, apart[arm]) for arm, (level, leaks, other) in estimates.items()}
+    figures = (first.utility_figure, figure(LEAKAGE), figure(LEAKAGE))
+    levels = {}
+    for arm, seeds in found.items():
+        useful, leaking, beside = map(estimate, figures, zip(*seeds.values(), strict=True))
+        levels[arm] = Level(useful, leaking, beside, apart[arm])
+    return levels
 
 
 def _courses(one: Result, key: str) -> dict[int, Course]:

@@ -80,10 +80,8 @@ class Result:
 
     def estimate(self, key: str) -> Estimate | None:
         """Its mean over the seeds; None where no run measured it."""
-        values, unit = list(self.values(key).values()), figure(key).unit
-        if not values:
-            return None
-        return Estimate.of(values, 0.0, 1.0) if unit in (AUC, SHARE) else Estimate.of(values)
+        values = list(self.values(key).values())
+        return estimate(figure(key), values) if values else None
 
     @property
     def lacking(self) -> list[int]:
@@ -131,6 +129,11 @@ class Result:
         """Whether the rate is the smallest or the largest that was tried, so that one beyond may be better."""
         rates = [one.rate for one in self.tried]
         return len(rates) > 1 and self.rate in (min(rates), max(rates))
+
+
+def estimate(of: Figure, values: Sequence[float]) -> Estimate:
+    """The mean of a figure over seeds; no interval of a share or an AUC leaves 0 to 1."""
+    return Estimate.of(values, 0.0, 1.0) if of.unit in (AUC, SHARE) else Estimate.of(values)
 
 
 def attacked_alike(results: Sequence[Result]) -> list[Result]:
