@@ -1,240 +1,310 @@
-"""PrE-Text and what it is compared with: training on texts that 200 sites voted for, on public ones, on private ones,
-and by DP-FedAvg.
+"""What are votes worth? PrE-Text beside texts that nobody voted for, private texts, and DP-FedAvg.
 
-    python studies/pretext.py --data FOLDER --out runs/pretext          # two CPU cores, some 40 minutes a seed
-    python studies/pretext.py --data FOLDER --out runs/pretext --full   # the paper's sizes, for a large machine
-    python studies/pretext.py --data FOLDER --out runs/pretext --secure # also the votes without noise by a secure sum
+    python studies/pretext.py --data FOLDER --out runs/pretext          # writes runs/pretext/pretext.toml and its files
+    murmura compare runs/pretext/pretext.toml --jobs 2 --out runs/pretext
+    python studies/pretext.py --data FOLDER --out runs/pretext --seeds  # how near texts come to the private ones
 
 FOLDER holds ``finance_phrasebank.jsonl`` and ``sentiment_movie_rt.jsonl`` (text), and ``medical_icliniq.jsonl``,
-``code_codealpaca.jsonl``, ``math_gsm8k_train.jsonl`` and ``general_seed_tasks.jsonl`` (instruction, input, output). The
-sites' texts are news of finance, four at each; the public texts are from the other files, a like number of each; no
-text is longer than 24 words.
+``code_codealpaca.jsonl``, ``math_gsm8k_train.jsonl`` and ``general_seed_tasks.jsonl`` (instruction, input, output).
 
-``public-only`` trains a model on public texts, and all others begin with it. ``expand-only`` goes on with texts that
-are expanded from public ones, ``pretext-ε`` from those that sites voted for, ``expand-private`` from the private ones
-themselves; ``private-only`` with the private texts, and ``dpfedavg-ε`` by DP-FedAvg, which trains all parameters, as
-in the paper; the others train an adapter. Of expanded texts that are cut off whole sentences are kept. One model
-writes, varies and is trained. A pilot with a seed of its own chooses each arm's learning rate, and DP-FedAvg's
-clipping norm, by the loss on held-out news; votes at every ε share the rate of 7.58. It shows whether expanded private
-texts help at all: if not, nothing that is like them can. No ε counts that choice.
+Votes can only find what is there: where no public text is anything like the private ones, a round of votes has nothing
+to choose. So news of finance are put into twelve clusters. One of these gives the few public texts that are near; the
+others are the sites' texts and those that are measured on. All other public texts are of the other files, and are far.
+Arms called "none near" have the far ones alone, which takes away what votes are supposed to find.
 
-What votes can show here: 200 sites cast 800 of them, against noise of σ = 31 on each candidate at ε = 1.29 and of 6.4
-at 7.58 (six rounds, four votes a site). Of 64 candidates from other domains, the ten that are most like the news have
-two votes in three, the first about 100 and the tenth 30; of hundreds, nearly all would be below σ at ε = 1.29. So there
-are few candidates, and the twelve with the most votes survive (rank): drawn in proportion to their votes, half of them
-would be noise at ε = 1.29, while without noise every candidate with a vote might become a seed, so that less noise
-would make worse seeds. No masked model can be had without a network, so texts are varied by continuing them. Texts are
-cut anywhere (``change = 1``). That may replace nearly all of a text, so where
-variations stand says little of it, and candidates stand where they are, without look-ahead, as in Aug-PE.
+Every arm begins with one model, SmolLM2 trained on the far public texts, as in the paper. ``public only`` goes on with
+more of them, ``Expand-only`` with texts expanded from public ones, ``PrE-Text`` with texts expanded from those voted
+for, ``Expand-private`` from the private texts, which leave their sites; ``DP-FedAvg`` trains all parameters, as in the
+paper, at several clipping norms, since its step is as long as that norm. One model writes, varies and is trained.
 
-Finished runs are kept, unfinished ones are resumed, so the command may be stopped and given again. It ends with the
-tables. For these it measures how far the private texts are from every round's candidates and from what each arm was
-trained on, of runs with an ε too: all files are here, and nothing of it goes back into a run.
+``--more`` adds arms: what threshold and weights of survivors do, one near text in a hundred, DP-Prompt and DP-FTRL.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
 from statistics import fmean
 from typing import Any
 
-from pretext_runs import (
-    ARMS,
-    FULL,
-    PILOT_SEED,
-    PILOTS,
-    SMALL,
-    START,
-    UNNOISED,
-    VOTED,
-    Study,
-    minutes,
-    pilot_tokens,
-    tokens,
+import numpy as np
+import tomli_w
+from sklearn.cluster import KMeans
+
+import runs
+from murmura.methods.pretext.voting import distances
+from murmura.retrieval.encoder import Encoder
+from murmura.runs import RunFolder
+from runs import read_rows, write_rows
+
+PRIVATE = "finance_phrasebank"
+OTHERS = ("sentiment_movie_rt", "medical_icliniq", "code_codealpaca", "math_gsm8k_train", "general_seed_tasks")
+FIELDS = ("text", "instruction", "input", "output")
+CLUSTERS = 12
+DELTA = 3e-6
+TITLES = {"dpfedavg": "DP-FedAvg", "dpftrl": "DP-FTRL"}
+
+SMALL, FULL = runs.scales(
+    words=((8, 28), (8, 64)),  # fewest and most of a text
+    sites=(200, 400),
+    texts=(4, 8),  # of each site
+    far=(1035, 20_000),  # public texts of other files
+    near=(40, 80),  # and of the cluster that is no site's
+    few=(10, 20),  # near ones where they are one in a hundred
+    heldout=(200, 400),
+    voting=(
+        {"rounds": 3, "population": 256, "text_tokens": 64, "lookahead": 0, "variation": "continue"},
+        {"rounds": 11, "population": 2048, "text_tokens": 64, "lookahead": 4, "variation": "mask-fill"},
+    ),
+    samples=(256, 20_000),
+    sample_tokens=(64, 85),
+    epochs=(2, 1),
+    batch=(8, 64),
+    layers=("last 8", "all"),
+    max_length=(64, 96),
+    rates=([3e-4, 1e-3, 3e-3], [1e-4, 3e-4, 1e-3, 3e-3]),
+    seeds=(3, 5),
+    clips=([0.6, 2.0, 6.0], [0.3, 1.0, 3.0]),  # of DP-FedAvg
+    steps=(2, 100),  # its rounds, in each of which every site takes a step on all its texts
+    decode_rows=(64, 512),
 )
-
-from murmura.runs import RunFolder, read
-from murmura.runs.schema import FIGURES
-from murmura.units import DASH, decimal, signed
-from runs import apart, ends, levels, parser, pipes
-
-CLAIMS = {
-    "votes beat public texts alone": [("pretext-1.29", START), ("pretext-7.58", START)],
-    "votes beat expanded public texts": [("pretext-1.29", "expand-only"), ("pretext-7.58", "expand-only")],
-    "votes beat DP-FedAvg at one ε": [("pretext-1.29", "dpfedavg-1.29"), ("pretext-7.58", "dpfedavg-7.58")],
-    "expanded private texts beat votes": [("expand-private", "pretext-7.58"), ("expand-private", "pretext-inf")],
-    "less noise is better": [("pretext-7.58", "pretext-1.29"), ("pretext-inf", "pretext-7.58")],
-}
-"""What Hou et al. 2024 found, as pairs of arms of which the first is the better; the last pair is ours."""
-MEASURED = ("heldout_loss", "heldout_accuracy")
 
 
 def main() -> None:
-    """Run what is missing, then print the tables."""
-    parsed = parser(__doc__, ARMS)
-    parsed.add_argument("--secure", action="store_true", help="also sum the votes without noise securely, and compare")
-    parsed.add_argument("--picture", type=Path, help="also draw distances and losses, here: FILE.svg or FILE.png")
-    options = parsed.parse_args()
-    study = Study(options.data, options.out, FULL if options.full else SMALL, options.model)
-    if not options.show:
-        print(estimate(study, options.arms, options.seeds), flush=True)
-        for seed in (PILOT_SEED, *options.seeds):
-            study.records(seed)
-        study.pilot(options.arms, options.at_once)
-        print(pilot_table(study))
-        for seed in options.seeds:
-            study.complete(options.arms, seed, options.at_once)
-            if options.secure:
-                study.run_secured(seed)
-    text = tables(study, options.seeds)
-    print(text)
-    if options.table is not None:
-        options.table.write_text(text, encoding="utf-8")
-    if options.picture is not None:
-        draw(study, options.seeds, options.picture)
+    """Write the comparison and its files, or read what it has left."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the JSONL files")
+    parser.add_argument("--out", type=Path, required=True, help="where the comparison is written")
+    parser.add_argument("--full", action="store_true", help="the full one, for a large machine")
+    parser.add_argument("--more", action="store_true", help="more arms, about what votes are made of")
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--encoder", default="minilm", help="the sentence encoder that places texts")
+    parser.add_argument("--dtype", default="float32", help="of the model's weights")
+    parser.add_argument("--seeds", action="store_true", help="write nothing, but say how near the texts of runs come")
+    options = parser.parse_args()
+    if options.seeds:
+        print(near_table(options.out, Encoder(options.encoder)))
+        return
+    scale = FULL if options.full else SMALL
+    prepare(options.data, options.out, scale, Encoder(options.encoder))
+    start(options.out, options.model, options.dtype, scale)
+    written = comparison(options.model, options.encoder, options.dtype, scale)
+    if options.more:
+        written["compare"]["arms"] += more(scale, options.model, options.encoder)
+    (options.out / "pretext.toml").write_text(tomli_w.dumps(written))
+    print(f"murmura compare {options.out / 'pretext.toml'} --out {options.out}")
 
 
-def estimate(study: Study, arms: Sequence[str], seeds: Sequence[int]) -> str:
-    """What each arm takes, in tokens, and about how long on two cores; as Markdown."""
-    lines = [["arm", "writes", "reads", "trains on", "minutes for SmolLM2-135M"], ["---", *["--:"] * 4]]
-    asked = [(f"pilot of {arm}", 1, pilot_tokens(study.scale, arm)) for arm in dict.fromkeys(PILOTS[a] for a in arms)]
-    asked += [(arm, len(seeds), tokens(study.scale, arm)) for arm in arms]
-    total = 0.0
-    for name, times, own in asked:
-        total += times * minutes(own)
-        lines.append([f"{name} (× {times})", *(f"{count:,.0f}" for count in own.values()), f"{minutes(own):.1f}"])
-    lines.append(["all, without loading the model", "", "", "", f"{total:.0f}"])
-    return pipes(lines)
+# ---- records ---------------------------------------------------------------------------------------------------------
 
 
-def tables(study: Study, seeds: Sequence[int]) -> str:
-    """All of them, of the runs that are there, as Markdown."""
-    folders = study.folders(seeds)
-    found = [levels(folders, seeds, key, START) for key in MEASURED]
-    found += [orderings(folders), distances_table(study, seeds), costs(folders), secure_table(study, seeds)]
-    return "\n".join([one for one in [*found, pilot_table(study)] if one])
+def prepare(data: Path, out: Path, scale: runs.Scale, encoder: Encoder) -> None:
+    """Write the texts as the study uses them: private ones, and public ones of which many, few or none are near.
+
+    Ends the study where there are too few.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    news = _texts(data / f"{PRIVATE}.jsonl", scale)
+    cluster = KMeans(min(CLUSTERS, len(news)), n_init=4, random_state=0).fit_predict(encoder.embed(news))
+    apart = _smallest(cluster, scale.near)
+    near = [text for text, own in zip(news, cluster, strict=True) if own == apart][: scale.near]
+    private = [text for text, own in zip(news, cluster, strict=True) if own != apart]
+    wanted = scale.sites * scale.texts + scale.heldout
+    if len(private) < wanted:
+        raise SystemExit(f"{PRIVATE}.jsonl: {len(private)} texts are left for the sites, {wanted} are asked")
+    far = _mixed([_texts(data / f"{name}.jsonl", scale) for name in OTHERS])[: scale.far]
+    files = {"private": private[:wanted], "far": far, "public": far + near, "few": far + near[: scale.few]}
+    for name, texts in files.items():
+        write_rows(out / f"{name}.jsonl", ({"text": text} for text in texts))
+    print(f"{len(near)} near and {len(far)} far public texts, {wanted} of {len(private)} private ones")
 
 
-def orderings(folders: Mapping[str, Mapping[int, Path]]) -> str:
-    """By how much the arm that should be better is so, and with how many seeds; of the pairs that were run."""
-    lines = [["claimed", "loss", "seeds", "accuracy", "seeds"], ["---", *["--:"] * 4]]
-    for claim, pairs in CLAIMS.items():
-        for better, worse in pairs:
-            cells = []
-            for key, sign in zip(MEASURED, (-1, 1), strict=True):
-                one, other = ends(folders[better], key), ends(folders[worse], key)
-                if gains := [sign * (one[seed] - other[seed]) for seed in one if seed in other]:
-                    far = apart(one, other) if len(gains) > 1 else signed(sign * gains[0])
-                    cells += [far, f"{sum(gain > 0 for gain in gains)} of {len(gains)}"]
-            if cells:
-                lines.append([f"{claim}: {better} against {worse}", *cells])
-    return pipes(lines)
+def _texts(path: Path, scale: runs.Scale) -> list[str]:
+    """The different texts of a file that are neither too short nor too long, each in one line, in a random order."""
+    low, high = scale.words
+    fields = (str(row[field]) for row in read_rows(path) for field in FIELDS if row.get(field))
+    kept = list(dict.fromkeys(" ".join(words) for text in fields if low <= len(words := text.split()) <= high))
+    Random(f"0 {path.name}").shuffle(kept)
+    return kept
 
 
-def distances_table(study: Study, seeds: Sequence[int]) -> str:
-    """How far private texts are from the nearest candidate, round by round, and from the nearest text that the arm was
-    trained on; means over the seeds."""
-    rounds = study.scale.voting["rounds"]
-    heads = [*map(str, range(1, rounds + 1)), "texts trained on", "its seeds"]
-    lines = [["Distance of the private texts by round", *heads], ["---", *["--:"] * len(heads)]]
-    for arm, told in all_told(study, seeds).items():
-        by_round = [decimal(fmean(one)) for one in zip(*(own["rounds"] for own in told.values()), strict=True)]
-        texts = decimal(fmean(own["texts"] for own in told.values()))
-        lines.append([arm, *(by_round or [DASH] * rounds), texts, ", ".join(map(str, told))])
-    return pipes(lines)
+def _smallest(cluster: Sequence[int], least: int) -> int:
+    """The smallest cluster that has enough texts, so that most are left to the sites; else the largest."""
+    sizes = np.bincount(cluster)
+    enough = np.flatnonzero(sizes >= least)
+    return int(enough[np.argmin(sizes[enough])] if len(enough) else np.argmax(sizes))
 
 
-def all_told(study: Study, seeds: Sequence[int]) -> dict[str, dict[int, dict[str, Any]]]:
-    """Distances by arm and seed, of the finished runs that have texts."""
-    on_texts = [arm for arm, method in ARMS.items() if "seeds" in method]
-    found = {
-        arm: {seed: study.told(arm, seed) for seed in seeds if RunFolder(study.folder(arm, seed)).is_finished}
-        for arm in on_texts
-    }
-    return {arm: own for arm, own in found.items() if own}
+def _mixed(lists: Sequence[list[str]]) -> list[str]:
+    """All texts, each once, so that any first part of them has as many of every list as it can."""
+    longest = max(map(len, lists))
+    return list(dict.fromkeys(own[k] for k in range(longest) for own in lists if k < len(own)))
 
 
-def costs(folders: Mapping[str, Mapping[int, Path]]) -> str:
-    """What each arm spent and sent, of its first finished run. Of one that guarantees something the owner alone knows
-    how long it took."""
-    lines = [["One run", "ε", "bytes up", "bytes down", "seconds", "peak memory"], ["---", *["--:"] * 5]]
-    for arm, own in folders.items():
-        done = [folder for folder in own.values() if RunFolder(folder).is_finished][:1]
-        for folder in done:
-            run = read(folder)
-            epsilon, totals = run.last.values.get("epsilon"), {**run.totals, **_owners(folder)}
-            spent = DASH if epsilon is None else f"{epsilon:.2f}"
-            memory = f"{totals['peak_memory'] / 1e9:.2f} GB"
-            sent = [f"{totals[key]:,.0f}" for key in ("bytes_up", "bytes_down")]
-            lines.append([arm, spent, *sent, f"{totals['wall']:.0f}", memory])
-    return pipes(lines)
+def start(out: Path, model: str, dtype: str, scale: runs.Scale) -> None:
+    """The model that every arm begins with, as a whole one, made if it is not there: trained on far public texts."""
+    if (out / "start").exists():
+        return
+    table = _begun(model, dtype, scale) | {"method": _on_texts(model, scale, "far.jsonl", "public", samples=0)}
+    table["method"]["population"] = scale.far
+    table["run"] |= {"name": "start", "folder": str(out / "start-run")}
+    table["training"]["lr"] = 1e-3
+    table["evaluation"]["attacks"] = False
+    (out / "start.toml").write_text(tomli_w.dumps(table))
+    if not RunFolder(out / "start-run").is_finished:
+        _murmura("run", str(out / "start.toml"), "--overwrite")
+    _murmura("export", str(out / "start-run"), "--merged", "--out", str(out / "start"))
 
 
-def _owners(folder: Path) -> dict[str, float]:
-    """Time and memory of a run that guarantees something, which only its owner has."""
-    if not (folder / FIGURES).exists():
-        return {}
-    rows = [json.loads(line) for line in (folder / FIGURES).read_text(encoding="utf-8").splitlines()]
-    known = [row for row in rows if "wall" in row]
-    return {"wall": sum(row["wall"] for row in known), "peak_memory": max(row["peak_memory"] for row in known)}
+def _murmura(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "murmura", *words], check=True)
 
 
-def secure_table(study: Study, seeds: Sequence[int]) -> str:
-    """Whether secure sums give the same votes, and what they cost; nothing where there are none."""
-    lines = [
-        ["Votes by a secure sum", "rounds that are the same to the bit", "bytes up", "in clear", "seconds", "in clear"]
+# ---- the comparison --------------------------------------------------------------------------------------------------
+
+
+def comparison(model: str, encoder: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
+    """The comparison's file."""
+
+    def voted(public: str = "public.jsonl", **options: Any) -> dict[str, Any]:
+        return voting(model, encoder, scale, public, **options)
+
+    def texts(seeds: str, public: str = "public.jsonl", **options: Any) -> dict[str, Any]:
+        return _on_texts(model, scale, public, seeds, **options)
+
+    table = _begun("start", dtype, scale) | {"method": texts("public", samples=0)}
+    arms = [
+        {"name": "public only"},
+        {"name": "Expand-only", "method": texts("public")},
+        {"name": "PrE-Text ε=1.29", "method": voted(epsilon=1.29)},
+        {"name": "PrE-Text ε=7.58", "method": voted(epsilon=7.58)},
+        {"name": "PrE-Text without noise", "method": voted(noise_multiplier=0.0)},
+        {"name": "Expand-private", "method": texts("private")},
+        {"name": "Expand-only, none near", "method": texts("public", "far.jsonl")},
+        {"name": "PrE-Text ε=7.58, none near", "method": voted("far.jsonl", epsilon=7.58)},
+        *averaging(scale),
     ]
-    lines.append(["---", *["--:"] * (len(lines[0]) - 1)])
-    for seed in seeds:
-        folders = [study.secured(seed), study.folder(UNNOISED, seed)]
-        if all(RunFolder(folder).is_finished for folder in folders):
-            alike, runs = study.summed_alike(seed), [read(folder) for folder in folders]
-            up = [f"{run.totals['bytes_up']:,.0f}" for run in runs]
-            took = [f"{sum(one.values['wall'] for one in run.rounds[1:-1]):.0f}" for run in runs]
-            lines.append([f"seed {seed}", f"{sum(alike)} of {len(alike)}", *up, *took])
-    return pipes(lines) if len(lines) > 2 else ""
+    return {"compare": {"name": "pretext", "seeds": scale.seeds, "rates": scale.rates, "arms": arms}, **table}
 
 
-def pilot_table(study: Study) -> str:
-    """What the pilot found: the loss by setting, the chosen one marked."""
-    lines = [["Pilot: held-out loss by learning rate (DP-FedAvg: by clipping norm)", "chosen"], ["---", "--:"]]
-    for arm in dict.fromkeys(PILOTS.values()):
-        if losses := study.piloted(arm):
-            told = ", ".join(f"{one:g}: {decimal(loss)}" for one, loss in losses.items())
-            lines.append([f"{arm}: {told}", f"{study.setting(arm):g}"])
-    return pipes(lines)
+def averaging(scale: runs.Scale, name: str = "dpfedavg") -> list[dict[str, Any]]:
+    """DP-FedAvg, or DP-FTRL. A site's step is longer than any clipping norm, so that this alone is its length, and what
+    there is to choose."""
+    step = {"optimizer": "sgd", "schedule": "constant", "clip": 0.0, "batch_size": scale.texts, "max_steps": 1}
+    step |= {"epochs": 1}
+    return [
+        {
+            "name": f"{TITLES[name]} ε={epsilon}",
+            "method": {"name": name, "rounds": scale.steps, "epsilon": epsilon, "delta": DELTA},
+            "model": {"trainable": "all"},
+            "training": step,
+            "rates": [10.0],
+            "grid": {"method.clip_norm": scale.clips},
+        }
+        for epsilon in (7.58, 1.29)
+    ]
 
 
-def draw(study: Study, seeds: Sequence[int], path: Path) -> None:
-    """Distance of the private texts from the candidates by round, and the loss of every arm's model."""
-    from matplotlib.figure import Figure
+def more(scale: runs.Scale, model: str, encoder: str) -> list[dict[str, Any]]:
+    """Arms about what makes votes good, and what else there is at one ε."""
 
-    canvas = Figure(figsize=(10, 4), layout="constrained")
-    left, right = canvas.subplots(1, 2)
-    told = all_told(study, seeds)
-    for arm in (arm for arm in VOTED if arm in told):
-        series = [own["rounds"] for own in told[arm].values()]
-        means = [fmean(values) for values in zip(*series, strict=True)]
-        rounds = range(1, len(means) + 1)
-        [line] = left.plot(rounds, means, marker="o", label=arm)
-        low, high = ([of(values) for values in zip(*series, strict=True)] for of in (min, max))
-        left.fill_between(rounds, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-    left.set(xlabel="round", ylabel="mean distance of a private text\nfrom the nearest candidate")
-    if left.lines:
-        left.legend(frameon=False)
-    losses = {arm: ends(own, "heldout_loss") for arm, own in study.folders(seeds).items()}
-    losses = {arm: own for arm, own in losses.items() if own}
-    for place, own in enumerate(losses.values()):
-        right.plot(list(own.values()), [place] * len(own), "o", color="C7", alpha=0.6)
-        right.plot(fmean(own.values()), place, "|", color="black", markersize=16)
-    right.set_yticks(range(len(losses)), list(losses))
-    right.invert_yaxis()
-    right.set(xlabel="held-out loss (nats per token), a dot for each seed")
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-    canvas.savefig(path)
+    def voted(public: str = "public.jsonl", **options: Any) -> dict[str, Any]:
+        return voting(model, encoder, scale, public, epsilon=7.58, **options)
+
+    paraphrased = _on_texts(model, scale, "public.jsonl", "paraphrased", epsilon=7.58, delta=DELTA)
+    paraphrased |= {"paraphraser": model, "texts_per_site": scale.texts}
+    return [
+        {"name": "PrE-Text ε=7.58, threshold σ, weights", "method": voted(threshold=1.0)},
+        {"name": "PrE-Text ε=7.58, threshold 2σ, once each", "method": voted(repeats="once")},
+        {"name": "PrE-Text ε=7.58, threshold σ, once each", "method": voted(threshold=1.0, repeats="once")},
+        {"name": "PrE-Text ε=7.58, one in a hundred near", "method": voted("few.jsonl")},
+        {"name": "Expand-only, one in a hundred near", "method": _on_texts(model, scale, "few.jsonl", "public")},
+        {"name": "DP-Prompt ε=7.58", "method": paraphrased},
+        *averaging(scale, "dpftrl"),
+    ]
+
+
+def voting(model: str, encoder: str, scale: runs.Scale, public: str, **options: Any) -> dict[str, Any]:
+    """[method] of an arm with votes."""
+    chosen = {"variation_model": model, "variation_temperature": 0.7, "variation_top_p": 0.95, "encoder": encoder}
+    chosen |= {"threshold": 2.0, "texts_per_site": scale.texts, "delta": DELTA, **scale.voting}
+    return _on_texts(model, scale, public, "voted", **chosen | options)
+
+
+def _on_texts(model: str, scale: runs.Scale, public: str, seeds: str, **options: Any) -> dict[str, Any]:
+    """[method] of an arm that trains on texts at the server."""
+    written = {"samples": scale.samples, "sample_tokens": scale.sample_tokens, "temperature": 0.7, "top_p": 0.95}
+    chosen = {"name": "pretext", "seeds": seeds, "public": public, "public_words": scale.words[0] - 1}
+    chosen |= {"population": scale.samples, "generator": model, "unfinished": "sentences"}
+    return chosen | written | options
+
+
+def _begun(model: str, dtype: str, scale: runs.Scale) -> dict[str, dict[str, Any]]:
+    """What all experiment files begin with."""
+    return {
+        "run": {"decode_rows": scale.decode_rows},
+        "model": {"name": model, "dtype": dtype},
+        "lora": {"rank": 16, "alpha": 32.0, "targets": ["q_proj", "v_proj"], "layers": scale.layers},
+        "data": {
+            "kind": "document",
+            "opening": "always",
+            "train": "private.jsonl",
+            "heldout_records": scale.heldout,
+            "max_length": scale.max_length,
+            "sites": {"by": "partition", "count": scale.sites, "records": scale.texts},
+        },
+        "training": {"batch_size": scale.batch, "epochs": scale.epochs},
+        "evaluation": {"every": 100, "attacks": True, "attack_records": scale.heldout, "uploads": 0},
+    }
+
+
+# ---- how near it comes -----------------------------------------------------------------------------------------------
+
+
+def near_table(out: Path, encoder: Encoder) -> str:
+    """Of every arm of the comparison: how many of its seeds are nearest to a public text that is near, and how far the
+    private texts are from the nearest text that its model was trained on; means over the seeds of runs, as Markdown.
+
+    No run tells this: here all files are at hand, and nothing of it goes back into one.
+    """
+    public = [row["text"] for row in read_rows(out / "public.jsonl")]
+    near = len(public) - len(read_rows(out / "far.jsonl"))
+    places, private = encoder.embed(public), encoder.embed([row["text"] for row in read_rows(out / "private.jsonl")])
+    found: dict[str, list[tuple[float, float]]] = {}
+    for folder in _finished(out / "runs"):
+        texts = folder / "outcomes" / "dataset"
+        if texts.exists():
+            seeds = list(_seeds(texts))
+            nearest = np.argmax(encoder.embed(seeds) @ places.T, axis=1)
+            far = distances(private, encoder.embed(list(dict.fromkeys(_rows(texts / "train.jsonl")))))
+            share = float(np.mean(nearest >= len(public) - near))
+            found.setdefault(folder.name.rpartition("-seed")[0], []).append((share, float(far.mean())))
+    lines = [["arm", "seeds of runs", "its seeds that are near", "distance of private texts"], ["---", *["--:"] * 3]]
+    for arm, own in found.items():
+        share, far = (fmean(column) for column in zip(*own, strict=True))
+        lines.append([arm, str(len(own)), f"{share:.0%}", f"{far:.3f}"])
+    return runs.pipes(lines)
+
+
+def _finished(place: Path) -> Iterator[Path]:
+    yield from (folder for folder in sorted(place.glob("*-seed*")) if RunFolder(folder).is_finished)
+
+
+def _seeds(texts: Path) -> Iterator[str]:
+    """The texts that others were expanded from, as often as they were taken; where none were, those trained on."""
+    if not (texts / "seeds.jsonl").exists():
+        yield from _rows(texts / "train.jsonl")
+        return
+    for row in read_rows(texts / "seeds.jsonl"):
+        yield from [row["text"]] * row["times"]
+
+
+def _rows(path: Path) -> list[str]:
+    return [row["text"] for row in read_rows(path)]
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ from sklearn.metrics import roc_auc_score
 
 from murmura import Experiment, report
 from murmura.compare.arms import load as load_arms
+from murmura.compare.jobs import Job
 from murmura.experiment.run import run as start
 from murmura.measure.attacks import ATTACKS
-from murmura.models import load
+from murmura.retrieval.encoder import Encoder
 from murmura.runs import RunFolder, read_all
 from murmura.runs.audit import Audit, Written
 from tests.augment.public import save_encoder
@@ -452,127 +453,91 @@ def test_what_a_small_encoder_saves_a_site(study, tokenizer, tmp_path):
 
 
 @pytest.fixture
-def pretext(study, tmp_path):
-    """The study of PrE-Text in small, with invented texts of tablets, rashes and letters."""
-    fields = {"finance": "text", "movies": "text", "medical": "input", "code": "instruction", "math": "output"}
+def pretext(study, tmp_path, tokenizer):
+    """The study of PrE-Text in small, with invented texts of tablets, rashes and letters, and its files."""
     module = study("pretext")
-    runs = module.Study.run.__globals__
-    for name, file in runs["FILES"].items():
-        topic = "tablets" if name in ("finance", "movies") else "rash" if name == "math" else "letter"
-        start = 100 if name == "movies" else 0
-        rows = [{fields.get(name, "output"): text} for text in texts(topic, 24, start)]
-        small.write_lines(tmp_path / "data" / file, [*rows, rows[0], {"text": "too short"}])
+    fields = {module.PRIVATE: "text", "sentiment_movie_rt": "text", "code_codealpaca": "instruction"}
+    topics = dict.fromkeys(module.OTHERS, "letter") | {module.PRIVATE: "tablets", "math_gsm8k_train": "rash"}
+    for k, (name, topic) in enumerate(topics.items()):
+        rows = [{fields.get(name, "output"): text} for text in texts(topic, 24, 100 * k)]
+        small.write_lines(tmp_path / "data" / f"{name}.jsonl", [*rows, rows[0], {"text": "too short"}])
+    encoder = save_encoder(tmp_path / "encoder", tokenizer)
+    few = {"sites": 4, "texts": 2, "heldout": 3, "far": 30, "near": 2, "few": 1, "words": (8, 24), "samples": 6}
 
-    def load(scale="SMALL", model="smollm2-135m", encoder="minilm", **sizes):
-        few = {"sites": 4, "texts": 2, "heldout": 4, "drawn": 8, "words": (8, 24)} | sizes
-        return module, module.Study(tmp_path / "data", tmp_path / "out", runs[scale].but(**few), model, encoder)
+    def prepare(scale="SMALL", **sizes):
+        scale = getattr(module, scale).but(**few | sizes)
+        module.prepare(tmp_path / "data", tmp_path / "out", scale, Encoder(str(encoder)))
+        return module, scale, str(encoder)
 
-    return load
+    return prepare
 
 
 @pytest.mark.parametrize("scale", ["SMALL", "FULL"])
-def test_pretext(pretext, scale):
-    module, study = pretext(scale)
-    for lr, loss in zip(study.settings("public-only"), (1.0, 2.0, 3.0), strict=False):
-        write_run(study.folder("public-only", 100, lr), rows=[{"round": 0}, {"round": 1, "heldout_loss": loss}])
-    for seed in (0, 100):
-        start = study.start(seed)
-        (start / "adapter").mkdir(parents=True)
-        assert seed == 0 or start == study.folder("public-only", 100, study.settings("public-only")[0])
-        tables = {arm: study.experiment(study.folder(arm, seed), arm, seed, 1e-3) for arm in module.ARMS}
-        found = {arm: Experiment.of(table) for arm, table in tables.items()}
-        assert len({one.dump() for one in found.values()}) == len(found)
-        whole = [arm for arm, one in found.items() if one.model.trainable == "all"]
-        assert whole == ["dpfedavg-7.58", "dpfedavg-1.29"]  # Hou et al. 2024, section 4.1
-        assert {found[arm].model.name for arm in whole} == {str(study.merged(seed).resolve())}
-        assert [arm for arm, one in found.items() if one.model.adapter is None] == ["public-only", *whole]
-        assert {one.data.opening for one in found.values()} == {"always"}  # all are measured alike
-        assert all(one.model.adapter in (None, str(start / "adapter")) for one in found.values())
-        # The same noise for the same ε, whatever it hides.
-        assert {one.method.delta for one in found.values() if one.method.private} == {3e-6}
-    with pytest.raises(SystemExit, match=r"24 different texts are short enough, 28 are asked"):
-        pretext(scale, sites=12)[1].records(1)
+def test_pretext(pretext, tmp_path, scale):
+    module, sizes, encoder = pretext(scale)
+    table = module.comparison("smollm2-135m", encoder, "float32", sizes)
+    table["compare"]["arms"] += module.more(sizes, "smollm2-135m", encoder)
+    (tmp_path / "out" / "pretext.toml").write_text(tomli_w.dumps(table))
+    config, arms = load_arms([tmp_path / "out" / "pretext.toml"])
+    found = {arm.name: arm for arm in arms}
+    assert {len(arm.rates) for arm in arms} == {1, len(config.rates)}
+    whole = [name for name, arm in found.items() if arm.experiment.model.trainable == "all"]
+    assert whole == [name for name in found if "DP-F" in name]  # Hou et al. 2024, section 4.1
+    assert len(whole) == 4 * len(sizes.clips) and {found[name].rates for name in whole} == {(10.0,)}
+    # The same noise for the same ε, whatever it hides, and one way to read all texts.
+    assert {arm.experiment.method.delta for arm in arms if arm.experiment.method.private} == {3e-6}
+    assert {arm.experiment.data.opening for arm in arms} == {"always"}
+    public = {name: getattr(arm.experiment.method, "public", None) for name, arm in found.items()}
+    far = [name for name, file in public.items() if str(file).endswith("far.jsonl")]
+    assert far == ["Expand-only, none near", "PrE-Text ε=7.58, none near"]
 
 
-def test_texts_of_the_pretext_study_are_of_one_part_alone(study, pretext):
-    _, one = pretext()
-    place = one.records(3)
-    parts = {
-        name: [row["text"] for row in study("runs").read_rows(place / f"{name}.jsonl")]
-        for name in ("private", "heldout", "public")
+def test_texts_of_the_pretext_study_are_of_one_part_alone(study, pretext, tmp_path):
+    pretext()
+    files = {
+        name: [row["text"] for row in study("runs").read_rows(tmp_path / "out" / f"{name}.jsonl")]
+        for name in ("private", "far", "public", "few")
     }
-    assert [len(own) for own in parts.values()] == [8, 4, 5 * 24]
-    assert all("tablets" in text for name in ("private", "heldout") for text in parts[name])
-    assert len({text for own in parts.values() for text in own}) == 8 + 4 + 3 * 24  # three files have the same letters
+    private, far, public = files["private"], files["far"], files["public"]
+    assert len(private) == 4 * 2 + 3 and all("tablets" in text for text in private)
+    assert len(far) == 30 and not any("tablets" in text for text in far)
+    assert public[:30] == far and len(public) == 32 and all("tablets" in text for text in public[30:])
+    assert files["few"] == public[:31] and not set(public) & set(private)
+    assert sum("rash" in text for text in far) == 6  # one file in five
+    with pytest.raises(SystemExit, match=r"finance_phrasebank.jsonl: \d+ texts are left for the sites, 27 are asked"):
+        pretext(sites=12)
 
 
-def test_the_tables_of_the_pretext_study_tell_which_claims_hold(pretext, tmp_path):
-    module, study = pretext(voting={"rounds": 2})
-    losses = {"public-only": (3.0, 3.2), "expand-private": (2.0, 2.1), "pretext-7.58": (2.5, 2.8)}
-    losses["dpfedavg-7.58"] = (2.6, 2.7)
-    for arm, ends in losses.items():
-        for seed, loss in enumerate(ends):
-            rows = [{"round": k, "heldout_loss": one, "heldout_accuracy": 1 / one} for k, one in ((0, 4.0), (3, loss))]
-            folder = study.folder(arm, seed)
-            write_run(folder, rows=rows)
-            by_round = [1.25, 1.0 + seed / 10] if arm.startswith("pretext") else []
-            told = {"rounds": by_round, "texts": loss / 4}
-            (folder.parent / f"{folder.name}.distances.json").write_text(json.dumps(told))
-    text = module.tables(study, [0, 1])
-    assert "| pretext-7.58 | 2.500 | 2.800 | 2.650 | −0.450 ± 0.050 |" in text
-    assert "votes beat DP-FedAvg at one ε: pretext-7.58 against dpfedavg-7.58 | 0.000 ± 0.100 | 1 of 2 |" in text
-    assert (
-        "expand-private against pretext-7.58 | −0.600 ± 0.100 | 2 of 2 |" in text and "against pretext-inf" not in text
-    )
-    assert "| pretext-7.58 | 1.250 | 1.050 | 0.662 | 0, 1 |" in text and "| expand-private | – | – |" in text
-    module.draw(study, [0, 1], tmp_path / "picture.svg")
-    drawn = (tmp_path / "picture.svg").read_text()
-    assert drawn.startswith("<?xml") and "dpfedavg-7.58" in drawn.replace("<!-- ", "")
+def test_the_cluster_that_is_put_apart_is_the_smallest_that_is_large_enough(study):
+    smallest = study("pretext")._smallest
+    assert smallest([0] * 5 + [1] * 3 + [2] * 2, 3) == 1
+    assert smallest([0] * 5 + [1] * 3, 6) == 0
 
 
 @pytest.mark.slow
-def test_the_pretext_study_from_its_pilot_to_its_tables(pretext, llama_folder, tokenizer, tmp_path, monkeypatch):
-    voting = {"rounds": 2, "population": 6, "text_tokens": 24, "lookahead": 0, "selection": "rank", "survivors": 2}
-    voting |= {"variation": "continue", "change": 1.0}
-    few = {"samples": 6, "pilot_samples": 3, "pilot_epochs": 1, "sample_tokens": 20, "rank": 2, "dp_rounds": 1}
-    few |= {"targets": ("q_proj", "v_proj"), "rates": (1e-3, 1e-2), "clips": (0.1,), "writing": {"decode_rows": 8}}
-    encoder = save_encoder(tmp_path / "encoder", tokenizer)
-    module, study = pretext(model=str(llama_folder), encoder=str(encoder), voting=voting, **few)
-    done = []
-
-    def work(folder, table):
-        done.append(folder.name)
-        start(Experiment.of(table))
-
-    monkeypatch.setitem(module.Study.run.__globals__, "work", work)
+def test_the_pretext_study_from_its_start_to_its_table(pretext, llama_folder, tmp_path, monkeypatch):
+    voting = {"rounds": 2, "population": 6, "text_tokens": 24, "lookahead": 0, "variation": "continue", "torn": "kept"}
+    module, sizes, encoder = pretext(
+        voting=voting, epochs=1, sample_tokens=20, rates=[1e-3], seeds=1, steps=1, clips=[0.1], layers="all", far=6
+    )
+    out, model = tmp_path / "out", str(llama_folder)
     # The tiny model never comes to the end of a sentence.
     monkeypatch.setattr("murmura.synthesis.prompts.mended", str)
-    arms = ["pretext-7.58", "pretext-inf", "dpfedavg-7.58"]
-    study.pilot(arms, 1)
-    study.complete(arms, 0, 1)
-    study.run_secured(0)
-    assert study.summed_alike(0) == [True, True]
-    assert len(done) == 2 + 1 + (2 + 1) + 4 + 1 and done[0] == "pilot-public-only-0.001-seed100"
-    # DP-FedAvg trains all parameters, and begins where the others do.
-    averaged, voted = (study_rows(study.folder(arm, 0)) for arm in ("dpfedavg-7.58", "pretext-inf"))
-    assert averaged[0]["heldout_loss"] == pytest.approx(voted[0]["heldout_loss"], rel=1e-4)
-    [sent] = {(row["bytes_up"], row["bytes_down"]) for row in averaged[1:]}
-    whole = sum(one.numel() for one in load(str(study.merged(0)), "causal").model.parameters())
-    assert min(sent) >= 4 * whole * 4
-    # Each rate is tried on the very texts that the pilot's votes led to.
-    written, *tried = (
-        study.folder("pretext-7.58", 100, lr) / "outcomes/dataset/train.jsonl" for lr in (None, 1e-3, 1e-2)
-    )
-    first, *others = ([json.loads(line)["text"] for line in file.open()] for file in (written, *tried))
-    assert len(first) == 3 and others == [first, first]
-    text = module.tables(study, [0])
-    told = study.told("pretext-inf", 0)
-    assert told["rounds"] == pytest.approx(
-        [row["population_distance"] for row in study_rows(study.folder("pretext-inf", 0))[1:3]], rel=1e-5
-    )
-    assert len(cells(text.split("\n\n")[3])) == 3
-    assert "| pretext-7.58 | 7.58 |" in text and "| pretext-inf | – |" in text
-    assert "| seed 0 | 2 of 2 |" in text
+    module.start(out, model, "float32", sizes)
+    table = module.comparison(model, encoder, "float32", sizes)
+    wanted = ("public only", "PrE-Text ε=7.58", "DP-FedAvg ε=7.58")
+    table["compare"]["arms"] = [arm for arm in table["compare"]["arms"] if arm["name"] in wanted]
+    (out / "pretext.toml").write_text(tomli_w.dumps(table))
+    _, arms = load_arms([out / "pretext.toml"])
+    jobs = [Job(arm, 0, 1e-3, out / "runs" / f"{arm.slug}-seed0", False) for arm in arms]
+    for job in jobs:
+        start(job.experiment)
+    begun = [study_rows(job.folder)[0]["heldout_loss"] for job in jobs]
+    # All begin with one model, that of DP-FedAvg too, which trains all of it.
+    assert begun == pytest.approx([begun[0]] * 3, rel=1e-4)
+    lines = module.near_table(out, Encoder(encoder)).splitlines()
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == ["PrE-Text-ε=7.58", "public-only"]
+    assert all(0 <= float(line.split(" | ")[2].strip("%")) <= 100 for line in lines[2:])
 
 
 def study_rows(folder):

@@ -49,6 +49,16 @@ def comparison(tmp_path, table):
     return make
 
 
+def test_an_arm_at_a_given_rate_is_not_searched_and_that_is_told(comparison, begun):
+    control = {"name": "control", "rates": RATES[:1], "model": {"trainable": "all"}}
+    whole = comparison(seeds=1, arms=[{"name": "FedAvg"}, control])
+    outcome = whole.carry_out(1, whole.check())
+    assert begun == [*(f"FedAvg-rate{rate:g}-seed10000" for rate in RATES), "FedAvg-seed0", "control-seed0"]
+    assert [one.rate for one in outcome.results][1] == RATES[0] and not outcome.results[1].tried
+    assert tomllib.loads(outcome.results[1].runs[0].config)["model"]["trainable"] == "all"
+    assert any("but control, whose rate was given, trained" in remark for remark in outcome.remarks)
+
+
 def test_every_arm_is_searched_alike_and_run_with_every_seed_at_its_best_rate(comparison, begun, tmp_path):
     whole = comparison()
     outcome = whole.carry_out(1, whole.check())

@@ -243,9 +243,11 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, data: 
         once = config.search_seeds == 1
         seeds = "one seed that is" if once else f"{config.search_seeds} seeds that are"
         same = "were the same" if data.heldout and data.heldout_records is None else "come out of the same ones"
+        given = [one.arm for one in results if not one.tried]
+        besides = f" but {listing(given)}, whose rate was given," if given else ""
         told.append(
-            f"Each arm trained at the best of {len(config.rates)} rates, by what it came to with {seeds} in no figure "
-            f"here. Held-out records {same}, so that figures are a little too good, for all arms alike."
+            f"Each arm{besides} trained at the best of {len(config.rates)} rates, by what it came to with {seeds} in "
+            f"no figure here. Held-out records {same}, so that figures are a little too good, for all arms alike."
         )
     elif len({one.rate for one in results}) == 1:
         told.append("All arms trained at one rate, which may suit some of them better than others (--rates).")

@@ -68,6 +68,8 @@ class Arm(Section):
     """How tables call it; if not given, as a run of it is called."""
     method: dict[str, Any] = Field({})
     """Options of [method] in place of those of the file; with another name, the file's are left but for the rounds."""
+    model: dict[str, Any] = Field({})
+    """Options of [model], such as what is trainable; the model itself is one for all arms."""
     training: dict[str, Any] = Field({})
     """Options of [training]."""
     lora: dict[str, Any] = Field({})
@@ -81,12 +83,13 @@ class Arm(Section):
     grid: Grid = Field({})
     """Options with several values each, {"method.beta" = [0, 0.5]}: there is an arm for every combination of them."""
     rates: list[float] | None = None
-    """In place of the comparison's; as many, so that no arm is tuned more than another."""
+    """In place of the comparison's: as many, so that no arm is tuned more than another; or one that is taken as it is,
+    for a control at the rate of another arm."""
 
     @property
     def changes(self) -> dict[str, Any]:
         """The options that differ, by dotted key."""
-        sections = ("method", "training", "lora", "aggregation", "augment", "data")
+        sections = ("method", "model", "training", "lora", "aggregation", "augment", "data")
         return {f"{one}.{key}": value for one in sections for key, value in getattr(self, one).items()}
 
 
@@ -132,9 +135,10 @@ class CompareConfig(Section):
     @model_validator(mode="after")
     def _tuned_alike(self) -> CompareConfig:
         for place, arm in enumerate(self.arms):
-            if arm.rates is not None and len(arm.rates) != len(self.rates):
+            if arm.rates is not None and len(arm.rates) not in (1, len(self.rates)):
                 whose = arm.name or f"arm {place + 1}"
-                raise ValueError(f"{whose} has {len(arm.rates)} rates, and others have {len(self.rates)}")
+                others = f"and others have {len(self.rates)}: give it as many, or one that is taken as it is"
+                raise ValueError(f"{whose} has {len(arm.rates)} rates, {others}")
         return self
 
     @property
