@@ -537,7 +537,7 @@ def test_the_pretext_study_from_its_runs_to_its_table(pretext, llama_folder, tmp
     assert begun == pytest.approx([begun[0]] * 4, rel=1e-4)
     lines = module.near_table(out, Encoder(encoder)).splitlines()
     texts_of = [line.split(" | ")[0].strip("| ") for line in lines[2:]]
-    assert texts_of == ["PrE-Text-ε=7.58", "PrE-Text-ε=7.58-none-near", "public-only"]
+    assert texts_of == ["PrE-Text-ε=7.58-none-near", "PrE-Text-ε=7.58", "public-only"]
     assert all(0 <= float(line.split(" | ")[2].strip("%")) <= 100 for line in lines[2:])
 
 
