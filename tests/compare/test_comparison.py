@@ -101,11 +101,12 @@ def _pages_are_right(outcome, whole, tmp_path):
 
 
 def test_runs_share_what_frozen_layers_compute_and_nothing_of_it_is_left(comparison, begun, monkeypatch, tmp_path):
-    found, plain, place = [], jobs._run, tmp_path / "out" / "private"
+    found, plain, place = [], jobs._run, tmp_path / "out" / ".murmura-states"
 
     def watched(job, at_once, under_way):
         done = plain(job, at_once, under_way)
         found.append({file.name for file in place.rglob("*.safetensors")})
+        assert all(one.stat().st_mode & 0o077 == 0 for one in (place, place / "states"))  # nobody else may look in
         return done
 
     monkeypatch.setattr(jobs, "_run", watched)
@@ -116,10 +117,34 @@ def test_runs_share_what_frozen_layers_compute_and_nothing_of_it_is_left(compari
     assert not place.exists() and SHARED not in os.environ
 
 
+def test_records_of_the_users_own_in_its_folder_are_left_alone(comparison, begun, tmp_path):
+    deep = comparison(rates=[], seeds=1, arms=[{**ARMS[0], "lora": {"layers": "last 1"}}])
+    private = deep.folder / "private"
+    own = [private / "north.jsonl", private / "states" / "south.jsonl"]
+    for file in own:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("mine")
+    private.chmod(0o750)
+    deep.carry_out(1, deep.check())
+    assert [file.read_text() for file in own] == ["mine", "mine"] and private.stat().st_mode & 0o777 == 0o750
+
+
+def test_a_runs_folder_is_no_place_for_a_comparison(comparison, begun, tmp_path):
+    whole = comparison(rates=[], seeds=1, arms=ARMS[1:])
+    whole.carry_out(1, whole.check())
+    run = whole.folder / "runs" / "private-seed0"
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    assert any(file.name == "privacy.journal" for file in before)
+    there = Comparison(whole.config, whole.arms, run)
+    with pytest.raises(CheckpointError, match=r"private-seed0: a run is kept in this folder.*--out"):
+        there.check()
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+
+
 def test_two_processes_do_not_make_one_comparison(comparison, begun, tmp_path):
     deep = comparison(rates=[], seeds=1)
     planned = deep.check()
-    kept = tmp_path / "out" / "private" / "states"
+    kept = tmp_path / "out" / ".murmura-states" / "states"
     kept.mkdir(parents=True)
     with RunFolder(tmp_path / "out").locked(), pytest.raises(CheckpointError, match="another process is running"):
         deep.carry_out(1, planned)

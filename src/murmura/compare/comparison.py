@@ -10,7 +10,15 @@ from murmura.compare import linear
 from murmura.compare.arms import Candidate
 from murmura.compare.choice import Choice, choose
 from murmura.compare.config import CompareConfig, Limits
-from murmura.compare.jobs import Job, require_done, require_same, require_same_records, shared_states, work
+from murmura.compare.jobs import (
+    Job,
+    require_done,
+    require_no_run,
+    require_same,
+    require_same_records,
+    shared_states,
+    work,
+)
 from murmura.compare.outcome import Result, Tried, attacked_alike, best, guaranteed, tried
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, MurmuraError, RunError
@@ -100,6 +108,7 @@ class Comparison:
             ConfigError: some arm would be refused; all that are, with the reasons.
             CheckpointError: a folder holds another run, or one on other records.
         """
+        require_no_run(self.folder)
         require_same(self.searches)
         refused, found = dict[str, list[str]](), dict[str, DryRun]()
         for arm in self.arms:

@@ -27,7 +27,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.prepare import Plan
 from murmura.progress import clock, say
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import PRIVATE, STATES
+from murmura.runs.schema import STATES
 from murmura.training.states import SHARED
 
 _RUN = ("engine", "workers", "answer_seconds", "slots", "cache_bytes", "decode_rows", "name", "folder")
@@ -36,6 +36,9 @@ _SPEED = {f"run.{key}" for key in _RUN}
 _BESIDE_UTILITY = {"attacks", "attack_records", "uploads", "memorisation", "choices", "benchmarks"}
 """Options of [evaluation] that are about other figures than the utility."""
 _LAST = 12  # lines of a failed run's log that are shown
+_SHARED = ".murmura-states"
+"""In a comparison's folder, what its runs share while it goes on. All that is in it is removed, so it has a name that
+nobody else gives."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,17 @@ class Job:
     @property
     def title(self) -> str:
         return f"{self.arm.name}, seed {self.seed}, rate {self.rate:g}"
+
+
+def require_no_run(folder: Path) -> None:
+    """Hold a comparison's folder to being no run's.
+
+    Raises:
+        CheckpointError: it is; nothing of it is touched.
+    """
+    if RunFolder(folder).holds_run:
+        what, fix = "a run is kept in this folder", "Give the comparison another one (--out, or compare.folder)."
+        raise CheckpointError(what, where=str(folder), fix=fix)
 
 
 def require_same(jobs: Sequence[Job]) -> None:
@@ -139,7 +153,7 @@ def shared_states(folder: Path) -> Iterator[None]:
     Args:
         folder: of the comparison; when it ends, whatever way, none of that is left in it.
     """
-    place = folder / PRIVATE
+    place = folder / _SHARED
     shutil.rmtree(place, ignore_errors=True)  # of one that was killed
     os.environ[SHARED] = str(place.resolve() / STATES)
     try:
