@@ -141,6 +141,25 @@ def test_a_runs_folder_is_no_place_for_a_comparison(comparison, begun, tmp_path)
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
 
 
+def test_what_one_arm_alone_reads_is_not_shared(comparison, begun, monkeypatch, tmp_path, tokenizer):
+    embedded_pool(tmp_path / "pool", save_encoder(tmp_path / "encoder", tokenizer), public(12))
+    sent = {"strategy": "random", "pool": str(tmp_path / "pool"), "records": 2}
+    high, found, plain = {"lora": {"layers": "last 1"}}, [], jobs._run
+    place = tmp_path / "out" / ".murmura-states"
+
+    def watched(job, at_once, under_way):
+        done = plain(job, at_once, under_way)
+        found.append(len({file.name.split("-")[0] for file in place.rglob("*.safetensors")}))  # of what they are
+        return done
+
+    monkeypatch.setattr(jobs, "_run", watched)
+    deep = comparison(rates=[], seeds=1, arms=[ARMS[0] | high, {"name": "more", "augment": sent} | high])
+    outcome = deep.carry_out(1, deep.check())
+    assert outcome.results[1].runs[0].augment[-1].rows == 4
+    heldout = len((tmp_path / "heldout.jsonl").read_text().splitlines())
+    assert found == [8 + 8 + heldout] * 2
+
+
 def test_two_processes_do_not_make_one_comparison(comparison, begun, tmp_path):
     deep = comparison(rates=[], seeds=1)
     planned = deep.check()
