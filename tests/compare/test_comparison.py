@@ -4,16 +4,20 @@ import json
 import os
 import re
 import tomllib
+from collections import Counter
 from xml.etree import ElementTree
 
 import pytest
 import tomli_w
 
+from murmura.augment import writing
 from murmura.compare import jobs
 from murmura.compare.arms import load
 from murmura.compare.comparison import Comparison
 from murmura.compare.files import FIGURES, PICTURE, TABLE, write
 from murmura.compare.jobs import require_done, require_same
+from murmura.data.records import Instruction
+from murmura.drafting.draft import Drafts
 from murmura.errors import CheckpointError, ConfigError, RunError
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
@@ -266,13 +270,25 @@ def test_a_run_that_fails_stands_in_no_figure_and_stops_no_other(comparison, beg
 def test_what_went_otherwise_than_planned_is_told_beside_the_figures(comparison, begun):
     whole = comparison(rates=[], seeds=1, arms=ARMS[:1])
     assert not any("as planned" in remark for remark in whole.carry_out(1, whole.check()).remarks)
-    file = whole.folder / "runs" / "FedAvg-seed0" / "metrics.jsonl"
-    before, after = file.read_text().splitlines()
-    file.write_text(
-        f"{before}\n{json.dumps(json.loads(after) | {'events': ['heart did not answer', 'nor did skin']})}\n"
-    )
-    expected = "FedAvg: not all went as planned in 1 of 1 rounds. What came first: heart did not answer."
-    assert expected in whole.carry_out(1, whole.check()).remarks
+    run = whole.folder / "runs" / "FedAvg-seed0"
+    resumed = [{"after": 1, "changed": {}, "events": ["a checkpoint is damaged"]}]
+    (run / "resumed.json").write_text(json.dumps(resumed))
+    expected = "FedAvg: not all went as planned in 1 of 1 runs (events: {}). What came first ({}): {}."
+    assert expected.format(1, "after round 1", "a checkpoint is damaged") in whole.carry_out(1, whole.check()).remarks
+    before, after = (run / "metrics.jsonl").read_text().splitlines()
+    after = json.dumps(json.loads(after) | {"events": ["heart did not answer", "nor did skin"]})
+    (run / "metrics.jsonl").write_text(f"{before}\n{after}\n")
+    assert expected.format(3, "round 1", "heart did not answer") in whole.carry_out(1, whole.check()).remarks
+
+
+def test_what_an_augmented_arm_tells_of_what_it_does_is_no_failure(comparison, begun, monkeypatch):
+    written = [Instruction(f"write note {n}", "", f"rest and drink {n}") for n in range(2)]
+    monkeypatch.setattr(writing, "draft", lambda runtime, orders, config: [Drafts(written, Counter()) for _ in orders])
+    sent = {"name": "more", "augment": {"strategy": "self-instruct", "records": 2}}
+    whole = comparison(rates=[], seeds=1, arms=[ARMS[0], sent])
+    outcome = whole.carry_out(1, whole.check())
+    assert "2 sites have had records written" in outcome.results[1].runs[0].last.told[0]
+    assert not any("as planned" in remark for remark in outcome.remarks)
 
 
 def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begun, monkeypatch):

@@ -262,13 +262,15 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, data: 
 
 
 def _unplanned(one: Result) -> str:
-    """In how many rounds of an arm something went otherwise than planned, and what came first."""
-    rows = [row for run in one.runs.values() for row in run.rounds if row.number]
-    events = [row.events for row in rows if row.events]
-    if not events:
+    """In how many runs of an arm something went otherwise than planned, and what came first."""
+    found = [run.unplanned for run in one.runs.values() if run.unplanned]
+    if not found:
         return ""
+    when, what = found[0][0]
+    events = sum(map(len, found))
     return (
-        f"{one.arm}: not all went as planned in {len(events)} of {len(rows)} rounds. What came first: {events[0][0]}."
+        f"{one.arm}: not all went as planned in {len(found)} of {len(one.runs)} runs (events: {events}). What came "
+        f"first ({when}): {what}."
     )
 
 
