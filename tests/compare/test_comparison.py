@@ -116,8 +116,9 @@ def test_runs_share_what_frozen_layers_compute_and_nothing_of_it_is_left(compari
     monkeypatch.setattr(jobs, "_run", watched)
     high = {"lora": {"layers": "last 1"}}
     deep = comparison(rates=[], seeds=1, arms=[arm | high for arm in ARMS])
-    deep.carry_out(1, deep.check())
+    outcome = deep.carry_out(1, deep.check())
     assert found[0] and found[1] == found[0]
+    assert any("the time of a run also depends on its arm's place in the file" in told for told in outcome.remarks)
     assert not place.exists() and SHARED not in os.environ
 
 
@@ -189,6 +190,7 @@ def test_finished_runs_are_kept_and_only_what_is_new_is_run(comparison, begun):
     assert sorted(begun) == ["FedAvg-seed1", "private-seed1", "wider-seed0", "wider-seed1"]
     assert all(len(one.runs) == 2 for one in outcome.results)
     assert any("2 runs shared the machine" in remark for remark in outcome.remarks)
+    assert not any("place in the file" in remark for remark in outcome.remarks)  # all layers have adapters
 
 
 def test_runs_that_write_out_the_encoder_of_their_pool_are_kept(comparison, begun, table, tmp_path, tokenizer):

@@ -215,6 +215,11 @@ class Comparison:
             remarks.insert(0, f"Without a finished run, and so in no figure: {listing(missing)}.")
         if at_once > 1:
             remarks.append(f"{at_once} runs shared the machine, so each took longer than it does alone.")
+        if len(jobs) > 1 and any(map(_keeps_states, planned.values())):
+            remarks.append(
+                "The first runs compute what layers below the adapters make of the records, and later ones read it: so "
+                "the time of a run also depends on its arm's place in the file."
+            )
         labelled = [job for job in jobs if job.arm.name == reference and job.finished and first.kind == "labelled"]
         simple = linear.accuracies(labelled)
         return Outcome(self.config.name, results, reference, first.kind, seeds, limits, choice, remarks, simple)
@@ -224,6 +229,12 @@ def steps_of(planned: DryRun | None) -> int | None:
     """Optimiser steps of all sites together in a run; None where that is not known."""
     known = [one.steps for one in planned.rounds] if planned else [None]
     return None if None in known else sum(one for one in known if one is not None)
+
+
+def _keeps_states(planned: DryRun) -> bool:
+    """Whether an arm's runs share what frozen layers compute."""
+    context = planned.plan.context
+    return bool(context and context.model.below and planned.experiment.run.cache_bytes)
 
 
 def _told(job: Job) -> str:
