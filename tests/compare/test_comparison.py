@@ -181,6 +181,26 @@ def test_a_search_measures_once_before_training_and_once_at_its_end(comparison):
     assert (searched.experiment.evaluation.every, run.experiment.evaluation.every) == (3, 1)
 
 
+def test_a_search_goes_by_all_rounds_of_a_run_also_where_one_comes_after_those_of_asking(comparison, table):
+    table["evaluation"] = {"uploads": 0}
+    texts = {"name": "pretext", "rounds": 3, "public": "public.jsonl", "noise_multiplier": 1.0}
+    [searched, *_] = comparison(arms=[{"name": "texts", "method": texts}]).searches
+    assert searched.experiment.method.total_rounds == 4 == searched.experiment.evaluation.every
+
+
+def test_a_finished_search_that_was_measured_more_often_is_reused(comparison, begun):
+    first = comparison(seeds=1, arms=[{**ARMS[0], "method": {"name": "fedit", "rounds": 2}}])
+    first.carry_out(1, first.check())
+    job = first.searches[0]
+    kept = job.folder / "config.toml"
+    assert "every = 2" in kept.read_text()
+    kept.write_text(kept.read_text().replace("every = 2", "every = 1"))
+    require_same([job])
+    (job.folder / "summary.json").unlink()  # and one that is to go on cannot be measured otherwise
+    with pytest.raises(CheckpointError, match=r"evaluation.every = 1, and the comparison asks for 2"):
+        require_same([job])
+
+
 def test_finished_runs_are_kept_and_only_what_is_new_is_run(comparison, begun):
     first = comparison(rates=[], seeds=1)
     first.carry_out(1, first.check())

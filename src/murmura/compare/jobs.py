@@ -68,7 +68,7 @@ class Job:
         if self.searching:
             measured = tables["evaluation"]
             tables["evaluation"] = {key: value for key, value in measured.items() if key not in _BESIDE_UTILITY}
-            tables["evaluation"] |= {"attacks": False, "every": self.arm.experiment.method.rounds}
+            tables["evaluation"] |= {"attacks": False, "every": self.arm.experiment.method.total_rounds}
         return tables
 
     @property
@@ -115,7 +115,9 @@ def require_same(jobs: Sequence[Job]) -> None:
         # written out what its pool was made with.
         asked, _ = opened(job.experiment)
         there, wanted = (_deciding(one.dump()) for one in (Experiment.load(kept.config), asked))
-        for key in sorted({*there, *wanted}):
+        # A finished search was measured in its last round, however often besides.
+        no_matter = {"evaluation.every"} if job.searching and job.finished else set[str]()
+        for key in sorted({*there, *wanted} - no_matter):
             if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took
                 what = f"this run has {key} = {there.get(key)!r}, and the comparison asks for {wanted.get(key)!r}"
                 fix = "Give another folder (--out), or remove this run."
