@@ -129,14 +129,15 @@ class ModelRuntime:
         as many do."""
         return self.bank.per_pass(self.training.tokens_per_pass)
 
-    def spill(self, items: Iterable[Any], folder: Path) -> None:
+    def spill(self, items: Iterable[Any], folder: Path, *, common: bool = False) -> None:
         """Where the hidden states of tokenised records may be kept that memory has no room for.
 
         Args:
             folder: their owner's, in which nobody else may read.
+            common: other runs on these data have the same records; see ``StateCache.spill``.
         """
         if self.bank.head.frozen is not None:
-            self.bank.states.spill(sequences(items), folder)
+            self.bank.states.spill(sequences(items), folder, common=common)
 
     @property
     def context(self) -> int | None:

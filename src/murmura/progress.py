@@ -116,8 +116,8 @@ def say(message: str, *, public: bool = False, **about: Any) -> None:
 
     Args:
         public: anybody may read it, whatever the run keeps secret; see ``discreet``.
-        about: what it is about, JSON, for programs that read the lines: ``event`` (``round``, ``unplanned``,
-            ``progress``), ``round``, ``site``, figures.
+        about: what it is about, JSON, for programs that read the lines: ``event`` (``round``, ``planned``,
+            ``unplanned``, ``progress``), ``round``, ``site``, figures.
     """
     if _aside is not None and _relay is None and not public:
         _aside(f"{_now()} {message}")

@@ -29,8 +29,8 @@ CENTRES = {
 
 class Server:
     def __init__(self, seed=0):
-        self.stream, self.events, self.runtime = Stream(seed), [], SimpleNamespace()
-        self.event = self.events.append
+        self.stream, self.events, self.told, self.runtime = Stream(seed), [], [], SimpleNamespace()
+        self.event, self.tell = self.events.append, self.told.append
 
     def current(self, sites):
         return {site: {"adapter": {}} for site in sites}
@@ -193,7 +193,7 @@ def test_an_index_of_the_pool_proposes_and_the_run_tells_how_good_it_is(tmp_path
     server = Server()
     found = choose(pool, CENTRES, server=server, clusters=3, **near)[1]
     assert rows(found) == rows(choose(pool, CENTRES, clusters=3, **exact)[1])
-    assert server.events == [f"public records were found by {index.about.in_words}"]
+    assert server.told == [f"public records were found by {index.about.in_words}"] and not server.events
     identity = [choosing(AugmentConfig(pool="pool", **one)).identity(pool) for one in (exact, near)]
     assert identity[1] == f"{identity[0]} {index.about.file.sha256}"  # a run does not go on with another index
 

@@ -67,7 +67,7 @@ def test_a_site_that_was_away_has_records_written_when_it_answers_again():
             if set(sites) <= self.away:
                 raise RunError("nobody answered")
 
-    server, fleet = SimpleNamespace(store={}, event=lambda what: None, current=dict.fromkeys), Fleet()
+    server, fleet = SimpleNamespace(store={}, tell=lambda what: None, current=dict.fromkeys), Fleet()
     strategy = SelfInstruct(AugmentConfig(strategy="self-instruct", every=4))
     asked = []
     for round, answering in enumerate([{"b"}, {"b"}, {"a", "b"}, {"a", "b"}, {"a", "b"}, {"a", "b"}], 1):

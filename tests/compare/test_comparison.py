@@ -4,16 +4,20 @@ import json
 import os
 import re
 import tomllib
+from collections import Counter
 from xml.etree import ElementTree
 
 import pytest
 import tomli_w
 
+from murmura.augment import writing
 from murmura.compare import jobs
 from murmura.compare.arms import load
 from murmura.compare.comparison import Comparison
 from murmura.compare.files import FIGURES, PICTURE, TABLE, write
 from murmura.compare.jobs import require_done, require_same
+from murmura.data.records import Instruction
+from murmura.drafting.draft import Drafts
 from murmura.errors import CheckpointError, ConfigError, RunError
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
@@ -111,25 +115,70 @@ def _pages_are_right(outcome, whole, tmp_path):
 
 
 def test_runs_share_what_frozen_layers_compute_and_nothing_of_it_is_left(comparison, begun, monkeypatch, tmp_path):
-    found, plain, place = [], jobs._run, tmp_path / "out" / "private"
+    found, plain, place = [], jobs._run, tmp_path / "out" / ".murmura-states"
 
     def watched(job, at_once, under_way):
         done = plain(job, at_once, under_way)
         found.append({file.name for file in place.rglob("*.safetensors")})
+        assert all(one.stat().st_mode & 0o077 == 0 for one in (place, place / "states"))  # nobody else may look in
         return done
 
     monkeypatch.setattr(jobs, "_run", watched)
     high = {"lora": {"layers": "last 1"}}
     deep = comparison(rates=[], seeds=1, arms=[arm | high for arm in ARMS])
-    deep.carry_out(1, deep.check())
+    outcome = deep.carry_out(1, deep.check())
     assert found[0] and found[1] == found[0]
+    assert any("the time of a run also depends on its arm's place in the file" in told for told in outcome.remarks)
     assert not place.exists() and SHARED not in os.environ
+
+
+def test_records_of_the_users_own_in_its_folder_are_left_alone(comparison, begun, tmp_path):
+    deep = comparison(rates=[], seeds=1, arms=[{**ARMS[0], "lora": {"layers": "last 1"}}])
+    private = deep.folder / "private"
+    own = [private / "north.jsonl", private / "states" / "south.jsonl"]
+    for file in own:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("mine")
+    private.chmod(0o750)
+    deep.carry_out(1, deep.check())
+    assert [file.read_text() for file in own] == ["mine", "mine"] and private.stat().st_mode & 0o777 == 0o750
+
+
+def test_a_runs_folder_is_no_place_for_a_comparison(comparison, begun, tmp_path):
+    whole = comparison(rates=[], seeds=1, arms=ARMS[1:])
+    whole.carry_out(1, whole.check())
+    run = whole.folder / "runs" / "private-seed0"
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    assert any(file.name == "privacy.journal" for file in before)
+    there = Comparison(whole.config, whole.arms, run)
+    with pytest.raises(CheckpointError, match=r"private-seed0: a run is kept in this folder.*--out"):
+        there.check()
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+
+
+def test_what_one_arm_alone_reads_is_not_shared(comparison, begun, monkeypatch, tmp_path, tokenizer):
+    embedded_pool(tmp_path / "pool", save_encoder(tmp_path / "encoder", tokenizer), public(12))
+    sent = {"strategy": "random", "pool": str(tmp_path / "pool"), "records": 2}
+    high, found, plain = {"lora": {"layers": "last 1"}}, [], jobs._run
+    place = tmp_path / "out" / ".murmura-states"
+
+    def watched(job, at_once, under_way):
+        done = plain(job, at_once, under_way)
+        found.append(len({file.name.split("-")[0] for file in place.rglob("*.safetensors")}))  # of what they are
+        return done
+
+    monkeypatch.setattr(jobs, "_run", watched)
+    deep = comparison(rates=[], seeds=1, arms=[ARMS[0] | high, {"name": "more", "augment": sent} | high])
+    outcome = deep.carry_out(1, deep.check())
+    assert outcome.results[1].runs[0].augment[-1].rows == 4
+    heldout = len((tmp_path / "heldout.jsonl").read_text().splitlines())
+    assert found == [8 + 8 + heldout] * 2
 
 
 def test_two_processes_do_not_make_one_comparison(comparison, begun, tmp_path):
     deep = comparison(rates=[], seeds=1)
     planned = deep.check()
-    kept = tmp_path / "out" / "private" / "states"
+    kept = tmp_path / "out" / ".murmura-states" / "states"
     kept.mkdir(parents=True)
     with RunFolder(tmp_path / "out").locked(), pytest.raises(CheckpointError, match="another process is running"):
         deep.carry_out(1, planned)
@@ -142,6 +191,26 @@ def test_a_search_measures_once_before_training_and_once_at_its_end(comparison):
     assert (searched.experiment.evaluation.every, run.experiment.evaluation.every) == (3, 1)
 
 
+def test_a_search_goes_by_all_rounds_of_a_run_also_where_one_comes_after_those_of_asking(comparison, table):
+    table["evaluation"] = {"uploads": 0}
+    texts = {"name": "pretext", "rounds": 3, "public": "public.jsonl", "noise_multiplier": 1.0}
+    [searched, *_] = comparison(arms=[{"name": "texts", "method": texts}]).searches
+    assert searched.experiment.method.total_rounds == 4 == searched.experiment.evaluation.every
+
+
+def test_a_finished_search_that_was_measured_more_often_is_reused(comparison, begun):
+    first = comparison(seeds=1, arms=[{**ARMS[0], "method": {"name": "fedit", "rounds": 2}}])
+    first.carry_out(1, first.check())
+    job = first.searches[0]
+    kept = job.folder / "config.toml"
+    assert "every = 2" in kept.read_text()
+    kept.write_text(kept.read_text().replace("every = 2", "every = 1"))
+    require_same([job])
+    (job.folder / "summary.json").unlink()  # and one that is to go on cannot be measured otherwise
+    with pytest.raises(CheckpointError, match=r"evaluation.every = 1, and the comparison asks for 2"):
+        require_same([job])
+
+
 def test_finished_runs_are_kept_and_only_what_is_new_is_run(comparison, begun):
     first = comparison(rates=[], seeds=1)
     first.carry_out(1, first.check())
@@ -151,6 +220,7 @@ def test_finished_runs_are_kept_and_only_what_is_new_is_run(comparison, begun):
     assert sorted(begun) == ["FedAvg-seed1", "private-seed1", "wider-seed0", "wider-seed1"]
     assert all(len(one.runs) == 2 for one in outcome.results)
     assert any("2 runs shared the machine" in remark for remark in outcome.remarks)
+    assert not any("place in the file" in remark for remark in outcome.remarks)  # all layers have adapters
 
 
 def test_runs_that_write_out_the_encoder_of_their_pool_are_kept(comparison, begun, table, tmp_path, tokenizer):
@@ -232,13 +302,25 @@ def test_a_run_that_fails_stands_in_no_figure_and_stops_no_other(comparison, beg
 def test_what_went_otherwise_than_planned_is_told_beside_the_figures(comparison, begun):
     whole = comparison(rates=[], seeds=1, arms=ARMS[:1])
     assert not any("as planned" in remark for remark in whole.carry_out(1, whole.check()).remarks)
-    file = whole.folder / "runs" / "FedAvg-seed0" / "metrics.jsonl"
-    before, after = file.read_text().splitlines()
-    file.write_text(
-        f"{before}\n{json.dumps(json.loads(after) | {'events': ['heart did not answer', 'nor did skin']})}\n"
-    )
-    expected = "FedAvg: not all went as planned in 1 of 1 rounds. What came first: heart did not answer."
-    assert expected in whole.carry_out(1, whole.check()).remarks
+    run = whole.folder / "runs" / "FedAvg-seed0"
+    resumed = [{"after": 1, "changed": {}, "events": ["a checkpoint is damaged"]}]
+    (run / "resumed.json").write_text(json.dumps(resumed))
+    expected = "FedAvg: not all went as planned in 1 of 1 runs (events: {}). What came first ({}): {}."
+    assert expected.format(1, "after round 1", "a checkpoint is damaged") in whole.carry_out(1, whole.check()).remarks
+    before, after = (run / "metrics.jsonl").read_text().splitlines()
+    after = json.dumps(json.loads(after) | {"events": ["heart did not answer", "nor did skin"]})
+    (run / "metrics.jsonl").write_text(f"{before}\n{after}\n")
+    assert expected.format(3, "round 1", "heart did not answer") in whole.carry_out(1, whole.check()).remarks
+
+
+def test_what_an_augmented_arm_tells_of_what_it_does_is_no_failure(comparison, begun, monkeypatch):
+    written = [Instruction(f"write note {n}", "", f"rest and drink {n}") for n in range(2)]
+    monkeypatch.setattr(writing, "draft", lambda runtime, orders, config: [Drafts(written, Counter()) for _ in orders])
+    sent = {"name": "more", "augment": {"strategy": "self-instruct", "records": 2}}
+    whole = comparison(rates=[], seeds=1, arms=[ARMS[0], sent])
+    outcome = whole.carry_out(1, whole.check())
+    assert "2 sites have had records written" in outcome.results[1].runs[0].last.told[0]
+    assert not any("as planned" in remark for remark in outcome.remarks)
 
 
 def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begun, monkeypatch):

@@ -73,7 +73,7 @@ def test_a_comparison_of_labelled_texts_has_it_beside_its_arms(comparison, begun
     jobs = comparison.runs({arm.name: arm.rates[0] for arm in comparison.arms})
     assert outcome.linear == accuracies([job for job in jobs if job.arm.name == "alone"])
     worth, _ = tables(outcome)
-    assert [row[0].text for row in worth.entries] == ["alone", "LP-FL", "linear"]
+    assert [row[0].text for row in worth.entries] == ["alone", "LP-FL", "a linear model"]
     mean = sum(outcome.linear.values()) / 2
     assert worth.entries[-1][1].text == f"{mean:.3f}" and worth.entries[-1][3].text == "–"
     assert f"comes to an accuracy of {mean:.3f}" in answers(outcome).answers[BETTER][-1]

@@ -9,9 +9,11 @@ from murmura.compare.comparison import Outcome
 from murmura.compare.config import Limits
 from murmura.compare.files import write
 from murmura.compare.outcome import Tried
-from murmura.compare.view import answers, markdown, picture, section
+from murmura.compare.statistics import differences
+from murmura.compare.view import answers, markdown, picture, section, tables
 from murmura.report.content import Answers, Definitions, Table
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED
+from murmura.units import decimal
 from tests.compare.arms import result
 from tests.report.blocks import blocks
 
@@ -109,3 +111,19 @@ def test_intervals_are_drawn_from_three_seeds_on(tmp_path, found):
     assert "Bars are 95 % intervals" in picture(found).caption
     two = outcome(result(tmp_path, "Two", [2.1, 2.2], [0.7, 0.6]))
     assert "Bars" not in picture(two).caption and "Small hollow marks are single seeds." in picture(two).caption
+
+
+def test_an_arm_that_is_called_like_the_linear_model_stays_itself_and_p_values_are_the_arms_alone(tmp_path):
+    arms = [
+        result(tmp_path, "FedAvg", [2.1, 2.12, 2.09]),
+        result(tmp_path, "linear", [2.4, 2.45, 2.42]),
+        result(tmp_path, "a linear model", [2.2, 2.3, 2.21]),
+    ]
+    plain = outcome(*arms)
+    without, _ = tables(plain)
+    worth, _ = tables(replace(plain, linear={0: 2.5, 1: 2.55, 2: 2.44}))
+    assert worth.entries[:3] == without.entries
+    *_, last = worth.entries
+    assert len(worth.entries) == 4 and last[2].text == "+0.393"
+    own = differences({"it": {0: 2.5, 1: 2.55, 2: 2.44}}, {0: 2.1, 1: 2.12, 2: 2.09})["it"]
+    assert f"p = {decimal(own.p)}" in last[2].words  # corrected for nothing: it is no arm

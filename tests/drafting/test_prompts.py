@@ -51,6 +51,9 @@ def test_where_one_kind_runs_out_the_other_fills_up():
         (" Explain the", False, ("Explain the", False)),
         (" My arm hurts. It hurts at night. It hurts", False, ("My arm hurts. It hurts at night.", True)),
         (" \n", True, ("", True)),
+        (" Task 9: Explain the scan.", True, ("Explain the scan.", True)),  # the prompt's marker again
+        (" Explain Task 9: the scan.", True, ("Explain Task 9: the scan.", True)),
+        (" Task force: who is in it?", True, ("Task force: who is in it?", True)),
     ],
 )
 def test_reading_an_instruction(text, finished, expected):
@@ -67,6 +70,11 @@ def test_reading_an_instruction(text, finished, expected):
         (" none\n Response: fine", ("", "fine")),
         ("\nResponse: fine\nInput: other", ("", "fine")),
         ("\nResponse: fine\nTask 3: other", ("", "fine")),
+        (" Input: a note\nResponse: fine", ("a note", "fine")),  # the prompt's marker again
+        ("\nInput: None\nResponse: Response: fine", ("", "fine")),
+        (" the Input: a note\nResponse: my Response: fine", ("the Input: a note", "my Response: fine")),
+        (" Inputs vary\nResponse: Responses too", ("Inputs vary", "Responses too")),
+        (" Input: Input: a note\nResponse: fine", ("Input: a note", "fine")),  # once, and no more
     ],
 )
 def test_reading_an_example(text, expected):
@@ -103,6 +111,10 @@ def test_records_without_input_ask_for_responses_alone():
         (" fine\nInput: other", True, "fine"),
         (" One. Two. Thr", False, "One. Two."),
         ("\n", True, None),
+        (" Response: fine day", True, "fine day"),  # the prompt's marker again
+        ("\nResponse: fine day", True, "fine day"),
+        (" Responses vary, and my Response: is fine", True, "Responses vary, and my Response: is fine"),
+        (" Response:", True, None),
     ],
 )
 def test_reading_a_response_alone(text, finished, output):

@@ -58,9 +58,9 @@ def test_sites_train_on_what_was_written_and_nothing_of_it_leaves(make, drafted,
     assert drafted == dict.fromkeys(SIZES, 2)  # in rounds 1 and 3
     assert record.augment == () and not (result.folder / AUGMENT).exists()
     assert {row.verb for row in record.disclosure if row.messages} == {"train", "join"}
-    events = [[event for event in row["events"] if "Self-Instruct" in event] for row in result.rows]
-    assert [len(found) for found in events] == [0, 1, 0, 1]
-    assert "2 sites have had records written" in events[1][0] and "none of them is public" in events[1][0]
+    assert [len(row.told) for row in record.rounds] == [0, 1, 0, 1] and not record.unplanned
+    [told] = record.rounds[1].told
+    assert "2 sites have had records written" in told and "none of them is public" in told
     notes = (result.folder / "private" / "heart" / "notes.txt").read_text()
     assert "Round 1: 2 of 3 records were written" in notes and "Round 3:" in notes
     public = json.dumps([json.loads(path.read_text()) for path in result.folder.glob("*.json")])

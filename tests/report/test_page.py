@@ -193,6 +193,17 @@ def test_what_was_different_after_a_resume_is_told(tmp_path):
     assert "Options changed" not in facts_of(folders[1])
 
 
+def test_what_is_worth_knowing_stands_apart_from_what_went_otherwise_than_planned(tmp_path):
+    plain = write_run(tmp_path / "a", rows=[metrics(0), metrics(1, told=["3 were found"])])
+    page = page_of(tmp_path, plain)
+    assert "None were recorded." in page
+    assert page.index("As planned, and worth knowing:") < page.index("<li>round 1: 3 were found</li>")
+    rows = [metrics(0), metrics(1, told=["3 were found"], events=["a site was late"])]
+    page = page_of(tmp_path, write_run(tmp_path / "b", rows=rows))
+    assert page.index("a site was late") < page.index("As planned, and") < page.index("3 were found")
+    assert "As planned, and" not in page_of(tmp_path, write_run(tmp_path / "c"))
+
+
 def test_how_much_trains_is_told(tmp_path):
     folder = write_run(tmp_path / "a")
     told = replace(read(folder).environment, parameters=335_000_000, trained=1_572_864)

@@ -120,6 +120,7 @@ def test_runs_share_what_the_same_layers_compute(tokenizer, tmp_path):
     alone, first, second = bank_of("llama", tokenizer), *(bank_of("llama", tokenizer, shared=shared) for _ in range(2))
     plain = trained(alone, shard)
     for bank, computed in ((first, 3), (second, 0)):
+        bank.states.spill([item.ids for item in shard], tmp_path / "own", common=True)
         seen = passes(bank)
         for ours, theirs in zip(trained(bank, shard), plain, strict=True):
             assert_same(ours, theirs)

@@ -96,7 +96,7 @@ class ByCentres(FromPool):
         given = {}
         fetched = self.fetch(pool, queries, sent)
         if self._index is not None:
-            server.event(f"public records were found by {self._index.about.in_words}")
+            server.tell(f"public records were found by {self._index.about.in_words}")
         for site, own, rows, found in zip(answered, sent, picked, fetched, strict=True):
             centres = np.repeat(np.array(rows, dtype=np.int64), [len(one.rows) for one in found])
             places = np.concatenate([np.zeros(0, np.int64), *(one.rows for one in found)])
@@ -233,7 +233,7 @@ class ByCentres(FromPool):
                 c.projector_heldout,
             )
             self._trained = train(small, pool.vectors[rows], stream.integer(), training)
-            server.event(self._trained.in_words)
+            server.tell(self._trained.in_words)
         return self._trained
 
 

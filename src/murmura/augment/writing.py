@@ -112,7 +112,7 @@ class SelfInstruct(Strategy):
         except RunError:
             if due:  # later it is about sites that have missed this, and that one does so again stops no run
                 raise
-        server.event(
+        server.tell(
             f"{len(kept) - before} sites have had records written after their own, at most {self.config.records} each "
             "(Self-Instruct), and train on these too; none of them is public, and none has left its site"
         )

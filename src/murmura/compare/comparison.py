@@ -10,7 +10,15 @@ from murmura.compare import linear
 from murmura.compare.arms import Candidate
 from murmura.compare.choice import Choice, choose
 from murmura.compare.config import CompareConfig, Limits
-from murmura.compare.jobs import Job, require_done, require_same, require_same_records, shared_states, work
+from murmura.compare.jobs import (
+    Job,
+    require_done,
+    require_no_run,
+    require_same,
+    require_same_records,
+    shared_states,
+    work,
+)
 from murmura.compare.outcome import Result, Tried, attacked_alike, best, guaranteed, tried
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, MurmuraError, RunError
@@ -100,6 +108,7 @@ class Comparison:
             ConfigError: some arm would be refused; all that are, with the reasons.
             CheckpointError: a folder holds another run, or one on other records.
         """
+        require_no_run(self.folder)
         require_same(self.searches)
         refused, found = dict[str, list[str]](), dict[str, DryRun]()
         for arm in self.arms:
@@ -206,6 +215,11 @@ class Comparison:
             remarks.insert(0, f"Without a finished run, and so in no figure: {listing(missing)}.")
         if at_once > 1:
             remarks.append(f"{at_once} runs shared the machine, so each took longer than it does alone.")
+        if len(jobs) > 1 and any(map(_keeps_states, planned.values())):
+            remarks.append(
+                "The first runs compute what layers below the adapters make of the records, and later ones read it: so "
+                "the time of a run also depends on its arm's place in the file."
+            )
         labelled = [job for job in jobs if job.arm.name == reference and job.finished and first.kind == "labelled"]
         simple = linear.accuracies(labelled)
         return Outcome(self.config.name, results, reference, first.kind, seeds, limits, choice, remarks, simple)
@@ -215,6 +229,12 @@ def steps_of(planned: DryRun | None) -> int | None:
     """Optimiser steps of all sites together in a run; None where that is not known."""
     known = [one.steps for one in planned.rounds] if planned else [None]
     return None if None in known else sum(one for one in known if one is not None)
+
+
+def _keeps_states(planned: DryRun) -> bool:
+    """Whether an arm's runs share what frozen layers compute."""
+    context = planned.plan.context
+    return bool(context and context.model.below and planned.experiment.run.cache_bytes)
 
 
 def _told(job: Job) -> str:
@@ -255,13 +275,15 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, data: 
 
 
 def _unplanned(one: Result) -> str:
-    """In how many rounds of an arm something went otherwise than planned, and what came first."""
-    rows = [row for run in one.runs.values() for row in run.rounds if row.number]
-    events = [row.events for row in rows if row.events]
-    if not events:
+    """In how many runs of an arm something went otherwise than planned, and what came first."""
+    found = [run.unplanned for run in one.runs.values() if run.unplanned]
+    if not found:
         return ""
+    when, what = found[0][0]
+    events = sum(map(len, found))
     return (
-        f"{one.arm}: not all went as planned in {len(events)} of {len(rows)} rounds. What came first: {events[0][0]}."
+        f"{one.arm}: not all went as planned in {len(found)} of {len(one.runs)} runs (events: {events}). What came "
+        f"first ({when}): {what}."
     )
 
 

@@ -27,7 +27,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.prepare import Plan
 from murmura.progress import clock, say
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import PRIVATE, STATES
+from murmura.runs.schema import STATES
 from murmura.training.states import SHARED
 
 _RUN = ("engine", "workers", "answer_seconds", "slots", "cache_bytes", "decode_rows", "name", "folder")
@@ -36,6 +36,9 @@ _SPEED = {f"run.{key}" for key in _RUN}
 _BESIDE_UTILITY = {"attacks", "attack_records", "uploads", "memorisation", "choices", "benchmarks"}
 """Options of [evaluation] that are about other figures than the utility."""
 _LAST = 12  # lines of a failed run's log that are shown
+_SHARED = ".murmura-states"
+"""In a comparison's folder, what its runs share while it goes on. All that is in it is removed, so it has a name that
+nobody else gives."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Job:
         if self.searching:
             measured = tables["evaluation"]
             tables["evaluation"] = {key: value for key, value in measured.items() if key not in _BESIDE_UTILITY}
-            tables["evaluation"] |= {"attacks": False, "every": self.arm.experiment.method.rounds}
+            tables["evaluation"] |= {"attacks": False, "every": self.arm.experiment.method.total_rounds}
         return tables
 
     @property
@@ -86,6 +89,17 @@ class Job:
         return f"{self.arm.name}, seed {self.seed}, rate {self.rate:g}"
 
 
+def require_no_run(folder: Path) -> None:
+    """Hold a comparison's folder to being no run's.
+
+    Raises:
+        CheckpointError: it is; nothing of it is touched.
+    """
+    if RunFolder(folder).holds_run:
+        what, fix = "a run is kept in this folder", "Give the comparison another one (--out, or compare.folder)."
+        raise CheckpointError(what, where=str(folder), fix=fix)
+
+
 def require_same(jobs: Sequence[Job]) -> None:
     """Hold runs that are there already to what would be run.
 
@@ -101,7 +115,9 @@ def require_same(jobs: Sequence[Job]) -> None:
         # written out what its pool was made with.
         asked, _ = opened(job.experiment)
         there, wanted = (_deciding(one.dump()) for one in (Experiment.load(kept.config), asked))
-        for key in sorted({*there, *wanted}):
+        # A finished search was measured in its last round, however often besides.
+        no_matter = {"evaluation.every"} if job.searching and job.finished else set[str]()
+        for key in sorted({*there, *wanted} - no_matter):
             if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took
                 what = f"this run has {key} = {there.get(key)!r}, and the comparison asks for {wanted.get(key)!r}"
                 fix = "Give another folder (--out), or remove this run."
@@ -139,7 +155,7 @@ def shared_states(folder: Path) -> Iterator[None]:
     Args:
         folder: of the comparison; when it ends, whatever way, none of that is left in it.
     """
-    place = folder / PRIVATE
+    place = folder / _SHARED
     shutil.rmtree(place, ignore_errors=True)  # of one that was killed
     os.environ[SHARED] = str(place.resolve() / STATES)
     try:

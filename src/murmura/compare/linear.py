@@ -1,5 +1,5 @@
-"""What a linear model comes to that sees every label in one place: it costs seconds, so what takes longer and is shared
-out among sites should be better."""
+"""What a linear model comes to that sees every label in one place, to see arms beside: it costs seconds, and guarantees
+nothing."""
 
 from __future__ import annotations
 

@@ -224,24 +224,16 @@ def _spent(before: Sequence[odometer.RunLedgers], run: RunRecord) -> float:
     return max(least, rounded(spent, float(target)) if target and promise["unit"] == "record" else spent)
 
 
-def compared(
-    results: Sequence[Result],
-    reference: str,
-    key: str,
-    *,
-    picked: bool = False,
-    besides: Mapping[str, Mapping[int, float]] | None = None,
-) -> dict[str, Difference]:
+def compared(results: Sequence[Result], reference: str, key: str, *, picked: bool = False) -> dict[str, Difference]:
     """How a figure differs from the reference's, seed by seed; of arms about the same kind of record.
 
     Args:
         picked: the reference was picked among them for what they came to.
-        besides: what else is compared with it, by name and seed.
     """
     known = {one.arm: one for one in results}
     kind = known[reference].kind
     others = {one.arm: one.values(key) for one in results if one.arm != reference and one.kind == kind}
-    return differences({**others, **(besides or {})}, known[reference].values(key), picked=picked)
+    return differences(others, known[reference].values(key), picked=picked)
 
 
 def frontier(results: Sequence[Result], kind: str) -> list[str]:

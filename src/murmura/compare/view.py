@@ -12,7 +12,7 @@ from murmura.compare.choice import Choice
 from murmura.compare.comparison import Outcome
 from murmura.compare.equal_utility import at_equal_utility
 from murmura.compare.outcome import LEAKAGE, Result, compared, frontier
-from murmura.compare.statistics import Difference, Estimate
+from murmura.compare.statistics import Difference, Estimate, differences
 from murmura.data.records import Kind
 from murmura.measure.catalogue import figure
 from murmura.measure.figure import GUESSING, SHARE
@@ -27,7 +27,7 @@ from murmura.report.table import few_attacked
 from murmura.units import DASH, bound, count, duration, listing, size
 
 _UPLOADS = "upload_auc"
-_LINEAR = "linear"
+_LINEAR = "a linear model"
 _BESIDE = (
     f"Beside them a linear model ({linear.WORDS}), which trains in seconds and guarantees nothing, comes to an "
     "accuracy of {}."
@@ -113,7 +113,7 @@ def tables(outcome: Outcome) -> list[Table]:
         steps = DASH if one.steps is None else count(one.steps)
         cost.append([Entry(one.arm, look=looks[one.arm]), promise, size(one.bytes), wall, steps, _rate(one)])
     if simple := _linear(outcome):
-        worth.append([Entry(_LINEAR, (linear.WORDS,)), *_with(simple, far[""].get(_LINEAR)), Entry(DASH), Entry(DASH)])
+        worth.append([Entry(_LINEAR, (linear.WORDS,)), *_with(simple, _linearly(outcome)), Entry(DASH), Entry(DASH)])
     utility = next(one.utility_figure for one in outcome.results if one.kind == outcome.kind)
     against = f"against {outcome.reference}"
     return [
@@ -131,15 +131,23 @@ def _linear(outcome: Outcome) -> Estimate | None:
     return Estimate.of(list(outcome.linear.values()), 0.0, 1.0) if outcome.linear else None
 
 
+def _linearly(outcome: Outcome) -> Difference | None:
+    """How the linear model differs from the reference; it is no arm, so their p values do not correct each other."""
+    reference = _reference(outcome)
+    return differences({_LINEAR: outcome.linear}, reference.values(reference.utility_figure.key)).get(_LINEAR)
+
+
+def _reference(outcome: Outcome) -> Result:
+    return next(one for one in outcome.results if one.arm == outcome.reference)
+
+
 def looks_of(results: Sequence[Result]) -> dict[str, Style]:
     """One mark and colour an arm."""
     return {one.arm: style(place) for place, one in enumerate(results)}
 
 
 def _against(outcome: Outcome, key: str) -> Mapping[str, Difference]:
-    reference = next(one for one in outcome.results if one.arm == outcome.reference)
-    besides = {_LINEAR: outcome.linear} if outcome.linear and not key else {}
-    return compared(outcome.results, outcome.reference, key or reference.utility_figure.key, besides=besides)
+    return compared(outcome.results, outcome.reference, key or _reference(outcome).utility_figure.key)
 
 
 def _with(one: Estimate | None, far: Difference | None) -> list[Entry]:

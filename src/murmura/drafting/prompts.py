@@ -23,7 +23,10 @@ _ASK_FOR_EXAMPLES = (
 _ASK_FOR_RESPONSES = "Write a response to each task."
 _NO_INPUT = "None"
 _NO_INPUT_WORDS = {"", "none", "no", "n/a", "no input", "not needed"}
-_EXAMPLE = re.compile(r"\s*Input:(?P<input>.*?)^\s*Response:(?P<output>.*)", re.DOTALL | re.MULTILINE)
+_EXAMPLE = re.compile(
+    r"\s*Input:(?:\s*Input:)?(?P<input>.*?)^\s*Response:(?:\s*Response:)?(?P<output>.*)", re.DOTALL | re.MULTILINE
+)
+_REPEATED_TASK = re.compile(r"\A\s*Task \d+:")
 _NEXT_MARKER = re.compile(r"\n\s*(?:Task(?: \d+)?|Input|Response):")
 
 
@@ -67,9 +70,10 @@ def alternating(records: Sequence[Instruction], count: int, rng: random.Random) 
 def read_instruction(text: str, finished: bool) -> tuple[str, bool]:
     """The new instruction, which is the first line that is not empty, and whether it is complete.
 
-    Where the line was cut off, its complete sentences are the instruction, if it has any.
+    Where the line was cut off, its complete sentences are the instruction, if it has any. A marker that repeats that of
+    the prompt is no part of it.
     """
-    first, _, rest = text.lstrip().partition("\n")
+    first, _, rest = _REPEATED_TASK.sub("", text).lstrip().partition("\n")
     if finished or rest:
         return _one_line(first), True
     sentences = complete_sentences(first)
@@ -81,7 +85,8 @@ def read_example(task: str, text: str, finished: bool, inputs: bool) -> Instruct
     for after the input, or a response.
 
     An input of "None" or the like, or of nothing, means that the task needs none. An unfinished response keeps its
-    complete sentences.
+    complete sentences. A model may repeat a marker once, the one that the prompt ends in too: that is no part of the
+    record.
     """
     found = _EXAMPLE.match(f"Input:{text}" if inputs else f"Input:\nResponse:{text}")
     if found is None:

@@ -168,7 +168,7 @@ def assemble(part: ServerPart, engine: Engine, folder: RunFolder, *, run: str) -
     stream, runtime, settings = Stream(experiment.run.seed), part.context.runtime("server"), experiment.run
     if method.traits.trained_at == "sites":
         for public in (evaluation_set.heldout, evaluation_set.nonmembers):
-            runtime.spill(runtime.tokenise_fitting(public), folder.private / OWNER)
+            runtime.spill(runtime.tokenise_fitting(public), folder.private / OWNER, common=True)
     agreed = agreement(experiment, method, len(engine.sites))
     fleet = Fleet(
         engine,

@@ -32,7 +32,7 @@ from murmura.runs.schema import (
 )
 
 _NESTED = ("seconds", "counts", "privacy", "calibration", "confusion", "attacks", "answers")
-_NO_FIGURES = ("round", "events", "expected", *_NESTED)
+_NO_FIGURES = ("round", "events", "told", "expected", *_NESTED)
 """What a row of ``metrics.jsonl`` holds besides figures."""
 
 
@@ -99,6 +99,13 @@ class RunRecord:
         """Whether it is secret which sites, and how many, a round asked: what travelled is then what is to be
         expected."""
         return any(one.expected for one in self.rounds)
+
+    @property
+    def unplanned(self) -> list[tuple[str, str]]:
+        """What went otherwise than planned, in rounds and where the run was resumed, in that order: when, and what."""
+        found = [(one.number, f"round {one.number}", event) for one in self.rounds for event in one.events]
+        found += [(one.after, f"after round {one.after}", event) for one in self.resumed for event in one.events]
+        return [(when, event) for _, when, event in sorted(found, key=lambda one: one[0])]
 
     @property
     def last(self) -> Round:
@@ -251,8 +258,9 @@ def _round(row: Mapping[str, Any], where: str) -> Round:
     if number is None:
         raise CheckpointError("the row has no round number", where=where, fix=files.REPAIR)
     part = {name: row.get(name) or {} for name in ("privacy", "confusion", "attacks", "answers")}
-    events, expected, calibration = (row.get(name) or [] for name in ("events", "expected", "calibration"))
-    for name, value in (("events", events), ("expected", expected)):
+    texts = {name: row.get(name) or [] for name in ("events", "told", "expected")}
+    calibration = row.get("calibration") or []
+    for name, value in texts.items():
         if not isinstance(value, list):
             raise CheckpointError(f"'{name}' is not a list of texts", where=where, fix=files.REPAIR)
     for name, value in part.items():
@@ -268,13 +276,14 @@ def _round(row: Mapping[str, Any], where: str) -> Round:
         files.figures(row, where, skip=_NO_FIGURES),
         files.figures(row.get("seconds") or {}, f"{where}, seconds"),
         files.figures(row.get("counts") or {}, f"{where}, counts"),
-        tuple(str(event) for event in events),
+        tuple(map(str, texts["events"])),
         part["privacy"],
         bins,
         _tables(part["confusion"], f"{where}, confusion"),
-        tuple(str(key) for key in expected),
+        tuple(map(str, texts["expected"])),
         {target: _attack(told, f"{where}, attacks, {target}") for target, told in part["attacks"].items()},
         _tables(part["answers"], f"{where}, answers"),
+        tuple(map(str, texts["told"])),
     )
 
 

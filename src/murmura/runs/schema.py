@@ -159,6 +159,7 @@ class Round:
         seconds: Seconds spent in each phase.
         counts: How many candidates met each rejection, e.g. ``drafts.too_short``.
         events: What went otherwise than planned, in words.
+        told: What is worth knowing besides, in words; in runs of versions that did not tell them apart, an event.
         privacy: The guarantee so far: ``epsilon`` (or ``refused``, why there is none), ``delta``, ``unit``,
             ``adjacency``, ``accountant``, ``plan``, where a paper claims another ε ``claimed_per_step``, and, if there
             is anything to add, ``caveat``.
@@ -180,6 +181,7 @@ class Round:
     expected: tuple[str, ...] = ()
     attacks: Mapping[str, Attack] = field(default_factory=dict)
     answers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    told: tuple[str, ...] = ()
 
     @property
     def row(self) -> dict[str, Any]:

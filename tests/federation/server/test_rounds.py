@@ -225,6 +225,7 @@ def test_what_opens_a_round_is_a_part_of_it_and_comes_again_when_the_round_is_re
             opened.append(round)
             world.server.store["opened"] = [*world.server.store.get("opened", []), round]
             world.server.event("it opens")
+            world.server.tell("it has opened")
             list(world.fleet.ask("count", ["site-0"]))
 
         world.server.opening = called
@@ -241,7 +242,7 @@ def test_what_opens_a_round_is_a_part_of_it_and_comes_again_when_the_round_is_re
     first, *others = again.server.rows
     plain = lead(tokenizer, Counting(), tmp_path / "plain").server.rows
     assert first["events"] == [] and first["bytes_up"] == 0
-    assert all(row["events"] == ["it opens"] for row in others)
+    assert all((row["events"], row["told"]) == (["it opens"], ["it has opened"]) for row in others)
     assert all(row["bytes_up"] > without["bytes_up"] for row, without in zip(others, plain[1:], strict=True))
     assert again.sites[0].store["rounds"] == 2 * again.sites[1].store["rounds"] == 6
 

@@ -13,7 +13,7 @@ def ledger(*states):
 
 
 def fleet(**ledgers):
-    return SimpleNamespace(round=3, events=["a site was late"], at_sites=1.5, **ledgers)
+    return SimpleNamespace(round=3, events=["a site was late"], told=["it found 3"], at_sites=1.5, **ledgers)
 
 
 def test_a_row_has_what_came_since_the_round_began():
@@ -26,5 +26,5 @@ def test_a_row_has_what_came_since_the_round_began():
     assert (row["round"], row["bytes_up"], row["bytes_down"], row["bytes_measuring"]) == (3, 3, 20, 0)
     assert (row["train_loss"], row["counts"], row["peak_memory"]) == (1.5, {"kept": 3, "lost": 4}, 7)
     assert (row["coverage"], row["heldout_loss"], row["epsilon"]) == (0.5, 2.0, 1.5)  # what is measured goes before
-    assert row["events"] == ["a site was late"] and row["wall"] >= 0
+    assert (row["events"], row["told"]) == (["a site was late"], ["it found 3"]) and row["wall"] >= 0
     assert row["at_sites"] == 1.5

@@ -99,6 +99,7 @@ class Fleet:
         self.activity.begin(round)
         self.at_sites = 0.0
         self.events: list[str] = []
+        self.told: list[str] = []
         self._took_part: set[str] = set()
 
     @property
@@ -110,6 +111,11 @@ class Fleet:
         """Tell in words what went otherwise than planned in this round; see ``progress.say``."""
         self.events.append(what)
         say(f"round {self.round}: {what}", event="unplanned", round=self.round, **about)
+
+    def tell(self, what: str) -> None:
+        """Tell in words what is worth knowing of this round, and went as planned."""
+        self.told.append(what)
+        say(f"round {self.round}: {what}", event="planned", round=self.round)
 
     def sample(self, count: int | None, round: int) -> list[str]:
         """The cohort of a round; see ``draw``."""

@@ -188,6 +188,10 @@ class Server:
         where cohorts are secret."""
         self._fleet.event(what)
 
+    def tell(self, what: str) -> None:
+        """Tell in words what is worth knowing and went as planned, wherever an event would be told."""
+        self._fleet.tell(what)
+
     def note_privacy(self, figures: Mapping[str, Any]) -> None:
         """Note what is guaranteed after this round; see ``murmura.privacy.ledger``."""
         self._privacy = {**figures, "caveat": self.caveat} if self.caveat else dict(figures)

@@ -58,4 +58,5 @@ class Tally:
             "epsilon": privacy.get("epsilon"),
             "privacy": privacy,
             "events": self._fleet.events,
+            "told": self._fleet.told,
         }

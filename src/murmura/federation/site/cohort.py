@@ -324,7 +324,7 @@ class Cohort:
 
     def own(self) -> list[list[Any]]:
         """Each site's records as local training takes them; those that do not fit are left out."""
-        return [self._tokenised(site, site.records) for site in self.sites]
+        return [self._tokenised(site, site.records, common=True) for site in self.sites]
 
     def public(self) -> list[list[Any]]:
         """The same of the public records that each site keeps; nothing unless the run augments sites."""
@@ -335,11 +335,11 @@ class Cohort:
         written = [self._tokenised(site, site.written) for site in self.sites]
         return [sent + made for sent, made in zip(self.public(), written, strict=True)]
 
-    def _tokenised(self, site: Site, records: Sequence[Any]) -> list[Any]:
-        """Records that a site reads again and again."""
+    def _tokenised(self, site: Site, records: Sequence[Any], *, common: bool = False) -> list[Any]:
+        """Records that a site reads again and again; its own are those of other runs too."""
         items = self.runtime.tokenise_fitting(records)
         if site.kept is not None:
-            self.runtime.spill(items, site.kept.folder)
+            self.runtime.spill(items, site.kept.folder, common=common)
         return items
 
     def own_and_others(self) -> list[list[Any]]:

@@ -1,4 +1,4 @@
-"""What went otherwise than planned; and, folded away, every number, experiment and environment."""
+"""What went otherwise than planned, what else is worth knowing; folded away, all numbers, experiments, environments."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ _MANY_EVENTS = 12
 def events(rows: Sequence[Row]) -> Section:
     """In the order of the rounds of each run."""
     runs = runs_of(rows)
-    told = []
+    told, besides = list[str](), list[str]()
     for run in runs:
-        found = [(one.number, f"round {one.number}", event) for one in run.rounds for event in one.events]
-        found += [(one.after, f"after round {one.after}", event) for one in run.resumed for event in one.events]
         of = f"{run.name}, " if len(runs) > 1 else ""
-        told += [f"{of}{when}: {event}" for _, when, event in sorted(found, key=lambda one: one[0])]
+        told += [f"{of}{when}: {event}" for when, event in run.unplanned]
+        besides += [f"{of}round {one.number}: {what}" for one in run.rounds for what in one.told]
     blocks: list[Block] = folded([Listing(told)], f"{len(told)} events" * (len(told) > _MANY_EVENTS))
     if not told:
         hidden = ", or they are for the run's owner alone (see “What is guaranteed”)"
         hiding = any(run.hides_cohorts for run in runs)
         blocks = [Paragraph(f"None were recorded{hidden if hiding else ''}.")]
+    if besides:
+        more = f"{len(besides)} notes" * (len(besides) > _MANY_EVENTS)
+        blocks += [Paragraph("As planned, and worth knowing:"), *folded([Listing(besides)], more)]
     return Section("Events", "What went otherwise than planned.", blocks)
 
 
