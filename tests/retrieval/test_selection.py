@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from murmura.errors import ConfigError
 from murmura.retrieval.centres import Centres
-from murmura.retrieval.selection import covering, facility_location, greedy, represented
+from murmura.retrieval.selection import covering, facility_location, greedy
 
 EMPTY = Centres(np.zeros((0, 2), np.float32), np.zeros(0, np.int64))
 
@@ -83,12 +83,22 @@ def test_a_site_without_centres_counts_as_absent():
     assert greedy([EMPTY, THREE[0], EMPTY, *THREE[1:]]) == [None, 0, None, 1, 2]
     assert greedy([EMPTY]) == facility_location([EMPTY]) == [None]
     assert greedy([]) == facility_location([]) == []
-    assert represented([EMPTY], [None]) == 0.0
 
 
 def test_a_rule_that_does_not_exist_is_told():
     with pytest.raises(ConfigError, match=r"no filter rule 'texts'.*Did you mean 'text'"):
         greedy(THREE, filter_rule="texts")
+
+
+def represented(sites, chosen):
+    """How well chosen centres stand for all texts, by what it is defined by: a centre is the mean of unit vectors, so its
+    dot product with another one's direction is its texts' mean cosine."""
+    picked = [np.float64(own.points[row]) for own, row in zip(sites, chosen, strict=True) if row is not None]
+    ways = [one / (np.linalg.norm(one) or 1.0) for one in picked]
+    every = [(size, point) for own in sites for point, size in zip(np.float64(own.points), own.sizes, strict=True)]
+    return sum(size * max([0.0, *(float(point @ way) for way in ways)]) for size, point in every) / max(
+        sum(size for size, _ in every), 1
+    )
 
 
 def test_the_mean_cosine_of_the_texts_is_known_from_centres_and_sizes():

@@ -20,7 +20,7 @@ from murmura.report.content import Answers, Block, Definitions, Entry, Paragraph
 from murmura.report.frontier import Mark, frontier_picture
 from murmura.report.guarantee import trusted
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED, contradicted
-from murmura.report.markdown import answered
+from murmura.report.markdown import answered, pipes
 from murmura.report.standing import Standing, cases, costs, leaks, promise_of, promised
 from murmura.report.style import Style, style
 from murmura.report.table import few_attacked
@@ -292,7 +292,5 @@ def markdown(outcome: Outcome) -> str:
         elif isinstance(block, Paragraph):
             parts.append(f"{block.text}\n")
         elif isinstance(block, Table):
-            lines = [list(block.columns), ["---", *["--:"] * (len(block.columns) - 1)]]
-            lines += [[cell.words for cell in row] for row in block.entries]
-            parts.append("".join(f"| {' | '.join(cells)} |\n" for cells in lines))
+            parts.append(pipes(block.columns, ([cell.words for cell in row] for row in block.entries)))
     return "\n".join(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 
 from murmura.report.content import Block, Paragraph, Table
-from murmura.report.markdown import tabled
+from murmura.report.markdown import pipes, tabled
 from murmura.report.run_facts import facts
 from murmura.report.sections.audit import figures_of
 from murmura.report.sections.disclosure import disclosure
@@ -78,10 +78,5 @@ def _block(block: Block) -> str:
         return block.text
     if not isinstance(block, Table):
         return ""
-    lines = [
-        list(block.columns),
-        ["---"] * len(block.columns),
-        *([cell.words for cell in row] for row in block.entries),
-    ]
     title = f"{block.title}\n\n" if block.title else ""
-    return title + "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return title + pipes(block.columns, ([cell.words for cell in row] for row in block.entries)).rstrip("\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from murmura.report.content import Answers
 from murmura.report.in_short import in_short
@@ -28,7 +28,16 @@ def tabled(rows: Sequence[Row]) -> str:
     """A line a row and a column a figure, small print behind the figures; below it what to know before trusting it."""
     table = summary(rows)
     head = [title.replace("\n", " ") for title in table.short]
-    lines = [head, ["---", *["--:"] * (len(head) - 1)]]
-    lines += [[cell.words for cell in row] for row in table.entries]
-    drawn = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    drawn = pipes(head, [[cell.words for cell in row] for row in table.entries])
     return drawn + "".join(f"\n{sentence}\n" for sentence in remarks(rows))
+
+
+def pipes(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A Markdown table of cells in plain words; all columns but the first are aligned at the right."""
+    every = [head, ["---", *["--:"] * (len(head) - 1)], *lines]
+    return "".join(f"| {' | '.join(map(_plain, cells))} |\n" for cells in every)
+
+
+def _plain(cell: str) -> str:
+    """A cell that ends no column and opens no tag, whatever a user has called something."""
+    return cell.replace("|", "\\|").replace("<", "&lt;")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -75,7 +75,8 @@ def _kept(turn: int, sites: int, clusters: int, rule: FilterRule | None) -> int:
 
 
 def facility_location(centres: Sequence[Centres]) -> list[int | None]:
-    """The centres that best stand for all texts of all sites, one of each site: ``represented`` step by step.
+    """The centres that best stand for all texts of all sites, one of each site: the mean over the texts of their cosine
+    with the centre that their cluster is most like, where 0 is the least, step by step.
 
     Args:
         centres: One for each site.
@@ -160,32 +161,6 @@ def _one_of_each(
         chosen[site] = row
         best = np.maximum(best, likeness[candidate])
     return chosen
-
-
-def represented(centres: Sequence[Centres], chosen: Sequence[int | None]) -> float:
-    """How well chosen centres stand for all sites' texts: the mean over the texts of their cosine with the centre that
-    their cluster is most like, where 0 is the least. From 0 to 1.
-
-    Since a centre is the mean of unit vectors, its dot product with another one's direction is its texts' mean cosine.
-    So this needs nothing but centres and sizes.
-
-    Args:
-        centres: One for each site.
-        chosen: For each site a row of its centres, or None.
-    """
-    starts = _starts(centres)
-    rows = [start + row for start, row in zip(starts, chosen, strict=True) if row is not None]
-    if not rows:
-        return 0.0
-    sizes, likeness = _likeness(centres)
-    return float(sizes @ np.maximum(0.0, likeness[rows].max(axis=0)) / sizes.sum())
-
-
-def _starts(centres: Sequence[Centres]) -> Iterator[int]:
-    first = 0
-    for own in centres:
-        yield first
-        first += len(own)
 
 
 def _likeness(centres: Sequence[Centres]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
