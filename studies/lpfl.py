@@ -1,27 +1,35 @@
-"""LP-FL against training on the labelled texts alone: shares of labels, numbers of sites, two tasks.
+"""Does annotating help? LP-FL beside training on the labels alone, both with as many passes over each label.
 
-    python studies/lpfl.py --data FOLDER --out runs/lpfl                 # two CPU cores, some hours
-    python studies/lpfl.py --data FOLDER --out runs/lpfl --scale full    # for a GPU
+    python studies/lpfl.py --data FOLDER --out runs/lpfl             # writes a comparison for each number of sites
+    murmura compare runs/lpfl/movie-5.toml --jobs 2 --out runs/lpfl/movie-5      # and so on
+    python studies/lpfl.py --data FOLDER --out runs/lpfl --table     # accuracy by the number of sites
 
 FOLDER holds ``sentiment_movie_rt.jsonl`` (sentences of film reviews, good or bad) and ``finance_phrasebank.jsonl``
-(three sentiments; of it one share of labels and one number of sites are run). The model is causal, so the blank is last
-in each pattern. Sites share the texts evenly; 1 site is LP-CT. The full scale runs every share with every number of
-sites; the small one every share with 1 and 5 sites, and every number of sites with the middle share. There all arms
-take as many steps, so that an arm with more texts sees each of them less often. Runs that are finished are kept,
-unfinished ones are resumed, so the command may be stopped and given again. It ends with a table for each task.
+(three sentiments). The model is causal, so the blank is last in each pattern. Sites share the texts evenly; 1 site is
+LP-CT. With a seed the same texts keep their labels whatever the number of sites, and the same are held out.
+
+Sites train for so many epochs, as in the paper, so that every arm reads each true label as often, and LP-FL reads the
+texts that it has annotated besides. With a fixed number of steps, which this study had before, true labels were read
+a third as often beside annotated ones as alone. ``LP-FL, surest first`` annotates those texts first of whose label it
+is surest. A linear model stands below the arms of each comparison. ``--more`` adds arms that train all parameters
+(FP-FL, and with one site FP-CT).
 """
 
 from __future__ import annotations
 
+import argparse
 from itertools import product
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from typing import Any
 
+import tomli_w
+
 import runs
-from murmura.runs import read
-from murmura.units import DASH, signed
-from runs import finished, pipes, read_rows, show, small_parser, work, write_rows
+from murmura.runs import RunFolder, read
+from murmura.units import DASH
+from runs import apart, pipes, read_rows, write_rows
 
 TASKS: dict[str, dict[str, Any]] = {
     "movie": {
@@ -44,70 +52,51 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 
-SITES, SHARES = (1, 2, 5, 10), (0.02, 0.05, 0.1)
-GRID = tuple(product(SITES, SHARES))
-ARMS = ("labelled", "lpfl", "whole")
+ARMS = ("labels alone", "LP-FL", "LP-FL, surest first")
 SMALL, FULL = runs.scales(
-    texts=(1000, 9000),
+    texts=(500, 9000),
     words=({"movie": 12, "finance": 18}, {"movie": 100, "finance": 100}),
-    heldout=(400, 1600),
-    validation=(100, 500),  # of the held-out texts; no accuracy in the tables but its own is measured on these
+    heldout=(900, 1600),
+    validation=(100, 500),  # of the held-out texts; no accuracy in the tables is measured on these
+    share=(0.1, 0.05),  # of the texts that keep their label
+    sites=((1, 5), (1, 2, 5, 10)),
     rounds=(4, 5),
-    steps=(60, None),  # of a round, all sites together; five epochs, as in the paper, if None
+    epochs=(2, 5),
     batch=(4, 8),
-    lr=(1e-3, 1e-3),
-    targets=(runs.above(runs.ATTENTION), runs.ATTENTION),
+    rates=([1e-3, 3e-3], [3e-4, 1e-3, 3e-3]),
+    rates_of_all=([2e-5, 5e-5], [1e-5, 2e-5, 5e-5]),  # where all parameters are trained
+    layers=("last 8", "all"),
     max_length=(56, 128),
     sample_pattern=(True, False),
-    grid=(tuple(cell for cell in GRID if cell[0] in (1, 5) or cell[1] == 0.05), GRID),  # sites, share of labels
+    seeds=(10, 10),
 )
-SCALES = {"small": SMALL, "full": FULL}
-ONE = (5, 0.1)  # the cell of the task that is run in one only
-WHOLE = ((1, 0.05), (2, 0.05))  # where all parameters are trained too, if asked for
 
 
 def main() -> None:
-    """Run what is missing and print the tables after every run."""
-    parser = small_parser(__doc__, SCALES, seeds=(0, 1))
-    parser.add_argument("--tasks", choices=TASKS, nargs="+", default=list(TASKS))
-    parser.add_argument(
-        "--whole", action="store_true", help="also train all parameters with 1 and 2 sites (FP-CT, FP-FL)"
-    )
+    """Write the comparisons and their files, or read what they have left."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the JSONL files")
+    parser.add_argument("--out", type=Path, required=True, help="where the comparisons are written")
+    parser.add_argument("--full", action="store_true", help="the full ones, for a large machine")
+    parser.add_argument("--more", action="store_true", help="arms that train all parameters, too")
+    parser.add_argument("--tasks", choices=TASKS, nargs="+", default=["movie"])
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--dtype", default="auto", help="of the model's weights")
+    parser.add_argument("--table", action="store_true", help="write nothing, but say how accuracy goes with the sites")
     options = parser.parse_args()
-    scale = SCALES[options.scale]
+    scale = FULL if options.full else SMALL
     for name in options.tasks:
+        if options.table:
+            print(by_sites(options.out, name, scale.sites))
+            continue
         prepare(name, options.data, options.out, scale)
-        markdown = options.table / f"lpfl-{name}.table.md" if options.table else None
-        grid = scale.grid if name == "movie" else [ONE]
-        runs = list(product(options.seeds, grid, ARMS[:2]))
-        if options.whole and name == "movie":
-            runs += product(options.seeds, WHOLE, ["whole"])
-        for seed, (sites, share), arm in runs:
-            folder = options.out / f"{cell(name, arm, sites, share)}-seed{seed}"
-            work(folder, experiment(name, options.out, folder, arm, sites, share, seed, options.model, scale))
-            names = [cell(name, arm, sites, share) for sites, share, arm in product(SITES, SHARES, ARMS)]
-            rounds = ("validation_accuracy", "pseudo_accuracy")
-            show(finished(options.out, names), ("accuracy",), markdown, rounds, [gains(name, options.out)])
-
-
-def cell(name: str, arm: str, sites: int, share: float) -> str:
-    """What the runs of an arm are called, but for their seed."""
-    return f"{name}-{arm}-{sites}sites-{share:g}"
-
-
-def gains(name: str, out: Path) -> str:
-    """What LP-FL's accuracy is above that of training on the labels alone, by seed, as a table in Markdown."""
-    found: dict[tuple[int, float], dict[int | None, dict[str, float]]] = {}
-    for sites, share, arm in product(SITES, SHARES, ARMS[:2]):
-        for run in map(read, finished(out, [cell(name, arm, sites, share)])):
-            found.setdefault((sites, share), {}).setdefault(run.seed, {})[arm] = run.last.values["accuracy"]
-    seeds = sorted({seed for by_seed in found.values() for seed in by_seed}, key=str)
-    lines = [["LP-FL above labelled only", *map(str, seeds)], ["---", *["--:"] * len(seeds)]]
-    for (sites, share), by_seed in found.items():
-        pairs = [by_seed.get(seed, {}) for seed in seeds]
-        told = [signed(pair["lpfl"] - pair["labelled"]) if len(pair) == 2 else DASH for pair in pairs]
-        lines.append([f"{sites} site{'s' * (sites > 1)}, {share:.0%} labelled", *told])
-    return pipes(lines)
+        for sites in scale.sites:
+            written = comparison(name, sites, options.model, options.dtype, scale)
+            if options.more:
+                written["compare"]["arms"] += whole(scale)
+            file = options.out / f"{name}-{sites}.toml"
+            file.write_text(tomli_w.dumps(written))
+            print(f"murmura compare {file} --out {options.out / file.stem}")
 
 
 def prepare(name: str, data: Path, out: Path, scale: runs.Scale) -> None:
@@ -122,30 +111,64 @@ def prepare(name: str, data: Path, out: Path, scale: runs.Scale) -> None:
     write_rows(out / f"{name}.jsonl", kept[:wanted])
 
 
-def experiment(
-    name: str, out: Path, folder: Path, arm: str, sites: int, share: float, seed: int, model: str, scale: runs.Scale
-) -> dict[str, dict[str, Any]]:
-    """The experiment file of one run."""
+def comparison(name: str, sites: int, model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
+    """The file of one comparison."""
     task = TASKS[name]
-    pace = {"epochs": 5} if scale.steps is None else {"max_steps": scale.steps // sites}
-    sites_table = {"by": "partition", "count": sites, "scheme": "iid"}
-    data = {"train": str((out / f"{name}.jsonl").resolve()), "heldout_records": scale.heldout}
-    method = {"name": "lpfl", "rounds": scale.rounds, "labelled_share": share, "patterns": task["patterns"]}
+    method = {"name": "lpfl", "rounds": scale.rounds, "labelled_share": scale.share, "patterns": task["patterns"]}
     method |= {"verbaliser": task["verbaliser"], "sample_pattern": scale.sample_pattern}
-    pace |= {"lr": scale.lr, "batch_size": scale.batch}
-    table: dict[str, dict[str, Any]] = runs.begun(folder, seed, model, 8, scale.targets) | {
-        "data": data | {"max_length": scale.max_length, "sites": sites_table},
-        "training": pace | {"weight_decay": 0.01, "tokens_per_pass": 2048},
+    alone, plain, surest = ARMS
+    return {
+        "compare": {
+            "name": f"{name}-{sites}",
+            "seeds": scale.seeds,
+            "rates": scale.rates,
+            "arms": [
+                {"name": alone, "method": {"annotate": False}},
+                {"name": plain},
+                {"name": surest, "method": {"select": "confidence"}},
+            ],
+        },
+        "run": {"slots": sites},
+        "model": {"name": model, "dtype": dtype},
+        "lora": {"rank": 8, "alpha": 16.0, "targets": list(runs.ATTENTION), "layers": scale.layers},
+        "data": {
+            "train": f"{name}.jsonl",
+            "heldout_records": scale.heldout,
+            "max_length": scale.max_length,
+            "sites": {"by": "partition", "count": sites, "scheme": "iid"},
+        },
+        "training": {"epochs": scale.epochs, "batch_size": scale.batch, "weight_decay": 0.01},
         "method": method | {"validation_records": scale.validation},
-        "evaluation": {"every": scale.rounds},
+        "evaluation": {"every": scale.rounds, "attacks": False, "uploads": 0},
     }
-    table["run"]["slots"] = sites
-    if arm == "labelled":
-        table["method"]["annotate"] = False
-    if arm == "whole":
-        table["model"] |= {"trainable": "all", "dtype": "float32"}
-        table["training"] |= {"lr": 2e-5}
-    return table
+
+
+def whole(scale: runs.Scale) -> list[dict[str, Any]]:
+    """Arms that train all parameters."""
+    model = {"trainable": "all", "dtype": "float32"}
+    return [
+        {"name": f"{arm}, all parameters", "model": model, "method": method, "rates": scale.rates_of_all}
+        for arm, method in ((ARMS[0], {"annotate": False}), (ARMS[1], {}))
+    ]
+
+
+def by_sites(out: Path, name: str, counts: tuple[int, ...]) -> str:
+    """Accuracy by the number of sites, means over the seeds, and by how much it is above that with the fewest, with the
+    standard error of differences between runs of one seed; as Markdown."""
+    found: dict[tuple[str, int], dict[int, float]] = {}
+    for arm, sites in product(ARMS, counts):
+        places = (out / f"{name}-{sites}" / "runs").glob(f"{arm.replace(',', '').replace(' ', '-')}-seed*")
+        for run in (read(place) for place in places if RunFolder(place).is_finished):
+            found.setdefault((arm, sites), {})[run.seed or 0] = run.last.values["accuracy"]
+    lines = [["accuracy by the number of sites", *map(str, counts)], ["---", *["--:"] * len(counts)]]
+    for arm in ARMS:
+        first, cells = found.get((arm, counts[0]), {}), []
+        for sites in counts:
+            own = found.get((arm, sites), {})
+            far = f" ({apart(own, first)})" if sites != counts[0] and own else ""
+            cells.append(f"{fmean(own.values()):.3f}{far}" if own else DASH)
+        lines.append([arm, *cells])
+    return pipes(lines)
 
 
 if __name__ == "__main__":

@@ -116,31 +116,39 @@ def test_finished_runs_are_kept(study, tmp_path, monkeypatch):
     assert ["--resume" in command for command in started] == [True, False]
 
 
-def test_what_lpfl_gains_is_told_by_cell_and_seed(study, tmp_path):
-    accuracies = {"labelled-5sites-0.02-seed0": 0.5, "lpfl-5sites-0.02-seed0": 0.75, "labelled-5sites-0.02-seed1": 0.5}
-    accuracies |= {"labelled-1sites-0.1-seed1": 0.75, "lpfl-1sites-0.1-seed1": 0.5}
-    for name, accuracy in accuracies.items():
-        write_run(tmp_path / f"movie-{name}", seed=int(name[-1]), rows=[{"round": 0, "accuracy": accuracy}])
-    assert study("lpfl").gains("movie", tmp_path).splitlines() == [
-        "| LP-FL above labelled only | 0 | 1 |",
-        "| --- | --: | --: |",
-        "| 1 site, 10% labelled | – | −0.250 |",
-        "| 5 sites, 2% labelled | +0.250 | – |",
-    ]
-
-
-@pytest.mark.parametrize("scale", ["small", "full"])
+@pytest.mark.parametrize("scale", ["SMALL", "FULL"])
 @pytest.mark.parametrize("name", ["movie", "finance"])
 def test_lpfl(study, data, tmp_path, name, scale):
-    module = study("lpfl")
-    sizes = module.SCALES[scale]
-    module.prepare(name, data, tmp_path / "out", sizes)
-    tables = [
-        module.experiment(name, tmp_path / "out", tmp_path / arm, arm, sites, 0.1, 0, "smollm2-135m", sizes)
-        for arm in ("lpfl", "labelled", "whole")
-        for sites in (1, 5)
+    module, out = study("lpfl"), tmp_path / "out"
+    sizes = getattr(module, scale)
+    module.prepare(name, data, out, sizes)
+    table = module.comparison(name, 5, "smollm2-135m", "bfloat16", sizes)
+    table["compare"]["arms"] += module.whole(sizes)
+    (out / "lpfl.toml").write_text(tomli_w.dumps(table))
+    config, arms = load_arms([out / "lpfl.toml"])
+    assert [arm.name for arm in arms[:3]] == list(module.ARMS) and len(arms) == 5
+    # Every arm reads each true label as often, and is measured on the same texts.
+    assert len({arm.experiment.training.epochs for arm in arms}) == 1
+    assert all(arm.experiment.training.max_steps is None for arm in arms)
+    assert len({arm.experiment.method.validation_records for arm in arms}) == 1
+    assert {len(arm.rates) for arm in arms} == {len(config.rates)}
+    assert [arm.experiment.model.trainable for arm in arms] == ["adapter"] * 3 + ["all"] * 2
+
+
+def test_accuracy_is_told_by_the_number_of_sites(study, tmp_path):
+    alone, plain, _ = study("lpfl").ARMS
+    accuracies = {(1, alone): (0.5, 0.6), (5, alone): (0.75, 0.75), (5, plain): (0.7,)}
+    for (sites, arm), own in accuracies.items():
+        for seed, accuracy in enumerate(own):
+            folder = tmp_path / f"movie-{sites}" / "runs" / f"{arm.replace(' ', '-')}-seed{seed}"
+            write_run(folder, seed=seed, rows=[{"round": 0, "accuracy": accuracy}])
+    assert study("lpfl").by_sites(tmp_path, "movie", (1, 5)).splitlines() == [
+        "| accuracy by the number of sites | 1 | 5 |",
+        "| --- | --: | --: |",
+        "| labels alone | 0.550 | 0.750 (+0.200 ± 0.050) |",
+        "| LP-FL | – | 0.700 (–) |",
+        "| LP-FL, surest first | – | – |",
     ]
-    assert len({Experiment.of(table).dump() for table in tables}) == 6
 
 
 @pytest.fixture

@@ -91,8 +91,8 @@ def test_a_rule_that_does_not_exist_is_told():
 
 
 def represented(sites, chosen):
-    """How well chosen centres stand for all texts, by what it is defined by: a centre is the mean of unit vectors, so its
-    dot product with another one's direction is its texts' mean cosine."""
+    """How well chosen centres stand for all texts, by what it is defined by: a centre is the mean of unit vectors, so
+    its dot product with another one's direction is its texts' mean cosine."""
     picked = [np.float64(own.points[row]) for own, row in zip(sites, chosen, strict=True) if row is not None]
     ways = [one / (np.linalg.norm(one) or 1.0) for one in picked]
     every = [(size, point) for own in sites for point, size in zip(np.float64(own.points), own.sizes, strict=True)]
