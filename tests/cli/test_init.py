@@ -46,7 +46,9 @@ def invoke(*words):
     return CliRunner().invoke(app, ["init", *words])
 
 
+@cache
 def every(name):
+    """The starter, made once: a test reads it for every option."""
     return starter(name, every=True)
 
 
