@@ -18,8 +18,8 @@ their sites. One model writes, varies and is trained. All begin with it as it is
 texts were trained on: in a trial texts by this small model made such a one worse.
 
 ``--more`` adds arms: all public texts, what threshold and weights of survivors do, one near text in a hundred,
-DP-Prompt, and DP-FedAvg on the adapter and, with DP-FTRL, on all parameters, as in the paper; at several clipping norms,
-since their step is as long as that norm.
+DP-Prompt, and DP-FedAvg on the adapter and, with DP-FTRL, on all parameters, as in the paper. These two are run at
+several clipping norms, since their step is as long as that norm.
 """
 
 from __future__ import annotations
