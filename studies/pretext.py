@@ -10,7 +10,8 @@ FOLDER holds ``finance_phrasebank.jsonl`` and ``sentiment_movie_rt.jsonl`` (text
 Votes can only find what is there: where no public text is anything like the private ones, a round of votes has nothing
 to choose. So news of finance are put into twelve clusters. One of these gives the few public texts that are near; the
 others are the sites' texts and those that are measured on. All other public texts are of the other files, and are far.
-Arms called "none near" have the far ones alone, which takes away what votes are supposed to find.
+Arms called "none near" have the far ones alone, which takes away what votes are supposed to find; "near ones alone" has
+no other seeds than these, as if votes were right each time, at the largest rate.
 
 ``public only`` is trained on public texts, ``Expand-only`` on as many that are expanded from public ones, ``PrE-Text``
 on as many expanded from those voted for, ``Expand-private`` on as many expanded from the private texts, which leave
@@ -116,7 +117,8 @@ def prepare(data: Path, out: Path, scale: runs.Scale, encoder: Encoder) -> None:
     if len(private) < wanted:
         raise SystemExit(f"{PRIVATE}.jsonl: {len(private)} texts are left for the sites, {wanted} are asked")
     far = _mixed([_texts(data / f"{name}.jsonl", scale) for name in OTHERS])[: scale.far]
-    files = {"private": private[:wanted], "far": far, "public": far + near, "few": far + near[: scale.few]}
+    files = {"private": private[:wanted], "far": far, "near": near, "public": far + near}
+    files["few"] = far + near[: scale.few]
     for name, texts in files.items():
         write_rows(out / f"{name}.jsonl", ({"text": text} for text in texts))
     print(f"{len(near)} near and {len(far)} far public texts, {wanted} of {len(private)} private ones")
@@ -166,6 +168,7 @@ def comparison(model: str, encoder: str, dtype: str, scale: runs.Scale) -> dict[
         {"name": "Expand-private", "method": texts("private")},
         {"name": "Expand-only, none near", "method": texts("public", "far.jsonl")},
         {"name": "PrE-Text ε=7.58, none near", "method": voted("far.jsonl", epsilon=7.58)},
+        {"name": "Expand-only, near ones alone", "method": texts("public", "near.jsonl"), "rates": scale.rates[-1:]},
     ]
     return {"compare": {"name": "pretext", "seeds": scale.seeds, "rates": scale.rates, "arms": arms}, **table}
 

@@ -504,13 +504,13 @@ def test_texts_of_the_pretext_study_are_of_one_part_alone(study, pretext, tmp_pa
     pretext()
     files = {
         name: [row["text"] for row in study("runs").read_rows(tmp_path / "out" / f"{name}.jsonl")]
-        for name in ("private", "far", "public", "few")
+        for name in ("private", "far", "near", "public", "few")
     }
     private, far, public = files["private"], files["far"], files["public"]
     assert len(private) == 4 * 2 + 3 and all("tablets" in text for text in private)
     assert len(far) == 30 and not any("tablets" in text for text in far)
     assert public[:30] == far and len(public) == 32 and all("tablets" in text for text in public[30:])
-    assert files["few"] == public[:31] and not set(public) & set(private)
+    assert files["few"] == public[:31] and files["near"] == public[30:] and not set(public) & set(private)
     assert sum("rash" in text for text in far) == 6  # one file in five
     with pytest.raises(SystemExit, match=r"finance_phrasebank.jsonl: \d+ texts are left for the sites, 27 are asked"):
         pretext(sites=12)
