@@ -25,11 +25,9 @@ venv: .venv/dev-stamp
 	$(INSTALL) -e .
 	touch $@
 
-# All that .venv/stamp stands for is in it.
-.venv/dev-stamp: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+.venv/dev-stamp: .venv/stamp
 	$(INSTALL) -e '.[dev]'
-	touch .venv/stamp $@
+	touch $@
 
 demo: .venv/stamp
 	$(BIN)/murmura models fetch smollm2-135m
@@ -60,7 +58,7 @@ types: venv
 docs: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-# Slow ones come first (tests/conftest.py), so that no core waits for the other at the end.
+# Slow ones come first (tests/conftest.py): what a process takes over from another is at the end, and so is short.
 tests: venv
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not deployed"
 

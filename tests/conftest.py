@@ -32,7 +32,7 @@ hypothesis.settings.load_profile("unhurried")
 
 
 def pytest_collection_modifyitems(items):
-    """Slow tests first: what comes last should be short, where several processes share them."""
+    """Slow tests first: of several processes one that has done its own takes over what is last of another's."""
     items.sort(key=lambda item: "slow" not in item.keywords)
 
 

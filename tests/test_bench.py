@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 import murmura
 
@@ -45,9 +46,15 @@ def ended(program, *arguments):
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
     """What benchmarks print, by program; their processes are forks of one, which saves most of the time."""
-    file = tmp_path_factory.mktemp("bench") / "benchmarks.json"
-    file.write_text(json.dumps([[program, options.split()] for program, options in ON_A_TINY_MODEL.items()]))
-    ended = json.loads(python(Path(__file__).with_name("forked_bench.py"), file))
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # whose other processes may have some of these tests, too
+        root = root.parent
+    file, told = root / "benchmarks.json", root / "benchmarks.printed.json"
+    with FileLock(f"{file}.lock"):
+        if not told.exists():
+            file.write_text(json.dumps([[program, options.split()] for program, options in ON_A_TINY_MODEL.items()]))
+            told.write_text(python(Path(__file__).with_name("forked_bench.py"), file))
+    ended = json.loads(told.read_text())
     assert [status for _, status in ended] == [0] * len(ended), ended
     return {program: text for program, (text, _) in zip(ON_A_TINY_MODEL, ended, strict=True)}
 

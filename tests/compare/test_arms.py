@@ -53,6 +53,16 @@ def test_a_grid_is_an_arm_for_every_combination(write):
     assert names(found) == ["FedAvg, rank = 2", "FedAvg, rank = 4"]
 
 
+def test_a_rate_is_taken_of_an_arm_that_has_one(write):
+    arms = [{"name": "FedAvg"}, {"name": "wide", "lora": {"rank": 4}, "rate_of": "FedAvg"}]
+    _, found = load([write(compare={"rates": [1e-3, 2e-3], "arms": arms})])
+    assert [one.rate_of for one in found] == ["", "FedAvg"]
+    for wrong in ("FedProx", "wide"):
+        arms[1]["rate_of"] = wrong
+        with pytest.raises(ConfigError, match=f"no arm '{wrong}' with a rate of its own.*Arms: FedAvg"):
+            load([write(compare={"rates": [1e-3, 2e-3], "arms": arms})])
+
+
 def test_options_of_the_command_line_win(write):
     file = write(compare={"seeds": 5, "rates": [1e-3, 2e-3], "limits": {"max_epsilon": 8, "max_leakage": 0.9}})
     changes, options, limits = {"method.rounds": 1}, {"seeds": 2}, {"max_epsilon": 2}
@@ -66,6 +76,8 @@ def test_options_of_the_command_line_win(write):
     [
         ({"data": {"train": "others", "heldout_records": 4}}, "data.train"),
         ({"model": {"name": "another"}}, "model.name"),
+        ({"model": {"adapter": "runs/other/adapter"}}, "model.adapter"),
+        ({"model": {"quantization": "int8"}}, "model.quantization"),
         ({"evaluation": {"sample": 3}}, "evaluation.sample"),
         ({"personal": {}}, "personal.heldout is 0.2"),  # sites would train on fewer records
         ({"audit": {"canaries": 8}}, "audit.canaries"),

@@ -63,6 +63,23 @@ def test_an_arm_at_a_given_rate_is_not_searched_and_that_is_told(comparison, beg
     assert any("but control, whose rate was given, trained" in remark for remark in outcome.remarks)
 
 
+def test_a_control_has_the_rate_of_the_arm_that_it_controls_and_its_epsilon_counts_that_search(comparison, begun):
+    again = {"method": ARMS[1]["method"], "training": {"clip": 0.5}}
+    control = {"name": "control", "rate_of": "private"} | again
+    whole = comparison(seeds=1, arms=[{"name": "FedAvg"}, control, ARMS[1]])
+    outcome = whole.carry_out(1, whole.check())
+    assert not any(name.startswith("control-rate") for name in begun)
+    assert begun[-2:] == ["control-seed0", "private-seed0"]
+    _, own, private = outcome.results
+    assert own.rate == private.rate and own.tried == private.tried
+    # The same noise, and the same search: without it, ε would be that of one run.
+    assert own.epsilon == pytest.approx(private.epsilon) and own.epsilon > own.runs[0].last.privacy["epsilon"] + 1
+    assert not any("does not count what its rate was found by" in remark for remark in outcome.remarks)
+    given = comparison(seeds=1, arms=[{"name": "FedAvg"}, {"name": "given", "rates": RATES[:1]} | again])
+    remarks = given.carry_out(1, given.check()).remarks
+    assert "The ε of given does not count what its rate was found by." in remarks
+
+
 def test_every_arm_is_searched_alike_and_run_with_every_seed_at_its_best_rate(comparison, begun, tmp_path):
     whole = comparison()
     outcome = whole.carry_out(1, whole.check())

@@ -35,8 +35,10 @@ def test_seeds_must_differ_and_be_no_seeds_of_a_search(seeds):
 def test_no_arm_is_tuned_more_than_another():
     with pytest.raises(ConfigError, match="FedProx has 3 rates, and others have 2"):
         parse(rates=[1e-3, 2e-3], arms=[{"name": "FedProx", "rates": [1, 2, 3]}])
-    control = {"name": "at the rate of another", "rates": [1]}
-    assert parse(rates=[1e-3, 2e-3], arms=[control]).arms[0].rates == [1]
+    given = {"name": "given", "rates": [1]}
+    assert parse(rates=[1e-3, 2e-3], arms=[given]).arms[0].rates == [1]
+    with pytest.raises(ConfigError, match="given has 'rates' and 'rate_of'"):
+        parse(rates=[1e-3, 2e-3], arms=[given | {"rate_of": "FedAvg"}])
 
 
 def test_a_grid_may_be_written_with_dots_or_as_tables():

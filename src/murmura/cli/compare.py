@@ -90,7 +90,8 @@ def _foresee(comparison: Comparison, planned: Mapping[str, DryRun], jobs: int, t
     whole = 0.0
     for arm in comparison.arms:
         steps, runs = steps_of(planned[arm.name]), comparison.runs_of(arm)
-        told = [f"{runs} runs", f"rate {', '.join(f'{rate:g}' for rate in arm.rates)}"]
+        rates = f"of {arm.rate_of}" if arm.rate_of else ", ".join(f"{rate:g}" for rate in arm.rates)
+        told = [f"{runs} runs", f"rate {rates}"]
         told += [] if steps is None else [f"{count(steps)} steps of all sites in a run"]
         if time:
             seconds = timing(planned[arm.name]).total

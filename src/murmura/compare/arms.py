@@ -29,12 +29,14 @@ class Candidate:
         experiment: what is run; seed, folder and rate are the comparison's.
         rates: learning rates to choose from; one alone is taken as it is.
         file: where it stands.
+        rate_of: the arm whose rate is taken in place of these; empty where it has its own.
     """
 
     name: str
     experiment: Experiment
     rates: tuple[float, ...]
     file: str
+    rate_of: str = ""
 
     @property
     def slug(self) -> str:
@@ -75,9 +77,14 @@ def load(
     found = [one for where, table, base in tables for one in _arms(table, where, base, config, changes or {})]
     found = _named(found)
     _require_comparable(found)
-    if config.reference is not None and config.reference not in {one.name for one in found}:
-        names = ", ".join(one.name for one in found)
-        raise ConfigError(f"there is no arm '{config.reference}'", where=f"{COMPARE}.reference", fix=f"Arms: {names}.")
+    own = [one.name for one in found if not one.rate_of]
+    for asked_for, key, names in [
+        (config.reference or "", "reference", [one.name for one in found]),
+        *((one.rate_of, "arms.rate_of", own) for one in found),
+    ]:
+        if asked_for and asked_for not in names:
+            what = f"there is no arm '{asked_for}'" + " with a rate of its own" * (key != "reference")
+            raise ConfigError(what, where=f"{COMPARE}.{key}", fix=f"Arms: {', '.join(names)}.")
     return config, found
 
 
@@ -98,7 +105,7 @@ def _arms(
             if words and (arm.name or not listed):
                 name = f"{name}, {words}"
             rates = tuple(config.rates if arm.rates is None else arm.rates) or (experiment.training.lr,)
-            yield Candidate(name, experiment, rates, told)
+            yield Candidate(name, experiment, rates, told, arm.rate_of or "")
 
 
 def _combinations(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -175,7 +182,7 @@ def _shared(experiment: Experiment) -> dict[str, Any]:
     measured = {f"evaluation.{key}": value for key, value in tables["evaluation"].items()}
     personal, promises = experiment.personal, method_of(experiment).protects is not None
     return {
-        "model.name": experiment.model.name,
+        **{f"model.{key}": getattr(experiment.model, key) for key in ("name", "adapter", "quantization")},
         **read,
         **measured,
         "personal.heldout": 0.0 if personal is None else personal.apart(promises=promises),

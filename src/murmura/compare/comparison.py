@@ -23,6 +23,7 @@ from murmura.compare.outcome import Result, Tried, attacked_alike, best, guarant
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, MurmuraError, RunError
 from murmura.experiment.forecast.dry_run import DryRun, dry_run
+from murmura.experiment.validate import method_of
 from murmura.measure.catalogue import figure, utility_of
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
@@ -78,7 +79,7 @@ class Comparison:
             self._job(_SEARCH, arm, seed, rate, f"-rate{rate:g}")
             for seed in self.config.seeds_of_search
             for arm in self.arms
-            if len(arm.rates) > 1
+            if _is_searched(arm)
             for rate in arm.rates
         ]
 
@@ -132,7 +133,7 @@ class Comparison:
 
     def runs_of(self, arm: Candidate) -> int:
         """How many runs an arm has, those of the search too."""
-        searched = len(arm.rates) * len(self.config.seeds_of_search) if len(arm.rates) > 1 else 0
+        searched = len(arm.rates) * len(self.config.seeds_of_search) if _is_searched(arm) else 0
         return searched + len(self.config.chosen_seeds)
 
     def carry_out(self, at_once: int, planned: Mapping[str, DryRun]) -> Outcome:
@@ -151,11 +152,12 @@ class Comparison:
 
     def _carry_out(self, at_once: int, planned: Mapping[str, DryRun]) -> Outcome:
         failed = work(self.searches, at_once, _told)
-        found = {arm.name: tried(arm, self._searched(arm)) for arm in self.arms if len(arm.rates) > 1}
-        rates = {arm.name: arm.rates[0] for arm in self.arms if len(arm.rates) == 1}
+        found = {arm.name: tried(arm, self._searched(arm)) for arm in self.arms if _is_searched(arm)}
+        rates = {arm.name: arm.rates[0] for arm in self.arms if not arm.rate_of and not _is_searched(arm)}
         for arm in self.arms:
             if arm.name in found and (rate := best(arm, found[arm.name])) is not None:
                 rates[arm.name] = rate
+        rates |= {arm.name: rates[arm.rate_of] for arm in self.arms if arm.rate_of in rates}
         jobs = self.runs(rates)
         require_same(jobs)
         failed += work(jobs, at_once, _told)
@@ -175,8 +177,9 @@ class Comparison:
         return found
 
     def _ever_searched(self, arm: Candidate) -> list[Path]:
-        """All runs of the search that have begun, unfinished ones too, and those at rates that are no longer tried."""
-        found = (self.folder / _SEARCH).glob(f"{arm.slug}-rate*")
+        """All runs that have begun to search for its rate: unfinished ones too, and those at rates no longer tried."""
+        searched = next((one for one in self.arms if one.name == arm.rate_of), arm)
+        found = (self.folder / _SEARCH).glob(f"{searched.slug}-rate*")
         return sorted(place for place in found if RunFolder(place).holds_run)
 
     def _outcome(
@@ -197,7 +200,7 @@ class Comparison:
                     self.config.chosen_seeds,
                     runs,
                     own[0].rate,
-                    found.get(arm.name, ()),
+                    found.get(arm.rate_of or arm.name, ()),
                     steps_of(planned.get(arm.name)),
                     epsilon,
                     why,
@@ -225,6 +228,10 @@ class Comparison:
         return Outcome(self.config.name, results, reference, first.kind, seeds, limits, choice, remarks, simple)
 
 
+def _is_searched(arm: Candidate) -> bool:
+    return len(arm.rates) > 1 and not arm.rate_of
+
+
 def steps_of(planned: DryRun | None) -> int | None:
     """Optimiser steps of all sites together in a run; None where that is not known."""
     known = [one.steps for one in planned.rounds] if planned else [None]
@@ -233,8 +240,8 @@ def steps_of(planned: DryRun | None) -> int | None:
 
 def _keeps_states(planned: DryRun) -> bool:
     """Whether an arm's runs share what frozen layers compute."""
-    context = planned.plan.context
-    return bool(context and context.model.below and planned.experiment.run.cache_bytes)
+    context, at = planned.plan.context, method_of(planned.experiment).traits.trained_at
+    return bool(context and context.model.below and planned.experiment.run.cache_bytes and at == "sites")
 
 
 def _told(job: Job) -> str:
@@ -269,6 +276,8 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, data: 
             f"Each arm{besides} trained at the best of {len(config.rates)} rates, by what it came to with {seeds} in "
             f"no figure here. Held-out records {same}, so that figures are a little too good, for all arms alike."
         )
+        if promising := [one.arm for one in results if one.epsilon is not None and not one.tried]:
+            told.append(f"The ε of {listing(promising)} does not count what its rate was found by.")
     elif len({one.rate for one in results}) == 1:
         told.append("All arms trained at one rate, which may suit some of them better than others (--rates).")
     return told + (_outside(data) if any(one.epsilon is not None for one in results) else [])

@@ -83,8 +83,10 @@ class Arm(Section):
     grid: Grid = Field({})
     """Options with several values each, {"method.beta" = [0, 0.5]}: there is an arm for every combination of them."""
     rates: list[float] | None = None
-    """In place of the comparison's: as many, so that no arm is tuned more than another; or one that is taken as it is,
-    for a control at the rate of another arm."""
+    """In place of the comparison's: as many, so that no arm is tuned more than another; or one that is taken as it
+    is."""
+    rate_of: str | None = None
+    """The arm whose rate is taken, whichever that is, as a control of that arm needs it. Its ε counts that search."""
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -135,8 +137,10 @@ class CompareConfig(Section):
     @model_validator(mode="after")
     def _tuned_alike(self) -> CompareConfig:
         for place, arm in enumerate(self.arms):
+            whose = arm.name or f"arm {place + 1}"
+            if arm.rates is not None and arm.rate_of is not None:
+                raise ValueError(f"{whose} has 'rates' and 'rate_of'; remove one of them")
             if arm.rates is not None and len(arm.rates) not in (1, len(self.rates)):
-                whose = arm.name or f"arm {place + 1}"
                 others = f"and others have {len(self.rates)}: give it as many, or one that is taken as it is"
                 raise ValueError(f"{whose} has {len(arm.rates)} rates, {others}")
         return self
