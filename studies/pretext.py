@@ -11,7 +11,7 @@ Votes can only find what is there: where no public text is anything like the pri
 to choose. So news of finance are put into twelve clusters. One of these gives the few public texts that are near; the
 others are the sites' texts and those that are measured on. All other public texts are of the other files, and are far.
 Arms called "none near" have the far ones alone, which takes away what votes are supposed to find; "near ones alone" has
-no other seeds than these, as if votes were right each time, at the largest rate.
+no other seeds than these, as if votes were right each time.
 
 ``public only`` is trained on public texts, ``Expand-only`` on as many that are expanded from public ones, ``PrE-Text``
 on as many expanded from those voted for, ``Expand-private`` on as many expanded from the private texts, which leave
@@ -53,7 +53,7 @@ SMALL, FULL = runs.scales(
     words=((8, 28), (8, 64)),  # fewest and most of a text
     sites=(200, 400),
     texts=(4, 8),  # of each site
-    far=(1035, 20_000),  # public texts of other files
+    far=(1035, 2000),  # public texts of other files
     near=(40, 80),  # and of the cluster that is no site's
     few=(10, 20),  # near ones where they are one in a hundred
     heldout=(200, 400),
@@ -164,13 +164,14 @@ def comparison(model: str, encoder: str, dtype: str, scale: runs.Scale) -> dict[
         {"name": "Expand-only", "method": texts("public")},
         {"name": "PrE-Text ε=1.29", "method": voted(epsilon=1.29)},
         {"name": "PrE-Text ε=7.58", "method": voted(epsilon=7.58)},
-        {"name": "PrE-Text without noise", "method": voted(noise_multiplier=0.0)},
+        {"name": "PrE-Text without noise or threshold", "method": voted(noise_multiplier=0.0)},
         {"name": "Expand-private", "method": texts("private")},
         {"name": "Expand-only, none near", "method": texts("public", "far.jsonl")},
         {"name": "PrE-Text ε=7.58, none near", "method": voted("far.jsonl", epsilon=7.58)},
-        {"name": "Expand-only, near ones alone", "method": texts("public", "near.jsonl"), "rates": scale.rates[-1:]},
+        {"name": "Expand-only, near ones alone", "method": texts("public", "near.jsonl"), "rate_of": "Expand-only"},
     ]
-    return {"compare": {"name": "pretext", "seeds": scale.seeds, "rates": scale.rates, "arms": arms}, **table}
+    asked = {"name": "pretext", "seeds": scale.seeds, "rates": scale.rates, "reference": "Expand-only"}
+    return {"compare": asked | {"arms": arms}, **table}
 
 
 def averaging(scale: runs.Scale, name: str = "dpfedavg", trainable: str = "adapter") -> list[dict[str, Any]]:
@@ -197,7 +198,7 @@ def more(scale: runs.Scale, model: str, encoder: str) -> list[dict[str, Any]]:
     def voted(public: str = "public.jsonl", **options: Any) -> dict[str, Any]:
         return voting(model, encoder, scale, public, epsilon=7.58, **options)
 
-    paraphrased = _on_texts(model, scale, "public.jsonl", "paraphrased", epsilon=7.58, delta=DELTA)
+    paraphrased = _on_texts(model, scale, "public.jsonl", "paraphrased", samples=0, epsilon=7.58, delta=DELTA)
     paraphrased |= {"paraphraser": model, "texts_per_site": scale.texts}
     every = _on_texts(model, scale, "public.jsonl", "public", samples=0, population=scale.far + scale.near)
     return [

@@ -126,17 +126,17 @@ def test_lpfl(study, data, tmp_path, name, scale):
     table["compare"]["arms"] += module.whole(sizes)
     (out / "lpfl.toml").write_text(tomli_w.dumps(table))
     config, arms = load_arms([out / "lpfl.toml"])
-    assert [arm.name for arm in arms[:3]] == list(module.ARMS) and len(arms) == 5
-    # Every arm reads each true label as often, and is measured on the same texts.
-    assert len({arm.experiment.training.epochs for arm in arms}) == 1
+    assert [arm.name for arm in arms[:4]] == list(module.ARMS) and len(arms) == 6
+    # All arms but one read each true label as often, and all are measured on the same texts.
+    assert {arm.experiment.training.epochs for arm in (arms[0], *arms[2:])} == {sizes.epochs}
     assert all(arm.experiment.training.max_steps is None for arm in arms)
     assert len({arm.experiment.method.validation_records for arm in arms}) == 1
     assert {len(arm.rates) for arm in arms} == {len(config.rates)}
-    assert [arm.experiment.model.trainable for arm in arms] == ["adapter"] * 3 + ["all"] * 2
+    assert [arm.experiment.model.trainable for arm in arms] == ["adapter"] * 4 + ["all"] * 2
 
 
 def test_accuracy_is_told_by_the_number_of_sites(study, tmp_path):
-    alone, plain, _ = study("lpfl").ARMS
+    alone, _, plain, _ = study("lpfl").ARMS
     accuracies = {(1, alone): (0.5, 0.6), (5, alone): (0.75, 0.75), (5, plain): (0.7,)}
     for (sites, arm), own in accuracies.items():
         for seed, accuracy in enumerate(own):
@@ -146,6 +146,7 @@ def test_accuracy_is_told_by_the_number_of_sites(study, tmp_path):
         "| accuracy by the number of sites | 1 | 5 |",
         "| --- | --: | --: |",
         "| labels alone | 0.550 | 0.750 (+0.200 ± 0.050) |",
+        "| labels alone, as many steps | – | – |",
         "| LP-FL | – | 0.700 (–) |",
         "| LP-FL, surest first | – | – |",
     ]
@@ -488,7 +489,8 @@ def test_pretext(pretext, tmp_path, scale):
     (tmp_path / "out" / "pretext.toml").write_text(tomli_w.dumps(table))
     config, arms = load_arms([tmp_path / "out" / "pretext.toml"])
     found = {arm.name: arm for arm in arms}
-    assert {len(arm.rates) for arm in arms} == {1, len(config.rates)}
+    assert {len(arm.rates) for arm in arms} == {1, len(config.rates)} and config.reference == "Expand-only"
+    assert [name for name, arm in found.items() if arm.rate_of] == ["Expand-only, near ones alone"]
     whole = [name for name, arm in found.items() if arm.experiment.model.trainable == "all"]
     assert len(whole) == 4 * len(sizes.clips)  # Hou et al. 2024, section 4.1
     assert {arm.rates for name, arm in found.items() if "DP-F" in name} == {(10.0,)}
@@ -535,6 +537,7 @@ def test_the_pretext_study_from_its_runs_to_its_table(pretext, llama_folder, tmp
     wanted = ("public only", "PrE-Text ε=7.58", "DP-FedAvg ε=7.58, all parameters")
     table["compare"]["arms"] += module.averaging(sizes, trainable="all")
     table["compare"]["arms"] = [arm for arm in table["compare"]["arms"] if arm["name"].startswith(wanted)]
+    table["compare"]["reference"] = "public only"
     (out / "pretext.toml").write_text(tomli_w.dumps(table))
     _, arms = load_arms([out / "pretext.toml"])
     jobs = [Job(arm, 0, 1e-3, out / "runs" / f"{arm.slug}-seed0", False) for arm in arms]

@@ -66,7 +66,7 @@ class Personalising(Verbs):
         """
         starts, own = cohort.starts(ask), [self._members(site, cohort.stream) for site in cohort.sites]
         bench = cohort.runtime
-        shards = [bench.tokenise_fitting(records) for records in own]
+        shards = [cohort.tokenised(site, records, common=True) for site, records in zip(cohort.sites, own, strict=True)]
         steps = bench.training.model_copy(update={"max_steps": self.config.steps})
         lr = bench.training.lr if self.config.lr is None else self.config.lr
         frozen = "A" if self.config.part == "B" else None

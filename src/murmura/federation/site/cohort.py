@@ -324,19 +324,23 @@ class Cohort:
 
     def own(self) -> list[list[Any]]:
         """Each site's records as local training takes them; those that do not fit are left out."""
-        return [self._tokenised(site, site.records, common=True) for site in self.sites]
+        return [self.tokenised(site, site.records, common=True) for site in self.sites]
 
     def public(self) -> list[list[Any]]:
         """The same of the public records that each site keeps; nothing unless the run augments sites."""
-        return [self._tokenised(site, site.public) for site in self.sites]
+        return [self.tokenised(site, site.public) for site in self.sites]
 
     def others(self) -> list[list[Any]]:
         """The same of all that each site keeps beside its own: public records, or written ones, which are private."""
-        written = [self._tokenised(site, site.written) for site in self.sites]
+        written = [self.tokenised(site, site.written) for site in self.sites]
         return [sent + made for sent, made in zip(self.public(), written, strict=True)]
 
-    def _tokenised(self, site: Site, records: Sequence[Any], *, common: bool = False) -> list[Any]:
-        """Records that a site reads again and again; its own are those of other runs too."""
+    def tokenised(self, site: Site, records: Sequence[Any], *, common: bool = False) -> list[Any]:
+        """Records that a site reads again and again; those that do not fit are left out.
+
+        Args:
+            common: they are its own, which other runs on these data have too.
+        """
         items = self.runtime.tokenise_fitting(records)
         if site.kept is not None:
             self.runtime.spill(items, site.kept.folder, common=common)

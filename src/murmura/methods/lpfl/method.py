@@ -211,7 +211,7 @@ class LPFL(Averaging):
             self._begin(cohort, site)
         known: list[int] = site.store[_LABELLED]
         given: dict[int, list[float]] = dict(site.store[_ANNOTATED])
-        found = cohort.runtime.tokenise_fitting([site.records[index] for index in [*known, *given]])
+        found = cohort.tokenised(site, [site.records[index] for index in [*known, *given]], common=True)
         annotated = [
             replace(item, target=tuple(row)) for item, row in zip(found[len(known) :], given.values(), strict=True)
         ]
