@@ -1,4 +1,4 @@
-"""What are votes worth? PrE-Text beside texts that nobody voted for, and texts after private ones.
+"""What are votes worth? PrE-Text beside texts that nobody voted for, texts after private ones, and DP-FedAvg.
 
     python studies/pretext.py --data FOLDER --out runs/pretext          # writes runs/pretext/pretext.toml and its files
     murmura compare runs/pretext/pretext.toml --jobs 2 --out runs/pretext
@@ -15,12 +15,12 @@ no other seeds than these, as if votes were right each time.
 
 ``public only`` is trained on public texts, ``Expand-only`` on as many that are expanded from public ones, ``PrE-Text``
 on as many expanded from those voted for, ``Expand-private`` on as many expanded from the private texts, which leave
-their sites. One model writes, varies and is trained. All begin with it as it is, and the paper's with one that public
-texts were trained on: in a trial texts by this small model made such a one worse.
+their sites. ``DP-FedAvg`` trains the adapter, at several clipping norms, since its step is as long as that norm. One
+model writes, varies and is trained. All begin with it as it is, and the paper's with one that public texts were trained
+on: in a trial texts by this small model made such a one worse.
 
-``--more`` adds arms: all public texts, what threshold and weights of survivors do, one near text in a hundred,
-DP-Prompt, and DP-FedAvg on the adapter and, with DP-FTRL, on all parameters, as in the paper. These two are run at
-several clipping norms, since their step is as long as that norm.
+``--more`` adds arms: all public texts, what threshold and weights of survivors do, one near text in a hundred, DP-
+Prompt, and DP-FedAvg and DP-FTRL on all parameters, as in the paper.
 """
 
 from __future__ import annotations
@@ -169,6 +169,7 @@ def comparison(model: str, encoder: str, dtype: str, scale: runs.Scale) -> dict[
         {"name": "Expand-only, none near", "method": texts("public", "far.jsonl")},
         {"name": "PrE-Text ε=7.58, none near", "method": voted("far.jsonl", epsilon=7.58)},
         {"name": "Expand-only, near ones alone", "method": texts("public", "near.jsonl"), "rate_of": "Expand-only"},
+        *averaging(scale),
     ]
     asked = {"name": "pretext", "seeds": scale.seeds, "rates": scale.rates, "reference": "Expand-only"}
     return {"compare": asked | {"arms": arms}, **table}
@@ -209,7 +210,6 @@ def more(scale: runs.Scale, model: str, encoder: str) -> list[dict[str, Any]]:
         {"name": "PrE-Text ε=7.58, one in a hundred near", "method": voted("few.jsonl")},
         {"name": "Expand-only, one in a hundred near", "method": _on_texts(model, scale, "few.jsonl", "public")},
         {"name": "DP-Prompt ε=7.58", "method": paraphrased},
-        *averaging(scale),
         *averaging(scale, trainable="all"),
         *averaging(scale, "dpftrl", "all"),
     ]
