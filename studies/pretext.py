@@ -19,8 +19,8 @@ their sites. ``DP-FedAvg`` trains the adapter, at several clipping norms, since 
 model writes, varies and is trained. All begin with it as it is, and the paper's with one that public texts were trained
 on: in a trial texts by this small model made such a one worse.
 
-``--more`` adds arms: all public texts, what threshold and weights of survivors do, one near text in a hundred, DP-
-Prompt, and DP-FedAvg and DP-FTRL on all parameters, as in the paper.
+``--more`` adds arms: all public texts, what threshold and weights of survivors do, one near text in a hundred,
+DP-Prompt, and DP-FedAvg and DP-FTRL on all parameters, as in the paper.
 """
 
 from __future__ import annotations
