@@ -11,7 +11,8 @@ Votes can only find what is there: where no public text is anything like the pri
 to choose. So news of finance are put into twelve clusters. One of these gives the few public texts that are near; the
 others are the sites' texts and those that are measured on. All other public texts are of the other files, and are far.
 Arms called "none near" have the far ones alone, which takes away what votes are supposed to find; "near ones alone" has
-no other seeds than these, as if votes were right each time.
+no other seeds than these, as if votes were right each time; with "one round" survivors are public texts, and none is a
+variation.
 
 ``public only`` is trained on public texts, ``Expand-only`` on as many that are expanded from public ones, ``PrE-Text``
 on as many expanded from those voted for, ``Expand-private`` on as many expanded from the private texts, which leave
@@ -168,6 +169,7 @@ def comparison(model: str, encoder: str, dtype: str, scale: runs.Scale) -> dict[
         {"name": "Expand-private", "method": texts("private")},
         {"name": "Expand-only, none near", "method": texts("public", "far.jsonl")},
         {"name": "PrE-Text ε=7.58, none near", "method": voted("far.jsonl", epsilon=7.58)},
+        {"name": "PrE-Text ε=7.58, one round", "method": voted(epsilon=7.58, rounds=1), "rate_of": "PrE-Text ε=7.58"},
         {"name": "Expand-only, near ones alone", "method": texts("public", "near.jsonl"), "rate_of": "Expand-only"},
         *averaging(scale),
     ]

@@ -489,8 +489,9 @@ def test_pretext(pretext, tmp_path, scale):
     (tmp_path / "out" / "pretext.toml").write_text(tomli_w.dumps(table))
     config, arms = load_arms([tmp_path / "out" / "pretext.toml"])
     found = {arm.name: arm for arm in arms}
+    controls = ["PrE-Text ε=7.58, one round", "Expand-only, near ones alone"]
     assert {len(arm.rates) for arm in arms} == {1, len(config.rates)} and config.reference == "Expand-only"
-    assert [name for name, arm in found.items() if arm.rate_of] == ["Expand-only, near ones alone"]
+    assert [name for name, arm in found.items() if arm.rate_of] == controls
     whole = [name for name, arm in found.items() if arm.experiment.model.trainable == "all"]
     assert len(whole) == 4 * len(sizes.clips)  # Hou et al. 2024, section 4.1
     assert {arm.rates for name, arm in found.items() if "DP-F" in name} == {(10.0,)}
@@ -545,10 +546,10 @@ def test_the_pretext_study_from_its_runs_to_its_table(pretext, llama_folder, tmp
         start(job.experiment)
     begun = [study_rows(job.folder)[0]["heldout_loss"] for job in jobs]
     # All begin with one model, that of DP-FedAvg too, which trains all of it.
-    assert begun == pytest.approx([begun[0]] * 4, rel=1e-4)
+    assert begun == pytest.approx([begun[0]] * 5, rel=1e-4)
     lines = module.near_table(out, Encoder(encoder)).splitlines()
     texts_of = [line.split(" | ")[0].strip("| ") for line in lines[2:]]
-    assert texts_of == ["PrE-Text-ε=7.58-none-near", "PrE-Text-ε=7.58", "public-only"]
+    assert texts_of == ["PrE-Text-ε=7.58-none-near", "PrE-Text-ε=7.58-one-round", "PrE-Text-ε=7.58", "public-only"]
     assert all(0 <= float(line.split(" | ")[2].strip("%")) <= 100 for line in lines[2:])
 
 
