@@ -63,6 +63,15 @@ def test_a_rate_is_taken_of_an_arm_that_has_one(write):
             load([write(compare={"rates": [1e-3, 2e-3], "arms": arms})])
 
 
+def test_one_experiment_at_its_own_rate_and_at_another_arm_s_is_two_arms(write):
+    arms = [{"name": "FedAvg"}, {"name": "wide", "lora": {"rank": 4}}]
+    arms.append({"name": "wide at FedAvg's rate", "lora": {"rank": 4}, "rate_of": "FedAvg"})
+    _, found = load([write(compare={"rates": [1e-3, 2e-3], "arms": arms})])
+    assert [one.rate_of for one in found] == ["", "", "FedAvg"]
+    with pytest.raises(ConfigError, match="is the same experiment as"):
+        load([write(compare={"rates": [1e-3, 2e-3], "arms": [*arms, arms[2] | {"name": "again"}]})])
+
+
 def test_options_of_the_command_line_win(write):
     file = write(compare={"seeds": 5, "rates": [1e-3, 2e-3], "limits": {"max_epsilon": 8, "max_leakage": 0.9}})
     changes, options, limits = {"method.rounds": 1}, {"seeds": 2}, {"max_epsilon": 2}

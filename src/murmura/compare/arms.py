@@ -133,7 +133,7 @@ def _named(found: list[Candidate]) -> list[Candidate]:
     """
     seen: dict[str, Candidate] = {}
     for one in found:
-        told = repr((_settings(one.experiment), one.rates))
+        told = repr((_settings(one.experiment), one.rate_of or one.rates))
         if told in seen:
             what = f"'{one.name}' is the same experiment as '{seen[told].name}'"
             raise ConfigError(what, where=one.file, fix="Remove one, or change what should differ.")
