@@ -37,24 +37,42 @@ uploads = 0
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_comparison_that_is_stopped_ends_its_runs_and_goes_on_with_the_same_command(how, tmp_path, llama_folder):
+COMMAND = [sys.executable, "-m", "murmura", "compare", "my.toml", "--jobs", "2"]
+
+
+@pytest.fixture
+def options(tmp_path, llama_folder):
+    """How the command is run, in a folder with its file and records."""
     small.write_data(tmp_path)
     (tmp_path / "my.toml").write_text(FILE.format(model=llama_folder))
-    command = [sys.executable, "-m", "murmura", "compare", "my.toml", "--jobs", "2"]
-    options = {"cwd": tmp_path, "text": True, "stderr": subprocess.PIPE}
-    first = subprocess.Popen(command, start_new_session=True, **options)
-    runs = tmp_path / "runs" / "small" / "runs"
-    while not (done := sorted(path.parent.name for path in runs.glob("*/summary.json"))) and first.poll() is None:
+    return {"cwd": tmp_path, "text": True, "stderr": subprocess.PIPE}
+
+
+def stopped(options, how, once):
+    """Send the signal to a comparison and to all that it runs, once there are such files; where they are."""
+    process = subprocess.Popen(COMMAND, start_new_session=True, **options)
+    runs = options["cwd"] / "runs" / "small" / "runs"
+    while not (found := sorted(runs.glob(once))) and process.poll() is None:
         time.sleep(0.05)
-    os.killpg(first.pid, how)  # SIGINT as Ctrl-C does; a batch system ends with SIGTERM
-    _, told = first.communicate(timeout=120)
-    assert first.returncode == 130 and "go on with: murmura compare my.toml --jobs 2" in told, told
-    before = {name: (runs / name / "summary.json").stat().st_mtime_ns for name in done}
-    # Where a run were still at work, its folder would be locked.
-    again = subprocess.run(command, check=True, stdout=subprocess.PIPE, **options)
-    assert before == {name: (runs / name / "summary.json").stat().st_mtime_ns for name in done}
+    os.killpg(process.pid, how)
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == 130 and "go on with: murmura compare my.toml --jobs 2" in told, told
+    with pytest.raises(ProcessLookupError):  # no run is still at work
+        os.killpg(process.pid, 0)
+    return found
+
+
+@pytest.mark.slow
+def test_a_comparison_that_is_interrupted_ends_its_runs(options):
+    stopped(options, signal.SIGINT, "*/config.toml")  # as Ctrl-C does
+
+
+@pytest.mark.slow
+def test_a_comparison_that_is_stopped_goes_on_with_the_same_command(options, tmp_path):
+    done = stopped(options, signal.SIGTERM, "*/summary.json")  # as a batch system does
+    before = [path.stat().st_mtime_ns for path in done]
+    again = subprocess.run(COMMAND, check=True, stdout=subprocess.PIPE, **options)
+    assert before == [path.stat().st_mtime_ns for path in done]
     found = json.loads((tmp_path / "runs" / "small" / "comparison.json").read_text())
     assert [sorted(arm["figures"]["heldout_loss"]) for arm in found["arms"]] == [["0", "1"], ["0", "1"]]
     assert found["sentences"][0] in " ".join(again.stdout.split())
