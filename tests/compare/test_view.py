@@ -54,17 +54,25 @@ def test_leakage_has_the_wider_interval_of_two(found):
     )
 
 
-def test_without_attacks_there_is_no_picture(tmp_path):
-    plain = outcome(result(tmp_path, "FedAvg", [2.1, 2.2]), result(tmp_path, "B", [2.3, 2.4]))
-    assert answers(plain).picture is None
+def test_without_attacks_the_picture_is_of_utility(tmp_path):
+    plain = outcome(result(tmp_path, "FedAvg", [2.1, 2.12, 2.09]), result(tmp_path, "B", [2.3, 2.4]))
+    drawn = answers(replace(plain, linear={0: 0.7, 1: 0.8})).picture
+    assert drawn.title == "Held-out loss" and "Nothing was attacked" in drawn.caption
+    assert "Bars are 95 % intervals" in drawn.caption  # of the arm with three seeds
+    assert 'aria-label="Held-out loss. FedAvg: 2.103; B: 2.350; a linear model: 0.750."' in drawn.svg
     assert "The model itself was not attacked." in answers(plain).answers[LEAKS]
 
 
 def test_an_arm_about_another_kind_of_record_is_in_no_picture(tmp_path):
     plain = result(tmp_path, "FedAvg", [2.1, 2.2])
     other = replace(result(tmp_path, "PrE-Text", [3.1, 3.2], [0.5, 0.6]), kind="document")
-    page = write(outcome(plain, other), tmp_path)
-    assert page.exists() and not (tmp_path / "comparison.svg").exists()
+    write(outcome(plain, other), tmp_path)
+    drawn = (tmp_path / "comparison.svg").read_text()
+    assert "FedAvg" in drawn and "PrE-Text" not in drawn
+
+
+def test_where_all_have_diverged_there_is_no_picture(tmp_path):
+    assert picture(outcome(result(tmp_path, "FedAvg", [float("nan")]))) is None
 
 
 def test_an_epsilon_that_an_audit_contradicts_is_not_to_be_relied_on(found):

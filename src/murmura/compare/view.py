@@ -20,6 +20,7 @@ from murmura.report.content import Answers, Block, Definitions, Entry, Paragraph
 from murmura.report.frontier import Mark, frontier_picture
 from murmura.report.guarantee import trusted
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED, contradicted
+from murmura.report.levels import Level, levels_picture
 from murmura.report.markdown import answered, pipes
 from murmura.report.standing import Standing, cases, costs, leaks, promise_of, promised
 from murmura.report.style import Style, style
@@ -235,27 +236,43 @@ def _widest(one: Result, key: str) -> tuple[float, float] | None:
 # ---- the picture -----------------------------------------------------------------------------------------------------
 
 
-def _points(outcome: Outcome) -> list[Result]:
-    return [one for one in outcome.results if one.kind == outcome.kind and one.utility and one.leakage]
-
-
 def picture(outcome: Outcome) -> Picture | None:
-    """Utility against leakage, each arm by its mean and its interval, with its name beside it; None where no arm about
-    the kind of record that the choice is about was attacked."""
-    points, looks = _points(outcome), looks_of(outcome.results)
-    if not points:
+    """Utility against leakage, each arm by its mean and its interval, with its name beside it; utility alone where none
+    was attacked. Of arms about the kind of record that the choice is about; None where none of these was measured."""
+    looks = looks_of(outcome.results)
+    alike = [one for one in outcome.results if one.kind == outcome.kind and one.utility]
+    if not alike:
         return None
-    marks = [_mark(one, looks[one.arm]) for one in points]
-    bars = "Bars are 95 % intervals over seeds. " if any(mark.across or mark.up for mark in marks) else ""
-    return frontier_picture(marks, points[0].utility_figure, f"{bars}Small hollow marks are single seeds.")
+    utility = alike[0].utility_figure
+    attacked = [_mark(one, looks[one.arm]) for one in alike if one.leakage]
+    if attacked:
+        return frontier_picture(attacked, utility, _bars(any(mark.across or mark.up for mark in attacked)))
+    levels = [_level(one, looks[one.arm]) for one in alike]
+    if simple := _linear(outcome):
+        levels.append(Level(_LINEAR, None, simple.mean, _drawn_ends(simple)))
+    return levels_picture(levels, utility, _bars(any(level.ends for level in levels)))
+
+
+def _bars(there: bool) -> str:
+    return f"{'Bars are 95 % intervals over seeds. ' * there}Small hollow marks are single seeds."
 
 
 def _mark(one: Result, look: Style) -> Mark:
     assert one.utility and one.leakage
     own, leaking = one.values(one.utility_figure.key), one.values(LEAKAGE)
     seeds = [(own[seed], leaking[seed]) for seed in own if seed in leaking] if len(own) > 1 else []
-    across, up = (_ends(each) if each.n >= _DRAWN else None for each in (one.utility, one.leakage))
-    return Mark(one.arm, look, one.utility.mean, one.leakage.mean, across, up, seeds)
+    ends = _drawn_ends(one.utility), _drawn_ends(one.leakage)
+    return Mark(one.arm, look, one.utility.mean, one.leakage.mean, *ends, seeds)
+
+
+def _level(one: Result, look: Style) -> Level:
+    assert one.utility
+    seeds = list(one.values(one.utility_figure.key).values())
+    return Level(one.arm, look, one.utility.mean, _drawn_ends(one.utility), seeds)
+
+
+def _drawn_ends(one: Estimate) -> tuple[float, float] | None:
+    return _ends(one) if one.n >= _DRAWN else None
 
 
 def _ends(one: Estimate) -> tuple[float, float] | None:

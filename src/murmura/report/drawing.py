@@ -27,7 +27,11 @@ INK, MUTED, RULE, PAPER = list(_STAND_INS)[:4]
 # Units of the SVG's view box; at 400 wide, type of 11 units is readable on a telephone and not coarse on a desk.
 _WIDTH, _HEIGHT, _TYPE = 400, 262, 11.0
 FEW = 12  # up to so many rounds every one has its mark
+ROOM = 0.75  # of the width of marks, for their names beside them
+_LETTERS = 20  # of a name, for which there is room on a telephone too
 _FINEST = 0.005  # no axis is shorter, so that ticks are no finer than the three decimals of tables
+
+Ends = tuple[float, float]
 
 
 def dots(axes: Axes, points: Sequence[tuple[float, float]], colour: str, size: float, **more: Any) -> None:
@@ -40,6 +44,45 @@ def hollow(axes: Axes, points: Sequence[tuple[float, float]], look: Style, size:
     """Small marks of single runs, beside that of their mean."""
     edge = {"markerfacecolor": PAPER, "markeredgewidth": 0.9}
     dots(axes, points, look.colour, size, marker=look.marker, zorder=zorder, **edge)
+
+
+def marked(
+    axes: Axes,
+    at: tuple[float, float],
+    look: Style | None,
+    across: Ends | None = None,
+    up: Ends | None = None,
+    seeds: Sequence[tuple[float, float]] = (),
+) -> None:
+    """One mark with its intervals and, where there are several, small hollow marks of single seeds; without a look it
+    is grey."""
+    x, y = at
+    for wide, tall in ((_reach(x, across), None), (None, _reach(y, up))):
+        if wide or tall:
+            bar: dict[str, Any] = {"ecolor": colour_of(look), "elinewidth": 1.0, "alpha": 0.6}
+            axes.errorbar([x], [y], xerr=wide, yerr=tall, fmt="none", **bar)
+    if look is None:
+        dots(axes, [at], MUTED, 7.0, markerfacecolor=PAPER, zorder=5)
+        return
+    if len(seeds) > 1:
+        hollow(axes, seeds, look, 3.2, zorder=4)
+    dots(axes, [at], look.colour, 8.0, zorder=5, marker=look.marker, markeredgecolor=PAPER)
+
+
+def _reach(mean: float, ends: Ends | None) -> list[list[float]] | None:
+    """How far an interval goes, down and up."""
+    return None if ends is None else [[max(0.0, mean - ends[0])], [max(0.0, ends[1] - mean)]]
+
+
+def named(axes: Axes, x: float, y: float, name: str, look: Style | None) -> None:
+    """The name of a mark, without its middle if it is long, since names that begin alike tend to differ at the end."""
+    short = name if len(name) <= _LETTERS else f"{name[: _LETTERS // 2]}…{name[1 - _LETTERS // 2 :]}"
+    axes.text(x, y, short, color=colour_of(look), va="center", fontsize=9)
+
+
+def colour_of(look: Style | None) -> str:
+    """Grey for what has no look of its own."""
+    return MUTED if look is None else look.colour
 
 
 def shares(axes: Axes, edges: Sequence[float], numbers: Sequence[int], colour: str, shade: float) -> None:

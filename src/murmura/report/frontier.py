@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from murmura.measure.figure import GUESSING, Figure
 from murmura.report.content import Picture
-from murmura.report.drawing import MUTED, PAPER, dots, hollow, svg
+from murmura.report.drawing import MUTED, ROOM, Ends, colour_of, marked, named, svg
 from murmura.report.style import Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_ROOM = 0.75  # of the width of the points, for names beside them
 _LINE = 0.062  # of the height, between two names
-
-_LETTERS = 20  # of a name, for which there is room on a telephone too
-
-Ends = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +37,6 @@ class Mark:
     up: Ends | None = None
     seeds: Sequence[tuple[float, float]] = ()
 
-    @property
-    def colour(self) -> str:
-        return MUTED if self.look is None else self.look.colour
-
 
 def frontier_picture(marks: Sequence[Mark], utility: Figure, bars: str, salt: str = "frontier") -> Picture:
     """One picture of at least one mark.
@@ -59,7 +50,7 @@ def frontier_picture(marks: Sequence[Mark], utility: Figure, bars: str, salt: st
     def draw(axes: Axes) -> None:
         axes.axhline(GUESSING, color=MUTED, linewidth=0.9, zorder=1)
         for one in marks:
-            _mark(axes, one)
+            marked(axes, (one.utility, one.leakage), one.look, one.across, one.up, one.seeds)
         _name(axes, marks)
         axes.set_xlabel(f"{utility.title.lower()} ({utility.unit.name}), {'→' if right else '←'} better")
 
@@ -82,31 +73,12 @@ def _words(marks: Sequence[Mark], utility: Figure) -> str:
     return f"Utility against leakage. {'; '.join(told)}."
 
 
-def _mark(axes: Axes, one: Mark) -> None:
-    for across, up in ((_reach(one.utility, one.across), None), (None, _reach(one.leakage, one.up))):
-        if across or up:
-            bar: dict[str, Any] = {"ecolor": one.colour, "elinewidth": 1.0, "alpha": 0.6}
-            axes.errorbar([one.utility], [one.leakage], xerr=across, yerr=up, fmt="none", **bar)
-    if one.look is None:
-        dots(axes, [(one.utility, one.leakage)], MUTED, 7.0, markerfacecolor=PAPER, zorder=5)
-        return
-    if len(one.seeds) > 1:
-        hollow(axes, one.seeds, one.look, 3.2, zorder=4)
-    edge = {"marker": one.look.marker, "markeredgecolor": PAPER}
-    dots(axes, [(one.utility, one.leakage)], one.colour, 8.0, zorder=5, **edge)
-
-
-def _reach(mean: float, ends: Ends | None) -> list[list[float]] | None:
-    """How far an interval goes, down and up."""
-    return None if ends is None else [[max(0.0, mean - ends[0])], [max(0.0, ends[1] - mean)]]
-
-
 def _name(axes: Axes, marks: Sequence[Mark]) -> None:
     """Names in a column on the right, in the order of their marks, each led to its own."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     wide, tall = right - left, high - low
     guess = (GUESSING - low) / tall
-    axes.set_xlim(left, right + _ROOM * wide)
+    axes.set_xlim(left, right + ROOM * wide)
     ordered = sorted(marks, key=lambda one: one.leakage)
     places: list[float] = []
     for one in ordered:
@@ -117,10 +89,5 @@ def _name(axes: Axes, marks: Sequence[Mark]) -> None:
     for one, place in zip(ordered, places, strict=True):
         spot = low + max(place - over, 0.0) * tall
         ends = [one.utility, right + 0.06 * wide], [one.leakage, spot]
-        axes.plot(*ends, color=one.colour, linewidth=0.6, alpha=0.5, zorder=2)
-        axes.text(right + 0.08 * wide, spot, _short(one.name), color=one.colour, va="center", fontsize=9)
-
-
-def _short(name: str) -> str:
-    """A long name without its middle, since names that begin alike tend to differ at the end."""
-    return name if len(name) <= _LETTERS else f"{name[: _LETTERS // 2]}…{name[1 - _LETTERS // 2 :]}"
+        axes.plot(*ends, color=colour_of(one.look), linewidth=0.6, alpha=0.5, zorder=2)
+        named(axes, right + 0.08 * wide, spot, one.name, one.look)
