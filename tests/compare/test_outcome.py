@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from murmura.compare.outcome import LEAKAGE, Result, Tried, attacked_alike, best, compared, frontier, guaranteed
+from murmura.compare.outcome import (
+    LEAKAGE,
+    UPLOADS,
+    Result,
+    Tried,
+    attacked_alike,
+    best,
+    compared,
+    frontier,
+    guaranteed,
+)
 from murmura.privacy import odometer
 from murmura.privacy.standing import rounded
 from murmura.runs import read
@@ -119,12 +129,13 @@ def test_the_key_of_leakage_is_in_the_catalogue():
     assert figure(LEAKAGE).better == "lower"
 
 
-def attacked(folder, arm, strongest, **each):
+def attacked(folder, arm, strongest, target="attack", **each):
     """An arm with a run that was attacked in several ways, each with an interval of ± 0.05."""
     ends = {name.replace("_", " "): [auc, auc - 0.05, auc + 0.05] for name, auc in each.items()}
     auc, low, high = ends[strongest]
-    attacks = {"attack": {"attack": strongest, "members": 80, "others": 60, "each": ends}}
-    last = metrics(1, attack_auc=auc, attack_auc_low=low, attack_auc_high=high, attacks=attacks)
+    attacks = {target: {"attack": strongest, "members": 80, "others": 60, "each": ends}}
+    values = {f"{target}_auc": auc, f"{target}_auc_low": low, f"{target}_auc_high": high}
+    last = metrics(1, **values, attacks=attacks)
     run = read(write_run(folder / arm, arm, 0, [metrics(0), last]))
     return Result(arm, "instruction", [0], {0: run}, 1e-3, (), 12, None, "")
 
@@ -134,16 +145,24 @@ def test_arms_are_compared_by_one_attack_that_finds_most_in_all_of_them_together
     other = attacked(tmp_path, "other", "loss difference", error_zone=0.82, loss_difference=0.71)
     assert compared([one, other], "one", LEAKAGE)["other"].estimate.mean == pytest.approx(-0.09)  # which was the choice
     one, other = attacked_alike([one, other])
-    assert (one.attack, other.attack) == ("error zone", "error zone")
+    assert one.attacks == other.attacks == {"attack": "error zone"}
     assert compared([one, other], "one", LEAKAGE)["other"].estimate.mean == pytest.approx(0.02)
     assert other.leakage.mean == 0.82 and other.leakage_at_most == pytest.approx(0.87)
+
+
+def test_single_uploads_are_compared_by_one_attack_too(tmp_path):
+    one = attacked(tmp_path, "one", "error zone", target="upload", error_zone=0.8, loss_difference=0.7)
+    other = attacked(tmp_path, "other", "loss difference", target="upload", error_zone=0.82, loss_difference=0.71)
+    one, other = attacked_alike([one, other])
+    assert other.attacks == {"upload": "error zone"}
+    assert [other.values(f"{UPLOADS}{end}")[0] for end in ("", "_low", "_high")] == pytest.approx([0.82, 0.77, 0.87])
 
 
 def test_limits_are_held_against_the_strongest_attack_on_the_arm_itself_too(tmp_path):
     one = attacked(tmp_path, "one", "error zone", error_zone=0.9, loss_difference=0.7)
     other = attacked(tmp_path, "other", "loss difference", error_zone=0.52, loss_difference=0.6)
     _, other = attacked_alike([one, other])
-    assert other.attack == "error zone" and other.leakage.mean == 0.52 and other.most_leakage == 0.6
+    assert other.attacks == {"attack": "error zone"} and other.leakage.mean == 0.52 and other.most_leakage == 0.6
 
 
 def test_without_an_attack_in_common_each_has_its_own_strongest(tmp_path):

@@ -259,9 +259,12 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, data: 
     others = [one.arm for one in results if one.kind != kind]
     if others:
         told.append(f"{listing(others)} read records in another way, and so cannot be compared in utility.")
-    if attack := next((one.attack for one in results if one.kind == kind), ""):
+    attacks = next((one.attacks for one in results if one.kind == kind), {})
+    if attack := attacks.get("attack"):
+        uploads = f", and in single uploads by {attacks['upload']}" if "upload" in attacks else ""
         told.append(
-            f"Leakage is what one attack finds in all arms, by {attack}: the one that finds most in them together."
+            f"Leakage is what one attack finds in all arms, by {attack}{uploads}: the one that finds most in them "
+            "together."
         )
     counted = {one.arm: one.steps for one in results if one.steps is not None}
     if len(set(counted.values())) > 1:

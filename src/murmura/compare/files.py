@@ -10,7 +10,7 @@ from typing import Any
 from murmura import __version__
 from murmura.compare.comparison import Outcome
 from murmura.compare.equal_utility import at_equal_utility
-from murmura.compare.outcome import LEAKAGE, Result
+from murmura.compare.outcome import LEAKAGE, UPLOADS, Result
 from murmura.compare.view import markdown, picture, section
 from murmura.report.output_file import replacing
 from murmura.report.page import write as write_page
@@ -75,7 +75,7 @@ def _arm(one: Result) -> dict[str, Any]:
         "bytes": one.bytes,
         "wall": one.wall,
         "utility": utility,
-        "figures": {key: one.values(key) for key in (utility, LEAKAGE, "upload_auc") if one.values(key)},
+        "figures": {key: one.values(key) for key in (utility, LEAKAGE, UPLOADS) if one.values(key)},
         "lacking": one.lacking,
         "runs": {seed: str(run.folder) for seed, run in one.runs.items()},
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from murmura.privacy.standing import rounded
 from murmura.runs.record import RunRecord, read
 from murmura.runs.schema import Round
 
-LEAKAGE = "attack_auc"
-_ENDS = (LEAKAGE, f"{LEAKAGE}_low", f"{LEAKAGE}_high")
+LEAKAGE, UPLOADS = "attack_auc", "upload_auc"
+_TARGETS = ("attack", "upload")  # what is attacked: the model, and single uploads
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Result:
         steps: most optimiser steps of all sites together in a run, where they could be told before.
         epsilon: guaranteed, of the search and one run together, the worst over seeds; None where none is.
         unguaranteed: why there is no ε of an arm that promises one.
-        attack: whose AUC its leakage is; if empty, that of the attack that was the strongest in each run, which another
-            run may not have in common with it.
+        attacks: whose AUC its leakage is, and that of its uploads, by what is attacked; where none is named, that of
+            the attack that was the strongest in each run, which another run may not have in common with it.
     """
 
     arm: str
@@ -57,7 +57,7 @@ class Result:
     steps: int | None
     epsilon: float | None
     unguaranteed: str
-    attack: str = ""
+    attacks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def utility_figure(self) -> Figure:
@@ -73,9 +73,10 @@ class Result:
 
     def figure_of(self, row: Round, key: str) -> float | None:
         """A figure of a round; None where it was not measured."""
-        attacked = row.attacks.get("attack")
-        if self.attack and attacked is not None and key in _ENDS and self.attack in attacked.each:
-            return attacked.each[self.attack][_ENDS.index(key)]
+        for target, attack in self.attacks.items():
+            attacked, ends = row.attacks.get(target), (f"{target}_auc", f"{target}_auc_low", f"{target}_auc_high")
+            if attacked is not None and key in ends and attack in attacked.each:
+                return attacked.each[attack][ends.index(key)]
         return row.values.get(key)
 
     def estimate(self, key: str) -> Estimate | None:
@@ -101,7 +102,7 @@ class Result:
     def most_leakage(self) -> float | None:
         """What limits are held against: its leakage, or what the strongest attack on each run has found, where that is
         more."""
-        found = [one.leakage for one in (self, replace(self, attack="")) if one.leakage is not None]
+        found = [one.leakage for one in (self, replace(self, attacks={})) if one.leakage is not None]
         return max((one.mean for one in found), default=None)
 
     @property
@@ -138,22 +139,22 @@ def estimate(of: Figure, values: Sequence[float]) -> Estimate:
 
 def attacked_alike(results: Sequence[Result]) -> list[Result]:
     """The same, with the leakage of arms about one kind of record that of one attack, which finds most in all of them
-    together: were each measured by its own strongest, that choice would be a part of their differences."""
+    together, and that of their uploads likewise: were each measured by its own strongest, that choice would be a part
+    of their differences."""
     return [
-        replace(one, attack=_finding_most([other for other in results if other.kind == one.kind])) for one in results
+        replace(one, attacks=_finding_most([other for other in results if other.kind == one.kind])) for one in results
     ]
 
 
-def _finding_most(results: Sequence[Result]) -> str:
-    """Of the attacks that were carried out on all arms that were attacked; empty where none was."""
-    every = [
-        run.last.attacks["attack"].each
-        for one in results
-        for run in one.runs.values()
-        if run.last.attacks.get("attack")
-    ]
-    common = set.intersection(*map(set, every)) if every else set[str]()
-    return max(sorted(common), key=lambda attack: sum(each[attack][0] for each in every), default="")
+def _finding_most(results: Sequence[Result]) -> dict[str, str]:
+    """By what is attacked, the one of the attacks that were carried out on all arms that were attacked."""
+    found = {}
+    for target in _TARGETS:
+        runs = [run for one in results for run in one.runs.values()]
+        every = [attacked.each for run in runs if (attacked := run.last.attacks.get(target))]
+        if common := set.intersection(*map(set, every)) if every else set[str]():
+            found[target] = max(sorted(common), key=lambda attack: sum(each[attack][0] for each in every))
+    return found
 
 
 def better(one: Figure) -> float:

@@ -11,7 +11,7 @@ from murmura.compare import linear
 from murmura.compare.choice import Choice
 from murmura.compare.comparison import Outcome
 from murmura.compare.equal_utility import at_equal_utility
-from murmura.compare.outcome import LEAKAGE, Result, compared, frontier
+from murmura.compare.outcome import LEAKAGE, UPLOADS, Result, compared, frontier
 from murmura.compare.statistics import Difference, Estimate, differences
 from murmura.data.records import Kind
 from murmura.measure.catalogue import figure
@@ -27,7 +27,6 @@ from murmura.report.style import Style, style
 from murmura.report.table import few_attacked
 from murmura.units import DASH, bound, count, duration, listing, size
 
-_UPLOADS = "upload_auc"
 _LINEAR = "a linear model"
 _BESIDE = (
     f"Beside them a linear model ({linear.WORDS}), which trains in seconds and guarantees nothing, comes to an "
@@ -202,7 +201,7 @@ def _standing(one: Result) -> Standing:
     """What is told of an arm: its ε counts the search for a rate too, and intervals are the wider of two, over seeds
     and over records in a run."""
     runs = list(one.runs.values())
-    lasts, leakage, uploads = [run.last for run in runs], one.leakage, one.estimate(_UPLOADS)
+    lasts, leakage, uploads = [run.last for run in runs], one.leakage, one.estimate(UPLOADS)
     privacy = next((last.privacy for last in lasts if last.privacy), {})
     searched = ["the search for a rate counted"] if one.tried else []
     together = [f"of one run, the most of {len(runs)} seeds"] if len(runs) > 1 else []
@@ -218,7 +217,7 @@ def _standing(one: Result) -> Standing:
         sent=one.bytes,
         seconds=one.wall,
         expected=any(run.hides_cohorts for run in runs),
-        upload=cases(uploads.mean, _widest(one, _UPLOADS), few_attacked(runs, "upload")) if uploads else "",
+        upload=cases(uploads.mean, _widest(one, UPLOADS), few_attacked(runs, "upload")) if uploads else "",
         sees=trusted(runs),
     )
 
