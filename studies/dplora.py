@@ -1,130 +1,127 @@
-"""DP-LoRA at several ε and ranks, against FFA-LoRA at equal ε and against T-FedAvg and CMFL, on two real data sets.
+"""DP-LoRA without noise and at several ε, beside FFA-LoRA at the same ε.
 
-    python studies/dplora.py --data FOLDER --out runs/dplora                 # two CPU cores, about two hours
-    python studies/dplora.py --data FOLDER --out runs/dplora --scale full    # for a GPU
+    python studies/dplora.py --data FOLDER --out runs/dplora          # writes runs/dplora/dplora.toml and its records
+    murmura compare runs/dplora/dplora.toml --jobs 2 --out runs/dplora
 
-FOLDER holds ``medical_icliniq.jsonl`` (questions of patients and answers) and ``finance_phrasebank.jsonl`` (sentences,
-whose sentiment is asked for in words). Five sites share 1,000 records of one of them evenly; others are held out. All
-arms train the same adapter with the same optimiser, rate, steps and clipping norm; ε = ∞ is DP-LoRA without noise, at a
-third of the rate too, since the rate that suits noise is too high for some runs without any. Runs that are finished
-are kept, unfinished ones are resumed, so the command may be stopped and given again. It ends with a table for each data
-set.
+FOLDER holds ``medical_icliniq.jsonl``, questions of patients and answers. Five sites share them evenly; others are held
+out, and attacks compare members with them.
+
+Sites train by SGD, as the paper's formulas do, so that the clipping norm counts and noise averages out. (AdamW that
+begins afresh in a round of a single step moves every weight by the rate, whatever its gradient.) Every arm has a rate
+of its own. ``--more`` adds T-FedAvg, CMFL and other ranks. ``--full`` writes the comparison for a large machine.
 """
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import tomli_w
+
 import runs
-from runs import finished, read_rows, shorten, show, work, write_rows
+from runs import read_rows, shorten, write_rows
 
-RECORDS, SITES = 1000, 5
-SENTIMENT = "What is the sentiment of this sentence for an investor? Answer negative, neutral or positive."
-DELTA = 1e-5
-RANK = 8
-
-
-def dplora(noise: dict[str, float], rule: str = "mean", rank: int = RANK, slower: float = 1.0) -> dict[str, Any]:
-    """An arm with privacy: ``epsilon``, or ``noise_multiplier`` 0 for ε = ∞; its rate is ``slower`` times lower."""
-    return {"method": {"delta": DELTA, **noise}, "rule": rule, "rank": rank, "slower": slower}
-
-
-ARMS: dict[str, dict[str, Any]] = {
-    "dplora-inf": dplora({"noise_multiplier": 0.0}),
-    "dplora-inf-slower": dplora({"noise_multiplier": 0.0}, slower=3.0),
-    **{f"dplora-{e}": dplora({"epsilon": float(e)}) for e in (8, 4, 2)},
-    "ffa-inf": dplora({"noise_multiplier": 0.0}, "ffa"),
-    **{f"ffa-{e}": dplora({"epsilon": float(e)}, "ffa") for e in (8, 4, 2)},
-    "tfedavg": {"method": {"name": "tfedavg"}, "rule": "mean", "rank": RANK},
-    "cmfl": {"method": {"name": "cmfl"}, "rule": "mean", "rank": RANK},
-    **{f"dplora-8-rank{rank}": dplora({"epsilon": 8.0}, rank=rank) for rank in (2, 4, 16)},
-}
+SITES = 5
+RANK = 4
 
 
 SMALL, FULL = runs.scales(
-    question_words=(22, 400),  # at most, of a record
-    answer_words=(24, 400),
-    rounds=(8, 50),
-    steps=(1, 1),
-    batch=(16, 64),
-    lr=(3e-2, 2e-3),
-    targets=(runs.above(runs.QUERY_AND_VALUE), runs.QUERY_AND_VALUE),
-    heldout=(60, 200),
-    sample=(16, 100),
-    max_length=(112, 1024),
+    words=(24, 400),  # at most, of a question and of an answer
+    records=(110, 170),  # of a site
+    heldout=(130, 150),
+    rounds=(10, 50),
+    steps=(2, 4),  # of a round
+    batch=(16, 16),
+    layers=("last 4", "all"),
+    rates=([0.3, 1.0, 3.0], [0.1, 0.3, 1.0, 3.0]),
+    epsilons=([8.0, 2.0], [8.0, 4.0, 2.0]),
+    seeds=(3, 8),
+    sample=(4, 16),  # held-out questions that are answered in full
+    max_length=(128, 1024),
+    attacked=(130, 150),
 )
-SCALES = {"small": SMALL, "full": FULL}
 
 
 def main() -> None:
-    """Run what is missing and print the tables after every run."""
-    parser = runs.small_parser(__doc__, SCALES, seeds=(0, 1, 2))
-    parser.add_argument("--sets", choices=("finance", "medical"), nargs="+", default=["finance", "medical"])
-    parser.add_argument("--arms", choices=ARMS, nargs="+", default=list(ARMS))
+    """Write the comparison and its records."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the JSONL file")
+    parser.add_argument("--out", type=Path, required=True, help="where the comparison is written")
+    parser.add_argument("--full", action="store_true", help="the full one, for a large machine")
+    parser.add_argument("--more", action="store_true", help="T-FedAvg, CMFL and other ranks, too")
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--dtype", default="auto", help="of the model's weights")
     options = parser.parse_args()
-    scale = SCALES[options.scale]
-    for data in options.sets:
-        prepare(data, options.data, options.out, scale)
-        markdown = options.table / f"dplora-{data}.table.md" if options.table else None
-        for seed in options.seeds:
-            for arm in options.arms:
-                folder = options.out / f"{data}-{arm}-seed{seed}"
-                work(folder, experiment(data, options.out, folder, ARMS[arm], seed, options.model, scale))
-                show(
-                    finished(options.out, [f"{data}-{arm}" for arm in ARMS]),
-                    ("heldout_loss", "heldout_rouge"),
-                    markdown,
-                )
+    scale = FULL if options.full else SMALL
+    prepare(options.data, options.out, scale)
+    written = comparison(options.model, options.dtype, scale)
+    if options.more:
+        written["compare"]["arms"] += more()
+    (options.out / "dplora.toml").write_text(tomli_w.dumps(written))
+    print(f"murmura compare {options.out / 'dplora.toml'} --out {options.out}")
 
 
-def prepare(name: str, data: Path, out: Path, scale: runs.Scale) -> None:
-    """Write the records as the study uses them: 1,000 for the sites, the others that are held out after them."""
+def prepare(data: Path, out: Path, scale: runs.Scale) -> None:
+    """Write the records as the study uses them: whole sentences up to the scale's number of words, none twice."""
     out.mkdir(parents=True, exist_ok=True)
-    rows = medical(data, scale) if name == "medical" else finance(data, scale)
-    Random(0).shuffle(rows)
-    wanted = RECORDS + scale.heldout
-    print(f"{name}: {len(rows)} records are short enough, {min(len(rows), wanted)} of them are used")
-    write_rows(out / f"{name}.jsonl", rows[:wanted])
+    rows = read_rows(data / "medical_icliniq.jsonl")
+    cut = [(shorten(row["input"], scale.words), shorten(row["output"], scale.words)) for row in rows]
+    short = dict(pair for pair in cut if all(pair))
+    records = [{"instruction": question, "input": "", "output": answer} for question, answer in short.items()]
+    Random(0).shuffle(records)
+    wanted = SITES * scale.records + scale.heldout
+    print(f"{len(short)} of {len(rows)} records are short enough, {min(len(short), wanted)} are used")
+    write_rows(out / "questions.jsonl", records[:wanted])
 
 
-def medical(data: Path, scale: runs.Scale) -> list[dict[str, str]]:
-    """Question and answer, each cut to whole sentences."""
-    found = []
-    for row in read_rows(data / "medical_icliniq.jsonl"):
-        question, answer = shorten(row["input"], scale.question_words), shorten(row["output"], scale.answer_words)
-        if question and answer:
-            found.append({"instruction": question, "input": "", "output": answer})
-    return found
-
-
-def finance(data: Path, scale: runs.Scale) -> list[dict[str, str]]:
-    """A sentence and its sentiment as an instruction; no sentence twice."""
-    rows = {row["text"]: row["label"] for row in read_rows(data / "finance_phrasebank.jsonl")}
-    return [
-        {"instruction": SENTIMENT, "input": text, "output": label}
-        for text, label in rows.items()
-        if len(text.split()) <= scale.question_words
-    ]
-
-
-def experiment(
-    name: str, out: Path, folder: Path, arm: dict[str, Any], seed: int, model: str, scale: runs.Scale
-) -> dict[str, dict[str, Any]]:
-    """The experiment file of one run."""
-    data = {"train": str((out / f"{name}.jsonl").resolve()), "heldout_records": scale.heldout, "template": "chat"}
-    sites = {"by": "partition", "count": SITES, "scheme": "iid"}
-    pace = {"lr": scale.lr / arm.get("slower", 1.0), "batch_size": scale.batch, "max_steps": scale.steps}
-    table = runs.begun(folder, seed, model, arm["rank"], scale.targets) | {
-        "data": data | {"max_length": scale.max_length, "sites": sites},
-        "training": pace | {"clip": 0.1, "tokens_per_pass": 2048},
-        "aggregation": {"rule": arm["rule"]},
-        "method": {"name": "dplora", "rounds": scale.rounds, **arm["method"]},
-        "evaluation": {"every": scale.rounds, "sample": scale.sample, "attacks": False, "uploads": 0},
+def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
+    """The comparison's file."""
+    return {
+        "compare": {
+            "name": "dplora",
+            "seeds": scale.seeds,
+            "rates": scale.rates,
+            "arms": [
+                {"name": "no noise", "method": {"noise_multiplier": 0.0}},
+                {"name": "DP-LoRA", "grid": {"method.epsilon": scale.epsilons}},
+                {"name": "FFA-LoRA", "aggregation": {"rule": "ffa"}, "grid": {"method.epsilon": scale.epsilons}},
+            ],
+        },
+        "run": {"slots": SITES},
+        "model": {"name": model, "dtype": dtype},
+        "lora": {"rank": RANK, "alpha": 2.0 * RANK, "targets": list(runs.QUERY_AND_VALUE), "layers": scale.layers},
+        "data": {
+            "train": "questions.jsonl",
+            "heldout_records": scale.heldout,
+            "max_length": scale.max_length,
+            "sites": {"by": "partition", "count": SITES, "scheme": "iid"},
+        },
+        "training": {
+            "optimizer": "sgd",
+            "schedule": "constant",
+            "batch_size": scale.batch,
+            "max_steps": scale.steps,
+            "clip": 1.0,
+            "tokens_per_pass": 512,
+        },
+        "method": {"name": "dplora", "rounds": scale.rounds},
+        "evaluation": {"every": scale.rounds, "sample": scale.sample, "uploads": 0}
+        | {"attacks": True, "attack_records": scale.attacked},
     }
-    table["run"]["slots"] = SITES
-    return table
+
+
+def more() -> list[dict[str, Any]]:
+    """What sends less without noise, and DP-LoRA at ε = 8 with fewer and more weights, on which noise lies."""
+    return [
+        {"name": "T-FedAvg", "method": {"name": "tfedavg"}},
+        {"name": "CMFL", "method": {"name": "cmfl"}},
+        *(
+            {"name": f"rank {rank}, ε=8", "lora": {"rank": rank, "alpha": 2.0 * rank}, "method": {"epsilon": 8.0}}
+            for rank in (1, 16)
+        ),
+    ]
 
 
 if __name__ == "__main__":

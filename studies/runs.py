@@ -71,18 +71,6 @@ def parser(what: str | None, arms: Collection[str]) -> argparse.ArgumentParser:
     return made
 
 
-def small_parser(what: str | None, scales: Collection[str], seeds: Sequence[int]) -> argparse.ArgumentParser:
-    """The options of a study whose scales have names, and whose tables are several files."""
-    made = argparse.ArgumentParser(description=what, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--data", type=Path, required=True, help="folder of the JSONL files")
-    made.add_argument("--out", type=Path, required=True, help="where runs are kept")
-    made.add_argument("--scale", choices=scales, default="small")
-    made.add_argument("--seeds", type=int, nargs="+", default=list(seeds))
-    made.add_argument("--model", default="smollm2-135m")
-    made.add_argument("--table", type=Path, help="also write the tables as Markdown, in this folder")
-    return made
-
-
 def work(folder: Path, table: Mapping[str, Any]) -> None:
     """Run one experiment in a process of its own, so that its peak memory is its own; resume it if it was stopped.
 

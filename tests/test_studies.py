@@ -77,19 +77,23 @@ def test_medical(study, data, tmp_path, scale):
     assert [arm.name for arm in more[:12]] == [arm.name for arm in arms] and len(more) == 16
 
 
-@pytest.mark.parametrize("scale", ["small", "full"])
-@pytest.mark.parametrize("name", ["finance", "medical"])
-def test_dplora(study, data, tmp_path, name, scale):
-    module = study("dplora")
-    sizes = module.SCALES[scale]
-    module.prepare(name, data, tmp_path / "out", sizes)
-    rows = study("runs").read_rows(tmp_path / "out" / f"{name}.jsonl")
-    assert len({json.dumps(row) for row in rows}) == len(rows) == 40
-    experiments = [
-        Experiment.of(module.experiment(name, tmp_path / "out", tmp_path / arm, options, 0, "smollm2-135m", sizes))
-        for arm, options in module.ARMS.items()
-    ]
-    assert len({e.dump() for e in experiments}) == len(module.ARMS)
+@pytest.mark.parametrize("scale", ["SMALL", "FULL"])
+def test_dplora(study, data, tmp_path, scale):
+    module, out = study("dplora"), tmp_path / "out"
+    sizes = getattr(module, scale)
+    module.prepare(data, out, sizes)
+    rows = study("runs").read_rows(out / "questions.jsonl")
+    assert len({row["instruction"] for row in rows}) == len(rows) == 40
+    table = module.comparison("smollm2-135m", "bfloat16", sizes)
+    table["compare"]["arms"] += module.more()
+    (out / "dplora.toml").write_text(tomli_w.dumps(table))
+    _, arms = load_arms([out / "dplora.toml"])
+    experiments = [arm.experiment for arm in arms]
+    assert {e.training.optimizer for e in experiments} == {"sgd"} and {len(arm.rates) for arm in arms} == {
+        len(sizes.rates)
+    }
+    assert [e.method.epsilon for e in experiments if e.aggregation.rule.kind == "ffa"] == sizes.epsilons
+    assert {e.lora.rank for e in experiments} == {1, module.RANK, 16}
 
 
 def test_the_table_is_of_all_runs_that_are_there(study, tmp_path):
