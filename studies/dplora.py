@@ -36,6 +36,7 @@ SMALL, FULL = runs.scales(
     batch=(16, 16),
     layers=("last 4", "all"),
     rates=([0.3, 1.0, 3.0], [0.1, 0.3, 1.0, 3.0]),
+    rates_of_b=([3.0, 10.0, 30.0], [1.0, 3.0, 10.0, 30.0]),  # where A stays as it is, which changes the model less
     epsilons=([8.0, 2.0], [8.0, 4.0, 2.0]),
     seeds=(3, 8),
     sample=(4, 16),  # held-out questions that are answered in full
@@ -86,7 +87,8 @@ def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
             "arms": [
                 {"name": "no noise", "method": {"noise_multiplier": 0.0}},
                 {"name": "DP-LoRA", "grid": {"method.epsilon": scale.epsilons}},
-                {"name": "FFA-LoRA", "aggregation": {"rule": "ffa"}, "grid": {"method.epsilon": scale.epsilons}},
+                {"name": "FFA-LoRA", "aggregation": {"rule": "ffa"}, "grid": {"method.epsilon": scale.epsilons}}
+                | {"rates": scale.rates_of_b},
             ],
         },
         "run": {"slots": SITES},

@@ -85,7 +85,9 @@ def try_command(words):
     program, *arguments = words
     if program == "make":
         makefile = (ROOT / "Makefile").read_text()
-        assert all(re.search(rf"^{one}:", makefile, re.M) for one in arguments), words
+        for one in arguments:
+            name, is_set, _ = one.partition("=")
+            assert re.search(rf"^{name} \?=" if is_set else rf"^{name}:", makefile, re.M), words
     elif program == "python":
         try_program(*arguments)
     else:

@@ -14,8 +14,9 @@ from murmura.augment import writing
 from murmura.compare import jobs
 from murmura.compare.arms import load
 from murmura.compare.comparison import Comparison
-from murmura.compare.files import FIGURES, PICTURE, TABLE, write
-from murmura.compare.jobs import require_done, require_same
+from murmura.compare.files import write
+from murmura.compare.jobs import FIGURES, PICTURE, TABLE, require_done, require_same
+from murmura.compare.view import section
 from murmura.data.records import Instruction
 from murmura.drafting.draft import Drafts
 from murmura.errors import CheckpointError, ConfigError, RunError
@@ -112,10 +113,13 @@ def _a_search_counts_also_when_it_is_asked_for_no_more(comparison, private):
         )  # as of one that was stopped: its ledgers are there all the same
     [one] = again.carry_out(1, again.check()).results
     assert one.epsilon == private.epsilon
+    control = comparison(arms=[ARMS[0], ARMS[1] | {"rate_of": "FedAvg"}])
+    counted = {folder.name.partition("-rate")[0] for folder in control._ever_searched(control.arms[1])}
+    assert counted == {"FedAvg", "private"}  # its own search was before it took another arm's rate
 
 
 def _pages_are_right(outcome, whole, tmp_path):
-    page = write(outcome, whole.folder).read_text()
+    page = write(outcome, section(outcome), whole.folder).read_text()
     told = json.loads((whole.folder / FIGURES).read_text())
     table = (whole.folder / TABLE).read_text()
     assert outcome.choice.sentences[0] in page and outcome.choice.sentences[0] in table
@@ -279,6 +283,25 @@ def test_finished_runs_on_records_that_have_changed_since_are_refused(comparison
     with pytest.raises(CheckpointError, match=r"FedAvg-seed1: .*not those that the run was trained on \(site skin"):
         again.check()
     assert begun == ["FedAvg-seed1"]
+
+
+def test_finished_runs_that_were_measured_on_other_records_are_refused(comparison, begun, tmp_path):
+    first = comparison(rates=[], seeds=[0], arms=ARMS[:1])
+    first.carry_out(1, first.check())
+    heldout = tmp_path / "heldout.jsonl"
+    heldout.write_text("".join(heldout.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(CheckpointError, match=r"FedAvg-seed0: .*other held-out records than there are now"):
+        comparison(rates=[], seeds=[0]).check()
+    assert begun == ["FedAvg-seed0"]
+
+
+def test_files_of_another_kind_are_not_written_over(comparison, begun, tmp_path):
+    first = comparison(rates=[], seeds=[0], arms=ARMS[:1])
+    first.folder.mkdir(parents=True)
+    (first.folder / "report.html").write_text("mine")
+    with pytest.raises(CheckpointError, match=r"report\.html.* is here already"):
+        first.check()
+    assert (first.folder / "report.html").read_text() == "mine" and begun == []
 
 
 def test_arms_that_would_be_refused_are_all_named_before_anything_is_run(comparison, begun):

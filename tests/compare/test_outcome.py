@@ -165,6 +165,13 @@ def test_limits_are_held_against_the_strongest_attack_on_the_arm_itself_too(tmp_
     assert other.attacks == {"attack": "error zone"} and other.leakage.mean == 0.52 and other.most_leakage == 0.6
 
 
+def test_how_sure_a_limit_is_kept_is_told_by_the_strongest_attack_too(tmp_path):
+    one = attacked(tmp_path, "one", "error zone", error_zone=0.9, loss_difference=0.7)
+    other = attacked(tmp_path, "other", "loss difference", error_zone=0.52, loss_difference=0.6)
+    _, other = attacked_alike([one, other])
+    assert other.leakage_at_most == pytest.approx(0.65) and other.widest(LEAKAGE)[1] == pytest.approx(0.57)
+
+
 def test_without_an_attack_in_common_each_has_its_own_strongest(tmp_path):
     one = attacked(tmp_path, "one", "error zone", error_zone=0.8)
     other = attacked(tmp_path, "other", "loss difference", loss_difference=0.71)

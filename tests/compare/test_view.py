@@ -57,7 +57,7 @@ def test_leakage_has_the_wider_interval_of_two(found):
 def test_without_attacks_the_picture_is_of_utility(tmp_path):
     plain = outcome(result(tmp_path, "FedAvg", [2.1, 2.12, 2.09]), result(tmp_path, "B", [2.3, 2.4]))
     drawn = answers(replace(plain, linear={0: 0.7, 1: 0.8})).picture
-    assert drawn.title == "Held-out loss" and "Nothing was attacked" in drawn.caption
+    assert drawn.title == "Held-out loss" and "none of these was attacked" in drawn.caption
     assert "Bars are 95 % intervals" in drawn.caption  # of the arm with three seeds
     assert 'aria-label="Held-out loss. FedAvg: 2.103; B: 2.350; a linear model: 0.750."' in drawn.svg
     assert "The model itself was not attacked." in answers(plain).answers[LEAKS]
@@ -66,9 +66,17 @@ def test_without_attacks_the_picture_is_of_utility(tmp_path):
 def test_an_arm_about_another_kind_of_record_is_in_no_picture(tmp_path):
     plain = result(tmp_path, "FedAvg", [2.1, 2.2])
     other = replace(result(tmp_path, "PrE-Text", [3.1, 3.2], [0.5, 0.6]), kind="document")
-    write(outcome(plain, other), tmp_path)
+    found = outcome(plain, other)
+    write(found, section(found), tmp_path)
     drawn = (tmp_path / "comparison.svg").read_text()
     assert "FedAvg" in drawn and "PrE-Text" not in drawn
+
+
+def test_an_arm_that_was_not_attacked_is_named_beside_the_picture(tmp_path):
+    attacked, not_so = result(tmp_path, "FedAvg", [2.1], [0.7]), result(tmp_path, "DP-LoRA", [2.4])
+    drawn = picture(outcome(attacked, not_so))
+    assert drawn.title == "Utility against leakage" and "Not attacked, and so not drawn: DP-LoRA." in drawn.caption
+    assert "hollow" not in drawn.caption  # of one seed each
 
 
 def test_where_all_have_diverged_there_is_no_picture(tmp_path):
@@ -104,7 +112,7 @@ def test_every_column_is_explained_and_leakage_has_a_bar(found):
 
 def test_they_come_first_and_are_in_markdown_too(found):
     assert isinstance(section(found).blocks[0], Answers)
-    text = markdown(found)
+    text = markdown(section(found))
     assert text.startswith(f"- **{BETTER}** {found.choice.sentences[0]}") and "A remark." in text
 
 

@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
+from murmura.runs.folder import RunFolder
 from tests.experiment import small
 
 FILE = """
@@ -49,16 +51,19 @@ def options(tmp_path, llama_folder):
 
 
 def stopped(options, how, once):
-    """Send the signal to a comparison and to all that it runs, once there are such files; where they are."""
-    process = subprocess.Popen(COMMAND, start_new_session=True, **options)
+    """Send the signal to a comparison once there are such files, which it hands on to its runs; where they are."""
+    # A shell that starts these tests in the background has them ignore SIGINT, and whatever they start.
+    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(COMMAND, start_new_session=True, preexec_fn=heeding, **options)
     runs = options["cwd"] / "runs" / "small" / "runs"
     while not (found := sorted(runs.glob(once))) and process.poll() is None:
         time.sleep(0.05)
     os.killpg(process.pid, how)
     _, told = process.communicate(timeout=120)
     assert process.returncode == 130 and "go on with: murmura compare my.toml --jobs 2" in told, told
-    with pytest.raises(ProcessLookupError):  # no run is still at work
-        os.killpg(process.pid, 0)
+    for folder in {path.parent for path in runs.glob("*/config.toml")}:  # of a run that were still at work, locked
+        with RunFolder(folder).locked():
+            pass
     return found
 
 

@@ -1,6 +1,9 @@
 """The picture of utility against leakage: names that fit, and say what they say."""
 
 import re
+from itertools import pairwise
+
+import pytest
 
 from murmura.measure.catalogue import figure
 from murmura.report.frontier import Mark, frontier_picture
@@ -26,6 +29,33 @@ def test_long_names_lose_their_middle_in_the_picture_and_nothing_in_its_words():
     names = [text for text in shown(svg) if text.startswith("FewFedPIT")]
     assert len(set(names)) == 2 and all(len(name) <= 20 for name in names)
     assert all(f"{name}: held-out loss" in svg for name in long)
+
+
+def heights(svg):
+    """How far below the upper edge each name stands."""
+    found = re.findall(r'<text[^>]* y="([\d.]+)"[^>]*>([^<]+)</text>', svg)
+    return [float(height) for height, name in found if name.startswith("arm")]
+
+
+@pytest.mark.parametrize("arms", [5, 30])
+def test_no_name_is_written_over_another(arms):
+    found = sorted(heights(drawn(*(f"arm {place}" for place in range(arms)))))
+    assert len(found) == arms
+    assert min(below - above for above, below in pairwise(found)) > 11
+
+
+def test_names_whose_ends_and_beginnings_are_alike_differ():
+    names = [f"FewFedPIT, beta = {beta}, keep = 2" for beta in (0.0, 0.5)]
+    found = [text for text in shown(drawn(*names)) if "keep = 2" in text]
+    assert len(set(found)) == 2
+
+
+def test_a_name_is_not_written_on_a_mark_however_near_marks_lie():
+    marks = [Mark(name, style(0), loss, 0.5) for name, loss in (("a", 2.3014), ("b", 2.3016))]
+    svg = frontier_picture(marks, figure("heldout_loss"), "").svg
+    names = [float(x) for x in re.findall(r'<text[^>]* x="([\d.]+)"[^>]*>[ab]</text>', svg)]
+    dots = [float(x) for x in re.findall(r'<use xlink:href="[^"]*" x="([\d.]+)"', svg)]
+    assert names and dots and min(names) > max(dots) + 4  # which is how far a mark reaches
 
 
 def test_markup_in_a_name_stays_text():

@@ -108,11 +108,12 @@ def _foresee(comparison: Comparison, planned: Mapping[str, DryRun], jobs: int, t
 def _carry_out(comparison: Comparison, planned: Mapping[str, DryRun], jobs: int) -> None:
     from murmura.compare.files import write
     from murmura.compare.jobs import require_done
-    from murmura.compare.view import show
+    from murmura.compare.view import section, show
 
     outcome = comparison.carry_out(jobs, planned)
-    page = write(outcome, comparison.folder)
-    show(outcome)
+    told = section(outcome)
+    page = write(outcome, told, comparison.folder)
+    show(told)
     typer.echo(f"Report: {page}")
     require_done(comparison.failed)
 

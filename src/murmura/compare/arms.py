@@ -20,6 +20,9 @@ _READ = ("kind", "opening", "fields", "heldout_fields", "template")
 """Options of [data] that may differ: how a kind of record is read."""
 
 
+_LONGEST = 180  # bytes of an arm's name in those of folders, which may have 255
+
+
 @dataclass(frozen=True)
 class Candidate:
     """One arm.
@@ -42,7 +45,8 @@ class Candidate:
     def slug(self) -> str:
         """Its name as a part of folders' names."""
         kept = "".join(one if one.isalnum() or one in "-.=" else "-" for one in self.name)
-        return "-".join(part for part in kept.split("-") if part) or "arm"
+        slug = "-".join(part for part in kept.split("-") if part) or "arm"
+        return slug.encode()[:_LONGEST].decode(errors="ignore")
 
 
 def load(

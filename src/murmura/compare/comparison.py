@@ -11,9 +11,11 @@ from murmura.compare.arms import Candidate
 from murmura.compare.choice import Choice, choose
 from murmura.compare.config import CompareConfig, Limits
 from murmura.compare.jobs import (
+    RUNS,
+    SEARCH,
     Job,
     require_done,
-    require_no_run,
+    require_own,
     require_same,
     require_same_records,
     shared_states,
@@ -28,9 +30,6 @@ from murmura.measure.catalogue import figure, utility_of
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 from murmura.units import listing
-
-_RUNS, _SEARCH = "runs", "search"
-"""Folders in that of a comparison."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Comparison:
     def searches(self) -> list[Job]:
         """Runs that look for a rate, of arms with several."""
         return [
-            self._job(_SEARCH, arm, seed, rate, f"-rate{rate:g}")
+            self._job(SEARCH, arm, seed, rate, f"-rate{rate:g}")
             for seed in self.config.seeds_of_search
             for arm in self.arms
             if _is_searched(arm)
@@ -90,14 +89,14 @@ class Comparison:
             rates: of each arm that has one.
         """
         return [
-            self._job(_RUNS, arm, seed, rates[arm.name])
+            self._job(RUNS, arm, seed, rates[arm.name])
             for seed in self.config.chosen_seeds
             for arm in self.arms
             if arm.name in rates
         ]
 
     def _job(self, place: str, arm: Candidate, seed: int, rate: float, more: str = "") -> Job:
-        return Job(arm, seed, rate, self.folder / place / f"{arm.slug}{more}-seed{seed}", place == _SEARCH)
+        return Job(arm, seed, rate, self.folder / place / f"{arm.slug}{more}-seed{seed}", place == SEARCH)
 
     def check(self) -> dict[str, DryRun]:
         """Work out every arm without running it.
@@ -109,11 +108,11 @@ class Comparison:
             ConfigError: some arm would be refused; all that are, with the reasons.
             CheckpointError: a folder holds another run, or one on other records.
         """
-        require_no_run(self.folder)
+        require_own(self.folder)
         require_same(self.searches)
         refused, found = dict[str, list[str]](), dict[str, DryRun]()
         for arm in self.arms:
-            every = [self._job(_RUNS, arm, seed, arm.rates[0]) for seed in self.config.chosen_seeds]
+            every = [self._job(RUNS, arm, seed, arm.rates[0]) for seed in self.config.chosen_seeds]
             job = next((one for one in every if one.finished), every[0])
             try:
                 experiments = [replace(job, rate=rate).experiment for rate in arm.rates]
@@ -177,9 +176,10 @@ class Comparison:
         return found
 
     def _ever_searched(self, arm: Candidate) -> list[Path]:
-        """All runs that have begun to search for its rate: unfinished ones too, and those at rates no longer tried."""
-        searched = next((one for one in self.arms if one.name == arm.rate_of), arm)
-        found = (self.folder / _SEARCH).glob(f"{searched.slug}-rate*")
+        """All runs that have begun to search for its rate: unfinished ones too, those at rates no longer tried, and
+        those of its own if it has another arm's rate now."""
+        own = {one.slug for one in self.arms if one.name in (arm.name, arm.rate_of)}
+        found = {place for slug in own for place in (self.folder / SEARCH).glob(f"{slug}-rate*")}
         return sorted(place for place in found if RunFolder(place).holds_run)
 
     def _outcome(
@@ -213,7 +213,7 @@ class Comparison:
             return None
         choice = choose(results, self.config.limits, first.kind)
         seeds, limits = self.config.chosen_seeds, self.config.limits
-        remarks = _remarks(results, first.kind, self.config, self.arms[0].experiment.data)
+        remarks = _remarks(results, first.kind, self.config, self.arms)
         if missing := [arm.name for arm in self.arms if arm.name not in {one.arm for one in results}]:
             remarks.insert(0, f"Without a finished run, and so in no figure: {listing(missing)}.")
         if at_once > 1:
@@ -250,9 +250,9 @@ def _told(job: Job) -> str:
     return f"{figure(key).title.lower()} {figure(key).words(read(job.folder).last.row)}"
 
 
-def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, data: DataConfig) -> list[str]:
+def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, arms: Sequence[Candidate]) -> list[str]:
     """What to know before trusting it."""
-    told = []
+    told, data = [], arms[0].experiment.data
     if lacking := [one.arm for one in results if one.lacking]:
         told.append(f"Of {listing(lacking)} some seed came to nothing: its mean is too good, and it is not chosen.")
     told += [words for one in results if (words := _unplanned(one))]
@@ -261,10 +261,10 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, data: 
         told.append(f"{listing(others)} read records in another way, and so cannot be compared in utility.")
     attacks = next((one.attacks for one in results if one.kind == kind), {})
     if attack := attacks.get("attack"):
-        uploads = f", and in single uploads by {attacks['upload']}" if "upload" in attacks else ""
+        uploads = f" (on single uploads {attacks['upload']})" if "upload" in attacks else ""
         told.append(
-            f"Leakage is what one attack finds in all arms, by {attack}{uploads}: the one that finds most in them "
-            "together."
+            f"Leakage is compared by one attack on all arms, {attack}{uploads}: that which finds most in them together."
+            " What is said to leak above is by the attack that is the strongest on each arm."
         )
     counted = {one.arm: one.steps for one in results if one.steps is not None}
     if len(set(counted.values())) > 1:
@@ -275,10 +275,16 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, data: 
         same = "were the same" if data.heldout and data.heldout_records is None else "come out of the same ones"
         given = [one.arm for one in results if not one.tried]
         besides = f" but {listing(given)}, whose rate was given," if given else ""
+        taken = [f"{arm.name} has that of {arm.rate_of}" for arm in arms if arm.rate_of]
+        controls = f" {listing(taken)}, whatever suits it." if taken else ""
         told.append(
             f"Each arm{besides} trained at the best of {len(config.rates)} rates, by what it came to with {seeds} in "
-            f"no figure here. Held-out records {same}, so that figures are a little too good, for all arms alike."
+            f"no figure here.{controls} Held-out records {same}, so that figures are a little too good, for all arms "
+            "alike."
         )
+        lost = [f"{one.arm} at {tried.rate:g}" for one in results for tried in one.tried if tried.utility is None]
+        if lost:
+            told.append(f"The search came to nothing for {listing(lost)}: that rate was not among those chosen from.")
         if promising := [one.arm for one in results if one.epsilon is not None and not one.tried]:
             told.append(f"The ε of {listing(promising)} does not count what its rate was found by.")
     elif len({one.rate for one in results}) == 1:

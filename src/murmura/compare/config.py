@@ -130,8 +130,9 @@ class CompareConfig(Section):
     @field_validator("rates")
     @classmethod
     def _are_rates(cls, rates: list[float]) -> list[float]:
-        if len(set(rates)) < len(rates) or not all(rate > 0 for rate in rates):
-            raise ValueError("give rates above 0 that differ")
+        # Runs of the search are kept in folders that are called by so many digits.
+        if len({f"{rate:g}" for rate in rates}) < len(rates) or not all(rate > 0 for rate in rates):
+            raise ValueError("give rates above 0 that differ in their first six digits")
         return rates
 
     @model_validator(mode="after")

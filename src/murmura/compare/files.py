@@ -10,18 +10,21 @@ from typing import Any
 from murmura import __version__
 from murmura.compare.comparison import Outcome
 from murmura.compare.equal_utility import at_equal_utility
+from murmura.compare.jobs import FIGURES, PICTURE, TABLE
 from murmura.compare.outcome import LEAKAGE, UPLOADS, Result
-from murmura.compare.view import markdown, picture, section
+from murmura.compare.view import markdown
+from murmura.report.content import Answers, Section
 from murmura.report.output_file import replacing
 from murmura.report.page import write as write_page
 from murmura.runs import jsontext
 from murmura.runs.schema import REPORT
 
-FIGURES, TABLE, PICTURE = "comparison.json", "comparison.md", "comparison.svg"
 
-
-def write(outcome: Outcome, folder: Path) -> Path:
+def write(outcome: Outcome, told: Section, folder: Path) -> Path:
     """Write the page, the tables in Markdown, the picture as SVG and the figures as JSON.
+
+    Args:
+        told: what its page says (``murmura.compare.view``).
 
     Returns:
         the page.
@@ -29,12 +32,13 @@ def write(outcome: Outcome, folder: Path) -> Path:
     Raises:
         CheckpointError: one cannot be written.
     """
-    told = section(outcome)
     _write(folder / FIGURES, jsontext.dumps(figures(outcome)) + "\n")
-    _write(folder / TABLE, markdown(outcome))
-    drawn = picture(outcome)
+    _write(folder / TABLE, markdown(told))
+    drawn = next((block.picture for block in told.blocks if isinstance(block, Answers)), None)
     if drawn is not None:
         _write(folder / PICTURE, standalone(drawn.svg))
+    else:
+        (folder / PICTURE).unlink(missing_ok=True)  # of an earlier one
     runs = {run.folder: (one.arm, run) for one in outcome.results for run in one.runs.values()}
     labels = {place: arm for place, (arm, _) in runs.items()}
     return write_page([run for _, run in runs.values()], folder / REPORT, [told], labels, f"Comparison: {outcome.name}")
@@ -68,13 +72,16 @@ def _arm(one: Result) -> dict[str, Any]:
     utility = one.utility_figure.key
     return {
         "arm": one.arm,
+        "kind": one.kind,
         "rate": one.rate,
         "tried": [asdict(tried) for tried in one.tried],
         "steps": one.steps,
         "epsilon": one.epsilon,
+        "unguaranteed": one.unguaranteed,
         "bytes": one.bytes,
         "wall": one.wall,
         "utility": utility,
+        "attacks": one.attacks,
         "figures": {key: one.values(key) for key in (utility, LEAKAGE, UPLOADS) if one.values(key)},
         "lacking": one.lacking,
         "runs": {seed: str(run.folder) for seed, run in one.runs.items()},

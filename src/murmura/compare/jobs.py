@@ -25,16 +25,24 @@ from murmura.errors import CheckpointError, MurmuraError, RunError, remedy
 from murmura.experiment.augmenting import opened
 from murmura.experiment.config import Experiment
 from murmura.experiment.prepare import Plan
+from murmura.measure.evaluation_set import record_set
 from murmura.progress import clock, say
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import STATES
+from murmura.runs.record import read
+from murmura.runs.schema import REPORT, STATES
 from murmura.training.states import SHARED
+from murmura.units import listing
 
 _RUN = ("engine", "workers", "answer_seconds", "slots", "cache_bytes", "decode_rows", "name", "folder")
 _SPEED = {f"run.{key}" for key in _RUN}
 """Options that change no result, or only how the run is called."""
 _BESIDE_UTILITY = {"attacks", "attack_records", "uploads", "memorisation", "choices", "benchmarks"}
 """Options of [evaluation] that are about other figures than the utility."""
+RUNS, SEARCH = "runs", "search"
+"""Folders in that of a comparison."""
+FIGURES, TABLE, PICTURE = "comparison.json", "comparison.md", "comparison.svg"
+WRITTEN = (FIGURES, TABLE, PICTURE, REPORT)
+"""Files in it, besides its runs."""
 _LAST = 12  # lines of a failed run's log that are shown
 _SHARED = ".murmura-states"
 """In a comparison's folder, what its runs share while it goes on. All that is in it is removed, so it has a name that
@@ -89,14 +97,18 @@ class Job:
         return f"{self.arm.name}, seed {self.seed}, rate {self.rate:g}"
 
 
-def require_no_run(folder: Path) -> None:
-    """Hold a comparison's folder to being no run's.
+def require_own(folder: Path) -> None:
+    """Hold a comparison's folder to being no run's, and what would be written there to being an earlier comparison's.
 
     Raises:
-        CheckpointError: it is; nothing of it is touched.
+        CheckpointError: it is not; nothing of it is touched.
     """
+    fix = "Give the comparison another one (--out, or compare.folder)."
     if RunFolder(folder).holds_run:
-        what, fix = "a run is kept in this folder", "Give the comparison another one (--out, or compare.folder)."
+        raise CheckpointError("a run is kept in this folder", where=str(folder), fix=fix)
+    there = [name for name in WRITTEN if (folder / name).exists()]
+    if there and not any((folder / name).is_dir() for name in (RUNS, SEARCH)):
+        what = f"{listing(there)} is here already, and no comparison has written it"
         raise CheckpointError(what, where=str(folder), fix=fix)
 
 
@@ -120,6 +132,8 @@ def require_same(jobs: Sequence[Job]) -> None:
         for key in sorted({*there, *wanted} - no_matter):
             if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took
                 what = f"this run has {key} = {there.get(key)!r}, and the comparison asks for {wanted.get(key)!r}"
+                if key == "training.lr" and not job.searching:
+                    what += ", the best of the rates as the search has it now"
                 fix = "Give another folder (--out), or remove this run."
                 raise CheckpointError(what, where=str(job.folder), fix=fix)
 
@@ -138,9 +152,17 @@ def require_same_records(job: Job, plan: Plan) -> None:
     try:
         hold_to_digests(RunFolder(job.folder), plan.records.planted.sites)
     except MurmuraError as error:
-        what = f"this run cannot be compared with others: {error.what} ({error.where})"
-        fix = "Bring the records back as they were, or give another folder (--out)."
-        raise CheckpointError(what, where=str(job.folder), fix=fix) from None
+        raise _on_others(job, f"{error.what} ({error.where})") from None
+    noted = read(job.folder).measured
+    heldout = record_set(plan.records.public.heldout, secret=False).digest
+    if noted is not None and noted.heldout.digest not in (None, heldout):
+        raise _on_others(job, "it was measured on other held-out records than there are now")
+
+
+def _on_others(job: Job, what: str) -> CheckpointError:
+    what = f"this run cannot be compared with others: {what}"
+    fix = "Bring the records back as they were, or give another folder (--out)."
+    return CheckpointError(what, where=str(job.folder), fix=fix)
 
 
 def _deciding(text: str) -> dict[str, Any]:

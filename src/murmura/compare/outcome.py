@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
+from statistics import fmean
 
 from murmura.compare.arms import Candidate
 from murmura.compare.statistics import Difference, Estimate, differences
@@ -99,20 +100,34 @@ class Result:
         return self.estimate(LEAKAGE)
 
     @property
+    def by_strongest(self) -> Result:
+        """The same, attacked by what is the strongest on each run."""
+        return replace(self, attacks={})
+
+    @property
     def most_leakage(self) -> float | None:
         """What limits are held against: its leakage, or what the strongest attack on each run has found, where that is
         more."""
-        found = [one.leakage for one in (self, replace(self, attacks={})) if one.leakage is not None]
+        found = [one.leakage for one in (self, self.by_strongest) if one.leakage is not None]
         return max((one.mean for one in found), default=None)
 
     @property
     def leakage_at_most(self) -> float | None:
-        """The upper end of the wider of two 95 % intervals: over seeds, and over records in a run."""
-        if self.leakage is None:
+        """The upper end of the widest 95 % interval of what limits are held against."""
+        if self.most_leakage is None:
             return None
-        known = list(self.values(f"{LEAKAGE}_high").values())
-        over_records = sum(known) / len(known) if known else self.leakage.mean
-        return max(over_records, self.leakage.high or 0.0)
+        ends = [one.widest(LEAKAGE) for one in (self, self.by_strongest)]
+        return max([self.most_leakage, *(each[1] for each in ends if each)])
+
+    def widest(self, key: str) -> tuple[float, float] | None:
+        """The wider of two 95 % intervals at each end, over seeds and over records in a run; None where there is
+        none."""
+        over_seeds = self.estimate(key)
+        low, high = (list(self.values(f"{key}_{end}").values()) for end in ("low", "high"))
+        lows, highs = [fmean(low)] if low else [], [fmean(high)] if high else []
+        if over_seeds is not None and over_seeds.low is not None and over_seeds.high is not None:
+            lows, highs = [*lows, over_seeds.low], [*highs, over_seeds.high]
+        return (min(lows), max(highs)) if lows and highs else None
 
     @property
     def bytes(self) -> float:
@@ -206,7 +221,8 @@ def guaranteed(searched: Sequence[Path], runs: Sequence[RunRecord]) -> tuple[flo
         before = [odometer.read(folder) for folder in searched]
         worst = max(_spent(before, run) for run in runs)
     except (CheckpointError, PrivacyError) as error:
-        return None, f"the search for a rate counts too, and {error.what}" if searched else error.what
+        what = f"{error.what} ({error.where})" if error.where else error.what
+        return None, f"the search for a rate counts too, and {what}" if searched else what
     return (worst, "") if isfinite(worst) else (None, "there is no finite bound")
 
 

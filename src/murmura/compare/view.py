@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import cast
 
 from murmura.compare import linear
@@ -97,13 +96,14 @@ _TERMS = Definitions(
 def tables(outcome: Outcome) -> list[Table]:
     """An arm a row: what it is worth, and what it costs."""
     looks = looks_of(outcome.results)
-    far = {key: _against(outcome, key) for key in ("", LEAKAGE)}
+    useful_far = compared(outcome.results, outcome.reference, _reference(outcome).utility_figure.key)
+    leaking_far = compared(outcome.results, outcome.reference, LEAKAGE)
     front = frontier(outcome.results, outcome.kind)
     worth: list[list[Entry | str]] = []
     cost: list[list[Entry | str]] = []
     for one in outcome.results:
         name = Entry(one.arm, tuple(_marks(one, outcome.choice, front)), look=looks[one.arm])
-        useful, leaking = _with(one.utility, far[""].get(one.arm)), _with(one.leakage, far[LEAKAGE].get(one.arm))
+        useful, leaking = _with(one.utility, useful_far.get(one.arm)), _with(one.leakage, leaking_far.get(one.arm))
         if one.utility_figure.unit is SHARE:
             useful[0] = replace(useful[0], span=_span(one.utility, None))
         leaking[0] = replace(leaking[0], span=_span(one.leakage, GUESSING))
@@ -146,10 +146,6 @@ def looks_of(results: Sequence[Result]) -> dict[str, Style]:
     return {one.arm: style(place) for place, one in enumerate(results)}
 
 
-def _against(outcome: Outcome, key: str) -> Mapping[str, Difference]:
-    return compared(outcome.results, outcome.reference, key or _reference(outcome).utility_figure.key)
-
-
 def _with(one: Estimate | None, far: Difference | None) -> list[Entry]:
     value = Entry(DASH) if one is None else entry(*_parts(one.words))
     return [value, Entry(DASH) if far is None else entry(*_parts(far.words))]
@@ -172,7 +168,7 @@ def _marks(one: Result, choice: Choice, front: Sequence[str]) -> list[str]:
 
 
 def _rate(one: Result) -> Entry:
-    tried = ", ".join(f"{tried.rate:g}" for tried in one.tried)
+    tried = ", ".join(f"{tried.rate:g}{' (came to nothing)' * (tried.utility is None)}" for tried in one.tried)
     return entry(f"{one.rate:g}", f"of {tried}" if tried else "as given", "at the edge" if one.edge else "")
 
 
@@ -198,17 +194,17 @@ def answers(outcome: Outcome) -> Answers:
 
 
 def _standing(one: Result) -> Standing:
-    """What is told of an arm: its ε counts the search for a rate too, and intervals are the wider of two, over seeds
-    and over records in a run."""
-    runs = list(one.runs.values())
-    lasts, leakage, uploads = [run.last for run in runs], one.leakage, one.estimate(UPLOADS)
+    """What is told of an arm: its ε counts the search for a rate too, what it leaks is by what is the strongest on it
+    (the tables compare by one attack), and intervals are the wider of two, over seeds and over records in a run."""
+    runs, attacked = list(one.runs.values()), one.by_strongest
+    lasts, leakage, uploads = [run.last for run in runs], attacked.leakage, attacked.estimate(UPLOADS)
     privacy = next((last.privacy for last in lasts if last.privacy), {})
     searched = ["the search for a rate counted"] if one.tried else []
     together = [f"of one run, the most of {len(runs)} seeds"] if len(runs) > 1 else []
     return Standing(
         label=one.arm,
         leakage=None if leakage is None else leakage.mean,
-        ends=_widest(one, LEAKAGE),
+        ends=attacked.widest(LEAKAGE),
         few=few_attacked(runs, "attack"),
         outside=any(last.privacy for last in lasts),
         epsilon=one.epsilon,
@@ -217,19 +213,9 @@ def _standing(one: Result) -> Standing:
         sent=one.bytes,
         seconds=one.wall,
         expected=any(run.hides_cohorts for run in runs),
-        upload=cases(uploads.mean, _widest(one, UPLOADS), few_attacked(runs, "upload")) if uploads else "",
+        upload=cases(uploads.mean, attacked.widest(UPLOADS), few_attacked(runs, "upload")) if uploads else "",
         sees=trusted(runs),
     )
-
-
-def _widest(one: Result, key: str) -> tuple[float, float] | None:
-    """The wider of two 95 % intervals at each end, over seeds and over records in a run; None where there is none."""
-    over_seeds = one.estimate(key)
-    low, high = (list(one.values(f"{key}_{end}").values()) for end in ("low", "high"))
-    lows, highs = [fmean(low)] if low else [], [fmean(high)] if high else []
-    if over_seeds is not None and over_seeds.low is not None and over_seeds.high is not None:
-        lows, highs = [*lows, over_seeds.low], [*highs, over_seeds.high]
-    return (min(lows), max(highs)) if lows and highs else None
 
 
 # ---- the picture -----------------------------------------------------------------------------------------------------
@@ -245,15 +231,21 @@ def picture(outcome: Outcome) -> Picture | None:
     utility = alike[0].utility_figure
     attacked = [_mark(one, looks[one.arm]) for one in alike if one.leakage]
     if attacked:
-        return frontier_picture(attacked, utility, _bars(any(mark.across or mark.up for mark in attacked)))
+        told = _marked(any(mark.across or mark.up for mark in attacked), any(mark.seeds for mark in attacked))
+        left = [one.arm for one in alike if not one.leakage]
+        told += f" Not attacked, and so not drawn: {listing(left)}." if left else ""
+        return frontier_picture(attacked, utility, told, "one attack")
     levels = [_level(one, looks[one.arm]) for one in alike]
     if simple := _linear(outcome):
         levels.append(Level(_LINEAR, None, simple.mean, _drawn_ends(simple)))
-    return levels_picture(levels, utility, _bars(any(level.ends for level in levels)))
+    told = _marked(any(level.ends for level in levels), any(len(level.seeds) > 1 for level in levels))
+    return levels_picture(levels, utility, told)
 
 
-def _bars(there: bool) -> str:
-    return f"{'Bars are 95 % intervals over seeds. ' * there}Small hollow marks are single seeds."
+def _marked(bars: bool, seeds: bool) -> str:
+    """What bars and hollow marks are, of those that are there."""
+    told = ["Bars are 95 % intervals over seeds."] * bars + ["Small hollow marks are single seeds."] * seeds
+    return " ".join(told)
 
 
 def _mark(one: Result, look: Style) -> Mark:
@@ -281,8 +273,8 @@ def _ends(one: Estimate) -> tuple[float, float] | None:
 # ---- elsewhere -------------------------------------------------------------------------------------------------------
 
 
-def show(outcome: Outcome) -> None:
-    """Print the sentences and tables."""
+def show(told: Section) -> None:
+    """Print the sentences and tables of a comparison's section."""
     from rich.console import Console
 
     from murmura.report.terminal import draw, show_answers
@@ -290,7 +282,7 @@ def show(outcome: Outcome) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(140, console.width)
-    for block in section(outcome).blocks:
+    for block in told.blocks:
         if isinstance(block, Answers):
             show_answers(block, console)
         elif isinstance(block, Table):
@@ -299,10 +291,10 @@ def show(outcome: Outcome) -> None:
             console.print(block.text)
 
 
-def markdown(outcome: Outcome) -> str:
-    """The sentences and tables, for a page of results."""
+def markdown(told: Section) -> str:
+    """The sentences and tables of a comparison's section, for a page of results."""
     parts = []
-    for block in section(outcome).blocks:
+    for block in told.blocks:
         if isinstance(block, Answers):
             parts.append(answered(block))
         elif isinstance(block, Paragraph):

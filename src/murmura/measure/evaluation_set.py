@@ -111,10 +111,10 @@ class EvaluationSet:
         Args:
             secret: some of the records were private, and the run promises an ε: nothing but their number is told.
         """
-        heldout, nonmembers = (_told(records, secret=secret) for records in (self.heldout, self.nonmembers))
+        heldout, nonmembers = (record_set(records, secret=secret) for records in (self.heldout, self.nonmembers))
         asked = [*self.choices, *((one.benchmark.name, what) for one in self.benchmarks for what in one.questions)]
         asked += self.harness.questions if self.harness else []
-        return Measured(heldout, nonmembers, _told(asked, secret=False))
+        return Measured(heldout, nonmembers, record_set(asked, secret=False))
 
     @classmethod
     def from_payload(cls, task: Task, payload: Mapping[str, Any] | Ask) -> EvaluationSet:
@@ -127,6 +127,7 @@ class EvaluationSet:
         return cls(task, records, others, choices=asked, benchmarks=benchmarks, **given)
 
 
-def _told(records: Iterable[Any], *, secret: bool) -> RecordSet:
+def record_set(records: Iterable[Any], *, secret: bool) -> RecordSet:
+    """How many they are and, unless it is to be kept secret, their digest."""
     lines = sorted(map(repr, records))
     return RecordSet(len(lines), None if secret else hashlib.sha256("\0".join(lines).encode()).hexdigest())

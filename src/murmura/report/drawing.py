@@ -26,6 +26,8 @@ INK, MUTED, RULE, PAPER = list(_STAND_INS)[:4]
 
 # Units of the SVG's view box; at 400 wide, type of 11 units is readable on a telephone and not coarse on a desk.
 _WIDTH, _HEIGHT, _TYPE = 400, 262, 11.0
+_ABOVE, _BELOW, _UNIT = 27.51, 41.92, 10.6  # the plot's margins, and how far above it the unit of y stands
+LINE = 12.0  # between two names
 FEW = 12  # up to so many rounds every one has its mark
 ROOM = 0.75  # of the width of marks, for their names beside them
 _LETTERS = 20  # of a name, for which there is room on a telephone too
@@ -74,10 +76,24 @@ def _reach(mean: float, ends: Ends | None) -> list[list[float]] | None:
     return None if ends is None else [[max(0.0, mean - ends[0])], [max(0.0, ends[1] - mean)]]
 
 
+def shortened(names: Sequence[str]) -> list[str]:
+    """Long names without their middles, since names that begin alike tend to differ at the end; without their
+    beginnings where that would make two of them the same."""
+    half = _LETTERS // 2
+    found = [name if len(name) <= _LETTERS else f"{name[:half]}…{name[1 - half :]}" for name in names]
+    return [f"…{name[1 - _LETTERS :]}" if found.count(one) > 1 else one for name, one in zip(names, found, strict=True)]
+
+
 def named(axes: Axes, x: float, y: float, name: str, look: Style | None) -> None:
-    """The name of a mark, without its middle if it is long, since names that begin alike tend to differ at the end."""
-    short = name if len(name) <= _LETTERS else f"{name[: _LETTERS // 2]}…{name[1 - _LETTERS // 2 :]}"
-    axes.text(x, y, short, color=colour_of(look), va="center", fontsize=9)
+    """The name of a mark, beside it."""
+    axes.text(x, y, name, color=colour_of(look), va="center", fontsize=9)
+
+
+def lengthen(axes: Axes, rounds: bool = False) -> None:
+    """Have no axis so short that its ticks would be finer than tables are; that of rounds stays as it is."""
+    axes.set_ylim(*_long_enough(*axes.get_ylim()))
+    if not rounds:
+        axes.set_xlim(*_long_enough(*axes.get_xlim()))
 
 
 def colour_of(look: Style | None) -> str:
@@ -107,6 +123,7 @@ def svg(
     rounds: bool = True,
     marks: Mapping[float, str] | None = None,
     described: str = "",
+    names: int = 0,
 ) -> str:
     """One picture: axes with fixed margins (so that pictures align), the unit of y above them, drawn by ``draw``.
 
@@ -114,6 +131,7 @@ def svg(
         rounds: whether x counts rounds.
         marks: words at places of the x axis, where its own numbers would say nothing.
         described: what it shows, for those who cannot see it; the unit if empty.
+        names: lines of type that must find room beside the plot, which is made higher for them.
     """
     from matplotlib import style as styles
     from matplotlib.figure import Figure as Canvas
@@ -121,8 +139,10 @@ def svg(
 
     settings = {"svg.hashsalt": salt, "svg.fonttype": "none", "font.size": _TYPE, "text.parse_math": False}
     with styles.context(["default", settings]):  # whatever the user's own matplotlibrc says
-        canvas = Canvas(figsize=(_WIDTH / 72, _HEIGHT / 72), dpi=72)
-        axes = canvas.add_axes((0.125, 0.16, 0.855, 0.735))
+        plot = max(_HEIGHT - _ABOVE - _BELOW, names * LINE)
+        height = plot + _ABOVE + _BELOW
+        canvas = Canvas(figsize=(_WIDTH / 72, height / 72), dpi=72)
+        axes = canvas.add_axes((0.125, _BELOW / height, 0.855, plot / height))
         axes.patch.set_visible(False)
         axes.margins(0.05, 0.08)
         for side in ("top", "right", "left"):
@@ -133,9 +153,7 @@ def svg(
         axes.set_axisbelow(True)
         axes.xaxis.label.set_color(MUTED)
         draw(axes)
-        axes.set_ylim(*_long_enough(*axes.get_ylim()))
-        if not rounds:
-            axes.set_xlim(*_long_enough(*axes.get_xlim()))
+        lengthen(axes, rounds)
         if marks is None:
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=rounds, min_n_ticks=1 if rounds else 2))
         else:
@@ -143,8 +161,8 @@ def svg(
         axes.yaxis.set_major_locator(MaxNLocator(5))
         # Every tick in full: no part that they have in common is taken out and written over one of them.
         axes.ticklabel_format(axis="y" if marks else "both", useOffset=False, style="plain")
-        axes.text(-0.146, 1.055, unit, transform=axes.transAxes, color=MUTED, ha="left", va="bottom")
-        return _inline(_written(canvas), described or unit)
+        axes.text(-0.146, 1 + _UNIT / plot, unit, transform=axes.transAxes, color=MUTED, ha="left", va="bottom")
+        return _inline(_written(canvas), described or unit, height)
 
 
 def _written(canvas: Canvas) -> str:
@@ -159,12 +177,12 @@ def _long_enough(low: float, high: float) -> tuple[float, float]:
     return low - missing / 2, high + missing / 2
 
 
-def _inline(svg: str, title: str) -> str:
+def _inline(svg: str, title: str, height: float) -> str:
     """Matplotlib's file as a piece of the page: no prologue, metadata or doubled ids; the page's colours and type."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<g id=\"[^\"]*\"", "<g", svg)
-    head = f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">'
+    head = f'<svg viewBox="0 0 {_WIDTH} {height:g}" role="img" aria-label="{escape(title)}">'
     svg = re.sub(r"<svg [^>]*>", lambda _: head, svg, count=1)
     svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)  # up to matplotlib 3.10
     svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 from murmura.measure.figure import GUESSING, Figure
 from murmura.report.content import Picture
-from murmura.report.drawing import MUTED, ROOM, Ends, colour_of, marked, named, svg
+from murmura.report.drawing import LINE, MUTED, ROOM, Ends, colour_of, lengthen, marked, named, shortened, svg
 from murmura.report.style import Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_LINE = 0.062  # of the height, between two names
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +22,7 @@ class Mark:
     Attributes:
         name: that stands beside it.
         look: its colour and marker; None for the model before training, which is grey.
-        utility, leakage: how good it is, and the AUC of the strongest attack.
+        utility, leakage: how good it is, and the AUC of an attack.
         across, up: ends of their 95 % intervals, where these are known.
         seeds: utility and leakage of single seeds, where there are several.
     """
@@ -38,12 +36,14 @@ class Mark:
     seeds: Sequence[tuple[float, float]] = ()
 
 
-def frontier_picture(marks: Sequence[Mark], utility: Figure, bars: str, salt: str = "frontier") -> Picture:
+def frontier_picture(
+    marks: Sequence[Mark], utility: Figure, bars: str, attack: str = "the strongest attack"
+) -> Picture:
     """One picture of at least one mark.
 
     Args:
         bars: what bars and hollow marks are, as a sentence of the caption.
-        salt: tells its ids from those of other pictures on the page.
+        attack: whose AUC leakage is, in words.
     """
     right = utility.better == "higher"
 
@@ -58,9 +58,8 @@ def frontier_picture(marks: Sequence[Mark], utility: Figure, bars: str, salt: st
         f"Best is the lower {'right' if right else 'left'} corner: useful, and gives little away. The line is "
         f"guessing. {bars}"
     ).strip()
-    drawn = svg(
-        draw, "leakage (AUC of the strongest attack), ↓ better", salt, rounds=False, described=_words(marks, utility)
-    )
+    unit, words = f"leakage (AUC of {attack}), ↓ better", _words(marks, utility)
+    drawn = svg(draw, unit, "frontier", rounds=False, described=words, names=len(marks))
     return Picture("Utility against leakage", drawn, caption)
 
 
@@ -75,19 +74,20 @@ def _words(marks: Sequence[Mark], utility: Figure) -> str:
 
 def _name(axes: Axes, marks: Sequence[Mark]) -> None:
     """Names in a column on the right, in the order of their marks, each led to its own."""
+    lengthen(axes)
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    wide, tall = right - left, high - low
+    wide, tall, line = right - left, high - low, LINE / axes.bbox.height
     guess = (GUESSING - low) / tall
     axes.set_xlim(left, right + ROOM * wide)
     ordered = sorted(marks, key=lambda one: one.leakage)
     places: list[float] = []
     for one in ordered:
         at = (one.leakage - low) / tall
-        at += _LINE * (abs(at - guess) < _LINE / 2)  # not on the line of guessing
-        places.append(max(at, places[-1] + _LINE) if places else at)
+        at += line * (abs(at - guess) < line / 2)  # not on the line of guessing
+        places.append(max(at, places[-1] + line) if places else at)
     over = max(0.0, places[-1] - 1.0)
-    for one, place in zip(ordered, places, strict=True):
-        spot = low + max(place - over, 0.0) * tall
+    for one, place, name in zip(ordered, places, shortened([one.name for one in ordered]), strict=True):
+        spot = low + (place - over) * tall
         ends = [one.utility, right + 0.06 * wide], [one.leakage, spot]
         axes.plot(*ends, color=colour_of(one.look), linewidth=0.6, alpha=0.5, zorder=2)
-        named(axes, right + 0.08 * wide, spot, one.name, one.look)
+        named(axes, right + 0.08 * wide, spot, name, one.look)

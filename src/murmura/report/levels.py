@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from murmura.measure.figure import Figure
 from murmura.report.content import Picture
-from murmura.report.drawing import ROOM, Ends, marked, named, svg
+from murmura.report.drawing import ROOM, Ends, lengthen, marked, named, shortened, svg
 from murmura.report.style import Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _BELOW = 0.28  # of a line, where single seeds lie, so that they do not hide the interval
+_ROOMY = 2  # lines of type, of one of these at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +37,28 @@ class Level:
     seeds: Sequence[float] = ()
 
 
-def levels_picture(levels: Sequence[Level], utility: Figure, bars: str, salt: str = "levels") -> Picture:
+def levels_picture(levels: Sequence[Level], utility: Figure, bars: str) -> Picture:
     """One picture of at least one of them, the first on top.
 
     Args:
         bars: what bars and hollow marks are, as a sentence of the caption.
-        salt: tells its ids from those of other pictures on the page.
     """
     right = utility.better == "higher"
 
     def draw(axes: Axes) -> None:
         for row, one in enumerate(reversed(levels)):
             marked(axes, (one.mean, row), one.look, one.ends, seeds=[(seed, row - _BELOW) for seed in one.seeds])
+        axes.set_ylim(-0.6, len(levels) - 0.4)
+        lengthen(axes)
         low, high = axes.get_xlim()
         axes.set_xlim(low, high + ROOM * (high - low))
-        axes.set_ylim(-0.6, len(levels) - 0.4)
-        for row, one in enumerate(reversed(levels)):
-            named(axes, high + 0.04 * (high - low), row, one.name, one.look)
+        names = shortened([one.name for one in levels])
+        for row, (one, name) in enumerate(zip(reversed(levels), reversed(names), strict=True)):
+            named(axes, high + 0.04 * (high - low), row, name, one.look)
         axes.yaxis.set_visible(False)
         axes.set_xlabel(f"{utility.title.lower()} ({utility.unit.name}), {'→' if right else '←'} better")
 
     words = "; ".join(f"{one.name}: {utility.unit.write(one.mean)}" for one in levels)
-    drawn = svg(draw, "", salt, rounds=False, described=f"{utility.title}. {words}.")
-    return Picture(utility.title, drawn, f"Nothing was attacked, so this is utility alone. {bars}".strip())
+    drawn = svg(draw, "", "levels", rounds=False, described=f"{utility.title}. {words}.", names=_ROOMY * len(levels))
+    caption = f"The model of none of these was attacked, so this is utility alone. {bars}"
+    return Picture(utility.title, drawn, caption.strip())
