@@ -53,6 +53,12 @@ def test_a_grid_is_an_arm_for_every_combination(write):
     assert names(found) == ["FedAvg, rank = 2", "FedAvg, rank = 4"]
 
 
+def test_folders_of_an_arm_with_a_long_name_can_be_made(write):
+    name = "方法" * 80
+    _, [one] = load([write(compare={"arms": [{"name": name}]})])
+    assert one.name == name and name.startswith(one.slug) and len(one.slug.encode()) <= 180
+
+
 def test_a_rate_is_taken_of_an_arm_that_has_one(write):
     arms = [{"name": "FedAvg"}, {"name": "wide", "lora": {"rank": 4}, "rate_of": "FedAvg"}]
     _, found = load([write(compare={"rates": [1e-3, 2e-3], "arms": arms})])

@@ -16,7 +16,7 @@ from murmura.compare.arms import load
 from murmura.compare.comparison import Comparison
 from murmura.compare.files import write
 from murmura.compare.jobs import FIGURES, PICTURE, TABLE, require_done, require_same
-from murmura.compare.view import section
+from murmura.compare.view import markdown, section
 from murmura.data.records import Instruction
 from murmura.drafting.draft import Drafts
 from murmura.errors import CheckpointError, ConfigError, RunError
@@ -370,8 +370,11 @@ def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begu
         return (1.0, "it diverged") if (job.rate, job.seed) == (RATES[1], 10_001) else plain(job, at_once, under_way)
 
     monkeypatch.setattr(jobs, "_run", some_fail)
-    [one] = whole.carry_out(1, whole.check()).results
+    outcome = whole.carry_out(1, whole.check())
+    [one] = outcome.results
     assert [tried.utility is None for tried in one.tried] == [False, True] and one.rate == RATES[0]
+    lost = f"The search came to nothing for FedAvg at {RATES[1]:g}: that rate was not among those chosen from."
+    assert lost in outcome.remarks and f"{RATES[1]:g} (came to nothing)" in markdown(section(outcome))
 
 
 def test_a_full_disk_is_told(comparison, tmp_path):

@@ -35,6 +35,10 @@ def test_seeds_must_differ_and_be_no_seeds_of_a_search(seeds):
 def test_no_arm_is_tuned_more_than_another():
     with pytest.raises(ConfigError, match="FedProx has 3 rates, and others have 2"):
         parse(rates=[1e-3, 2e-3], arms=[{"name": "FedProx", "rates": [1, 2, 3]}])
+    for rates in ([1e-3, 1.0000001e-3], [1e-3, -1e-3]):  # the first would be kept in one folder
+        for tables in ({"rates": rates}, {"rates": [1e-3, 2e-3], "arms": [{"name": "FedProx", "rates": rates}]}):
+            with pytest.raises(ConfigError, match="rates above 0 that differ in their first six digits"):
+                parse(**tables)
     given = {"name": "given", "rates": [1]}
     assert parse(rates=[1e-3, 2e-3], arms=[given]).arms[0].rates == [1]
     with pytest.raises(ConfigError, match="given has 'rates' and 'rate_of'"):

@@ -18,8 +18,6 @@ from murmura.experiment.validate import method_of
 
 _READ = ("kind", "opening", "fields", "heldout_fields", "template")
 """Options of [data] that may differ: how a kind of record is read."""
-
-
 _LONGEST = 180  # bytes of an arm's name in those of folders, which may have 255
 
 

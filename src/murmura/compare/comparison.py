@@ -282,8 +282,8 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, arms: 
             f"no figure here.{controls} Held-out records {same}, so that figures are a little too good, for all arms "
             "alike."
         )
-        lost = [f"{one.arm} at {tried.rate:g}" for one in results for tried in one.tried if tried.utility is None]
-        if lost:
+        own = [one for one in results if one.arm not in {arm.name for arm in arms if arm.rate_of}]
+        if lost := [f"{one.arm} at {tried.rate:g}" for one in own for tried in one.tried if tried.utility is None]:
             told.append(f"The search came to nothing for {listing(lost)}: that rate was not among those chosen from.")
         if promising := [one.arm for one in results if one.epsilon is not None and not one.tried]:
             told.append(f"The ε of {listing(promising)} does not count what its rate was found by.")

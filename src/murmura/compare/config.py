@@ -14,6 +14,16 @@ SEARCH = 10_000
 _BYTES = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
+def _are_rates(rates: list[float]) -> list[float]:
+    # Runs of the search are kept in folders that are called by so many digits.
+    if len({f"{rate:g}" for rate in rates}) < len(rates) or not all(rate > 0 for rate in rates):
+        raise ValueError("give rates above 0 that differ in their first six digits")
+    return rates
+
+
+Rates = Annotated[list[float], AfterValidator(_are_rates)]
+
+
 class Limits(Section):
     """What an arm must keep to be chosen."""
 
@@ -82,7 +92,7 @@ class Arm(Section):
     """Options of [data]; only those of how records are read may differ between arms."""
     grid: Grid = Field({})
     """Options with several values each, {"method.beta" = [0, 0.5]}: there is an arm for every combination of them."""
-    rates: list[float] | None = None
+    rates: Rates | None = None
     """In place of the comparison's: as many, so that no arm is tuned more than another; or one that is taken as it
     is."""
     rate_of: str | None = None
@@ -104,7 +114,7 @@ class CompareConfig(Section):
     """Where it is kept."""
     seeds: int | list[int] = 3
     """Seeds of the runs: how many (0, 1, 2 ...), or which."""
-    rates: list[float] = Field([])
+    rates: Rates = Field([])
     """Learning rates (training.lr) that are tried for each arm, with seeds of their own; the best of them is taken. If
     not given, each arm has its own training.lr."""
     search_seeds: int = Field(1, ge=1)
@@ -126,14 +136,6 @@ class CompareConfig(Section):
         elif not seeds or len(set(seeds)) < len(seeds) or not all(0 <= one < SEARCH for one in seeds):
             raise ValueError(f"give seeds that differ, from 0 to {SEARCH - 1}")
         return seeds
-
-    @field_validator("rates")
-    @classmethod
-    def _are_rates(cls, rates: list[float]) -> list[float]:
-        # Runs of the search are kept in folders that are called by so many digits.
-        if len({f"{rate:g}" for rate in rates}) < len(rates) or not all(rate > 0 for rate in rates):
-            raise ValueError("give rates above 0 that differ in their first six digits")
-        return rates
 
     @model_validator(mode="after")
     def _tuned_alike(self) -> CompareConfig:
