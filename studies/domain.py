@@ -1,190 +1,189 @@
-"""Training on public records beside a few private ones: none, random ones, direct retrieval, FedDCA.
+"""Training on public records beside a few private ones: none, random ones, direct retrieval, FedDCA and what it is
+compared with.
 
-    python studies/domain.py --data FOLDER --out runs/domain          # two CPU cores, about an hour
-    python studies/domain.py --data FOLDER --out runs/domain --full   # for a GPU
+    python studies/domain.py --data FOLDER --out runs/domain          # writes runs/domain/code.toml, pools and records
+    murmura compare runs/domain/code.toml --jobs 2 --out runs/domain
+    python studies/domain.py --out runs/domain --show                 # loss beside coverage, from the runs
 
-FOLDER holds ``finance_phrasebank.jsonl`` (text and label) and ``code_codealpaca.jsonl``, ``math_gsm8k_train.jsonl``,
-``medical_icliniq.jsonl`` and ``general_seed_tasks.jsonl`` (instruction, input, output). The sites' domain is finance:
-each record asks for the sentiment of a piece of news, as in FedDCA's evaluation; the questions that are measured with
-stand in the same template as what is trained on. Private records and those that are
-measured on are drawn with the seed; the others are, with the other files, the pool.
+FOLDER holds ``code_codealpaca.jsonl``, ``math_gsm8k_train.jsonl``, ``medical_icliniq.jsonl`` and
+``general_seed_tasks.jsonl`` (instruction, input, output), and ``finance_phrasebank.jsonl`` (text and label).
+``--domain`` is what sites have records of, code or math. Some of that file are set apart: from these each seed draws
+the sites' own records and those that are measured on. The rest is, with the other files, the pool of every seed.
 
-First a pilot with a seed of its own chooses a rate for every arm by the loss on held-out records, and shows whether
-public records of the right domain help at all: the arm ``domain`` is given random ones of finance alone, so that it has
-nothing to find. Then every arm is run with each seed. Runs that are finished are kept, unfinished ones are resumed, so
-the command may be stopped and given again. It ends with the tables.
+Every arm takes as many steps of as many records, and has a rate of its own. "Random in the domain" is no strategy: its
+sites are given random records of a pool that holds their domain alone, so that there is nothing to find.
+``--more`` adds LESS and Self-Instruct. ``--full`` writes the comparison for a large machine.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import product
+import argparse
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from typing import Any
 
+import tomli_w
+from scipy.stats import spearmanr
+from site_encoder import shortened
+
 import runs
-from murmura.data.records import Labelled
-from murmura.measure.benchmarks.config import SentimentConfig
-from murmura.measure.benchmarks.sentiment import FPB
 from murmura.runs import RunFolder, read
-from murmura.units import DASH
-from runs import levels, parser, pipes, read_rows, together, work, write_rows
+from runs import as_instructions, build_pool, pipes, read_rows, shorten, write_rows
 
-PILOT_SEED = 100
-FINANCE = "finance_phrasebank.jsonl"
-OTHERS = {"code": "code_codealpaca.jsonl", "math": "math_gsm8k_train.jsonl", "medical": "medical_icliniq.jsonl"}
-OTHERS |= {"general": "general_seed_tasks.jsonl"}
-ARMS: dict[str, dict[str, Any] | None] = {
-    "local": None,
-    "random": {"strategy": "random"},
-    "direct": {"strategy": "direct"},
-    "feddca": {"strategy": "feddca"},
-    "feddca-unfiltered": {"strategy": "feddca", "alpha": 0.0},
-    "domain": {"strategy": "random"},
-}
-"""What each arm has in ``[augment]``."""
-
+FILES = {"code": "code_codealpaca", "math": "math_gsm8k_train", "medical": "medical_icliniq"}
+FILES |= {"finance": "finance_phrasebank", "general": "general_seed_tasks"}
+DOMAINS = ("code", "math")
+ENCODER, SITE_LAYERS = "minilm", 3  # of six, in FedDCA*
 
 SMALL, FULL = runs.scales(
+    words=({"code": (24, 30), "math": (40, 60)}, dict.fromkeys(DOMAINS, (400, 400))),  # at most: of question, answer
+    apart=(600, 1500),  # records of the domain that are not public
+    public=(700, 100_000),  # records of each domain in the pool, at most
     sites=(10, 10),
-    private=(5, 50),  # records of each site
-    public=(100, 1000),  # records that each site is given
-    heldout=(80, 1000),
-    rounds=(2, 30),
-    sites_per_round=(4, 2),
-    steps=(4, 10),
+    private=(10, 50),  # records of each site
+    fetched=(20, 1000),
+    clusters=(5, 10),
+    heldout=(150, 1000),
+    rounds=(2, 10),
+    steps=(8, 20),
     batch=(4, 32),
-    rank=(8, 16),
-    targets=(runs.above(runs.QUERY_AND_VALUE), runs.EVERY_LAYER),
-    max_length=(112, 512),
-    rates=((3e-3, 1e-2), (1e-4, 3e-4, 1e-3)),
+    layers=("last 8", "all"),
+    rates=([3e-3, 1e-2], [1e-4, 3e-4, 1e-3]),
+    seeds=(3, 5),
+    less=({"less_sample": 600, "less_epochs": 1}, {}),
+    written=({"write_tokens": 80}, {}),
+    max_length=(192, 1024),
 )
 
 
-@dataclass(frozen=True)
-class Study:
-    """Where everything is, and how large it is."""
-
-    data: Path
-    out: Path
-    scale: runs.Scale
-    model: str
-
-    def folder(self, arm: str, seed: int, lr: float | None = None) -> Path:
-        return self.out / (f"{arm}-seed{seed}" if lr is None else f"pilot-{arm}-{lr:g}-seed{seed}")
-
-    def records(self, seed: int) -> Path:
-        """The private and the public records of a seed, made if they are not there."""
-        place = self.out / f"records-seed{seed}"
-        if (place / "pool" / "pool.json").exists() and (place / "finance" / "pool.json").exists():
-            return place
-        place.mkdir(parents=True, exist_ok=True)
-        news = read_rows(self.data / FINANCE)
-        Random(seed).shuffle(news)
-        heldout, rest = news[: self.scale.heldout], news[self.scale.heldout :]
-        write_rows(place / "questions.jsonl", heldout)
-        write_rows(place / "heldout.jsonl", map(instruction, heldout))
-        write_rows(place / "private.jsonl", map(instruction, rest[: self.scale.sites * self.scale.private]))
-        write_rows(place / "finance.jsonl", map(instruction, news))
-        others = [f"{name}={self.data / file}" for name, file in OTHERS.items()]
-        for pool, sources in {"pool": others, "finance": []}.items():
-            build(place / pool, [f"finance={place / 'finance.jsonl'}", *sources], place)
-        return place
-
-    def experiment(self, folder: Path, arm: str, seed: int, lr: float) -> dict[str, Any]:
-        """The experiment file of one run."""
-        s, place = self.scale, self.records(seed).resolve()
-        files = {"train": str(place / "private.jsonl"), "heldout": str(place / "heldout.jsonl")}
-        sites = {"by": "partition", "count": s.sites}
-        table: dict[str, Any] = runs.begun(folder, seed, self.model, s.rank, s.targets) | {
-            "data": files | {"template": "alpaca", "max_length": s.max_length, "sites": sites},
-            "training": {"batch_size": s.batch, "max_steps": s.steps, "lr": lr, "lr_min": lr / 10},
-            "method": {"name": "fedit", "rounds": s.rounds, "sites_per_round": s.sites_per_round},
-            "evaluation": {"every": s.rounds, "sample": 1, "attacks": False},
-        }
-        if seed != PILOT_SEED:  # which goes by the loss alone
-            table["evaluation"]["benchmarks"] = {
-                "fpb": {"file": str(place / "questions.jsonl"), "tokens": 4, "form": "template"}
-            }
-        if (options := ARMS[arm]) is not None:
-            pool = str(place / ("finance" if arm == "domain" else "pool"))
-            table["augment"] = {"pool": pool, "records": s.public, "domain": "finance", **options}
-        return table
-
-    def run(self, arm: str, seed: int, lr: float | None = None) -> None:
-        """One run: of the pilot with this rate, or with the rate that the pilot chose."""
-        folder = self.folder(arm, seed, lr)
-        work(folder, self.experiment(folder, arm, seed, self.rate(arm) if lr is None else lr))
-
-    def piloted(self, arm: str) -> dict[float, float]:
-        """The loss on held-out records at the end of the pilot's runs, by rate."""
-        folders = {lr: self.folder(arm, PILOT_SEED, lr) for lr in self.scale.rates}
-        return runs.ends(folders, "heldout_loss")
-
-    def rate(self, arm: str) -> float:
-        """The rate with which an arm's loss was least."""
-        return runs.least(self.piloted(arm))
-
-
-def instruction(row: dict[str, Any]) -> dict[str, str]:
-    """News and their sentiment as FedDCA's evaluation asks for it."""
-    asked = FPB(SentimentConfig(file="")).instruction(Labelled(row["text"], row["label"]))
-    return {"instruction": asked.instruction, "input": asked.input, "output": row["label"]}
-
-
-def build(pool: Path, sources: Sequence[str], place: Path) -> None:
-    """A pool without what is private or measured on, so that no site is given another's records."""
-    without = ["--without-private", str(place / "private.jsonl"), "--without", str(place / "heldout.jsonl")]
-    command = [sys.executable, "-m", "murmura", "pool", "build", *sources, "--out", str(pool), *without]
-    subprocess.run([*command, "--skip-bad", "--overwrite"], check=True)
-
-
-def rates_table(study: Study) -> str:
-    """What the pilot found: the loss by rate, the chosen one marked."""
-    lines = [["Pilot: held-out loss by rate", *(f"{lr:g}" for lr in study.scale.rates)]]
-    lines.append(["---", *["--:"] * len(study.scale.rates)])
-    for arm in ARMS:
-        if losses := study.piloted(arm):
-            marked = {lr: f"{loss:.3f}" + (" *" if lr == study.rate(arm) else "") for lr, loss in losses.items()}
-            lines.append([arm, *(marked.get(lr, DASH) for lr in study.scale.rates)])
-    return pipes(lines)
-
-
-def fetched_table(study: Study, seeds: Iterable[int]) -> str:
-    """What sites were given, by domain, and how similar it is to what it was asked for by."""
-    lines = [["Fetched", "Seed", "Rows", "By domain", "Mean score"], ["---", "--:", "--:", "---", "--:"]]
-    for arm, seed in product(ARMS, seeds):
-        folder = study.folder(arm, seed)
-        for one in read(folder).augment[:1] if RunFolder(folder).is_finished else ():
-            domains = ", ".join(f"{name} {count}" for name, count in one.by_domain.items())
-            mean = one.mean_similarity
-            lines.append([arm, str(seed), str(one.rows), domains, DASH if mean is None else f"{mean:.3f}"])
-    return pipes(lines)
-
-
 def main() -> None:
-    """Run what is missing, then print the tables."""
-    options = parser(__doc__, ARMS).parse_args()
-    study = Study(options.data, options.out, FULL if options.full else SMALL, options.model)
-    if not options.show:
-        for seed in [PILOT_SEED, *options.seeds]:
-            study.records(seed)
-        rates = [(arm, lr) for arm in options.arms for lr in study.scale.rates]
-        together([partial(study.run, arm, PILOT_SEED, lr) for arm, lr in rates], options.at_once)
-        print(rates_table(study))
-        for seed in options.seeds:
-            together([partial(study.run, arm, seed) for arm in options.arms], options.at_once)
-    folders = {arm: {seed: study.folder(arm, seed) for seed in options.seeds} for arm in ARMS}
-    found = [levels(folders, options.seeds, key, "local") for key in ("fpb", "fpb_parsed", "heldout_loss")]
-    text = "\n".join([*found, rates_table(study), fetched_table(study, options.seeds)])
-    print(text)
-    if options.table is not None:
-        options.table.write_text(text)
+    """Write the comparison and its files, or show what its runs were given."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of the JSONL files")
+    parser.add_argument("--out", type=Path, required=True, help="where the comparison is written")
+    parser.add_argument("--domain", choices=DOMAINS, default="code", help="of the sites' records")
+    parser.add_argument("--full", action="store_true", help="the full one, for a large machine")
+    parser.add_argument("--more", action="store_true", help="LESS and Self-Instruct, too")
+    parser.add_argument("--show", action="store_true", help="loss beside coverage of finished runs, nothing else")
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--dtype", default="auto", help="of the model's weights")
+    options = parser.parse_args()
+    if options.show:
+        print(shown(options.out))
+        return
+    if options.data is None:
+        parser.error("--data is missing, the folder of the JSONL files")
+    scale = FULL if options.full else SMALL
+    prepare(options.domain, options.data, options.out, scale)
+    shortened(ENCODER, SITE_LAYERS, options.out / "site-encoder")
+    written = comparison(options.domain, options.model, options.dtype, scale)
+    if options.more:
+        written["compare"]["arms"] += more(options.domain, scale)
+    (options.out / f"{options.domain}.toml").write_text(tomli_w.dumps(written))
+    print(f"murmura compare {options.out / f'{options.domain}.toml'} --out {options.out}")
+
+
+def prepare(domain: str, data: Path, out: Path, scale: runs.Scale) -> None:
+    """Write the records as the study uses them, none twice, and two pools: of all domains, and of this one alone."""
+    out.mkdir(parents=True, exist_ok=True)
+    sources = []
+    for name, file in FILES.items():
+        question, answer = scale.words.get(name, scale.words[domain])
+        rows = as_instructions(read_rows(data / f"{file}.jsonl"))
+        if name not in DOMAINS:  # code and sums are spoilt where they are cut
+            rows = [row | {"output": shorten(row["output"], answer)} for row in rows]
+        rows = _short(rows, question, answer)
+        Random(0).shuffle(rows)
+        if name == domain:
+            write_rows(out / "private.jsonl", rows[: scale.apart])
+            print(f"{name}: {len(rows)} records are short enough, {min(len(rows), scale.apart)} of them are private")
+            rows = rows[scale.apart :]
+        write_rows(out / f"{name}.jsonl", rows[: scale.public])
+        sources.append(f"{name}={out / f'{name}.jsonl'}")
+    for pool, these in {"pool": sources, "domain": [f"{domain}={out / f'{domain}.jsonl'}"]}.items():
+        build_pool(out / pool, these, "--without-private", str(out / "private.jsonl"))
+
+
+def _short(rows: list[dict[str, str]], question: int, answer: int) -> list[dict[str, str]]:
+    """Those of at most so many words, no question twice."""
+    found = {}
+    for row in rows:
+        asked = f"{row['instruction']} {row['input']}".split()
+        if len(asked) <= question and 0 < len(row["output"].split()) <= answer:
+            found.setdefault(" ".join(asked), row)
+    return list(found.values())
+
+
+def comparison(domain: str, model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
+    """The comparison's file."""
+    common = {"pool": "pool", "records": scale.fetched, "domain": domain}
+    centres = common | {"clusters": scale.clusters}
+    arms: dict[str, dict[str, Any] | None] = {
+        "FedDCA": centres | {"strategy": "feddca"},
+        "local": None,
+        "random": common | {"strategy": "random"},
+        "direct": centres | {"strategy": "direct"},
+        "FedDCA* with a small encoder": centres | {"strategy": "feddca", "site_encoder": "site-encoder"},
+        "FedDCA, no record twice": centres | {"strategy": "feddca", "dedup": "all"},
+        "random in the domain": common | {"strategy": "random", "pool": "domain"},
+    }
+    return {
+        "compare": {
+            "name": f"training beside public records: {domain}",
+            "seeds": scale.seeds,
+            "rates": scale.rates,
+            "arms": [{"name": name} | ({} if table is None else {"augment": table}) for name, table in arms.items()],
+        },
+        "run": {"slots": scale.sites},
+        "model": {"name": model, "dtype": dtype},
+        "lora": {"rank": 16, "alpha": 32.0, "targets": list(runs.QUERY_AND_VALUE), "layers": scale.layers},
+        "data": {
+            "train": "private.jsonl",
+            "heldout_records": scale.heldout,
+            "template": "chat",
+            "max_length": scale.max_length,
+            "sites": {"by": "partition", "count": scale.sites, "records": scale.private},
+        },
+        "training": {"batch_size": scale.batch, "max_steps": scale.steps},
+        "method": {"name": "fedit", "rounds": scale.rounds},
+        "evaluation": {"every": scale.rounds, "sample": 1, "attacks": False},
+    }
+
+
+def more(domain: str, scale: runs.Scale) -> list[dict[str, Any]]:
+    """Arms that choose by a language model's gradients, or have it write the records."""
+    less = {"strategy": "less", "pool": "pool", "records": scale.fetched, "domain": domain, **scale.less}
+    written = {"strategy": "self-instruct", "records": scale.fetched, **scale.written}
+    return [{"name": "LESS", "augment": less}, {"name": "Self-Instruct", "augment": written}]
+
+
+def shown(out: Path) -> str:
+    """Of each arm, in Markdown: what its sites were given, by domain, how well that covers theirs, and the loss; means
+    over the seeds. Below it, how the order by coverage agrees with that by loss."""
+    found: dict[str, list[Any]] = {}
+    for folder in sorted((out / "runs").glob("*-seed*")):
+        if RunFolder(folder).is_finished:
+            found.setdefault(folder.name.rpartition("-seed")[0], []).append(read(folder))
+    lines = [["arm", "seeds", "given", "domain coverage", "held-out loss"], ["---", "--:", "---", "--:", "--:"]]
+    places = []
+    for arm, records in found.items():
+        loss = fmean(one.last.values["heldout_loss"] for one in records)
+        given = [one.augment[0] for one in records if one.augment]
+        covered = [one.coverage for one in given if one.coverage is not None]
+        domains = sorted({name for one in given for name in one.by_domain})
+        words = ", ".join(f"{name} {fmean(one.by_domain.get(name, 0) for one in given):.0f}" for name in domains)
+        lines.append([arm, str(len(records)), words or "–", f"{fmean(covered):.3f}" if covered else "–", f"{loss:.3f}"])
+        if covered:
+            places.append((fmean(covered), loss))
+    text = pipes(lines)
+    if len(places) > 2:
+        text += f"\nSpearman's rank correlation of coverage and loss over {len(places)} arms: {_rank(places):.2f}\n"
+    return text
+
+
+def _rank(places: list[tuple[float, float]]) -> float:
+    return float(spearmanr(*zip(*places, strict=True)).statistic)
 
 
 if __name__ == "__main__":

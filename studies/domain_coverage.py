@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -35,19 +34,17 @@ import numpy as np
 from coverage_arms import ARMS, MIXTURES, Case, Setting, World
 from coverage_less import Influence
 from coverage_tables import PRIVATE, Found, Results, key
+from site_encoder import shortened
 
-from murmura import atomic
-from murmura.models import resolve
 from murmura.progress import bar
 from murmura.retrieval.build import Origin, build
 from murmura.retrieval.cache import Cached
 from murmura.retrieval.encoder import Encoder
 from murmura.retrieval.pool import MANIFEST, Pool
-from runs import read_rows, write_rows
+from runs import as_instructions, read_rows, write_rows
 
 PILOT = (100, 101, 102)
 LAYERS = 3  # of the site's encoder in FedDCA*
-SENTIMENT = "What is the sentiment of this news? Please choose an answer from {negative/neutral/positive}."
 
 FETCHED, CLUSTERS, SITES, ALPHAS = (50, 100, 200, 500), (2, 5, 10, 20, 40), (2, 3, 5, 10), (None, 0.7, 0.6, 0.5)
 DIRICHLET = (None, 10.0, 1.0, 0.1, 0.01)
@@ -186,7 +183,7 @@ def prepare(files: Mapping[str, Sequence[Path]], out: Path, encoder: str) -> Wor
     for domain, paths in files.items():
         file = out / "records" / f"{domain}.jsonl"
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_rows(file, [row for path in paths for row in as_instructions(domain, read_rows(path))])
+        write_rows(file, [row for path in paths for row in as_instructions(read_rows(path))])
         origins.append(Origin(str(file), domain))
     if not (out / "pool" / MANIFEST).exists():
         build(origins, out / "pool", Encoder(encoder))
@@ -194,34 +191,6 @@ def prepare(files: Mapping[str, Sequence[Path]], out: Path, encoder: str) -> Wor
     small = Cached(Encoder(str(shortened(encoder, LAYERS, out / "site-encoder"))))
     questions = [record.question for record in pool.records(range(len(pool)))]
     return World(pool.vectors, small.embed(questions), pool.domain, pool.domains)
-
-
-def shortened(name: str, layers: int, folder: Path) -> Path:
-    """The first layers of a sentence encoder, as an encoder of its own in a folder."""
-    if not folder.exists():
-        from sentence_transformers import SentenceTransformer
-
-        model = SentenceTransformer(str(resolve(name)), device="cpu")
-        inner = model[0].auto_model
-        inner.encoder.layer = inner.encoder.layer[:layers]
-        inner.config.num_hidden_layers = layers
-        with atomic.replacing_folder(folder) as draft:
-            model.save(str(draft))
-    return folder
-
-
-def as_instructions(domain: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Records as the pool takes them: labelled sentences as questions, and what all rows are asked left out."""
-    if domain == "finance":
-        return [{"instruction": SENTIMENT, "input": row["text"], "output": row["label"]} for row in rows]
-    common, times = Counter(row["instruction"] for row in rows).most_common(1)[0]
-    drop = common if 2 * times > len(rows) else None
-    return [
-        {"instruction": row["input"], "input": "", "output": row["output"]}
-        if row["instruction"] == drop and row["input"]
-        else {name: row[name] for name in ("instruction", "input", "output")}
-        for row in rows
-    ]
 
 
 if __name__ == "__main__":

@@ -25,13 +25,12 @@ from random import Random
 from typing import Any
 
 from coverage_tables import estimate
-from domain import build
 
 import runs
 from murmura.runs import RunFolder, read
 from murmura.runs.audit import TARGETS, Written
 from murmura.units import DASH, signed
-from runs import pipes, read_rows, work, write_rows
+from runs import build_pool, pipes, read_rows, work, write_rows
 
 TEMPLATE = "template"
 
@@ -76,7 +75,9 @@ class Study:
         heldout, own = rows[: self.scale.heldout], rows[self.scale.heldout :][: self.scale.sites * self.scale.private]
         for name, some in {"heldout": heldout, "private": own, "own": rows}.items():
             write_rows(place / f"{name}.jsonl", some)
-        build(place / "pool", [f"own={place / 'own.jsonl'}", *self.public], place)
+        without = ["--without-private", str(place / "private.jsonl"), "--without", str(place / "heldout.jsonl")]
+        sources = [f"own={place / 'own.jsonl'}", *self.public]
+        build_pool(place / "pool", sources, *without, "--skip-bad", "--overwrite")
         return place
 
     def experiment(self, public: int, seed: int) -> dict[str, Any]:

@@ -192,7 +192,7 @@ class Study:
         losses = self.losses(SHARED.get(arm, arm))
         if not losses:
             raise SystemExit(f"{self.name}: no rate of the arm '{arm}' came to an end in the pilot")
-        return runs.least(losses)
+        return min(losses, key=losses.__getitem__)
 
     # ---- the runs ------------------------------------------------------------------------------------------------
 

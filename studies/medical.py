@@ -16,15 +16,13 @@ in it.
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 import runs
-from runs import read_rows, shorten, write_rows
+from runs import build_pool, read_rows, shorten, write_rows
 
 FILES = ("medical_icliniq", "medical_medinstruct_test", "code_codealpaca", "general_seed_tasks")
 SMALL, FULL = runs.scales(
@@ -66,7 +64,8 @@ def main() -> None:
     options = parser.parse_args()
     scale = FULL if options.full else SMALL
     prepare(options.data, options.out, scale)
-    pool(options.out)
+    sources = (f"{name}={options.out / f'{name}.jsonl'}" for name in ("medical", "other"))
+    build_pool(options.out / "pool", sources)  # of FedDCA: medical records among others
     written = comparison(options.model, options.dtype, scale)
     if options.more:
         written["compare"]["arms"] += more(scale)
@@ -94,15 +93,6 @@ def _short(rows: list[dict[str, Any]], scale: runs.Scale) -> list[dict[str, str]
         if answer and len(question.split()) <= scale.question_words:
             found.setdefault(question, {"instruction": question, "input": "", "output": answer})
     return list(found.values())
-
-
-def pool(out: Path) -> None:
-    """The public records of FedDCA: medical ones among others."""
-    if not (out / "pool").exists():
-        sources = [f"medical={out / 'medical.jsonl'}", f"other={out / 'other.jsonl'}"]
-        subprocess.run(
-            [sys.executable, "-m", "murmura", "pool", "build", *sources, "--out", str(out / "pool")], check=True
-        )
 
 
 def more(scale: runs.Scale) -> list[dict[str, Any]]:

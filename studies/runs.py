@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean, stdev
@@ -19,7 +19,8 @@ import tomli_w
 
 from murmura import report
 from murmura.measure.catalogue import figure
-from murmura.runs import RunFolder, RunRecord, read, read_all
+from murmura.retrieval.pool import MANIFEST
+from murmura.runs import RunFolder, RunRecord, read_all
 from murmura.units import DASH, signed
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ T = TypeVar("T")
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 EVERY_LAYER = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
 QUERY_AND_VALUE = ("q_proj", "v_proj")
+SENTIMENT = "What is the sentiment of this news? Please choose an answer from {negative/neutral/positive}."
 
 
 def above(names: Sequence[str]) -> tuple[str, ...]:
@@ -54,21 +56,6 @@ def begun(folder: Path, seed: int, model: str, rank: int, targets: Sequence[str]
         "model": {"name": model},
         "lora": {"rank": rank, "alpha": 2.0 * rank, "targets": list(targets)},
     }
-
-
-def parser(what: str | None, arms: Collection[str]) -> argparse.ArgumentParser:
-    """The options of a study of arms and seeds whose files are in one folder."""
-    made = argparse.ArgumentParser(description=what, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--data", type=Path, required=True, help="the folder with the files")
-    made.add_argument("--out", type=Path, required=True, help="where runs are kept")
-    made.add_argument("--full", action="store_true", help="the full study, for a large machine")
-    made.add_argument("--arms", choices=arms, nargs="+", default=list(arms))
-    made.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    made.add_argument("--show", action="store_true", help="run nothing, print the tables of what is there")
-    made.add_argument("--at-once", type=int, default=1, help="runs side by side")
-    made.add_argument("--model", default="smollm2-135m")
-    made.add_argument("--table", type=Path, help="also write the tables as Markdown, here")
-    return made
 
 
 def work(folder: Path, table: Mapping[str, Any]) -> None:
@@ -167,40 +154,6 @@ def by_round(rows: Sequence[report.Row], key: str) -> str:
     return pipes(lines)
 
 
-def ends(folders: Mapping[T, Path], key: str) -> dict[T, float]:
-    """A figure at the end of those runs that are finished, by seed, or whatever else tells them apart."""
-    done = {one: folder for one, folder in folders.items() if RunFolder(folder).is_finished}
-    return {one: read(folder).last.values[key] for one, folder in done.items()}
-
-
-def least(losses: Mapping[T, float]) -> T:
-    """With what the loss is least."""
-    return min(losses, key=losses.__getitem__)
-
-
-def levels(arms: Mapping[str, Mapping[int, Path]], seeds: Sequence[int], key: str, first: str) -> str:
-    """A figure before training and at the end, a column for each seed, as Markdown, with the mean difference from the
-    arm ``first`` over the seeds and its standard error.
-
-    Args:
-        arms: of each, its run's folder by seed, whether there is a run or not; arms without any are left out.
-    """
-    found = {arm: ends(folders, key) for arm, folders in arms.items()}
-    lines = [
-        [f"{figure(key).title} by seed", *map(str, seeds), "mean", f"against {first}"],
-        ["---", *["--:"] * (len(seeds) + 2)],
-    ]
-    begun = [read(arms[first][seed]).before if seed in found[first] else None for seed in seeds]
-    starts = [DASH if one is None else f"{one.values[key]:.3f}" for one in begun]
-    lines.append(["before training", *starts, DASH, DASH])
-    for arm, own in found.items():
-        if own:
-            cells = [f"{own[seed]:.3f}" if seed in own else DASH for seed in seeds]
-            far = DASH if arm == first else apart(own, found[first])
-            lines.append([arm, *cells, f"{fmean(own.values()):.3f}", far])
-    return pipes(lines)
-
-
 def apart(one: Mapping[int, float], other: Mapping[int, float]) -> str:
     """By how much the first is larger with the same seed, in the mean and with its standard error; a dash for less than
     two seeds."""
@@ -221,9 +174,31 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
+def as_instructions(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Rows of a file as instruction, input and output: labelled sentences of news as questions about their sentiment,
+    and an instruction that most rows have in common left out where a row has an input too."""
+    if "text" in rows[0]:
+        return [{"instruction": SENTIMENT, "input": row["text"], "output": row["label"]} for row in rows]
+    common, times = Counter(row["instruction"] for row in rows).most_common(1)[0]
+    drop = common if 2 * times > len(rows) else None
+    return [
+        {"instruction": row["input"], "input": "", "output": row["output"]}
+        if row["instruction"] == drop and row["input"]
+        else {name: row[name] for name in ("instruction", "input", "output")}
+        for row in rows
+    ]
+
+
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """A JSONL file of them."""
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def build_pool(pool: Path, sources: Iterable[str], *options: str) -> None:
+    """A pool of ``DOMAIN=FILE`` in a folder, with options of the command, unless it is there."""
+    if not (pool / MANIFEST).exists():
+        command = [sys.executable, "-m", "murmura", "pool", "build", *sources, "--out", str(pool), *options]
+        subprocess.run(command, check=True)
 
 
 def shorten(text: str, words: int) -> str:

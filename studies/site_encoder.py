@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from murmura import atomic
 from murmura.data.records import Instruction
 from murmura.models import resolve
 from murmura.retrieval.encoder import Encoder
@@ -52,6 +53,20 @@ def large(folder: Path, small: str) -> str:
     BertModel(BertConfig(**BGE_LARGE)).save_pretrained(folder)
     AutoTokenizer.from_pretrained(resolve(small)).save_pretrained(folder)
     return str(folder)
+
+
+def shortened(name: str, layers: int, folder: Path) -> Path:
+    """The first layers of a sentence encoder, as an encoder of its own in a folder."""
+    if not folder.exists():
+        from sentence_transformers import SentenceTransformer
+
+        model = SentenceTransformer(str(resolve(name)), device="cpu")
+        inner = model[0].auto_model
+        inner.encoder.layer = inner.encoder.layer[:layers]
+        inner.config.num_hidden_layers = layers
+        with atomic.replacing_folder(folder) as draft:
+            model.save(str(draft))
+    return folder
 
 
 def compared(names: dict[str, str], texts: Sequence[str], repeats: int) -> list[Cost]:

@@ -285,19 +285,6 @@ def test_settings_are_known_by_what_is_unusual_about_them(coverage):
     assert list(coverage.main_cells()) == [cell for cell in cells if not cell[0].options][:4]
 
 
-def test_records_become_instructions(coverage):
-    finance = coverage.as_instructions("finance", [{"text": "Profit rose .", "label": "positive"}])
-    assert finance == [{"instruction": coverage.SENTIMENT, "input": "Profit rose .", "output": "positive"}]
-    same = [{"instruction": "Answer.", "input": f"What helps cough {k}?", "output": "Tea.", "id": k} for k in range(3)]
-    other = {"instruction": "Name a tea.", "input": "", "output": "Mint."}
-    found = coverage.as_instructions("medical", [*same, other, {**other, "instruction": "Answer."}])
-    assert [row["instruction"] for row in found] == [f"What helps cough {k}?" for k in range(3)] + [
-        "Name a tea.",
-        "Answer.",
-    ]
-    assert found[3] == other and coverage.as_instructions("code", [other, same[0]])[1]["instruction"] == "Answer."
-
-
 def test_a_pool_and_a_shorter_encoder_are_made_once(coverage, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setenv("MURMURA_CACHE", str(tmp_path / "cache"))
     encoder = tmp_path / "encoder"

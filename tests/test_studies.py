@@ -18,6 +18,7 @@ from murmura.measure.attacks import ATTACKS
 from murmura.retrieval.encoder import Encoder
 from murmura.runs import RunFolder, read_all
 from murmura.runs.audit import Audit, Written
+from murmura.runs.augment import Given, Selection
 from tests.augment.public import save_encoder
 from tests.conftest import make_encoder
 from tests.experiment import small
@@ -51,6 +52,20 @@ def test_a_line_ends_at_a_line_feed_alone(study, tmp_path):
 def test_a_folder_without_the_data_is_named(study, tmp_path):
     with pytest.raises(SystemExit, match=r"nowhere.rows\.jsonl: no such file; --data"):
         study("runs").read_rows(tmp_path / "nowhere" / "rows.jsonl")
+
+
+def test_records_become_instructions(study):
+    runs = study("runs")
+    finance = runs.as_instructions([{"text": "Profit rose .", "label": "positive"}])
+    assert finance == [{"instruction": runs.SENTIMENT, "input": "Profit rose .", "output": "positive"}]
+    same = [{"instruction": "Answer.", "input": f"What helps cough {k}?", "output": "Tea.", "id": k} for k in range(3)]
+    other = {"instruction": "Name a tea.", "input": "", "output": "Mint."}
+    found = runs.as_instructions([*same, other, {**other, "instruction": "Answer."}])
+    assert [row["instruction"] for row in found] == [f"What helps cough {k}?" for k in range(3)] + [
+        "Name a tea.",
+        "Answer.",
+    ]
+    assert found[3] == other and runs.as_instructions([other, same[0]])[1]["instruction"] == "Answer."
 
 
 def test_shortening_keeps_whole_sentences(study):
@@ -354,58 +369,72 @@ def test_figures_of_sums(study):
 
 
 @pytest.fixture
-def domain(study, data, tmp_path, monkeypatch):
-    """The study of public records, with invented ones; pools are not built."""
-    rows = [{"instruction": f"Do task {k}.", "input": "", "output": "Done."} for k in range(9)]
-    for name in ("code_codealpaca", "math_gsm8k_train", "general_seed_tasks"):
+def domain(study, data, monkeypatch):
+    """The study of public records, and what pools were asked for; they are not built."""
+    rows = [{"instruction": f"Do task {k}.", "input": "", "output": "x = 1\nDone.  Yes."} for k in range(90)]
+    for name in ("code_codealpaca", "math_gsm8k_train"):
         (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    module = study("domain")
-    monkeypatch.setattr(module, "build", lambda *asked: None)
-
-    def load(scale):
-        return module, module.Study(data, tmp_path / "out", getattr(module, scale), "smollm2-135m")
-
-    return load
+    module, built = study("domain"), []
+    monkeypatch.setattr(module, "build_pool", lambda *asked: built.append(asked))
+    return module, built
 
 
+@pytest.mark.parametrize("name", ["code", "math"])
 @pytest.mark.parametrize("scale", ["SMALL", "FULL"])
-def test_domain(domain, tmp_path, scale):
-    module, study = domain(scale)
-    found = [Experiment.of(study.experiment(study.folder(arm, 0), arm, 0, 1e-3)) for arm in module.ARMS]
-    assert len({one.dump() for one in found}) == len(found) == 6
-    assert [one.augment is None for one in found] == [True] + [False] * 5
+def test_domain(domain, data, tmp_path, name, scale):
+    module, _ = domain
+    sizes, out = getattr(module, scale), tmp_path / "out"
+    module.prepare(name, data, out, sizes)
+    table = module.comparison(name, "smollm2-135m", "bfloat16", sizes)
+    table["compare"]["arms"] += module.more(name, sizes)
+    (out / "domain.toml").write_text(tomli_w.dumps(table))
+    config, arms = load_arms([out / "domain.toml"])
+    augmented = {arm.name: arm.experiment.augment for arm in arms}
+    assert [name for name, one in augmented.items() if one is None] == ["local"] and config.reference == "FedDCA"
+    given = [one for one in augmented.values() if one is not None]
+    assert {one.records for one in given} == {sizes.fetched} and len(given) == 8
+    assert [one.strategy for one in given if one.domain is None] == ["self-instruct"]
+    # All take as many steps of as many records.
+    assert (
+        len({(e.training.max_steps, e.training.batch_size, e.method.rounds) for e in (a.experiment for a in arms)}) == 1
+    )
 
 
-def test_the_pools_of_the_domain_study_have_nothing_that_is_private_or_measured_on(study, data, tmp_path, monkeypatch):
-    module, commands = study("domain"), []
-    monkeypatch.setattr(module.subprocess, "run", lambda command, check: commands.append(command))
-    scale = module.SMALL.but(heldout=7, sites=2, private=3)
-    place = module.Study(data, tmp_path / "out", scale, "smollm2-135m").records(0)
-    rows = {name: study("runs").read_rows(place / f"{name}.jsonl") for name in ("heldout", "private", "finance")}
-    assert [len(own) for own in rows.values()] == [7, 6, 80]
-    assert {"instruction", "input", "output"} == set(rows["private"][0])
-    for command in commands:
-        exclusions = {word: command[k + 1] for k, word in enumerate(command) if word.startswith("--without")}
-        files = {"--without-private": "private.jsonl", "--without": "heldout.jsonl"}
-        assert exclusions == {option: str(place / name) for option, name in files.items()}
-    assert [sum("=" in word for word in command) for command in commands] == [5, 1]
+def test_the_pools_of_the_domain_study_are_built_without_what_is_private(study, domain, data, tmp_path):
+    module, built = domain
+    out = tmp_path / "out"
+    module.prepare("code", data, out, module.SMALL.but(apart=20, public=50))
+    rows = {name: study("runs").read_rows(out / f"{name}.jsonl") for name in ("private", *module.FILES)}
+    assert [len(own) for own in rows.values()] == [20, 50, 50, 40, 40, 40]
+    questions = {name: {row["instruction"] for row in own} for name, own in rows.items()}
+    assert not questions["private"] & questions["code"]
+    assert {row["output"] for row in rows["private"]} == {"x = 1\nDone.  Yes."}  # code is as it was
+    assert rows["medical"][0]["instruction"].startswith("What helps cough")
+    assert [[pool.name, len(sources), *options] for pool, sources, *options in built] == [
+        ["pool", 5, "--without-private", str(out / "private.jsonl")],
+        ["domain", 1, "--without-private", str(out / "private.jsonl")],
+    ]
 
 
-def test_the_domain_study_tells_differences_from_local_by_seed(domain):
-    module, study = domain("SMALL")
-    for arm, ends in {"local": (0.5, 0.6), "feddca": (0.7, 0.9)}.items():
-        for seed, end in enumerate(ends):
-            write_run(study.folder(arm, seed), rows=[{"round": 0, "fpb": 0.25}, {"round": 4, "fpb": end}])
-    folders = {arm: {seed: study.folder(arm, seed) for seed in (0, 1, 2)} for arm in module.ARMS}
-    table = module.levels(folders, [0, 1, 2], "fpb", "local")
-    assert "| before training | 0.250 | 0.250 | – | – | – |" in table
-    assert "| feddca | 0.700 | 0.900 | – | 0.800 | +0.250 ± 0.050 |" in table
-    assert "| local | 0.500 | 0.600 | – | 0.550 | – |" in table
-    assert table.count("\n") == 5  # nothing of arms that were not run
-    for lr, loss in zip(study.scale.rates, (2.0, 1.5), strict=True):
-        write_run(study.folder("local", module.PILOT_SEED, lr), rows=[{"round": 0}, {"round": 4, "heldout_loss": loss}])
-    assert study.rate("local") == study.scale.rates[1]
-    assert module.rates_table(study).splitlines()[2:] == ["| local | 2.000 | 1.500 * |"]
+def test_loss_stands_beside_coverage(domain, tmp_path):
+    module, _ = domain
+    for place, (arm, loss) in enumerate({"FedDCA": 0.5, "random": 0.75, "direct": 0.625, "local": 1.0}.items()):
+        for seed in (0, 1):
+            rows = [{"round": 0, "heldout_loss": 2.0}, {"round": 1, "heldout_loss": loss + seed / 4}]
+            folder = write_run(tmp_path / "runs" / f"{arm}-seed{seed}", seed=seed, rows=rows)
+            given = {"a": Given(3, 0, 9, {"code": 2, "math": 1}), "b": Given(3, 0, 9, {"code": 3 - seed})}
+            if arm != "local":
+                RunFolder(folder).write_augment([Selection(1, arm, given, coverage=0.9 - place / 8)])
+    assert module.shown(tmp_path).splitlines() == [
+        "| arm | seeds | given | domain coverage | held-out loss |",
+        "| --- | --: | --- | --: | --: |",
+        "| FedDCA | 2 | code 4, math 1 | 0.900 | 0.625 |",
+        "| direct | 2 | code 4, math 1 | 0.650 | 0.750 |",
+        "| local | 2 | – | – | 1.125 |",
+        "| random | 2 | code 4, math 1 | 0.775 | 0.875 |",
+        "",
+        "Spearman's rank correlation of coverage and loss over 3 arms: -0.50",
+    ]
 
 
 @pytest.fixture
@@ -414,7 +443,7 @@ def extraction(study, tmp_path, monkeypatch):
     rows = [{"instruction": f"Do task {k}.", "input": "", "output": "Done."} for k in range(90)]
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     module, built = study("extraction"), []
-    monkeypatch.setattr(module, "build", lambda *asked: built.append(asked))
+    monkeypatch.setattr(module, "build_pool", lambda *asked: built.append(asked))
     one = module.Study(tmp_path / "tasks.jsonl", ("math=m.jsonl",), tmp_path / "out", module.SMALL, "smollm2-135m")
     return module, one, built
 

@@ -74,18 +74,12 @@ class Section(BaseModel):
 
     @classmethod
     def parse(
-        cls,
-        data: Mapping[str, Any],
-        where: str,
-        base: Path | None = None,
-        elsewhere: Elsewhere | None = None,
-        former: Mapping[str, str] | None = None,
+        cls, data: Mapping[str, Any], where: str, base: Path | None = None, elsewhere: Elsewhere | None = None
     ) -> Self:
         """Validate a table of an experiment file that lies in folder ``base``.
 
         Args:
             elsewhere: gives keys of other tables, for a key that is in the wrong one.
-            former: what to write instead of keys, or of ``key = value``, of earlier versions.
 
         Raises:
             ConfigError: naming the key, what was wrong, and for an unknown key the nearest valid one.
@@ -93,7 +87,7 @@ class Section(BaseModel):
         try:
             return cls.model_validate(data, context={"base": base})
         except ValidationError as error:
-            raise _readable(cls, error, where, elsewhere, former or {}) from None
+            raise _readable(cls, error, where, elsewhere) from None
 
     @classmethod
     def keys(cls, prefix: str = "") -> dict[str, str]:
@@ -128,18 +122,12 @@ class Section(BaseModel):
 _IN_TOML = dict.fromkeys(("tuple_type", "list_type"), 'Input should be a list: ["query", "value"]')
 
 
-def _readable(
-    section: type[Section], error: ValidationError, where: str, elsewhere: Elsewhere | None, former: Mapping[str, str]
-) -> ConfigError:
+def _readable(section: type[Section], error: ValidationError, where: str, elsewhere: Elsewhere | None) -> ConfigError:
     errors = error.errors()
     # A misspelt key comes before the one that is missing because of it.
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     path, sections = _walk(section, [str(part) for part in first["loc"]])
     name, value = ".".join(path), first.get("input")
-    known = (f"{name} = {value!r}", name) if first["type"] == "extra_forbidden" else (f"{name} = {value!r}",)
-    for key in known:
-        if key in former:
-            return ConfigError(f"'{name}' is an option of earlier versions", where=where, fix=f"Write {former[key]}.")
     if first["type"] == "extra_forbidden":
         here, *others = sections
         there = {f"'{key}' of kind = {_kind(other)}": key for other in others for key in other.model_fields}

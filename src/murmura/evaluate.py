@@ -10,12 +10,12 @@ from typing import Literal
 
 from murmura import __version__
 from murmura.audit.released import Released
-from murmura.errors import CheckpointError, ConfigError
+from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import runtime_over
+from murmura.experiment.trained import finished
 from murmura.measure.harness import tasks as harness
 from murmura.model_runtime import ModelRuntime
-from murmura.runs import read
 from murmura.runs.evaluation import Evaluated, Evaluation
 from murmura.runs.folder import RunFolder
 from murmura.training.adapter import State
@@ -50,15 +50,12 @@ def evaluate(path: Path, options: Options) -> Evaluation:
         options: what to measure.
 
     Raises:
-        CheckpointError: no run, or one that is not finished; or another process works in the folder.
-        ConfigError: no task is named, there is no such task, or the run has left no causal model.
+        CheckpointError: the run is not finished, or another process works in the folder.
+        ConfigError: there is no run, no task is named, there is no such task, or the run has left no causal model.
         DataError: a task's data cannot be read.
         ModelError: a model cannot be loaded.
     """
-    if not read(path).finished:
-        raise CheckpointError("the run is not finished", where=str(path), fix="Finish it: murmura run ... --resume.")
-    folder = RunFolder(path)
-    experiment = Experiment.load(folder.config)
+    experiment, folder = finished(path), RunFolder(path)
     options = _chosen(experiment, options)
     form = options.form or "plain"
     with folder.locked():

@@ -4,34 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from murmura.data.cloze import Cloze
 from murmura.data.templates import Template
-from murmura.data.tokenising import Tokenised, TokenisedSet
+from murmura.data.tokenising import Fitted, Tokenised, TokenisedSet
 
 if TYPE_CHECKING:
     from murmura.training.adapter import State
     from murmura.training.step import StepFactory
-
-
-class Fitted(Protocol):
-    """Which of some records a model can take. Those that are neither kept nor dropped have an unknown label.
-
-    Attributes:
-        kept: Indices of the records that it can take.
-        truncated: How many of these are shortened.
-        dropped: How many do not fit.
-    """
-
-    @property
-    def kept(self) -> Sequence[int]: ...
-
-    @property
-    def truncated(self) -> int: ...
-
-    @property
-    def dropped(self) -> int: ...
 
 
 class Reading(ABC):

@@ -91,7 +91,7 @@ def test_what_is_wrong_is_named(load, text, message):
 
 def test_options_that_do_nothing_are_refused(load):
     fedit = FILE.replace('"fewfedpit"\nbeta = 0.3', '"fedit"\nmu = 0.5')
-    assert "Write mu in [aggregation.local]" in refused(load, fedit)
+    assert "Did you mean 'aggregation.local.mu'" in refused(load, fedit)
     assert "'count' does nothing with by = \"file\"" in refused(load, set={"data.sites.count": 3})
     assert "'column' does nothing" in refused(load, set={"data.sites.column": "owner"})
     partition = {"data.sites.by": "partition", "data.sites.count": 3}

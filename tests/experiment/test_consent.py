@@ -8,7 +8,7 @@ import pytest
 
 from murmura.errors import PrivacyError
 from murmura.experiment import simulation, site_side
-from murmura.experiment.consent import consent, consented, missing_consent, withdraw
+from murmura.experiment.consent import consent, consented, digest_of, missing_consent, withdraw
 from murmura.experiment.run import run
 from murmura.experiment.site_file import SiteFile
 from murmura.federation.site.store import released
@@ -31,6 +31,16 @@ def test_consent_is_to_one_experiment_and_keeps_what_was_shown(tmp_path, file):
     lines = [json.loads(line.partition(" ")[2]) for line in (tmp_path / "consent.journal").read_text().splitlines()]
     assert [(line["experiment"], line["shown"]) for line in lines] == [("one", "shown"), ("two", "shown too")]
     assert all(line["at"].endswith("+00:00") for line in lines)
+
+
+def test_another_list_of_held_out_records_is_another_experiment(make, tmp_path):
+    """It says which records a site leaves out, and the site tells how many it has."""
+    experiment, found = make(), []
+    for listed in (None, "[]", '["0123"]'):
+        if listed is not None:
+            (tmp_path / "heldout.json").write_text(listed)
+        found.append(digest_of(experiment, tmp_path))
+    assert len(set(found)) == 3 and digest_of(make(training={"lr": 1e-4}), tmp_path) not in found
 
 
 def test_consent_that_was_taken_back_is_none_until_it_is_given_again(tmp_path, file):

@@ -366,7 +366,7 @@ def test_predict_does_not_replace_its_texts(make, folder, out):
     before = (folder / "new.csv").read_bytes()
     arguments = ["predict", str(result.folder), "new.csv", "--out", out.format(folder=folder.name), "--overwrite"]
     refused = CliRunner().invoke(app, arguments)
-    assert refused.exit_code == 2 and "holds the texts" in refused.output
+    assert refused.exit_code == 2 and "would be overwritten" in refused.output
     assert (folder / "new.csv").read_bytes() == before
 
 

@@ -316,3 +316,34 @@ def test_no_record_and_no_limit_is_in_a_message_to_a_worker_and_no_copy_is_left(
 def test_an_owner_who_writes_nothing_allows_what_a_simulation_does():
     limits = dict.fromkeys(("methods", "rounds", "records", "epsilon"))
     assert Allow() == Allow(**limits, ask=True, measuring=True, clear=True)
+
+
+@pytest.fixture
+def persons(make, tmp_path):
+    """A real site in whose file a person has six records, and five have one each; its run lets them have two."""
+    experiment = make(data={"user": "patient", "records_per_user": 2})
+    folder = tmp_path / "members" / "heart"
+    folder.parent.mkdir()
+    share_out(experiment, {"heart": []}, {"heart": folder}, None, ["cpu"], simulated=False)
+    rows = [small.record("heart", n) | {"patient": "p" if n < 6 else n} for n in range(11)]
+    small.write_lines(folder / "records.jsonl", rows)
+
+    def done(**changes):
+        edit(folder, records="records.jsonl", **changes)
+        return [record.instruction for record in site_side.records_of(SiteFile.load(folder), experiment, None)]
+
+    return done
+
+
+def test_a_site_takes_part_with_no_more_records_of_a_person_than_the_run_allows(persons):
+    own, all_of_them = persons(user="patient"), persons(user="")
+    assert len(own) == 2 + 5 and len(all_of_them) == 11 and set(own) < set(all_of_them)
+    assert persons(user="patient") == own  # when it is opened again, too
+
+
+def test_a_site_that_does_not_say_whose_its_records_are_takes_no_part_in_a_run_that_bounds_them(persons, tmp_path):
+    file = tmp_path / "members" / "heart" / "site.toml"
+    persons(user="")
+    file.write_text(file.read_text().replace('user = ""\n', ""))
+    with pytest.raises(ConfigError, match="lets a person have 2 of a site's records, and nothing says whose they are"):
+        persons()

@@ -104,7 +104,7 @@ class TestCommands:
         found = CliRunner().invoke(app, ["answer", str(folder), str(file), "--out", str(out)])
         assert found.exit_code == 2 and "new.jsonl:2" in found.output and not out.exists()
         own = CliRunner().invoke(app, ["answer", str(folder), str(file), "--out", str(file)])
-        assert own.exit_code == 2 and "holds the questions" in own.output
+        assert own.exit_code == 2 and "would be overwritten" in own.output
 
     def test_lines_from_a_pipe_are_answered_before_and_after(self, folder):
         found = CliRunner().invoke(app, ["chat", str(folder), "--tokens", "4"], input="explain the heart\n\nand now\n")

@@ -45,7 +45,7 @@ class Voting(Method):
             like = {"votes": torch.zeros(len(CANDIDATES), dtype=torch.int64)}
             total = fleet.sum("vote", cohort, like=like, candidates=CANDIDATES)
             server.store["votes"] = [int(count) for count in total["votes"]]
-            server.store["cohorts"] = [*server.store.get("cohorts", []), total.replies]
+            server.store["cohorts"] = [*server.store.get("cohorts", []), len(total.sites)]
 
     def outcomes(self, server):
         return {"votes.json": server.store["votes"]}

@@ -110,6 +110,29 @@ def test_the_same_records_under_two_names_in_one_run_are_asked_twice(tmp_path):
     assert spent(tmp_path, "digest") == pytest.approx(RECORDS.epsilon(20).value, rel=1e-3)
 
 
+def opened(path, site, records, opening, epsilon=None):
+    return Budget(path / "accounts", site, records, epsilon, 1e-5, opening)
+
+
+def test_a_run_that_is_called_like_an_earlier_one_is_another(tmp_path):
+    """A server gives its runs their ids, and a site may have had other records, and another name, the first time."""
+    opened(tmp_path, "skin", "monday", "1").reserve("run", Cost(RECORDS, 10))
+    twice = opened(tmp_path, "skin-2026", "tuesday", "2", RECORDS.epsilon(15).value)
+    with pytest.raises(BudgetError, match="over 1 runs"):
+        twice.reserve("run", Cost(RECORDS, 10))
+    opened(tmp_path, "skin-2026", "tuesday", "2").reserve("run", Cost(RECORDS, 10))
+    for records in ("monday", "tuesday", "wednesday"):
+        assert spent(tmp_path, records) == pytest.approx(RECORDS.epsilon(20).value, rel=1e-3)
+
+
+def test_sites_that_are_opened_together_have_records_of_their_own(tmp_path):
+    """Before a restart as after it."""
+    for opening in "12":
+        for site in ("skin", "lung"):
+            opened(tmp_path, site, f"records of {site}", opening).reserve("run", Cost(RECORDS, 5))
+    assert spent(tmp_path, "records of lung") == pytest.approx(RECORDS.epsilon(10).value, rel=1e-3)
+
+
 def test_a_record_more_is_no_budget_of_its_own(tmp_path):
     """Those that stay have seen both runs."""
     made(tmp_path, records="monday").reserve("first", Cost(RECORDS, 10))

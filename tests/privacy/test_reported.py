@@ -36,6 +36,21 @@ def test_the_worst_is_what_the_least_protected_site_said_last():
     assert said.worst["epsilon"] is None
 
 
+def test_a_site_that_does_not_say_what_it_has_spent_leaves_no_epsilon_until_it_does(tmp_path):
+    file = tmp_path / "reported.journal"
+    said = ReportedEpsilons(file)
+    said.record("a", figures(1.0))
+    said.silent("b")
+    said.silent("b")
+    for one in (said, ReportedEpsilons(file)):
+        assert one.worst["epsilon"] is None and "site b has not said" in one.worst["refused"]
+    said.record("b", figures(0.5))
+    said.silent("a")
+    assert "site a" in said.worst["refused"]
+    said.record("a", figures(1.0))  # as before: its answer cost nothing
+    assert said.worst == ReportedEpsilons(file).worst == figures(1.0)
+
+
 @pytest.mark.parametrize(
     "told",
     [

@@ -1,7 +1,9 @@
 import math
+import tomllib
 from dataclasses import replace
 
 import pytest
+import tomli_w
 
 from murmura import report
 from murmura.measure.catalogue import CATALOGUE, figure
@@ -123,6 +125,20 @@ def test_no_epsilon_of_a_table_is_for_all_of_its_rows(tmp_path):
     rows = rows_of(private, plain)
     assert "Each ε is of its own row alone" in scope(rows)[-1]
     assert not any("own row" in sentence for sentence in [*scope(rows[:1]), *scope(rows[1:])])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"), [({}, True), ({"slots": 1}, False), ({"engine": "flower"}, False), ({"unit": "record"}, False)]
+)
+def test_sites_of_a_simulation_that_shared_passes_are_told_beside_an_epsilon_of_whole_sites(tmp_path, options, told):
+    row = guaranteed(2.0)
+    row["privacy"]["unit"] = options.pop("unit", "site")
+    folder = write_run(tmp_path / "a", rows=[row])
+    config = tomllib.loads((folder / "config.toml").read_text())
+    config["run"] |= options
+    config["method"]["name"] = "dpfedavg"
+    (folder / "config.toml").write_text(tomli_w.dumps(config))
+    assert any("shared passes" in sentence for sentence in scope(rows_of(folder))) == told
 
 
 def test_methods_keep_their_own_rows_in_the_order_given(tmp_path):

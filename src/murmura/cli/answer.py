@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
+from murmura.cli.of_run import Overwrite, Run, Site, require_new
+
 
 def answer(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    run: Run,
     file: Annotated[
         Path,
         typer.Argument(metavar="FILE", help="Instructions: a JSONL, CSV, Excel or Parquet file; no output needed."),
@@ -21,12 +23,9 @@ def answer(
     ] = None,
     base: Annotated[bool, typer.Option("--base", help="Also what the model answered before training.")] = False,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="Most tokens of an answer.")] = 256,
-    site: Annotated[
-        str | None,
-        typer.Option("--site", metavar="NAME", help="Site whose adapter to use, where each site keeps its own."),
-    ] = None,
+    site: Site = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that cannot be used.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Answer the instructions in a file, greedily, and write a line of JSON for each.
 
@@ -34,17 +33,13 @@ def answer(
     before and before_finished.
     """
     from murmura.data.files import stem
-    from murmura.errors import ConfigError
     from murmura.experiment.answering import answers, questions
     from murmura.experiment.trained import Trained, require_answers
     from murmura.report.output_file import replacing
 
     experiment = require_answers(run)
     target = out or Path(f"{stem(file)}.answers.jsonl")
-    if target.resolve() == file.resolve():
-        raise ConfigError("this file holds the questions", where=f"--out {target}", fix="Name another.")
-    if target.exists() and not overwrite:
-        raise ConfigError("this file already exists", where=str(target), fix="Use --overwrite, or give another name.")
+    require_new(target, file, overwrite)
     asked = questions(experiment, file, skip_bad=skip_bad)
     with replacing(target, "the file of answers", "--out") as stream:  # an impossible place is reported before any work
         for row in answers(Trained.load(run, site), asked, tokens, base=base):

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from murmura.cli.of_run import Run, Site
+
 
 def chat(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    run: Run,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="Most tokens of an answer.")] = 256,
-    site: Annotated[
-        str | None,
-        typer.Option("--site", metavar="NAME", help="Site whose adapter to use, where each site keeps its own."),
-    ] = None,
+    site: Site = None,
 ) -> None:
     """Ask a run's model questions, and see what it answered before training and what it answers now.
 

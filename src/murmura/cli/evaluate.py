@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-
-class Form(StrEnum):
-    """How questions are asked."""
-
-    plain = "plain"
-    template = "template"
+from murmura.cli.of_run import Run
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    run: Run,
     tasks: Annotated[
         str | None,
         typer.Option(
@@ -33,7 +26,7 @@ def evaluate(
         int | None, typer.Option("--few-shot", min=0, help="Answered questions before each. Default: each task's own.")
     ] = None,
     form: Annotated[
-        Form | None,
+        Literal["plain", "template"] | None,
         typer.Option(
             "--form",
             help="plain: as the harness asks; template: in the run's template. Default: the experiment's, or plain.",
@@ -52,6 +45,6 @@ def evaluate(
     from murmura.runs.schema import EVALUATION
 
     names = [name.strip() for name in (tasks or "").split(",") if name.strip()]
-    make(run, Options(names, limit, few_shot, None if form is None else form.value))
+    make(run, Options(names, limit, few_shot, form))
     reports.show_evaluation(read(run))
     typer.echo(f"Figures: {run / EVALUATION}; `murmura report {run}` puts them on the page.")

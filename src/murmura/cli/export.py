@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
+from murmura.cli.of_run import Run
 from murmura.errors import ConfigError
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    run: Run,
     adapter: Annotated[bool, typer.Option("--adapter", help="As a PEFT folder.")] = False,
     merged: Annotated[
         bool, typer.Option("--merged", help="As a whole model for transformers, vLLM and others.")

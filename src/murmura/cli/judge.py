@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
+from murmura.cli.of_run import Run
+
 
 def judge(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    run: Run,
     other: Annotated[
         Path | None,
         typer.Argument(

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from murmura.cli.of_run import Overwrite, Run, Site, require_new
+
 
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    run: Run,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Texts: a CSV, JSONL, Excel or Parquet file.")],
     out: Annotated[
         Path | None,
@@ -18,12 +20,9 @@ def predict(
     text: Annotated[
         str | None, typer.Option("--text", metavar="COLUMN", help="Column that holds the text. Default: as in the run.")
     ] = None,
-    site: Annotated[
-        str | None,
-        typer.Option("--site", metavar="NAME", help="Site whose adapter to use, where each site keeps its own."),
-    ] = None,
+    site: Site = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows without a text and count them.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Label texts and write a CSV with a row for each text.
 
@@ -35,17 +34,12 @@ def predict(
     from murmura.data.files import stem
     from murmura.data.loading import load_records
     from murmura.data.records import Document
-    from murmura.errors import ConfigError
     from murmura.experiment.predict import Classifier, described
     from murmura.report.output_file import replacing
 
     _, experiment = described(run)
     target = out or Path(f"{stem(file)}.labels.csv")
-    if target.resolve() == file.resolve():
-        fix = "Name another."
-        raise ConfigError("this file holds the texts and would be overwritten", where=f"--out {target}", fix=fix)
-    if target.exists() and not overwrite:
-        raise ConfigError("this file already exists", where=str(target), fix="Use --overwrite, or give another name.")
+    require_new(target, file, overwrite)
     column = text or experiment.data.fields.get("text")
     loaded = load_records(
         file, Document, fields={"text": column} if column else {}, skip_bad=skip_bad, renaming="--text '{column}'"

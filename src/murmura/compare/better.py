@@ -9,7 +9,7 @@ from murmura.compare.outcome import LEAKAGE, better
 from murmura.compare.statistics import Difference, differences
 from murmura.measure.catalogue import figure, utility_of
 from murmura.measure.figure import GUESSING, Figure
-from murmura.report.comparison import differences as unlike
+from murmura.report.comparison import apart
 from murmura.report.table import Row, kinds
 from murmura.units import listing
 
@@ -39,10 +39,10 @@ def which_is_better(rows: Sequence[Row]) -> tuple[str, ...]:
     left = [f"Left out, as {why}: {listing(aside)}."] if aside else []
     if len(measured) < 2:
         return (f"That cannot be told: there are no two finished runs with a finite {_name(one)}.", *left)
-    if apart := _unlike(measured, one):
-        return (f"That cannot be told: {_name(one)} was not measured alike ({apart}).", *left)
+    if why := apart(measured, one.key):
+        return (f"That cannot be told: {_name(one)} was not measured alike ({why}).", *left)
     ordered = sorted(measured, key=lambda row: better(one) * (row.cells[one.key].mean or 0.0), reverse=True)
-    leaking = [] if _unlike(measured, figure(LEAKAGE)) else _leaking(ordered)
+    leaking = [] if apart(measured, LEAKAGE) else _leaking(ordered)
     return (*_verdict(ordered, one), *leaking, *left)
 
 
@@ -96,8 +96,3 @@ def _leaking(ordered: Sequence[Row]) -> list[str]:
     more = [f"{label} by {far.size}" for label, far in shown.items() if far.estimate.mean > 0 and leak[label]]
     told = [f"{first.label} leaks more (AUC) than {'; '.join(less)}."] if less else []
     return told + ([f"{first.label} leaks less (AUC) than {'; '.join(more)}."] if more else [])
-
-
-def _unlike(rows: Sequence[Row], one: Figure) -> str:
-    """What a figure depends on that rows do not have in common."""
-    return "; ".join(found.what for found in unlike(rows) if one.title in found.figures)

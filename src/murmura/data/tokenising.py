@@ -41,21 +41,30 @@ class Tokenised:
         return [-100] * self.start + self.ids[self.start :]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenisedSet:
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """Which of some records a model can take. Those that are neither kept nor dropped have an unknown label.
+
+    Attributes:
+        kept: Indices of the records that it can take.
+        truncated: How many of these are shortened.
+        dropped: How many do not fit.
+    """
+
+    kept: list[int]
+    truncated: int = 0
+    dropped: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenisedSet(Fitted):
     """Tokenised records, and what became of the others.
 
     Attributes:
-        items: The records that fit, in their order.
-        kept: For each item, the index of its record.
-        truncated: How many items were shortened.
-        dropped: How many records did not fit.
+        items: The records that are kept, in their order.
     """
 
     items: list[Tokenised]
-    kept: list[int]
-    truncated: int
-    dropped: int
 
 
 def tokenise(
@@ -92,7 +101,8 @@ def tokenise_all(
             progress.advance(len(some))
     kept = [index for index, item in enumerate(found) if item is not None]
     items = [item for item in found if item is not None]
-    return TokenisedSet(items, kept, sum(item.truncated for item in items), len(records) - len(items))
+    truncated = sum(item.truncated for item in items)
+    return TokenisedSet(items=items, kept=kept, truncated=truncated, dropped=len(records) - len(items))
 
 
 def tokenise_documents(

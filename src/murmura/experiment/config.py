@@ -16,7 +16,6 @@ from murmura.augment.config import AugmentConfig
 from murmura.config import ModelSource, Section, Source
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
-from murmura.experiment import former
 from murmura.experiment.validate import require_sections
 from murmura.federation.engines import DEPLOYED, ENGINES
 from murmura.federation.method_config import MethodConfig
@@ -172,16 +171,14 @@ class Experiment(Section):
         if not isinstance(table.get("method"), Mapping):
             raise ConfigError("there is no [method] table", where=where, fix=f"name = {' | '.join(methods.METHODS)}.")
         # The method's own options are validated by its own section; for the others it is taken as it is.
-        method = methods.parse_config(
-            table["method"], f"{where} [method]", base, lambda: _quoted(cls.keys()), former.METHODS
-        )
+        method = methods.parse_config(table["method"], f"{where} [method]", base, lambda: _quoted(cls.keys()))
         data, given = table.get("data"), table.get("training", {})
         if isinstance(data, Mapping):  # what is no table is told by its own section
             table = {**table, "data": method.filled_data(data)}
         if isinstance(given, Mapping):  # else its own section says what is wrong
             table = {**table, "training": method.filled_training(given)}
         elsewhere = lambda: _quoted(cls.keys() | type(method).keys("method."))  # noqa: E731
-        made = cls.parse({**table, "method": method}, where, base, elsewhere, former.SECTIONS)
+        made = cls.parse({**table, "method": method}, where, base, elsewhere)
         try:
             require_sections(made)
         except ConfigError as error:

@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
 
+from murmura.errors import DataError
+from murmura.experiment.config import Experiment
 from murmura.experiment.site_file import SiteFile
+from murmura.experiment.verbs import fingerprint
 from murmura.privacy.journal import Journal
-from murmura.runs.schema import CONSENT_JOURNAL
+from murmura.runs.schema import CONSENT_JOURNAL, HELDOUT_DIGESTS
 
 _WHAT = "journal of what the site's owner has consented to"
+
+
+def digest_of(experiment: Experiment, federation: Path) -> str:
+    """SHA-256 of what an owner consents to: the experiment, and the list of records that it is measured on. By another
+    list the site would take part with other records, and how many it has is told.
+
+    Args:
+        federation: the folder of what its members hand round.
+
+    Raises:
+        DataError: the list cannot be read.
+    """
+    path = federation / HELDOUT_DIGESTS
+    try:
+        listed = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        what = f"the list of held-out records cannot be read ({error.strerror})"
+        raise DataError(what, where=str(path), fix="Get it from whoever made the federation.") from None
+    return hashlib.sha256(fingerprint(experiment).encode() + listed).hexdigest()
 
 
 def consent(folder: Path, experiment: str, shown: str) -> None:
     """Note that the owner of a site consents to an experiment, with the time (UTC).
 
     Args:
-        experiment: its digest (``experiment.verbs.fingerprint``).
+        experiment: its digest (``digest_of``).
         shown: digest of what the owner was shown of it (``forecast.terms.Terms.digest``).
 
     Raises:

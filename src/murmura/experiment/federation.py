@@ -51,6 +51,7 @@ _TEMPLATE = """\
 name = {quoted}
 records = "records.jsonl"    # a JSONL, CSV, Excel or Parquet file
 # fields = {{instruction = "question", output = "answer"}}    # columns, where the names differ
+# user = "patient"           # whom a record is about, where the run bounds how many a person may have
 federation = "../{federation}"
 device = "auto"
 
@@ -250,13 +251,10 @@ def admit(folder: Path, introductions: Sequence[Path], replace: bool = False) ->
         keys = [key for one in members.values() for key in (one.identity, one.node)]
         if len(set(keys)) < len(keys):
             raise ConfigError("two sites have the same key", where=str(path), fix="Each makes keys of its own.")
-        _write(path, json.dumps({name: asdict(one) for name, one in members.items()}, indent=2))
-        _write(
-            folder / FEDERATION / ROSTER, json.dumps({name: one.identity for name, one in members.items()}, indent=0)
-        )
     except OSError as error:
-        what = f"the federation's members cannot be written down ({error.strerror})"
+        what = f"the federation's members cannot be read ({error.strerror})"
         raise CheckpointError(what, where=str(path), fix=f"{remedy(error)}.") from error
+    _know(folder, members)
     return members
 
 
@@ -268,18 +266,24 @@ def expel(folder: Path, site: str) -> dict[str, Member]:
         CheckpointError: something cannot be written.
     """
     path = folder / SERVER / _MEMBERS
-    members = json.loads(path.read_text()) if path.exists() else {}
+    members = {name: Member(**one) for name, one in json.loads(path.read_text()).items()} if path.exists() else {}
     if site not in members:
         raise ConfigError("the federation does not know this site", where=f"site {site}", fix=_named(members))
     del members[site]
+    _know(folder, members)
+    return members
+
+
+def _know(folder: Path, members: Mapping[str, Member]) -> None:
+    """Write down whom a federation knows, and its roster."""
+    path = folder / SERVER / _MEMBERS
     try:
-        _write(path, json.dumps(members, indent=2))
-        roster = {name: one["identity"] for name, one in members.items()}
+        _write(path, json.dumps({name: asdict(one) for name, one in members.items()}, indent=2))
+        roster = {name: one.identity for name, one in members.items()}
         _write(folder / FEDERATION / ROSTER, json.dumps(roster, indent=0))
     except OSError as error:
         what = f"the federation's members cannot be written down ({error.strerror})"
         raise CheckpointError(what, where=str(path), fix=f"{remedy(error)}.") from error
-    return {name: Member(**one) for name, one in members.items()}
 
 
 def split(address: str) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,22 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 """Texts to vectors [n, d], float32."""
 Groups = dict[str, list[Placed]]
 """Site to records."""
+
+
+def bounded(users: Sequence[str | None], most: int, stream: Stream, site: str) -> set[int]:
+    """Which records of a site stay where no person may have more than so many; drawn at random.
+
+    Args:
+        users: whom each record is about.
+    """
+    order = list(range(len(users)))
+    (stream / "records-per-user" / site).python().shuffle(order)
+    seen, kept = Counter[str | None](), set[int]()
+    for index in order:
+        seen[users[index]] += 1
+        if seen[users[index]] <= most:
+            kept.add(index)
+    return kept
 
 
 def hold_out(data: DataConfig, groups: Mapping[str, list[Placed]], stream: Stream) -> tuple[Groups, list[Placed]]:

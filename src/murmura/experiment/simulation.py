@@ -106,6 +106,8 @@ def share_out(
     common: dict[str, Any] = {"records": SITE_DATA, "federation": f"../{FEDERATION}"}
     if simulated:
         common["simulated"] = True
+    elif experiment.data.records_per_user:
+        common["user"] = ""  # these records are bounded
     if results is not None:
         common["results"] = str(results.resolve())
     try:

@@ -157,6 +157,9 @@ class SiteFile(Section):
     """A file as for `data.train`."""
     fields: dict[str, str] = Field({})
     """Column of each field, where the names differ, as in `data.fields`."""
+    user: str | None = None
+    """Column that says whom a record is about, as `data.user`: an experiment that bounds how many records of a person a
+    site has asks for it. Empty where each record is of a person of its own, or the owner has bounded them."""
     federation: str
     """The folder of what members of the federation hand round: the experiment, and with secure sums the roster."""
     results: str = "results"

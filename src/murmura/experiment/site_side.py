@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
-from murmura.data.loading import load_records
+from murmura.data.loading import require_usable, scan
 from murmura.data.records import KINDS, digest
 from murmura.errors import ConfigError, DataError, RunError
 from murmura.experiment.config import Experiment
-from murmura.experiment.consent import missing_consent
+from murmura.experiment.consent import digest_of, missing_consent
 from murmura.experiment.context import ProcessContext, process_context
 from murmura.experiment.personal import apart_of
+from murmura.experiment.sharing import bounded
 from murmura.experiment.site_file import AskedOf, SiteFile
 from murmura.experiment.summing import agreement
 from murmura.experiment.validate import method_of
-from murmura.experiment.verbs import fingerprint, verbs_of
+from murmura.experiment.verbs import verbs_of
 from murmura.federation.method import Method
 from murmura.federation.site.answer import Host
 from murmura.federation.site.answered import Answered
@@ -34,7 +37,7 @@ from murmura.privacy.budget import Budget
 from murmura.privacy.journal import Journal
 from murmura.reading import Reading
 from murmura.runs.locks import allow_open_files
-from murmura.runs.schema import ANSWERS_JOURNAL, EXPERIMENT, HELDOUT_DIGESTS, ROSTER, SUMS_JOURNAL
+from murmura.runs.schema import ANSWERS_JOURNAL, EXPERIMENT, HELDOUT_DIGESTS, ROSTER, SITE_FILE, SUMS_JOURNAL
 from murmura.streams import Stream
 
 
@@ -64,7 +67,7 @@ def open_sites(
     experiment, verbs = context.experiment, verbs_of(context.experiment, method)
     roster = read_roster(federation / ROSTER) if method.rule.config.secure else {}
     opening = _Opening(method, roster, agreement(experiment, method, len(roster)), again)
-    digest_of_run = fingerprint(experiment)
+    agreed = digest_of(experiment, federation)
     room = allow_open_files(len(folders))
     if not room and shared is None:
         what = f"a process cannot hold the locks of {len(folders)} sites: the system does not let it open so many files"
@@ -76,7 +79,7 @@ def open_sites(
             opened.callback(kept.release)
             records = records_of(file, experiment, context.reading)
             asked = AskedOf(experiment, method, verbs, len(records), len(roster) or None)
-            rejection = file.allow.rejection_reason(asked) or missing_consent(folder, file, digest_of_run)
+            rejection = file.allow.rejection_reason(asked) or missing_consent(folder, file, agreed)
             sites.append(opening.site(file, kept, *apart_of(experiment, method, file.name, records), rejection))
         opened.pop_all()
     stream, rounds = Stream(experiment.run.seed), experiment.method.total_rounds
@@ -91,6 +94,7 @@ class _Opening:
     roster: Roster
     agreement: Agreement | None
     again: bool
+    nonce: str = field(default_factory=partial(token_hex, 8))
 
     def site(
         self, file: SiteFile, kept: SiteStore, records: list[Any], apart: list[Any], rejection: str | None
@@ -111,7 +115,7 @@ class _Opening:
             journal=kept.ledger,
             centres=kept.centres,
             results=Path(file.results),
-            budget=_budget(file, records),
+            budget=_budget(file, records, self.nonce),
             masking=self._masking(file, kept, records),
             answered=Answered(kept.folder / ANSWERS_JOURNAL, again=self.again or file.simulated),
             released=None if file.simulated else Released(kept.released),
@@ -143,18 +147,29 @@ def _loaded(federation: Path, device: str) -> tuple[ProcessContext, Method]:
 
 def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None) -> list[Any]:
     """The records of a site that it can take part with, of the kind that the experiment is about. Left out are those
-    that do not fit the model, and those that the run is measured on: the federation hands round the digests of these.
-    Of a simulated site's all are of use.
+    that do not fit the model, those of a person beyond ``data.records_per_user``, and those that the run is measured
+    on: the federation hands round the digests of these. Of a simulated site's all are of use.
 
     Args:
         reading: how records meet the model; None where it is out of reach, and so is which ones fit it.
 
     Raises:
         DataError: they cannot be read, or one is bad; or none is left.
+        ConfigError: the experiment bounds a person's records, and the site's file does not say whose they are.
     """
-    found: list[Any] = list(load_records(file.records, KINDS[experiment.task.kind], fields=file.fields).records)
+    loaded = scan(file.records, KINDS[experiment.task.kind], fields=file.fields, user_column=file.user or None)
+    require_usable([loaded], skip_bad=False)
+    found: list[Any] = list(loaded.records)
     if file.simulated:
         return found
+    if (most := experiment.data.records_per_user) is not None:
+        if file.user is None:
+            what = f"the experiment lets a person have {most} of a site's records, and nothing says whose they are"
+            fix = 'Write user = "COLUMN", or user = "" where each is of a person of its own.'
+            raise ConfigError(what, where=f"site {file.name}: {SITE_FILE}", fix=fix)
+        if loaded.users:
+            kept = bounded(loaded.users, most, Stream(experiment.run.seed), file.name)
+            found = [record for index, record in enumerate(found) if index in kept]
     heldout = _heldout(Path(file.federation))
     found = [record for record in found if digest([record.identity]) not in heldout]
     if reading is not None:
@@ -175,9 +190,11 @@ def _heldout(federation: Path) -> frozenset[str]:
         raise DataError(f"this is no list of digests ({error})", where=str(path), fix=fix) from None
 
 
-def _budget(file: SiteFile, records: Sequence[Any]) -> Budget | None:
-    """The account of a site, in the place that its owner has chosen for all runs."""
+def _budget(file: SiteFile, records: Sequence[Any], nonce: str) -> Budget | None:
+    """The account of a site, in the place that its owner has chosen for all runs. In a simulation, whose processes have
+    sites of one run each, the run's id is the owner's own."""
     chosen = file.budget
     if chosen.folder is None:
         return None
-    return Budget(Path(chosen.folder), file.name, digest(records), chosen.epsilon, chosen.delta)
+    opening = "" if file.simulated else nonce
+    return Budget(Path(chosen.folder), file.name, digest(records), chosen.epsilon, chosen.delta, opening)

@@ -22,7 +22,7 @@ from murmura.experiment.exclusions import (
     tell_repeats,
     unknown_labels,
 )
-from murmura.experiment.sharing import Embed, Groups, hold_out, share_out
+from murmura.experiment.sharing import Embed, Groups, bounded, hold_out, share_out
 from murmura.federation.site.cohort import Site
 from murmura.progress import say
 from murmura.reading import Fitted, Reading
@@ -90,14 +90,7 @@ def _bounded(gathered: Gathered, most: int | None, stream: Stream) -> Gathered:
     groups: Groups = {}
     unused = list(gathered.unused)
     for name, records in gathered.groups.items():
-        order = list(range(len(records)))
-        (stream / "records-per-user" / name).python().shuffle(order)
-        seen: Counter[str | None] = Counter()
-        kept = set()
-        for index in order:
-            seen[records[index].user] += 1
-            if seen[records[index].user] <= most:
-                kept.add(index)
+        kept = bounded([placed.user for placed in records], most, stream, name)
         groups[name] = [placed for index, placed in enumerate(records) if index in kept]
         why = f"one more of a person than the {most} that a site may have"
         unused += [Unused(p.where, "user", why) for index, p in enumerate(records) if index not in kept]

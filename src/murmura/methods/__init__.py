@@ -39,17 +39,12 @@ METHODS = Registry(
 
 
 def parse_config(
-    table: Mapping[str, Any],
-    where: str,
-    base: Path | None = None,
-    elsewhere: Elsewhere | None = None,
-    former: Mapping[str, Mapping[str, str]] | None = None,
+    table: Mapping[str, Any], where: str, base: Path | None = None, elsewhere: Elsewhere | None = None
 ) -> MethodConfig:
     """The method's options from the ``[method]`` table, whose ``name`` says which method.
 
     Args:
         elsewhere: see ``Section.parse``.
-        former: what to write instead of keys of earlier versions, by the method's name.
 
     Raises:
         ConfigError: no such method, or an option that it does not have.
@@ -58,7 +53,7 @@ def parse_config(
     if name is None:
         raise ConfigError("method.name is missing", where=where, fix=nearest("", METHODS))
     others = lambda: {**(elsewhere() if elsewhere else {}), **_keys_of_others(name)}  # noqa: E731
-    return section(name, where).parse(table, where, base, others, (former or {}).get(name))
+    return section(name, where).parse(table, where, base, others)
 
 
 def section(name: Any, where: str | None = None) -> type[MethodConfig]:

@@ -72,13 +72,19 @@ class Budget:
         records: their digest.
         epsilon: the most that may be spent; None for an account without a limit.
         delta: that belongs to it.
+        opening: what tells this time that the owner's sites were opened from all others. Sites of one run that were
+            opened together have records of their own each; by a run's id alone that cannot be told, since it is the
+            server that gives it, and may give it twice.
 
     Raises:
         PrivacyError: an account in the folder is damaged or was edited.
     """
 
-    def __init__(self, accounts: Path, site: str, records: str, epsilon: float | None, delta: float) -> None:
+    def __init__(
+        self, accounts: Path, site: str, records: str, epsilon: float | None, delta: float, opening: str = ""
+    ) -> None:
         self.accounts, self.site, self.records, self.epsilon, self.delta = accounts, site, records, epsilon, delta
+        self.opening = opening
         with self._open():
             pass
 
@@ -140,11 +146,13 @@ class Budget:
             return self._epsilon(self._known())
 
     def _enter(self, account: Journal, run: str, **what: object) -> None:
-        account.append({"run": run, "records": self.records, **what})
+        opening = {"opening": self.opening} if self.opening else {}
+        account.append({"run": run, "records": self.records, **opening, **what})
 
     def _require(self, run: str, cost: Cost) -> None:
         before = self._known()
-        after = self._epsilon(before.with_(Entry(run, self.records, self.folder.name, cost)))
+        entry = Entry(run, self.records, self.folder.name, cost, opening=self.opening)
+        after = self._epsilon(before.with_(entry))
         if self.epsilon is not None and after.value > self.epsilon:
             told = bound(self._epsilon(before).value) if before.runs else "0"
             more = f"another {cost.steps} step{'s' * (cost.steps != 1)}" if cost.plan else "another answer"
@@ -196,6 +204,7 @@ class Entry:
         place: the folder of that site's account.
         cost: of what it was asked; a repeated round was entered again, and counts again.
         lost: why nothing is known of what it released, in place of a cost.
+        opening: as ``Budget`` has it.
     """
 
     run: str
@@ -203,6 +212,12 @@ class Entry:
     place: str
     cost: Cost = field(default_factory=Cost)
     lost: str = ""
+    opening: str = ""
+
+    @property
+    def asked(self) -> tuple[str, str]:
+        """By whom and when: of a run that was resumed every opening of the site counts by itself, and all together."""
+        return self.run, self.opening
 
 
 @dataclass(frozen=True)
@@ -219,10 +234,10 @@ class Spending:
         """The same with one more."""
         return Spending([*self.entries, entry])
 
-    def of(self, run: str, records: str) -> list[list[Entry]]:
-        """Those of a run that may be about a record among these: of the site that had just these, or of each site in
-        turn. What is on the same site's account under the same run's id counts, whatever records it had then."""
-        own = [entry for entry in self.entries if entry.run == run]
+    def of(self, asked: tuple[str, str], records: str) -> list[list[Entry]]:
+        """Those of one opening for a run that may be about a record among these: of the site that had just these, or of
+        each site in turn. What is on the same site's account counts, whatever records it had then."""
+        own = [entry for entry in self.entries if entry.asked == asked]
         if places := {entry.place for entry in own if entry.records == records}:
             return [[entry for entry in own if entry.place in places]]
         holders: dict[str, list[Entry]] = {}
@@ -232,7 +247,8 @@ class Spending:
 
     def lost_of(self, records: str) -> Entry | None:
         """An entry of a run that did what no ε covers, to these records or to what may have been these."""
-        found = (entry for run in self.runs for own in self.of(run, records) for entry in own if entry.lost)
+        every = {entry.asked for entry in self.entries}
+        found = (entry for asked in every for own in self.of(asked, records) for entry in own if entry.lost)
         return next(found, None)
 
     def epsilon(self, records: str, delta: float) -> Epsilon:
@@ -243,8 +259,8 @@ class Spending:
             PrivacyError: δ is not in (0, 1).
         """
         runs, pure = list[list[Release]](), 0.0
-        for run in sorted(self.runs):
-            choices, parts = self.of(run, records), list[list[Release]]()
+        for asked in sorted({entry.asked for entry in self.entries}):
+            choices, parts = self.of(asked, records), list[list[Release]]()
             for own in choices:
                 steps: dict[PrivacyPlan, int] = {}
                 for entry in own:
@@ -280,20 +296,22 @@ def read(accounts: Path) -> Spending:
 @lru_cache(maxsize=1 << 12)  # each site looks at the accounts of all, which change once a round
 def _entries(path: Path, changed: int, size: int) -> Sequence[Entry]:
     """Of one account; equal steps of a run are one entry."""
-    steps: dict[tuple[str, str | None, PrivacyPlan], int] = {}
+    steps: dict[tuple[str, str | None, str, PrivacyPlan], int] = {}
     found: list[Entry] = []
     place = path.parent.name
     for line in Journal.peek(path, f"account of site {site_of(place)}").lines:
-        run, records = line["run"], line.get("records")
+        run, records, opening = line["run"], line.get("records"), line.get("opening", "")
         if "lost" in line:
-            found.append(Entry(run, records, place, lost=line["lost"]))
+            found.append(Entry(run, records, place, lost=line["lost"], opening=opening))
             continue
         if "epsilon" in line:
-            found.append(Entry(run, records, place, Cost(epsilon=line["epsilon"])))
+            found.append(Entry(run, records, place, Cost(epsilon=line["epsilon"]), opening=opening))
             continue
-        key = run, records, _plan(json.dumps(line["plan"]))
+        key = run, records, opening, _plan(json.dumps(line["plan"]))
         steps[key] = steps.get(key, 0) + line["steps"]
-    return [*found, *(Entry(run, records, place, Cost(plan, count)) for (run, records, plan), count in steps.items())]
+    for (run, records, opening, plan), count in steps.items():
+        found.append(Entry(run, records, place, Cost(plan, count), opening=opening))
+    return found
 
 
 @lru_cache(maxsize=1 << 10)

@@ -25,7 +25,10 @@ class ReportedEpsilons:
 
     def __init__(self, path: Path | None = None) -> None:
         self._journal = Journal(path, "journal of the ε that sites have reported")
-        self._last: dict[str, dict[str, Any]] = {line["site"]: line["figures"] for line in self._journal.lines}
+        self._last: dict[str, dict[str, Any]] = {}
+        self._silent: list[str] = []  # sites that have released something since
+        for line in self._journal.lines:
+            self._note(line["site"], line.get("figures"))
 
     @property
     def last(self) -> Mapping[str, Mapping[str, Any]]:
@@ -35,7 +38,10 @@ class ReportedEpsilons:
     @property
     def worst(self) -> Mapping[str, Any]:
         """What the least protected site reported last, whether it still answers or not. A refused ε is worse than any
-        other."""
+        other, and so is what a site does not say."""
+        if self._silent:
+            what = f"no ε: site {self._silent[0]} has not said what it has spent with its last answer"
+            return {"plan": None, "epsilon": None, "refused": what}
         return max(self._last.values(), key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"])
 
     def record(self, site: str, figures: Mapping[str, Any]) -> None:
@@ -55,9 +61,27 @@ class ReportedEpsilons:
         if before is not None and _has_lost(figures, before):
             lost = before["refused"] or f"no ε: the privacy ledger of site {site} has lost what it had spent before"
             figures = {**figures, "epsilon": None, "refused": lost}
-        if before != figures:
+        if before != figures or site in self._silent:
             self._journal.append({"site": site, "figures": dict(figures)})
-            self._last[site] = dict(figures)
+            self._note(site, figures)
+
+    def silent(self, site: str) -> None:
+        """Keep that a site has released something, and does not say what that has cost.
+
+        Raises:
+            CheckpointError: it could not be written.
+        """
+        if site not in self._silent:
+            self._journal.append({"site": site})
+            self._note(site, None)
+
+    def _note(self, site: str, figures: Mapping[str, Any] | None) -> None:
+        if figures is None:
+            self._silent.append(site)
+            return
+        self._last[site] = dict(figures)
+        if site in self._silent:
+            self._silent.remove(site)
 
 
 def _is_readable(figures: Any) -> bool:

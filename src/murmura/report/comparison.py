@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from murmura.measure.catalogue import figure
 from murmura.measure.figure import Figure
 from murmura.report import run_facts
 from murmura.report.table import Row, columns
@@ -68,6 +69,12 @@ def differences(rows: Sequence[Row]) -> list[Difference]:
             known = found.get(one.told)
             found[one.told] = known.beside(one) if known else one
     return list(found.values())
+
+
+def apart(rows: Sequence[Row], key: str) -> str:
+    """Why a figure cannot be compared from row to row; empty where it can."""
+    title = figure(key).title
+    return "; ".join(one.what for one in differences(rows) if title in one.figures)
 
 
 def sentences(rows: Sequence[Row]) -> list[str]:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from murmura.errors import CheckpointError, PrivacyError
+from murmura.federation.engines import SIMULATIONS
 from murmura.privacy import odometer
 from murmura.privacy.composition import Release, at_most, undominated
 from murmura.privacy.curve import Curve
@@ -31,6 +32,10 @@ _SECRET = (
     "ε counts on nobody knowing which sites a round asked, nor how many. So bytes and messages are expected "
     "values (the expected number of sites times what one sends), and time, memory and events are "
     "for the run's owner alone."
+)
+_SHARING = (
+    "ε is that of sites that train each by itself. In this simulation several shared passes (run.slots), where one "
+    "moves the others by rounding, which no margin covers."
 )
 _ADJACENCIES = {
     "zero-out": "in “zero-out” the contribution of one is blanked while its place remains, so that how many there are "
@@ -86,7 +91,18 @@ def limits(rows: Sequence[Row]) -> list[str]:
     """That no ε of the table is for all of its rows, and what the table does not tell since an ε counts on that."""
     sentences = [_ALONE] if len(rows) > 1 and any(row.cells["epsilon"].n for row in rows) else []
     hiding = [row.label for row in rows if any(run.hides_cohorts for run in row.runs)]
-    return [*sentences, *([f"{listing(hiding)}: {_SECRET}"] if hiding else [])]
+    sharing = [row.label for row in rows if any(map(_shared_passes, row.runs))]
+    told = ((hiding, _SECRET), (sharing, _SHARING))
+    return [*sentences, *(f"{listing(labels)}: {what}" for labels, what in told if labels)]
+
+
+def _shared_passes(run: RunRecord) -> bool:
+    """Whether a site's ε holds for sites that trained in common passes."""
+    options = tomllib.loads(run.config)
+    own, method = options.get("run", {}), options.get("method", {}).get("name")
+    alone = own.get("slots") == 1 or own.get("engine", "local") not in SIMULATIONS
+    promised = run.last.privacy.get("epsilon") is not None and run.last.privacy["unit"] == "site"
+    return promised and method in ("dpfedavg", "dpftrl") and not alone
 
 
 def interrupted(rows: Sequence[Row]) -> list[str]:

@@ -12,7 +12,7 @@ from math import isfinite, nan
 
 from murmura.measure.catalogue import figure, utility_of
 from murmura.measure.gains import MODELS, Gains
-from murmura.report.comparison import differences
+from murmura.report.comparison import apart
 from murmura.report.content import Answers, Picture
 from murmura.report.frontier import Mark, frontier_picture
 from murmura.report.guarantee import guarantees, interrupted, trusted
@@ -43,10 +43,10 @@ def in_short(rows: Sequence[Row], which: Sequence[str] = ()) -> Answers:
     standings = [standing_of(row) for row in rows]
     several = len(rows) > 1
     answers = {BETTER: tuple(which) or _figures(rows)} if several else {GOOD: _good(rows[0])}
-    found, audited = leaks(standings, _apart(rows, "attack_auc")), _audited(rows)
+    found, audited = leaks(standings, apart(rows, "attack_auc")), _audited(rows)
     answers[LEAKS] = (*(found if found != (UNATTACKED,) or not audited else ()), *audited)
     answers[PROMISED] = (*promised(standings), *_meaning(rows), *interrupted(rows), *contradicted(runs_of(rows)))
-    answers[COST] = costs(standings, _apart(rows, "wall"))
+    answers[COST] = costs(standings, apart(rows, "wall"))
     if told := _gains(rows):
         answers[GAINS] = told
     return Answers(answers, _picture(rows))
@@ -122,8 +122,8 @@ def _figures(rows: Sequence[Row]) -> tuple[str, ...]:
     if len(known) > 1:
         return (f"They are not compared: they are about different kinds of record ({listing(list(known))}).",)
     one = figure(utility_of(rows[0].runs[0].kind))
-    if apart := _apart(rows, one.key):
-        return (f"That cannot be told: {one.title.lower()} was not measured alike ({apart}).",)
+    if why := apart(rows, one.key):
+        return (f"That cannot be told: {one.title.lower()} was not measured alike ({why}).",)
     told = [f"{row.label} {row.cells[one.key].value(one)}" for row in rows[:TOLD]]
     more = f" and {len(rows) - TOLD} more" if len(rows) > TOLD else ""
     return (f"{one.title} ({one.better} is better): {', '.join(told)}{more}. Nothing here tests which is better.",)
@@ -181,16 +181,10 @@ def _gains(rows: Sequence[Row]) -> tuple[str, ...]:
     return (*every, *[_UNCOVERED] * any(run.last.privacy for run in having))
 
 
-def _apart(rows: Sequence[Row], key: str) -> str:
-    """Why a figure cannot be compared from row to row; empty where it can."""
-    title = figure(key).title
-    return "; ".join(one.what for one in differences(rows) if title in one.figures)
-
-
 def _picture(rows: Sequence[Row]) -> Picture | None:
     """None where leakage or utility was not measured, or not alike."""
     keys = {utility_of(row.runs[0].kind) for row in rows}
-    if len(keys) > 1 or any(_apart(rows, key) for key in (*keys, "attack_auc")):
+    if len(keys) > 1 or any(apart(rows, key) for key in (*keys, "attack_auc")):
         return None
     key = keys.pop()
     marks = [mark for row in rows if (mark := _mark(row, key)) is not None]

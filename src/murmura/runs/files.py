@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +29,18 @@ def text(path: Path) -> str | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"cannot be read ({error})", where=str(path), fix=REPAIR) from None
+
+
+def toml(path: Path) -> dict[str, Any]:
+    """The file's tables; none where there is no such file.
+
+    Raises:
+        CheckpointError: it cannot be read, or is no TOML.
+    """
+    try:
+        return tomllib.loads(text(path) or "")
+    except tomllib.TOMLDecodeError as error:
+        raise CheckpointError(f"not valid TOML ({error})", where=str(path), fix=REPAIR) from None
 
 
 def value(path: Path, of: type[T]) -> T | None:

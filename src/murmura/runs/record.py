@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from murmura.errors import CheckpointError
-from murmura.runs import files, jsontext, schema
+from murmura.runs import files, schema
 from murmura.runs.audit import Audit
 from murmura.runs.augment import Selection
 from murmura.runs.evaluation import Evaluation
 from murmura.runs.evolution import CurvePoint, Generation
+from murmura.runs.folder import RunFolder
 from murmura.runs.judgement import Judgement
 from murmura.runs.previous import previous_of
 from murmura.runs.schema import (
@@ -189,9 +189,9 @@ def _disclosed(folder: Path) -> tuple[Disclosure, ...] | None:
     """What left the sites. A run that stopped may have sent more than it saved: then what its owner's files say."""
     saved = files.rows(folder / schema.DISCLOSURE, Disclosure)
     try:
-        sent = jsontext.loads((folder / schema.CHECKPOINTS / schema.SENT).read_text(encoding="utf-8"))
+        sent = RunFolder(folder).sent() or {}
         rows = tuple(Disclosure(**row) for row in sent.get("told", sent["ledger"])["rows"] if row["messages"])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # not here, or torn by a failure of power
+    except (LookupError, TypeError, AttributeError):  # not here, or torn by a failure of power
         return saved
     return max(saved or (), rows, key=lambda table: sum(row.messages for row in table))
 
@@ -318,10 +318,7 @@ def _config(path: Path) -> tuple[str, dict[str, Any]]:
     text = files.text(path)
     if text is None:
         raise CheckpointError(f"{path.name} is missing from the run", where=str(path.parent), fix=files.REPAIR)
-    try:
-        return text, tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise CheckpointError(f"not valid TOML ({error})", where=str(path), fix=files.REPAIR) from None
+    return text, files.toml(path)
 
 
 def _section(experiment: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from murmura.federation.server.ledger import Ledger
 from murmura.measure.catalogue import CATALOGUE
 from murmura.privacy.standing import standing
 from murmura.runs import files, jsontext, schema
+from murmura.runs.folder import RunFolder
 from murmura.runs.locks import is_running
 from murmura.runs.previous import is_run
 
@@ -94,7 +94,7 @@ def look(folder: Path) -> Status:
         fix = "Give a folder in which `murmura run` or `murmura serve` has begun a run."
         raise CheckpointError("there is no run in this folder", where=str(folder), fix=fix)
     live = _json(folder / schema.CHECKPOINTS / schema.LIVE)
-    experiment = _experiment(folder / schema.CONFIG)
+    experiment = files.toml(folder / schema.CONFIG)
     run, method = experiment.get("run", {}), experiment.get("method", {})
     rows = [row for _, row in files.lines(folder / schema.METRICS, torn=True)]
     secret = live.get("secret", {})
@@ -129,17 +129,6 @@ def look(folder: Path) -> Status:
     )
 
 
-def _experiment(path: Path) -> dict[str, Any]:
-    """
-    Raises:
-        CheckpointError: it is no TOML.
-    """
-    try:
-        return tomllib.loads(files.text(path) or "")
-    except tomllib.TOMLDecodeError as error:
-        raise CheckpointError(f"not valid TOML ({error})", where=str(path), fix=files.REPAIR) from None
-
-
 def _state(folder: Path, live: Mapping[str, Any]) -> State:
     if not is_running(folder):
         return "finished" if (folder / schema.SUMMARY).exists() else "stopped"
@@ -162,7 +151,7 @@ def _recorded(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _traffic(folder: Path, rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
     """Bytes up and down: of all that has travelled, or where that is no longer kept, in the rounds that were saved."""
-    sent = _json(folder / schema.CHECKPOINTS / schema.SENT)
+    sent = RunFolder(folder).sent()
     if sent:
         ledger = Ledger()
         ledger.restore(sent.get("told", sent["ledger"]))

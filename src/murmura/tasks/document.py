@@ -13,7 +13,6 @@ from murmura.tasks.task import Task
 
 if TYPE_CHECKING:
     from murmura.data.config import DataConfig
-    from murmura.generation.scoring import TokenScores
     from murmura.measure.evaluation_set import EvaluationSet, Figures
     from murmura.model_runtime import ModelRuntime
     from murmura.training.adapter import State
@@ -32,7 +31,8 @@ class DocumentReading(SequenceReading):
 
     def fit(self, records: Sequence[Document]) -> TokenisedSet:
         items = tokenise_documents(records, self.tokenizer, self.max_length, opened=self.opened)
-        return TokenisedSet(items, list(range(len(items))), sum(item.truncated for item in items), 0)
+        kept = list(range(len(items)))
+        return TokenisedSet(items=items, kept=kept, truncated=sum(item.truncated for item in items))
 
     def example(self, record: Document) -> str:
         return record.text
@@ -73,11 +73,6 @@ class DocumentTask(Task):
                 {"heldout_loss": float(one.nll.astype(np.float64).mean()), "heldout_accuracy": float(one.first.mean())}
                 for one in tokens(runtime, public, adapters)
             ]
-
-    def token_scores(
-        self, runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Any]
-    ) -> list[TokenScores]:
-        return runtime.token_scores(adapters, runtime.reading.tokenise(records), description="read")
 
 
 DOCUMENT = DocumentTask()

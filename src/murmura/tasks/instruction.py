@@ -14,7 +14,6 @@ from murmura.tasks.task import Task
 
 if TYPE_CHECKING:
     from murmura.data.config import DataConfig
-    from murmura.generation.scoring import TokenScores
     from murmura.measure.evaluation_set import EvaluationSet, Figures
     from murmura.model_runtime import ModelRuntime
     from murmura.training.adapter import State
@@ -68,11 +67,6 @@ class InstructionTask(Task):
         from murmura.measure import heldout
 
         return heldout.measure(runtime, public, adapters)
-
-    def token_scores(
-        self, runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Any]
-    ) -> list[TokenScores]:
-        return runtime.token_scores(adapters, runtime.reading.tokenise(records), description="read")
 
 
 INSTRUCTION = InstructionTask()

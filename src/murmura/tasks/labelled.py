@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from murmura.data.records import Kind, Labelled
+from murmura.data.tokenising import Fitted
 from murmura.errors import DataError, nearest
 from murmura.reading import Reading
 from murmura.tasks.task import Task
@@ -24,16 +24,6 @@ if TYPE_CHECKING:
     from murmura.training.step import StepFactory
 
 _SHOWN = 40  # most characters of a label in a message: in a wrong column they are a private text
-
-
-@dataclass(frozen=True)
-class Readable:
-    """Texts in cloze patterns. All of them fit, since one that is too long is shortened; those of an unknown label are
-    not kept."""
-
-    kept: Sequence[int]
-    truncated: int
-    dropped: int = 0
 
 
 class LabelledReading(Reading):
@@ -54,11 +44,11 @@ class LabelledReading(Reading):
 
         return partial(ClozeStep, cloze=self.cloze, sample_pattern=self.sample_pattern)
 
-    def fit(self, records: Sequence[Labelled]) -> Readable:
+    def fit(self, records: Sequence[Labelled]) -> Fitted:
         """All texts but those of an unknown label; shortened are those that lose something in at least one pattern."""
         known = {"", *self.cloze.labels}
         kept = [index for index, record in enumerate(records) if record.label in known]
-        return Readable(kept, self.cloze.shortened([records[index].text for index in kept]))
+        return Fitted(kept=kept, truncated=self.cloze.shortened([records[index].text for index in kept]))
 
     def unknown(self, labels: Sequence[str]) -> tuple[list[str], str]:
         hint = f"Add them to method.verbaliser, or correct the records. {nearest(labels[0], self.cloze.labels)}"

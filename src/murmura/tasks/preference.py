@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from murmura.data.records import Kind, Preference
 from murmura.data.templates import Template, template
-from murmura.data.tokenising import Tokenised, chat_template, tokenise_all
+from murmura.data.tokenising import Fitted, Tokenised, chat_template, tokenise_all
 from murmura.reading import Reading
 from murmura.tasks.task import Task
 
@@ -22,15 +21,6 @@ if TYPE_CHECKING:
     from murmura.training.adapter import State
     from murmura.training.preference import Pair, Reference
     from murmura.training.step import StepFactory
-
-
-@dataclass(frozen=True)
-class Readable:
-    """Pairs that fit, and how many do not; none is shortened."""
-
-    kept: Sequence[int]
-    dropped: int
-    truncated: int = 0
 
 
 class PreferenceReading(Reading):
@@ -63,9 +53,10 @@ class PreferenceReading(Reading):
             self._reference = Reference(start)
         return partial(PreferenceStep, reference=self._reference)
 
-    def fit(self, records: Sequence[Preference]) -> Readable:
+    def fit(self, records: Sequence[Preference]) -> Fitted:
+        """Pairs that fit; none is shortened."""
         kept = [index for index, pair in enumerate(self._pairs(records)) if pair is not None]
-        return Readable(kept, len(records) - len(kept))
+        return Fitted(kept=kept, dropped=len(records) - len(kept))
 
     def example(self, record: Preference) -> str:
         return "\n\n".join(self.template.full(one) for one in record.answers)

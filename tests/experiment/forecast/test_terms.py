@@ -4,12 +4,12 @@ import shutil
 
 import pytest
 
+from murmura.experiment.consent import digest_of
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.forecast.terms import terms
 from murmura.experiment.run import run
 from murmura.experiment.simulation import share_out
 from murmura.experiment.site_side import open_sites
-from murmura.experiment.verbs import fingerprint
 from murmura.federation.wire.releases import VOUCHED, protection_from_json
 from murmura.runs.record import read
 from tests.federation.world import instructions
@@ -38,7 +38,11 @@ def test_terms_are_told_where_no_server_and_no_other_site_is(shared, tmp_path):
     shutil.rmtree(folders["skin"])
     found = terms(folders["heart"])
     assert (found.site, found.rounds, found.records, found.reads) == ("heart", 2, 3, 3)
-    assert found.experiment == fingerprint(experiment) and found.secure is None and found.guarantee == ()
+    assert (
+        found.experiment == digest_of(experiment, tmp_path / "members" / "@federation")
+        and found.secure is None
+        and found.guarantee == ()
+    )
     assert found.measured == ("attack",) and found.rejection is None
 
 

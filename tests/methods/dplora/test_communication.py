@@ -1,10 +1,13 @@
-from murmura.methods.dplora.communication import formula, of_round
+from transformers import LlamaConfig
+
+from murmura.methods.dplora.communication import of_round
 from tests.conftest import make_gpt2, make_llama
 
 
 def test_golden():
     """The paper's example: 50 rounds, 5 sites, 32 layers, rank 8, width 4096."""
-    assert formula(50, 5, 32, 8, 4096) == 2 * 5 * 50 * 4096 * 256
+    config = LlamaConfig(num_hidden_layers=32, hidden_size=4096)
+    assert 50 * of_round(config, sites=5, rank=8) == 2 * 5 * 50 * 4096 * 256
 
 
 def test_a_model_s_own_layers_and_width(tokenizer):

@@ -11,6 +11,7 @@ from typing import Any
 
 from murmura.errors import PrivacyError
 from murmura.experiment.config import Experiment
+from murmura.experiment.consent import digest_of
 from murmura.experiment.forecast.rounds import foreseen_rounds, residual_growth
 from murmura.experiment.model_spec import ModelSpec, model_spec
 from murmura.experiment.reading import reading
@@ -18,7 +19,7 @@ from murmura.experiment.site_file import AskedOf, SiteFile
 from murmura.experiment.site_side import records_of
 from murmura.experiment.skeleton import OutOfReachError
 from murmura.experiment.validate import method_of
-from murmura.experiment.verbs import fingerprint, verbs_of
+from murmura.experiment.verbs import verbs_of
 from murmura.federation.membership import Membership
 from murmura.federation.method import Method
 from murmura.federation.site.identity import read_roster
@@ -109,7 +110,7 @@ def terms(folder: Path, *, rostered: bool = True) -> Terms:
     secure = [sum.words for one in verbs for verb in one.verbs() if (sum := one.secure(verb)) is not None]
     return Terms(
         site=file.name,
-        experiment=fingerprint(experiment),
+        experiment=digest_of(experiment, federation),
         method=method.title,
         rounds=experiment.method.total_rounds,
         records=len(records),

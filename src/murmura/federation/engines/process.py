@@ -62,10 +62,6 @@ class WorkerProcess:
             for line in printed:
                 say(f"{self.name}: {line.decode(errors='replace').rstrip()}")
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def release(self) -> None:
         """Close the pipe, so that the process ends; no waiting."""
         with suppress(OSError):  # it may have closed before

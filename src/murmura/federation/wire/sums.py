@@ -31,11 +31,6 @@ class Sum:
     heard: dict[str, int] = dataclasses.field(default_factory=dict)
     _states: dict[str, StateSum] = dataclasses.field(default_factory=dict)
 
-    @property
-    def replies(self) -> int:
-        """How many were added up."""
-        return len(self.sites)
-
     def __getitem__(self, name: str) -> Any:
         return self.fields[name]
 

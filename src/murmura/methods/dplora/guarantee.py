@@ -183,10 +183,20 @@ class Guard:
         return self.plan.noise.std if self.config.noise_on == "gradient" else self.config.noise_multiplier or 0.0
 
 
-def note(server: Server, config: DPLoRAConfig, site: str, figures: Mapping[str, Any]) -> None:
-    """Note what the least protected site has said; a site that no longer answers counts with what it said last."""
+def note(server: Server, config: DPLoRAConfig, site: str, figures: Mapping[str, Any] | None) -> None:
+    """Note what the least protected site has said; a site that no longer answers counts with what it said last.
+
+    Args:
+        figures: what it says; None where it has trained and says nothing. Where all sites have one target, it has spent
+            that at most. Else nobody knows what it has spent, until it says so.
+    """
     reported = server.journal(REPORTED, ReportedEpsilons)
-    reported.record(site, figures)
+    if figures is not None:
+        reported.record(site, figures)
+    elif config.epsilon is None:
+        reported.silent(site)
+    else:
+        return
     worst = reported.worst
     server.note_privacy(
         {

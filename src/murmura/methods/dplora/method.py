@@ -104,10 +104,13 @@ class DPLoRA(VanillaFL):
             server.journal(REPORTED, ReportedEpsilons)  # refused now, if at all
         super().lead(server, fleet)
 
-    def average(self, server: Server, fleet: Fleet, *args: Any, **options: Any) -> None:
-        super().average(server, fleet, *args, **options)
-        for reply in fleet.ask(_TELL, fleet.sites) if self._tells_apart else ():
-            guarantee.note(server, self.config, reply.site, reply["privacy"])
+    def average(self, server: Server, fleet: Fleet, *args: Any, **options: Any) -> Sequence[str]:
+        summed = super().average(server, fleet, *args, **options)
+        if self._tells_apart:
+            told = {reply.site: reply["privacy"] for reply in fleet.ask(_TELL, fleet.sites)}
+            for site in dict.fromkeys([*told, *summed]):
+                guarantee.note(server, self.config, site, told.get(site))
+        return summed
 
     def note(self, server: Server, sites: Sequence[str], told: Payload) -> None:
         super().note(server, sites, told)

@@ -207,12 +207,6 @@ def test_a_thousand_connections_leave_room_for_those_who_ask(made):
         assert client.post(PULL, content=b"x").status_code == 200
 
 
-def test_plain_text_is_served_on_the_loopback_interface_alone(tmp_path):
-    new_local(tmp_path / "a.crt", tmp_path / "a.key")
-    with pytest.raises(RunError, match="without TLS"):
-        Gateway(("0.0.0.0", 0), None, "https://127.0.0.1:1", tmp_path / "a.crt", Rules())
-
-
 def test_a_port_that_is_taken_is_named(made, tmp_path):
     upstream, _ = made
     tls = tmp_path / "server.crt", tmp_path / "server.key"

@@ -58,11 +58,6 @@ class Child:
             os.close(theirs)
 
     @property
-    def pid(self) -> int:
-        """Of the process that stands between; the command is its child."""
-        return self._process.pid
-
-    @property
     def is_alive(self) -> bool:
         return self._process.poll() is None
 

@@ -82,7 +82,7 @@ class Gateway:
 
     Args:
         listen: host and port; port 0: any that is free.
-        certificate, key: of the TLS that it serves; None: plain text, on the loopback interface alone.
+        tls: certificate and key that it serves with.
         upstream: https://HOST:PORT that it forwards to.
         authority: file with the certificate that the upstream's must be signed by.
         rules: what it lets through.
@@ -99,7 +99,7 @@ class Gateway:
     def __init__(
         self,
         listen: tuple[str, int],
-        tls: tuple[Path, Path] | None,
+        tls: tuple[Path, Path],
         upstream: str,
         authority: Path,
         rules: Rules,
@@ -107,12 +107,8 @@ class Gateway:
     ) -> None:
         host, port = listen
         where = f"{host}:{port}"
-        if tls is None and host not in ("127.0.0.1", "::1"):
-            what = "without TLS, sites could be reached on the loopback interface alone"
-            raise RunError(what, where=where, fix="Give a certificate and its key, or listen on 127.0.0.1.")
         try:
             self._context = ssl.create_default_context(cafile=str(authority))
-            files: dict[str, Any] = {"ssl_certfile": str(tls[0]), "ssl_keyfile": str(tls[1])} if tls else {}
             config = uvicorn.Config(
                 self._answer,
                 interface="asgi3",
@@ -125,12 +121,13 @@ class Gateway:
                 lifespan="off",
                 limit_concurrency=CONNECTIONS,
                 timeout_keep_alive=75,
-                **files,
+                ssl_certfile=str(tls[0]),
+                ssl_keyfile=str(tls[1]),
             )
             config.load()
         except (OSError, ssl.SSLError) as error:
             what = f"a certificate cannot be used ({error})"
-            raise RunError(what, where=str(tls[0] if tls else authority)) from error
+            raise RunError(what, where=str(tls[0])) from error
         allow_open_files(CONNECTIONS)
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not each handshake that fails
         self._upstream, self._rules = upstream, rules
