@@ -388,9 +388,9 @@ def test_domain(domain, data, tmp_path, name, scale):
     table = module.comparison(name, "smollm2-135m", "bfloat16", sizes)
     table["compare"]["arms"] += module.more(name, sizes)
     (out / "domain.toml").write_text(tomli_w.dumps(table))
-    config, arms = load_arms([out / "domain.toml"])
+    _, arms = load_arms([out / "domain.toml"])
     augmented = {arm.name: arm.experiment.augment for arm in arms}
-    assert [name for name, one in augmented.items() if one is None] == ["local"] and config.reference == "FedDCA"
+    assert [name for name, one in augmented.items() if one is None] == ["local"] and arms[0].name == "FedDCA"
     given = [one for one in augmented.values() if one is not None]
     assert {one.records for one in given} == {sizes.fetched} and len(given) == 8
     assert [one.strategy for one in given if one.domain is None] == ["self-instruct"]

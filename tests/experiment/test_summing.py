@@ -8,11 +8,11 @@ import torch
 from safetensors.torch import load_file
 
 from murmura import methods
-from murmura.errors import ConfigError, RunError
+from murmura.errors import ConfigError
 from murmura.experiment.forecast.budget import uncovered
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
-from murmura.methods.dplora.guarantee import Guard
+from murmura.federation.server.fleet import Fleet
 from murmura.training.adapter import MAGNITUDE
 from tests.experiment import small
 from tests.experiment.test_simulation import METHODS, assert_same, both  # noqa: F401 (fixtures)
@@ -113,14 +113,13 @@ def test_a_promised_epsilon_is_told_apart_from_what_is_summed(make, tmp_path):
 @pytest.mark.parametrize("given", [{"noise_multiplier": 1.0}, {"epsilon": 4.0}])
 def test_a_site_in_the_sum_that_does_not_say_what_it_has_spent_leaves_no_epsilon(make, tmp_path, monkeypatch, given):
     """But where all have one target, which none exceeds."""
-    told = Guard.told
+    ask = Fleet.ask
 
-    def silent(self):
-        if self.site.name == min(SITES):
-            raise RunError("it says nothing")
-        return told(self)
+    def heard(self, verb, *sites, **fields):
+        replies = ask(self, verb, *sites, **fields)
+        return (one for one in replies if (verb, one.site) != ("tell_privacy", min(SITES)))
 
-    monkeypatch.setattr(Guard, "told", silent)
+    monkeypatch.setattr(Fleet, "ask", heard)
     _, last, _ = trained(make, tmp_path, "secure", {"name": "dplora", "accountant": "rdp"} | given, **SECURE)
     refused = last["privacy"]["refused"]
     assert last["epsilon"] == 4.0 and not refused if "epsilon" in given else "has not said" in refused

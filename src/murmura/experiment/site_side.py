@@ -157,7 +157,8 @@ def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None) 
         DataError: they cannot be read, or one is bad; or none is left.
         ConfigError: the experiment bounds a person's records, and the site's file does not say whose they are.
     """
-    loaded = scan(file.records, KINDS[experiment.task.kind], fields=file.fields, user_column=file.user or None)
+    kind: type[Any] = KINDS[experiment.task.kind]
+    loaded = scan(file.records, kind, fields=file.fields, user_column=file.user or None)
     require_usable([loaded], skip_bad=False)
     found: list[Any] = list(loaded.records)
     if file.simulated:
