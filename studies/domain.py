@@ -1,9 +1,9 @@
 """Training on public records beside a few private ones: none, random ones, direct retrieval, FedDCA and what it is
 compared with.
 
-    python studies/domain.py --data FOLDER --out runs/domain          # writes runs/domain/code.toml, pools and records
-    murmura compare runs/domain/code.toml --jobs 2 --out runs/domain
-    python studies/domain.py --out runs/domain --show                 # loss beside coverage, from the runs
+    python studies/domain.py --data FOLDER --out runs/code          # writes runs/code/code.toml, pools and records
+    murmura compare runs/code/code.toml --jobs 2 --out runs/code
+    python studies/domain.py --out runs/code --show                 # loss beside coverage, from the runs
 
 FOLDER holds ``code_codealpaca.jsonl``, ``math_gsm8k_train.jsonl``, ``medical_icliniq.jsonl`` and
 ``general_seed_tasks.jsonl`` (instruction, input, output), and ``finance_phrasebank.jsonl`` (text and label).

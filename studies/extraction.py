@@ -77,7 +77,7 @@ class Study:
             write_rows(place / f"{name}.jsonl", some)
         without = ["--without-private", str(place / "private.jsonl"), "--without", str(place / "heldout.jsonl")]
         sources = [f"own={place / 'own.jsonl'}", *self.public]
-        build_pool(place / "pool", sources, *without, "--skip-bad", "--overwrite")
+        build_pool(place / "pool", sources, *without, "--skip-bad")
         return place
 
     def experiment(self, public: int, seed: int) -> dict[str, Any]:

@@ -19,7 +19,6 @@ import tomli_w
 
 from murmura import report
 from murmura.measure.catalogue import figure
-from murmura.retrieval.pool import MANIFEST
 from murmura.runs import RunFolder, RunRecord, read_all
 from murmura.units import DASH, signed
 
@@ -195,10 +194,10 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def build_pool(pool: Path, sources: Iterable[str], *options: str) -> None:
-    """A pool of ``DOMAIN=FILE`` in a folder, with options of the command, unless it is there."""
-    if not (pool / MANIFEST).exists():
-        command = [sys.executable, "-m", "murmura", "pool", "build", *sources, "--out", str(pool), *options]
-        subprocess.run(command, check=True)
+    """A pool of ``DOMAIN=FILE`` in a folder, with options of the command. One that is there is replaced, since it may
+    be of other records: vectors that were computed are kept."""
+    command = [sys.executable, "-m", "murmura", "pool", "build", *sources, "--out", str(pool), "--overwrite", *options]
+    subprocess.run(command, check=True)
 
 
 def shorten(text: str, words: int) -> str:

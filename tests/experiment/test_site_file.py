@@ -318,6 +318,17 @@ def test_an_owner_who_writes_nothing_allows_what_a_simulation_does():
     assert Allow() == Allow(**limits, ask=True, measuring=True, clear=True)
 
 
+def test_real_sites_whose_records_were_shared_out_have_an_account_each(make, tmp_path):
+    """A run's id is the server's, so that accounts in one folder would be added up."""
+    experiment = make(budget={"folder": str(tmp_path / "account")}, method={"name": "dplora", "noise_multiplier": 1.0})
+    folders = {name: tmp_path / "members" / name for name in ("heart", "skin")}
+    (tmp_path / "members").mkdir()
+    share_out(experiment, dict.fromkeys(folders, []), folders, None, ["cpu"], simulated=False)
+    assert [SiteFile.load(one).budget.folder for one in folders.values()] == [
+        str(tmp_path / "account" / name) for name in folders
+    ]
+
+
 @pytest.fixture
 def persons(make, tmp_path):
     """A real site in whose file a person has six records, and five have one each; its run lets them have two."""

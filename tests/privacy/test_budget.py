@@ -133,6 +133,15 @@ def test_sites_that_are_opened_together_have_records_of_their_own(tmp_path):
     assert spent(tmp_path, "records of lung") == pytest.approx(RECORDS.epsilon(10).value, rel=1e-3)
 
 
+def test_a_departure_counts_in_each_opening(tmp_path):
+    """Another site had these records before, and departed from nothing."""
+    opened(tmp_path, "lung", "tuesday", "1").reserve("run", Cost(RECORDS, 1))
+    for opening, records in (("1", "monday"), ("2", "tuesday")):
+        opened(tmp_path, "skin", records, opening).departed("run", "its noise was 0")
+    with pytest.raises(BudgetError, match="no ε covers what run run did"):
+        spent(tmp_path, "tuesday")
+
+
 def test_a_record_more_is_no_budget_of_its_own(tmp_path):
     """Those that stay have seen both runs."""
     made(tmp_path, records="monday").reserve("first", Cost(RECORDS, 10))

@@ -36,19 +36,19 @@ def test_the_worst_is_what_the_least_protected_site_said_last():
     assert said.worst["epsilon"] is None
 
 
-def test_a_site_that_does_not_say_what_it_has_spent_leaves_no_epsilon_until_it_does(tmp_path):
+def test_sites_that_do_not_say_what_they_have_spent_leave_no_epsilon_until_they_do(tmp_path):
     file = tmp_path / "reported.journal"
     said = ReportedEpsilons(file)
     said.record("a", figures(1.0))
-    said.silent("b")
-    said.silent("b")
-    for one in (said, ReportedEpsilons(file)):
-        assert one.worst["epsilon"] is None and "site b has not said" in one.worst["refused"]
-    said.record("b", figures(0.5))
-    said.silent("a")
-    assert "site a" in said.worst["refused"]
+    said.silent(["b", "a"])
     said.record("a", figures(1.0))  # as before: its answer cost nothing
-    assert said.worst == ReportedEpsilons(file).worst == figures(1.0)
+    for one in (said, ReportedEpsilons(file)):
+        assert one.worst["epsilon"] is None and one.worst["refused"].startswith("no ε: b did not say")
+    said.silent(["c"])
+    said.record("b", figures(0.5))
+    assert said.worst["refused"].startswith("no ε: c did not say")
+    said.record("c", None)  # which cannot be read, and stays so
+    assert "site c has told none" in said.worst["refused"]
 
 
 @pytest.mark.parametrize(

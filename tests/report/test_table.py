@@ -138,7 +138,7 @@ def test_sites_of_a_simulation_that_shared_passes_are_told_beside_an_epsilon_of_
     config["run"] |= options
     config["method"]["name"] = "dpfedavg"
     (folder / "config.toml").write_text(tomli_w.dumps(config))
-    assert any("shared passes" in sentence for sentence in scope(rows_of(folder))) == told
+    assert any("may have shared passes" in sentence for sentence in scope(rows_of(folder))) == told
 
 
 def test_methods_keep_their_own_rows_in_the_order_given(tmp_path):

@@ -1,4 +1,4 @@
-"""What commands about a finished run have in common."""
+"""Options that commands about a finished run share."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file i
 
 
 def require_new(target: Path, source: Path, overwrite: bool) -> None:
-    """Hold a file that is to be written to not being the one that is read, and to not being there.
+    """Refuse to write over the file that is read, or over one that exists.
 
     Raises:
-        ConfigError: it is.
+        ConfigError: it would be.
     """
     from murmura.errors import ConfigError
 

@@ -91,10 +91,12 @@ def consent(
         bool, typer.Option("--withdraw", help="Take back whatever was consented to; then end the site's process.")
     ] = False,
 ) -> None:
-    """Print what ``murmura site show`` prints, and note that the owner of the site consents to just this experiment.
+    """Print what ``murmura site show`` prints, and note that the site's owner consents to just this experiment, with
+    just this list of held-out records.
 
-    The note has the experiment's digest, that of what was printed, and the time. A run that is resumed needs no other
-    consent; a changed experiment does. A process of the site that has begun without reads it when it starts again.
+    The note has a digest of both, that of what was printed, and the time. A run that is resumed needs no other
+    consent; a changed experiment or list does. A process of the site that has begun without reads it when it starts
+    again.
     """
     from murmura.errors import ConfigError
     from murmura.experiment import consent as consents

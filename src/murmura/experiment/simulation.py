@@ -112,7 +112,9 @@ def share_out(
         common["results"] = str(results.resolve())
     try:
         for number, (name, folder) in enumerate(folders.items()):
-            file = {"name": name, **common, "device": devices[number % len(devices)], "budget": budget}
+            file = {"name": name, **common, "device": devices[number % len(devices)], "budget": dict(budget)}
+            if not simulated and "folder" in budget:
+                file["budget"]["folder"] = str(Path(budget["folder"]) / site_folder(name))
             atomic.make_private(folder)
             _write(folder / SITE_DATA, _lines(records[name]))
             _write(folder / SITE_FILE, [tomli_w.dumps(file)])

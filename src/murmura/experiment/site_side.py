@@ -169,7 +169,7 @@ def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None) 
             fix = 'Write user = "COLUMN", or user = "" where each is of a person of its own.'
             raise ConfigError(what, where=f"site {file.name}: {SITE_FILE}", fix=fix)
         if loaded.users:
-            kept = bounded(loaded.users, most, Stream(experiment.run.seed), file.name)
+            kept = bounded(loaded.users, most, Stream(0), "")  # the same in every run: a site's records have a digest
             found = [record for index, record in enumerate(found) if index in kept]
     heldout = _heldout(Path(file.federation))
     found = [record for record in found if digest([record.identity]) not in heldout]

@@ -93,7 +93,7 @@ class Averaging(Method):
         cohort: Sequence[str],
         verb: str = "train",
         each: Mapping[str, Payload] | None = None,
-    ) -> Sequence[str]:
+    ) -> None:
         """One round: let sites train from the global adapter, and make what they send the next one.
 
         Where a sum is all that is needed, the server learns nothing else.
@@ -101,9 +101,6 @@ class Averaging(Method):
         Args:
             verb: one whose replies are those of ``answered``, or like them.
             each: further fields for single sites.
-
-        Returns:
-            the sites in the sum.
         """
         asked: dict[str, Any] = {"lr": server.lr(fleet.round), **self.local.sends(server)}
         asked["refused"] = self._unfit(server, verb)
@@ -121,7 +118,6 @@ class Averaging(Method):
             replies = self._noted(server, server.ask(verb, cohort, each, **asked), sums)
             self._step(server, optimizer, fleet.round, self.contributions(server, replies))
         self.local.settle(server, sums.fields, len(fleet.sites))
-        return sums.sites
 
     def _unfit(self, server: Server, verb: str) -> Callable[[Payload], str | None]:
         """Why a reply of this round cannot be averaged, so that it is left out by the name of its site; None where it

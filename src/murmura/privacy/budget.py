@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -72,9 +73,9 @@ class Budget:
         records: their digest.
         epsilon: the most that may be spent; None for an account without a limit.
         delta: that belongs to it.
-        opening: what tells this time that the owner's sites were opened from all others. Sites of one run that were
-            opened together have records of their own each; by a run's id alone that cannot be told, since it is the
-            server that gives it, and may give it twice.
+        opening: what tells this time that the site was opened from all others. Of sites of one run and opening each has
+            records of its own. By a run's id alone that cannot be told: the server gives it, and may give it twice.
+            Sites of a simulation all have the same, none.
 
     Raises:
         PrivacyError: an account in the folder is damaged or was edited.
@@ -133,7 +134,8 @@ class Budget:
             CheckpointError: it cannot be entered.
         """
         with self._open() as account:
-            if not any(line["run"] == run and line.get("lost") == reason for line in account.lines):
+            entry = self._line(run, lost=reason)
+            if entry not in account.lines:
                 self._enter(account, run, lost=reason)
 
     def spent(self) -> Epsilon:
@@ -146,8 +148,11 @@ class Budget:
             return self._epsilon(self._known())
 
     def _enter(self, account: Journal, run: str, **what: object) -> None:
+        account.append(self._line(run, **what))
+
+    def _line(self, run: str, **what: object) -> dict[str, object]:
         opening = {"opening": self.opening} if self.opening else {}
-        account.append({"run": run, "records": self.records, **opening, **what})
+        return {"run": run, "records": self.records, **opening, **what}
 
     def _require(self, run: str, cost: Cost) -> None:
         before = self._known()
@@ -216,7 +221,7 @@ class Entry:
 
     @property
     def asked(self) -> tuple[str, str]:
-        """By whom and when: of a run that was resumed every opening of the site counts by itself, and all together."""
+        """Entries are grouped by run and opening, and the groups are composed."""
         return self.run, self.opening
 
 
@@ -259,6 +264,7 @@ class Spending:
             PrivacyError: δ is not in (0, 1).
         """
         runs, pure = list[list[Release]](), 0.0
+        certain: Counter[PrivacyPlan] = Counter()  # steps of which it is known that a record among these was in them
         for asked in sorted({entry.asked for entry in self.entries}):
             choices, parts = self.of(asked, records), list[list[Release]]()
             for own in choices:
@@ -268,10 +274,13 @@ class Spending:
                         steps[entry.cost.plan] = steps.get(entry.cost.plan, 0) + entry.cost.steps
                 parts.append([Release(plan, count, by_record=True) for plan, count in steps.items()])
             pure += max(sum(entry.cost.epsilon for entry in own) for own in choices)
-            if all(len(part) == 1 for part in parts):
+            if len(parts) == 1:
+                certain.update({release.plan: release.steps for release in parts[0]})
+            elif all(len(part) == 1 for part in parts):
                 runs.append([release for [release] in parts])
             else:  # a site that followed several plans in a run: all that any site did counts
                 runs += [[release] for part in parts for release in part]
+        runs += [[Release(plan, count, by_record=True)] for plan, count in certain.items()]
         plans = [release.plan for run in runs for release in run]
         if not plans:
             return Epsilon(pure, "sum", delta, "replace-one")

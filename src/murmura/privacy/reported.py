@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from murmura.privacy.journal import Journal
+from murmura.units import listing
 
 
 class ReportedEpsilons:
@@ -26,9 +27,9 @@ class ReportedEpsilons:
     def __init__(self, path: Path | None = None) -> None:
         self._journal = Journal(path, "journal of the ε that sites have reported")
         self._last: dict[str, dict[str, Any]] = {}
-        self._silent: list[str] = []  # sites that have released something since
+        self._silent: list[str] = []
         for line in self._journal.lines:
-            self._note(line["site"], line.get("figures"))
+            self._follow(line)
 
     @property
     def last(self) -> Mapping[str, Mapping[str, Any]]:
@@ -40,7 +41,7 @@ class ReportedEpsilons:
         """What the least protected site reported last, whether it still answers or not. A refused ε is worse than any
         other, and so is what a site does not say."""
         if self._silent:
-            what = f"no ε: site {self._silent[0]} has not said what it has spent with its last answer"
+            what = f"no ε: {listing(self._silent)} did not say what the last answer has cost"
             return {"plan": None, "epsilon": None, "refused": what}
         return max(self._last.values(), key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"])
 
@@ -62,26 +63,26 @@ class ReportedEpsilons:
             lost = before["refused"] or f"no ε: the privacy ledger of site {site} has lost what it had spent before"
             figures = {**figures, "epsilon": None, "refused": lost}
         if before != figures or site in self._silent:
-            self._journal.append({"site": site, "figures": dict(figures)})
-            self._note(site, figures)
+            self._enter({"site": site, "figures": dict(figures)})
 
-    def silent(self, site: str) -> None:
-        """Keep that a site has released something, and does not say what that has cost.
+    def silent(self, sites: Sequence[str]) -> None:
+        """Keep that sites have released something, before they say what that has cost. It is on disk when this returns.
 
         Raises:
             CheckpointError: it could not be written.
         """
-        if site not in self._silent:
-            self._journal.append({"site": site})
-            self._note(site, None)
+        self._enter({"silent": list(sites)})
 
-    def _note(self, site: str, figures: Mapping[str, Any] | None) -> None:
-        if figures is None:
-            self._silent.append(site)
+    def _enter(self, line: dict[str, Any]) -> None:
+        self._journal.append(line)
+        self._follow(line)
+
+    def _follow(self, line: Mapping[str, Any]) -> None:
+        if "silent" in line:
+            self._silent = list(dict.fromkeys([*self._silent, *line["silent"]]))
             return
-        self._last[site] = dict(figures)
-        if site in self._silent:
-            self._silent.remove(site)
+        self._last[line["site"]] = dict(line["figures"])
+        self._silent = [site for site in self._silent if site != line["site"]]
 
 
 def _is_readable(figures: Any) -> bool:

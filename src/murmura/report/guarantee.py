@@ -34,8 +34,8 @@ _SECRET = (
     "for the run's owner alone."
 )
 _SHARING = (
-    "ε is that of sites that train each by itself. In this simulation several shared passes (run.slots), where one "
-    "moves the others by rounding, which no margin covers."
+    "ε is that of sites that train each by itself. In this simulation several may have shared passes (run.slots), "
+    "where one moves the others by rounding, which no margin covers."
 )
 _ADJACENCIES = {
     "zero-out": "in “zero-out” the contribution of one is blanked while its place remains, so that how many there are "

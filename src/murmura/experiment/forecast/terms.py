@@ -53,7 +53,7 @@ class Terms:
 
     Args:
         site: its name.
-        experiment: digest of the experiment, which the site's own copy and the server's have to have in common.
+        experiment: digest of the experiment and of its list of held-out records (``consent.digest_of``).
         method: what is done, in words.
         rounds: in which sites may be asked.
         records: of the site.

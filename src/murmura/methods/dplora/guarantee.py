@@ -184,20 +184,19 @@ class Guard:
 
 
 def note(server: Server, config: DPLoRAConfig, site: str, figures: Mapping[str, Any] | None) -> None:
-    """Note what the least protected site has said; a site that no longer answers counts with what it said last.
+    """Note what a site has said. A site that no longer answers counts with what it said last."""
+    server.journal(REPORTED, ReportedEpsilons).record(site, figures)
+    _note_worst(server, config)
 
-    Args:
-        figures: what it says; None where it has trained and says nothing. Where all sites have one target, it has spent
-            that at most. Else nobody knows what it has spent, until it says so.
-    """
-    reported = server.journal(REPORTED, ReportedEpsilons)
-    if figures is not None:
-        reported.record(site, figures)
-    elif config.epsilon is None:
-        reported.silent(site)
-    else:
-        return
-    worst = reported.worst
+
+def summed(server: Server, config: DPLoRAConfig, sites: Sequence[str]) -> None:
+    """Note whose updates are in a sum, before they say what that has cost them."""
+    server.journal(REPORTED, ReportedEpsilons).silent(sites)
+    _note_worst(server, config)
+
+
+def _note_worst(server: Server, config: DPLoRAConfig) -> None:
+    worst = server.journal(REPORTED, ReportedEpsilons).worst
     server.note_privacy(
         {
             "unit": "record",

@@ -104,18 +104,19 @@ class DPLoRA(VanillaFL):
             server.journal(REPORTED, ReportedEpsilons)  # refused now, if at all
         super().lead(server, fleet)
 
-    def average(self, server: Server, fleet: Fleet, *args: Any, **options: Any) -> Sequence[str]:
-        summed = super().average(server, fleet, *args, **options)
+    def average(self, server: Server, fleet: Fleet, *args: Any, **options: Any) -> None:
+        super().average(server, fleet, *args, **options)
         if self._tells_apart:
-            told = {reply.site: reply["privacy"] for reply in fleet.ask(_TELL, fleet.sites)}
-            for site in dict.fromkeys([*told, *summed]):
-                guarantee.note(server, self.config, site, told.get(site))
-        return summed
+            for reply in fleet.ask(_TELL, fleet.sites):
+                guarantee.note(server, self.config, reply.site, reply.fields.get("privacy"))
 
     def note(self, server: Server, sites: Sequence[str], told: Payload) -> None:
         super().note(server, sites, told)
-        for site in sites if "privacy" in told else ():
-            guarantee.note(server, self.config, site, told["privacy"])
+        if self._tells_apart:
+            guarantee.summed(server, self.config, sites)
+        elif self.config.private or "privacy" in told:
+            for site in sites:
+                guarantee.note(server, self.config, site, told.get("privacy"))
 
     # ---- at the sites --------------------------------------------------------------------------------------------
 
