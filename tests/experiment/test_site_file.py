@@ -323,7 +323,7 @@ def test_real_sites_whose_records_were_shared_out_have_an_account_each(make, tmp
     experiment = make(budget={"folder": str(tmp_path / "account")}, method={"name": "dplora", "noise_multiplier": 1.0})
     folders = {name: tmp_path / "members" / name for name in ("heart", "skin")}
     (tmp_path / "members").mkdir()
-    share_out(experiment, dict.fromkeys(folders, []), folders, None, ["cpu"], simulated=False)
+    share_out(experiment, {name: [] for name in folders}, folders, None, ["cpu"], simulated=False)
     assert [SiteFile.load(one).budget.folder for one in folders.values()] == [
         str(tmp_path / "account" / name) for name in folders
     ]

@@ -45,7 +45,7 @@ class ReportedEpsilons:
             return {"plan": None, "epsilon": None, "refused": what}
         return max(self._last.values(), key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"])
 
-    def record(self, site: str, figures: Mapping[str, Any]) -> None:
+    def record(self, site: str, figures: Any) -> None:
         """Keep what a site reports of its ε: ``epsilon`` or, where there is none, ``refused``, with whatever else.
         It is on disk when this returns.
 
