@@ -6,12 +6,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from murmura.experiment.consent import consent
+from murmura.experiment.consent import consent, digest_of
 from murmura.experiment.federation import Federation, admit, found, introduce
 from murmura.experiment.prepare import prepare
 from murmura.experiment.run import run
 from murmura.experiment.site_side import open_sites
-from murmura.experiment.verbs import fingerprint
 from murmura.federation.engines.worker import Worker
 from murmura.runs import read
 from murmura.runs.schema import site_folder
@@ -60,7 +59,7 @@ def founded(experiment, folder, address="127.0.0.1:9443"):
         introduce(own, name, len((own / "records.jsonl").read_text().splitlines()))
     admit(folder, [own / "public.json" for own in folders.values()])
     loaded = Federation.load(folder, {"run.engine": "flower", "run.folder": str(folder / "run")})
-    digest = fingerprint(loaded.experiment)
+    digest = digest_of(loaded.experiment, folder / "@federation")
     for own in folders.values():
         consent(own, digest, "")
     return loaded
