@@ -18,6 +18,8 @@ sites are given random records of a pool that holds their domain alone, so that 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -28,7 +30,8 @@ from scipy.stats import spearmanr
 from site_encoder import shortened
 
 import runs
-from murmura.runs import RunFolder, read
+from murmura.compare.statistics import differences
+from murmura.runs import RunFolder, RunRecord, read
 from runs import as_instructions, build_pool, pipes, read_rows, shorten, write_rows
 
 FILES = {"code": "code_codealpaca", "math": "math_gsm8k_train", "medical": "medical_icliniq"}
@@ -160,8 +163,8 @@ def more(domain: str, scale: runs.Scale) -> list[dict[str, Any]]:
 
 def shown(out: Path) -> str:
     """Of each arm, in Markdown: what its sites were given, by domain, how well that covers theirs, and the loss; means
-    over the seeds. Below it, how the order by coverage agrees with that by loss."""
-    found: dict[str, list[Any]] = {}
+    over the seeds. Below it, how the order by coverage agrees with that by loss, and how every two arms differ."""
+    found: dict[str, list[RunRecord]] = {}
     for folder in sorted((out / "runs").glob("*-seed*")):
         if RunFolder(folder).is_finished:
             found.setdefault(folder.name.rpartition("-seed")[0], []).append(read(folder))
@@ -179,7 +182,17 @@ def shown(out: Path) -> str:
     text = pipes(lines)
     if len(places) > 2:
         text += f"\nSpearman's rank correlation of coverage and loss over {len(places)} arms: {_rank(places):.2f}\n"
-    return text
+    return f"{text}\n{_pairs(found)}"
+
+
+def _pairs(found: Mapping[str, Sequence[RunRecord]]) -> str:
+    """Differences in loss between every two arms, paired by seed; each p is by itself."""
+    losses = {arm: {one.seed or 0: one.last.values["heldout_loss"] for one in own} for arm, own in found.items()}
+    lines = [["pair", "difference in loss"], ["---", "---"]]
+    for one, other in combinations(losses, 2):
+        apart = differences({one: losses[one]}, losses[other])[one]
+        lines.append([f"{one} − {other}", apart.words])
+    return pipes(lines)
 
 
 def _rank(places: list[tuple[float, float]]) -> float:

@@ -434,6 +434,15 @@ def test_loss_stands_beside_coverage(domain, tmp_path):
         "| random | 2 | code 4, math 1 | 0.775 | 0.875 |",
         "",
         "Spearman's rank correlation of coverage and loss over 3 arms: -0.50",
+        "",
+        "| pair | difference in loss |",
+        "| --- | --- |",
+        "| FedDCA − direct | −0.125 (−0.125 to −0.125), p = 0.500 |",
+        "| FedDCA − local | −0.500 (−0.500 to −0.500), p = 0.500 |",
+        "| FedDCA − random | −0.250 (−0.250 to −0.250), p = 0.500 |",
+        "| direct − local | −0.375 (−0.375 to −0.375), p = 0.500 |",
+        "| direct − random | −0.125 (−0.125 to −0.125), p = 0.500 |",
+        "| local − random | +0.250 (+0.250 to +0.250), p = 0.500 |",
     ]
 
 

@@ -134,7 +134,7 @@ def require_same(jobs: Sequence[Job]) -> None:
                 what = f"this run has {key} = {there.get(key)!r}, and the comparison asks for {wanted.get(key)!r}"
                 if key == "training.lr" and not job.searching:
                     what += ", the best of the rates as the search has it now"
-                fix = "Give another folder (--out). To remove the run does not undo what it has spent."
+                fix = "Give another folder (--out). Removing the run does not undo what it has spent."
                 raise CheckpointError(what, where=str(job.folder), fix=fix)
 
 

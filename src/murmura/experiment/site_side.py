@@ -158,19 +158,19 @@ def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None) 
         ConfigError: the experiment bounds a person's records, and the site's file does not say whose they are.
     """
     kind: type[Any] = KINDS[experiment.task.kind]
-    loaded = scan(file.records, kind, fields=file.fields, user_column=file.user or None)
+    most = None if file.simulated else experiment.data.records_per_user
+    if most is not None and file.user is None:
+        what = f"the experiment lets a person have {most} of a site's records, and nothing says whose they are"
+        fix = 'Write user = "COLUMN", or user = "" where each is of a person of its own.'
+        raise ConfigError(what, where=f"site {file.name}: {SITE_FILE}", fix=fix)
+    loaded = scan(file.records, kind, fields=file.fields, user_column=file.user if most and file.user else None)
     require_usable([loaded], skip_bad=False)
     found: list[Any] = list(loaded.records)
     if file.simulated:
         return found
-    if (most := experiment.data.records_per_user) is not None:
-        if file.user is None:
-            what = f"the experiment lets a person have {most} of a site's records, and nothing says whose they are"
-            fix = 'Write user = "COLUMN", or user = "" where each is of a person of its own.'
-            raise ConfigError(what, where=f"site {file.name}: {SITE_FILE}", fix=fix)
-        if loaded.users:
-            kept = bounded(loaded.users, most, Stream(0), "")  # the same in every run: a site's records have a digest
-            found = [record for index, record in enumerate(found) if index in kept]
+    if most is not None and loaded.users is not None:
+        kept = bounded(loaded.users, most, Stream(0), "")  # the same in every run: a site's records have a digest
+        found = [record for index, record in enumerate(found) if index in kept]
     heldout = _heldout(Path(file.federation))
     found = [record for record in found if digest([record.identity]) not in heldout]
     if reading is not None:

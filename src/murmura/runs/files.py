@@ -31,14 +31,14 @@ def text(path: Path) -> str | None:
         raise CheckpointError(f"cannot be read ({error})", where=str(path), fix=REPAIR) from None
 
 
-def toml(path: Path) -> dict[str, Any]:
-    """The file's tables; none where there is no such file.
+def toml(content: str, path: Path) -> dict[str, Any]:
+    """The tables of a file that was read.
 
     Raises:
-        CheckpointError: it cannot be read, or is no TOML.
+        CheckpointError: it is no TOML.
     """
     try:
-        return tomllib.loads(text(path) or "")
+        return tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
         raise CheckpointError(f"not valid TOML ({error})", where=str(path), fix=REPAIR) from None
 

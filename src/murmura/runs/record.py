@@ -318,7 +318,7 @@ def _config(path: Path) -> tuple[str, dict[str, Any]]:
     text = files.text(path)
     if text is None:
         raise CheckpointError(f"{path.name} is missing from the run", where=str(path.parent), fix=files.REPAIR)
-    return text, files.toml(path)
+    return text, files.toml(text, path)
 
 
 def _section(experiment: Mapping[str, Any], name: str) -> Mapping[str, Any]:

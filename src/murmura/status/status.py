@@ -94,7 +94,8 @@ def look(folder: Path) -> Status:
         fix = "Give a folder in which `murmura run` or `murmura serve` has begun a run."
         raise CheckpointError("there is no run in this folder", where=str(folder), fix=fix)
     live = _json(folder / schema.CHECKPOINTS / schema.LIVE)
-    experiment = files.toml(folder / schema.CONFIG)
+    config = folder / schema.CONFIG
+    experiment = files.toml(files.text(config) or "", config)
     run, method = experiment.get("run", {}), experiment.get("method", {})
     rows = [row for _, row in files.lines(folder / schema.METRICS, torn=True)]
     secret = live.get("secret", {})
