@@ -16,7 +16,7 @@ from measure import MEMORY_IN_WORDS, cores, machine, measure
 from shapes import SHAPES, save_random, save_tokenizer, shape
 from work import Work
 
-from murmura.library_settings import settle
+from murmura.third_party import settle
 
 HERE = Path(__file__).parent
 SAME = 1e-4  # of the largest value: how far apart what ways find may be that do the same in float32

@@ -12,8 +12,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: more threads only 
 import hypothesis
 import pytest
 
-from murmura.library_settings import settle
 from murmura.privacy import accounting, curve
+from murmura.third_party import settle
 from tests.forking import forks_instead
 
 settle()

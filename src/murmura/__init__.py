@@ -19,7 +19,7 @@ _HOMES = {"Experiment": "murmura.experiment.config", "run": "murmura.experiment.
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'murmura' has no attribute '{name}'")
-    from murmura.library_settings import settle
+    from murmura.third_party import settle
 
     settle()  # before torch is imported
     return getattr(import_module(_HOMES[name]), name)

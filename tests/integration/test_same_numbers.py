@@ -10,7 +10,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from murmura.library_settings import SETTINGS
+from murmura.third_party import SETTINGS
 from tests.experiment.small import experiment, write_data
 from tests.training.helpers import assert_same
 

@@ -37,8 +37,8 @@ from murmura.cli import (
     status,
 )
 from murmura.errors import Interrupted, MurmuraError
-from murmura.library_settings import settle
 from murmura.progress import LOG_FORMAT
+from murmura.third_party import settle
 
 MISTAKE, INTERRUPTED = 2, 130  # exit codes
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from murmura.library_settings import SETTINGS, settle
+from murmura.third_party import SETTINGS, settle
 
 
 def test_what_the_user_has_set_stays(monkeypatch):
