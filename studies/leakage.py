@@ -1,213 +1,216 @@
-"""What attacks see of FedAvg, FewFedPIT, DP-LoRA and LP-FL: membership inference and canaries, round by round.
+"""What attacks find as rounds go on: in the model, in single uploads, and with all models and uploads together; whether
+noise takes it away; and how far canaries bear that out.
 
-    python studies/leakage.py --medical FILE --texts FILE --out runs/leakage           # two CPU cores, some two hours
-    python studies/leakage.py --medical FILE --texts FILE --out runs/leakage --full    # for a GPU
+    python studies/leakage.py --data FOLDER --out runs/leakage          # writes runs/leakage/leakage.toml, its records
+    murmura compare runs/leakage/leakage.toml --jobs 2 --out runs/leakage
+    for run in runs/leakage/runs/*-seed?; do murmura audit "$run" --texts 0; done
+    python studies/leakage.py --out runs/leakage --show                 # what the comparison's own tables do not tell
 
-``--medical`` is ``medical_icliniq.jsonl`` (questions of patients and answers), ``--texts`` a file of short texts with a
-label that ``lpfl.py`` has words for, such as ``sentiment_movie_rt.jsonl``; the clinic example is in this repository.
-
-First a pilot with a seed of its own, without canaries or attacks, chooses rates by the loss on held-out records, so
-that arms are compared where each of them is useful. Then FedAvg is run with the first seed, beside a control: the same
-at a rate at which nothing is learnt; ``--pilot`` does no more than that. Then each arm is run with each seed, with
-canaries among the records, and the model and single uploads are attacked after each round. Last, all records are scored
-one by one under each run's final model, so that arms can be compared on the same records (``paired.py``). Runs that are
-finished are kept, unfinished ones are resumed, so the command may be stopped and given again. It ends with the tables.
+FOLDER holds ``medical_icliniq.jsonl``, questions of patients and answers. Five sites share some of them evenly, others
+are held out, and canaries are written into the sites' records besides. All arms read a record as often and have a rate
+of their own, but for the control: FedAvg at a rate at which nothing is learnt.
+``--full`` writes the comparison for a large machine.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean
+from random import Random
+from typing import Any
 
-import paired
-from leakage_runs import ARMS, CLINIC, CONTROL, FULL, SETS, SMALL, TEXT_ARMS, Study, prepare, rows
-from paired import Estimate, Scored
+import tomli_w
 
-from murmura.runs import RunFolder
-from murmura.units import DASH, decimal, signed
-from runs import finished, pipes, show, together
+import runs
+from murmura.compare.statistics import Estimate, differences
+from murmura.runs import RunFolder, RunRecord, read
+from murmura.runs.audit import TARGETS
+from murmura.units import DASH
+from runs import pipes, read_rows, shorten, write_rows
 
-COMPARED = {
-    "leakage falls with β": [("fedavg", "beta-0.5"), ("beta-0.5", "beta-0"), ("fedavg", "beta-0")],
-    "attacks weaken with noise": [("dplora-inf", "dplora-8")],
-    "annotating lowers leakage": [("labelled", "lpfl")],
-}
-SAME = "beta-1"  # the runs of FedAvg again, which count once
-FEWEST = 3  # runs that an interval over runs is given for
-ATTACK = {"clinic": "error zone", "medical": "error zone", "texts": "loss difference"}
-"""By which arms, rounds and uploads are compared: one attack for all, fixed beforehand."""
+SITES = 5
+RANK = 4
+NO_RATE = 1e-9
+ATTACK = "error zone"
+"""By which rounds and uploads are compared: one attack for all, fixed beforehand."""
+SMALL, FULL = runs.scales(
+    words=(24, 400),  # at most, of a question and of an answer
+    records=(50, 100),  # of a site
+    heldout=(200, 300),
+    canaries=(50, 500),
+    candidates=(4, 32),
+    rounds=(6, 12),
+    every=(2, 1),
+    epochs=(2, 1),
+    batch=(4, 4),
+    noisy_batch=(16, 16),  # expected, of DP-LoRA
+    noisy_steps=(7, 12),  # of a round: as many passes
+    layers=("last 4", "all"),
+    rates=([5e-3, 1e-2], [1e-4, 3e-4, 1e-3, 3e-3]),
+    noisy_rates=([1.0, 3.0], [0.1, 0.3, 1.0, 3.0]),
+    epsilons=([8.0], [32.0, 8.0, 2.0]),
+    seeds=(3, 5),
+    uploads=(2, SITES),
+    max_length=(128, 1024),
+)
 
 
 def main() -> None:
-    """Run what is missing, then print the tables."""
+    """Write the comparison and its records, or show what its runs and audits have found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--medical", type=Path, required=True, help="questions and answers, a JSONL file")
-    parser.add_argument("--texts", type=Path, required=True, help="labelled texts, a JSONL file")
-    parser.add_argument("--out", type=Path, required=True, help="where runs are kept")
-    parser.add_argument("--full", action="store_true", help="the full study, for a GPU")
-    parser.add_argument("--sets", choices=SETS, nargs="+", default=list(SETS))
-    parser.add_argument("--arms", choices=[*ARMS, *TEXT_ARMS], nargs="+", default=[*ARMS, *TEXT_ARMS])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--pilot", action="store_true", help="only choose rates")
-    parser.add_argument("--show", action="store_true", help="run nothing, print the tables of what is there")
-    parser.add_argument("--at-once", type=int, default=1, help="runs side by side")
+    parser.add_argument("--data", type=Path, help="folder of the JSONL file")
+    parser.add_argument("--out", type=Path, required=True, help="where the comparison is written")
+    parser.add_argument("--full", action="store_true", help="the full one, for a large machine")
+    parser.add_argument("--show", action="store_true", help="what finished runs and audits have found, nothing else")
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--table", type=Path, help="also write the tables as Markdown, in this folder")
+    parser.add_argument("--dtype", default="auto", help="of the model's weights")
     options = parser.parse_args()
-    scale = FULL if options.full else SMALL
-    files = {"clinic": CLINIC, "medical": options.medical, "texts": options.texts}
-    studies = [
-        Study(name, options.out, scale, options.model, prepare(name, files[name], options.out, scale))
-        for name in options.sets
-    ]
     if options.show:
-        tables(studies, options.seeds, options.table)
+        print(shown(options.out))
         return
-    wanted = {study.name: [arm for arm in study.arms if arm in options.arms] for study in studies}
-    together([job for study in studies for job in study.pilot(wanted[study.name])], options.at_once)
-    for study in studies:
-        print(rates_table(study))
-    pilots = {study.name: study.pilots for study in studies}
-    complete(studies, pilots, options.seeds[:1], options.at_once)
-    for study in studies:
-        print(pilot_table(study, options.seeds[0]))
-    if options.pilot:
-        return
-    complete(studies, wanted, options.seeds, options.at_once)
-    tables(studies, options.seeds, options.table)
+    if options.data is None:
+        parser.error("--data is missing, the folder of the JSONL file")
+    scale = FULL if options.full else SMALL
+    prepare(options.data, options.out, scale)
+    written = comparison(options.model, options.dtype, scale)
+    (options.out / "leakage.toml").write_text(tomli_w.dumps(written))
+    print(f"murmura compare {options.out / 'leakage.toml'} --out {options.out}")
 
 
-def complete(studies: Sequence[Study], arms: Mapping[str, Sequence[str]], seeds: Sequence[int], at_once: int) -> None:
-    """Run what is missing, seed by seed, and score single records."""
-    for seed in seeds:
-        together([job for study in studies for job in study.runs(arms[study.name], seed)], at_once)
-        together([partial(study.score, arms[study.name], seed) for study in studies], at_once)
+def prepare(data: Path, out: Path, scale: runs.Scale) -> None:
+    """Write the records as the study uses them: whole sentences up to the scale's number of words, none twice."""
+    out.mkdir(parents=True, exist_ok=True)
+    rows = read_rows(data / "medical_icliniq.jsonl")
+    cut = [(shorten(row["input"], scale.words), shorten(row["output"], scale.words)) for row in rows]
+    short = dict(pair for pair in cut if all(pair))
+    records = [{"instruction": question, "input": "", "output": answer} for question, answer in short.items()]
+    Random(0).shuffle(records)
+    wanted = SITES * scale.records + scale.heldout
+    print(f"{len(short)} of {len(rows)} records are short enough, {min(len(short), wanted)} are used")
+    write_rows(out / "questions.jsonl", records[:wanted])
 
 
-def tables(studies: Sequence[Study], seeds: Sequence[int], folder: Path | None) -> None:
-    """Print the tables of all runs that are there, and write them as Markdown."""
-    for study in studies:
-        names = [f"{study.name}-{arm}" for arm in study.arms]
-        markdown = folder / f"leakage-{study.name}.table.md" if folder else None
-        canaries = () if study.name == "texts" else ("exposure", "upload_exposure")
-        more = [rates_table(study), pilot_table(study, seeds[0]), levels(study, seeds), differences(study, seeds)]
-        rounds = ("attack_auc", "upload_auc", *canaries)
-        show(finished(study.out, names), ("heldout_loss", "attack_auc"), markdown, rounds, more)
-    overall = over_runs(studies, seeds)
-    print(overall)
-    if folder:
-        (folder / "leakage-runs.table.md").write_text(overall)
+def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
+    """The comparison's file."""
+    sgd = {"optimizer": "sgd", "batch_size": scale.noisy_batch, "max_steps": scale.noisy_steps, "clip": 1.0}
+    noisy = {"training": sgd | {"schedule": "constant"}, "rates": scale.noisy_rates}
+    return {
+        "compare": {
+            "name": "leakage",
+            "seeds": scale.seeds,
+            "rates": scale.rates,
+            "arms": [
+                {"name": "FedAvg"},
+                {"name": "nothing learnt", "rates": [NO_RATE]},
+                {"name": "no noise", "method": {"name": "dplora", "noise_multiplier": 0.0}, **noisy},
+                {"method": {"name": "dplora"}, "grid": {"method.epsilon": scale.epsilons}, **noisy},
+            ],
+        },
+        "run": {"slots": SITES},
+        "model": {"name": model, "dtype": dtype},
+        "lora": {"rank": RANK, "alpha": 2.0 * RANK, "targets": list(runs.QUERY_AND_VALUE), "layers": scale.layers},
+        "data": {
+            "train": "questions.jsonl",
+            "heldout_records": scale.heldout,
+            "max_length": scale.max_length,
+            "sites": {"by": "partition", "count": SITES, "scheme": "iid"},
+        },
+        "training": {"batch_size": scale.batch, "epochs": scale.epochs, "tokens_per_pass": 512},
+        "method": {"name": "fedit", "rounds": scale.rounds},
+        "evaluation": {"every": scale.every, "sample": 1, "attacks": True}
+        | {"attack_records": SITES * scale.records, "uploads": scale.uploads},
+        "audit": {"canaries": scale.canaries, "candidates": scale.candidates, "keep": True},
+    }
 
 
-def scored(study: Study, arm: str, seed: int) -> Scored | None:
-    """Scores of single records under a run's final model; None where there is none."""
-    file = paired.beside(study.folder(arm, seed))
-    return Scored.of(file, ATTACK[study.name]) if file.exists() else None
+Found = Mapping[str, Mapping[int, RunRecord]]
+"""Finished runs by arm and seed."""
+Series = Mapping[int, float]
+"""A figure by seed."""
 
 
-def done(study: Study, seeds: Sequence[int]) -> dict[str, list[Path]]:
-    """The folders of finished runs, by arm."""
-    folders = {arm: [study.folder(arm, seed) for seed in seeds] for arm in study.arms}
-    found = {arm: [one for one in own if RunFolder(one).is_finished] for arm, own in folders.items()}
-    return {arm: own for arm, own in found.items() if own}
+def shown(out: Path) -> str:
+    """What runs and audits have found, in Markdown: how the AUC of one attack goes on with rounds, and what single
+    uploads add; how well canaries were told; and what all attacks of the audits found. Means over the seeds with 95 %
+    intervals (Student's t)."""
+    found: dict[str, dict[int, RunRecord]] = {}
+    for folder in sorted((out / "runs").glob("*-seed*")):
+        if RunFolder(folder).is_finished:
+            arm, _, seed = folder.name.rpartition("-seed")
+            found.setdefault(arm, {})[int(seed)] = read(folder)
+    return "\n".join(table(found) for table in (_by_round, _of_uploads, _of_canaries, _of_audits))
 
 
-def rates_table(study: Study) -> str:
-    """What the pilot found."""
-    lines = [["arm", "held-out loss by rate, seed 100", "chosen"], ["---", "---", "--:"]]
-    for arm in study.arms:
-        losses = study.losses(arm)
-        if losses:
-            found = ", ".join(f"{lr:g}: {decimal(loss)}" for lr, loss in losses.items())
-            lines.append([arm, found, f"{study.rate(arm):g}"])
+def _by_round(found: Found) -> str:
+    """The AUC of one attack on the model, and by how much it is larger after the last round than after the first that
+    was measured."""
+    rounds = _rounds(found, "attack")
+    lines = [[f"AUC of {ATTACK} on the model after round", *map(str, rounds), "last − first"]]
+    lines.append(["---", *["--:"] * (len(rounds) + 1)])
+    for arm, own in found.items():
+        each = [_auc(own, number, "attack") for number in rounds]
+        lines.append([arm, *map(_mean, each), _apart(each[-1], each[0])])
     return pipes(lines)
 
 
-def levels(study: Study, seeds: Sequence[int]) -> str:
-    """The AUC of each arm's final model over all records, by one attack."""
-    lines = [[f"AUC of the final model by {ATTACK[study.name]}", "mean over seeds", "seeds"], ["---", "---", "--:"]]
-    for arm in study.arms:
-        found = [run for seed in seeds if (run := scored(study, arm, seed))]
-        if found:
-            lines.append([arm, interval(paired.auc(found)), str(len(found))])
+def _of_uploads(found: Found) -> str:
+    """The AUC of the same attack on single uploads of each round, and by how much it is above that on the model."""
+    rounds = _rounds(found, "upload")
+    lines = [[f"AUC of {ATTACK} on single uploads of round", *map(str, rounds), "last − model"]]
+    lines.append(["---", *["--:"] * (len(rounds) + 1)])
+    for arm, own in found.items():
+        each = [_auc(own, number, "upload") for number in rounds]
+        lines.append([arm, *map(_mean, each), _apart(each[-1], _auc(own, rounds[-1], "attack"))])
     return pipes(lines)
 
 
-def differences(study: Study, seeds: Sequence[int]) -> str:
-    """What arms differ in on the same records."""
-    lines = [["difference in AUC on the same records", "question", "mean over seeds", "shown"], ["---"] * 4]
-    for question, pairs in COMPARED.items():
-        for one, other in pairs:
-            if both := of_both(study, one, other, seeds):
-                lines.append([f"{one} − {other}", question, *words(paired.difference(both))])
+def _of_canaries(found: Found) -> str:
+    """How far the last models and uploads give canaries away, and the least ε that goes with that."""
+    lines = [["arm", "exposure, bits", "in uploads", "coins right", "of guesses", "ε at least", "ε promised"]]
+    lines.append(["---", *["--:"] * 6])
+    for arm, own in found.items():
+        keys = ("exposure", "upload_exposure", "audit_right", "audit_guesses", "audit_epsilon")
+        cells = [_mean({seed: run.last.values[key] for seed, run in own.items()}) for key in keys]
+        promised = {seed: e for seed, run in own.items() if (e := run.last.values.get("epsilon")) is not None}
+        lines.append([arm, *cells, _mean(promised)])
     return pipes(lines)
 
 
-def of_both(study: Study, one: str, other: str, seeds: Sequence[int]) -> list[tuple[Scored, Scored]]:
-    """The scores of two arms, for all seeds that both have been run with."""
-    found = [(scored(study, one, seed), scored(study, other, seed)) for seed in seeds]
-    return [(a, b) for a, b in found if a and b]
-
-
-def pilot_table(study: Study, seed: int) -> str:
-    """Whether the pilot sees anything: FedAvg and the control, in which nothing is learnt, with one seed."""
-    lines = [[f"pilot, AUC by {ATTACK[study.name]}", "members", "others", "AUC"], ["---", "--:", "--:", "---"]]
-    for arm in study.pilots:
-        if run := scored(study, arm, seed):
-            lines.append([arm, str(len(run.members)), str(len(run.others)), interval(paired.auc([run]))])
-    if both := of_both(study, "fedavg", CONTROL, [seed]):
-        lines.append(["fedavg − control", "", "", words(paired.difference(both))[0]])
-    return pipes(lines) if len(lines) > 2 else ""
-
-
-def steps(study: Study, seeds: Sequence[int]) -> list[tuple[str, float | None, float | None]]:
-    """Of each finished run with something to see: its arm, by how much the AUC of its uploads is above that of its
-    model in the last round, and by how much its model's is in the last round above the first."""
-    found = []
-    for arm, folders in done(study, seeds).items():
-        for folder in folders if arm != SAME else []:
-            model, uploads = (auc_by_round(study, folder, target) for target in ("attack", "upload"))
-            last = max(model)
-            above = uploads[last] - model[last] if last in uploads else None
-            found.append((arm, above, model[last] - model[1] if 1 in model and last > 1 else None))
-    return found
-
-
-def auc_by_round(study: Study, folder: Path, target: str) -> dict[int, float]:
-    """The AUC in each round by the set's one attack, of the model or of the uploads."""
-    told = {row["round"]: row.get("attacks", {}).get(target) for row in rows(folder)}
-    return {round: one["each"][ATTACK[study.name]][0] for round, one in told.items() if one}
-
-
-def interval(found: Estimate) -> str:
-    """A figure with its interval."""
-    return f"{decimal(found.value)} ({decimal(found.low)}–{decimal(found.high)})"
-
-
-def words(found: Estimate) -> list[str]:
-    """A difference and its interval; and whether that excludes 0, and on which side."""
-    shown = ("yes" if found.value > 0 else "the opposite") if found.shows else "no"
-    return [f"{signed(found.value)} ({signed(found.low)} to {signed(found.high)})", shown]
-
-
-def over_runs(studies: Sequence[Study], seeds: Sequence[int]) -> str:
-    """Whether uploads leak more than the model, and later rounds more than the first: over the runs of each arm, on all
-    sets and with all seeds, and over all runs."""
-    lines = [["over runs", "question", "runs above 0", "mean", "shown"], ["---"] * 5]
-    every = [one for study in studies for one in steps(study, seeds)]
-    arms = dict.fromkeys(arm for arm, *_ in every)
-    for place, question in ((1, "uploads leak more than the aggregate"), (2, "leakage rises with rounds")):
-        for name in [*arms, "all arms"]:
-            values = [value for one in every if name in (one[0], "all arms") and (value := one[place]) is not None]
-            above = f"{sum(value > 0 for value in values)} of {len(values)}"
-            if len(values) >= FEWEST:
-                lines.append([name, question, above, *words(paired.over_runs(values))])
-            elif values:
-                lines.append([name, question, above, signed(fmean(values)), DASH])
+def _of_audits(found: Found) -> str:
+    """The AUC of each attack of the audits, and by how much it is above that of the one attack."""
+    lines = [["arm, attacked", "attack", "AUC", f"above {ATTACK}", "runs"], ["---", "---", "--:", "--:", "--:"]]
+    for arm, own in found.items():
+        told: dict[tuple[str, str], dict[int, float]] = {}
+        for seed, run in own.items():
+            for model in run.audit.models if run.audit else ():
+                for one in model.attacks:
+                    told.setdefault((model.target, one.attack), {})[seed] = one.auc
+        for (target, attack), auc in told.items():
+            cells = [f"{arm}, {TARGETS[target]}", attack, _mean(auc), _apart(auc, told.get((target, ATTACK), {}))]
+            lines.append([*cells, str(len(auc))])
     return pipes(lines)
+
+
+def _rounds(found: Found, target: str) -> list[int]:
+    """Those in which the model (``attack``) or single uploads (``upload``) were attacked after training."""
+    rows = [row for own in found.values() for run in own.values() for row in run.rounds]
+    return sorted({row.number for row in rows if row.number and target in row.attacks})
+
+
+def _auc(own: Mapping[int, RunRecord], number: int, target: str) -> Series:
+    rows = {seed: row.attacks for seed, run in own.items() for row in run.rounds if row.number == number}
+    return {seed: attacks[target].each[ATTACK][0] for seed, attacks in rows.items() if target in attacks}
+
+
+def _mean(series: Series) -> str:
+    return Estimate.of(list(series.values())).words if series else DASH
+
+
+def _apart(one: Series, other: Series) -> str:
+    """Paired by seed; each p is by itself."""
+    apart = differences({"": one}, other)
+    return apart[""].words if apart else DASH
 
 
 if __name__ == "__main__":
