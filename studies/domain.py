@@ -3,7 +3,8 @@ compared with.
 
     python studies/domain.py --data FOLDER --out runs/code          # writes runs/code/code.toml, pools and records
     murmura compare runs/code/code.toml --jobs 2 --out runs/code
-    python studies/domain.py --out runs/code --show                 # loss beside coverage, from the runs
+    for run in runs/code/runs/*-seed?; do murmura audit "$run"; done
+    python studies/domain.py --out runs/code --show                 # loss beside coverage, and what audits have found
 
 FOLDER holds ``code_codealpaca.jsonl``, ``math_gsm8k_train.jsonl``, ``medical_icliniq.jsonl`` and
 ``general_seed_tasks.jsonl`` (instruction, input, output), and ``finance_phrasebank.jsonl`` (text and label).
@@ -18,7 +19,7 @@ sites are given random records of a pool that holds their domain alone, so that 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 from random import Random
@@ -30,9 +31,10 @@ from scipy.stats import spearmanr
 from site_encoder import shortened
 
 import runs
-from murmura.compare.statistics import differences
-from murmura.runs import RunFolder, RunRecord, read
-from runs import as_instructions, build_pool, pipes, read_rows, shorten, write_rows
+from murmura.compare.statistics import Estimate, differences
+from murmura.runs import RunRecord
+from murmura.runs.audit import Written
+from runs import as_instructions, build_pool, pipes, read_rows, run_records, shorten, write_rows
 
 FILES = {"code": "code_codealpaca", "math": "math_gsm8k_train", "medical": "medical_icliniq"}
 FILES |= {"finance": "finance_phrasebank", "general": "general_seed_tasks"}
@@ -163,35 +165,55 @@ def more(domain: str, scale: runs.Scale) -> list[dict[str, Any]]:
 
 def shown(out: Path) -> str:
     """Of each arm, in Markdown: what its sites were given, by domain, how well that covers theirs, and the loss; means
-    over the seeds. Below it, how the order by coverage agrees with that by loss, and how every two arms differ."""
-    found: dict[str, list[RunRecord]] = {}
-    for folder in sorted((out / "runs").glob("*-seed*")):
-        if RunFolder(folder).is_finished:
-            found.setdefault(folder.name.rpartition("-seed")[0], []).append(read(folder))
+    over the seeds. Below it, how the order by coverage agrees with that by loss, how every two arms differ, and what
+    audits got out of the models."""
+    by_seed = run_records(out)
+    found = {arm: list(own.values()) for arm, own in by_seed.items()}
     lines = [["arm", "seeds", "given", "domain coverage", "held-out loss"], ["---", "--:", "---", "--:", "--:"]]
     places = []
-    for arm, records in found.items():
-        loss = fmean(one.last.values["heldout_loss"] for one in records)
-        given = [one.augment[0] for one in records if one.augment]
+    for arm, own in found.items():
+        loss = fmean(one.last.values["heldout_loss"] for one in own)
+        given = [one.augment[0] for one in own if one.augment]
         covered = [one.coverage for one in given if one.coverage is not None]
         domains = sorted({name for one in given for name in one.by_domain})
         words = ", ".join(f"{name} {fmean(one.by_domain.get(name, 0) for one in given):.0f}" for name in domains)
-        lines.append([arm, str(len(records)), words or "–", f"{fmean(covered):.3f}" if covered else "–", f"{loss:.3f}"])
+        lines.append([arm, str(len(own)), words or "–", f"{fmean(covered):.3f}" if covered else "–", f"{loss:.3f}"])
         if covered:
             places.append((fmean(covered), loss))
     text = pipes(lines)
     if len(places) > 2:
         text += f"\nSpearman's rank correlation of coverage and loss over {len(places)} arms: {_rank(places):.2f}\n"
-    return f"{text}\n{_pairs(found)}"
+    return f"{text}\n{_pairs(by_seed)}\n{_extracted(by_seed)}"
 
 
-def _pairs(found: Mapping[str, Sequence[RunRecord]]) -> str:
+def _pairs(found: Mapping[str, Mapping[int, RunRecord]]) -> str:
     """Differences in loss between every two arms, paired by seed; each p is by itself."""
-    losses = {arm: {one.seed or 0: one.last.values["heldout_loss"] for one in own} for arm, own in found.items()}
+    losses = {arm: {seed: one.last.values["heldout_loss"] for seed, one in own.items()} for arm, own in found.items()}
     lines = [["pair", "difference in loss"], ["---", "---"]]
     for one, other in combinations(losses, 2):
         apart = differences({one: losses[one]}, losses[other])[one]
         lines.append([f"{one} − {other}", apart.words])
+    return pipes(lines)
+
+
+def _extracted(found: Mapping[str, Mapping[int, RunRecord]]) -> str:
+    """How close what the models wrote unasked comes to the nearest of the sites' own instructions and of as many
+    held-out ones (template extraction, FedDCA, Wang et al. 2024, arXiv 2409.20135); and how far the first differs from
+    that of the arm trained without public records, paired by seed; each p is by itself."""
+    lines = [["arm", "audits", "ROUGE-L with the sites' own", "with others", "the first − that of local"]]
+    lines.append(["---", *["--:"] * 4])
+    near: dict[str, dict[int, Written]] = {}
+    for arm, own in found.items():
+        for seed, run in own.items():
+            for one in run.audit.written if run.audit else ():
+                if (one.target, one.prompt) == ("model", "template"):
+                    near.setdefault(arm, {})[seed] = one
+    local = {seed: one.rouge for seed, one in near.get("local", {}).items()}
+    for arm, told in near.items():
+        rouge, others = ({seed: getattr(one, key) for seed, one in told.items()} for key in ("rouge", "others_rouge"))
+        apart = differences({arm: rouge}, local).get(arm) if arm != "local" else None
+        cells = [Estimate.of(list(one.values())).words for one in (rouge, others)]
+        lines.append([arm, str(len(told)), *cells, apart.words if apart else "–"])
     return pipes(lines)
 
 

@@ -24,10 +24,10 @@ import tomli_w
 
 import runs
 from murmura.compare.statistics import Estimate, differences
-from murmura.runs import RunFolder, RunRecord, read
+from murmura.runs import RunRecord
 from murmura.runs.audit import TARGETS
 from murmura.units import DASH
-from runs import pipes, read_rows, shorten, write_rows
+from runs import pipes, read_rows, run_records, shorten, write_rows
 
 SITES = 5
 RANK = 4
@@ -35,12 +35,13 @@ NO_RATE = 1e-9
 ATTACK = "error zone"
 """By which rounds and uploads are compared: one attack for all, fixed beforehand."""
 SMALL, FULL = runs.scales(
-    words=(24, 400),  # at most, of a question and of an answer
+    words=(18, 400),  # at most, of a question and of an answer
     records=(50, 100),  # of a site
-    heldout=(200, 300),
+    heldout=(120, 300),
+    attacked=(150, 500),  # of the sites' records
     canaries=(50, 500),
-    candidates=(4, 32),
-    rounds=(6, 12),
+    candidates=(2, 32),
+    rounds=(4, 12),
     every=(2, 1),
     epochs=(2, 1),
     batch=(4, 4),
@@ -51,8 +52,8 @@ SMALL, FULL = runs.scales(
     noisy_rates=([1.0, 3.0], [0.1, 0.3, 1.0, 3.0]),
     epsilons=([8.0], [32.0, 8.0, 2.0]),
     seeds=(3, 5),
-    uploads=(2, SITES),
-    max_length=(128, 1024),
+    uploads=(1, SITES),
+    max_length=(112, 1024),
 )
 
 
@@ -84,17 +85,18 @@ def prepare(data: Path, out: Path, scale: runs.Scale) -> None:
     rows = read_rows(data / "medical_icliniq.jsonl")
     cut = [(shorten(row["input"], scale.words), shorten(row["output"], scale.words)) for row in rows]
     short = dict(pair for pair in cut if all(pair))
-    records = [{"instruction": question, "input": "", "output": answer} for question, answer in short.items()]
-    Random(0).shuffle(records)
+    kept = [{"instruction": question, "input": "", "output": answer} for question, answer in short.items()]
+    Random(0).shuffle(kept)
     wanted = SITES * scale.records + scale.heldout
     print(f"{len(short)} of {len(rows)} records are short enough, {min(len(short), wanted)} are used")
-    write_rows(out / "questions.jsonl", records[:wanted])
+    write_rows(out / "questions.jsonl", kept[:wanted])
 
 
 def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
     """The comparison's file."""
-    sgd = {"optimizer": "sgd", "batch_size": scale.noisy_batch, "max_steps": scale.noisy_steps, "clip": 1.0}
-    noisy = {"training": sgd | {"schedule": "constant"}, "rates": scale.noisy_rates}
+    steps = {"epochs": 1, "max_steps": scale.noisy_steps, "batch_size": scale.noisy_batch}
+    sgd = {"optimizer": "sgd", "schedule": "constant", "clip": 1.0}
+    noisy = {"training": steps | sgd, "rates": scale.noisy_rates}
     return {
         "compare": {
             "name": "leakage",
@@ -119,7 +121,7 @@ def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
         "training": {"batch_size": scale.batch, "epochs": scale.epochs, "tokens_per_pass": 512},
         "method": {"name": "fedit", "rounds": scale.rounds},
         "evaluation": {"every": scale.every, "sample": 1, "attacks": True}
-        | {"attack_records": SITES * scale.records, "uploads": scale.uploads},
+        | {"attack_records": scale.attacked, "uploads": scale.uploads},
         "audit": {"canaries": scale.canaries, "candidates": scale.candidates, "keep": True},
     }
 
@@ -134,11 +136,7 @@ def shown(out: Path) -> str:
     """What runs and audits have found, in Markdown: how the AUC of one attack goes on with rounds, and what single
     uploads add; how well canaries were told; and what all attacks of the audits found. Means over the seeds with 95 %
     intervals (Student's t)."""
-    found: dict[str, dict[int, RunRecord]] = {}
-    for folder in sorted((out / "runs").glob("*-seed*")):
-        if RunFolder(folder).is_finished:
-            arm, _, seed = folder.name.rpartition("-seed")
-            found.setdefault(arm, {})[int(seed)] = read(folder)
+    found = run_records(out)
     return "\n".join(table(found) for table in (_by_round, _of_uploads, _of_canaries, _of_audits))
 
 
@@ -172,7 +170,7 @@ def _of_canaries(found: Found) -> str:
     for arm, own in found.items():
         keys = ("exposure", "upload_exposure", "audit_right", "audit_guesses", "audit_epsilon")
         cells = [_mean({seed: run.last.values[key] for seed, run in own.items()}) for key in keys]
-        promised = {seed: e for seed, run in own.items() if (e := run.last.values.get("epsilon")) is not None}
+        promised = {seed: e for seed, run in own.items() if (e := run.last.privacy.get("epsilon")) is not None}
         lines.append([arm, *cells, _mean(promised)])
     return pipes(lines)
 

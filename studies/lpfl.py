@@ -30,9 +30,8 @@ from typing import Any
 import tomli_w
 
 import runs
-from murmura.runs import RunFolder, read
 from murmura.units import DASH
-from runs import apart, pipes, read_rows, write_rows
+from runs import apart, pipes, read_rows, run_records, write_rows
 
 TASKS: dict[str, dict[str, Any]] = {
     "movie": {
@@ -160,11 +159,12 @@ def whole(scale: runs.Scale) -> list[dict[str, Any]]:
 def by_sites(out: Path, name: str, counts: tuple[int, ...]) -> str:
     """Accuracy by the number of sites, means over the seeds, and by how much it is above that with the fewest, with the
     standard error of differences between runs of one seed; as Markdown."""
-    found: dict[tuple[str, int], dict[int, float]] = {}
-    for arm, sites in product(ARMS, counts):
-        places = (out / f"{name}-{sites}" / "runs").glob(f"{arm.replace(',', '').replace(' ', '-')}-seed*")
-        for run in (read(place) for place in places if RunFolder(place).is_finished):
-            found.setdefault((arm, sites), {})[run.seed or 0] = run.last.values["accuracy"]
+    left = {sites: run_records(out / f"{name}-{sites}") for sites in counts}
+    found = {
+        (arm, sites): {seed: run.last.values["accuracy"] for seed, run in own.items()}
+        for arm, sites in product(ARMS, counts)
+        if (own := left[sites].get(arm.replace(",", "").replace(" ", "-")))
+    }
     lines = [["accuracy by the number of sites", *map(str, counts)], ["---", *["--:"] * len(counts)]]
     for arm in ARMS:
         first, cells = found.get((arm, counts[0]), {}), []

@@ -40,7 +40,6 @@ from sklearn.cluster import KMeans
 import runs
 from murmura.methods.pretext.voting import distances
 from murmura.retrieval.encoder import Encoder
-from murmura.runs import RunFolder
 from runs import read_rows, write_rows
 
 PRIVATE = "finance_phrasebank"
@@ -264,23 +263,19 @@ def near_table(out: Path, encoder: Encoder) -> str:
     near = len(public) - len(read_rows(out / "far.jsonl"))
     places, private = encoder.embed(public), encoder.embed([row["text"] for row in read_rows(out / "private.jsonl")])
     found: dict[str, list[tuple[float, float]]] = {}
-    for folder in _finished(out / "runs"):
+    for arm, _, folder in runs.finished(out):
         texts = folder / "outcomes" / "dataset"
         if texts.exists():
             seeds = list(_seeds(texts))
             nearest = np.argmax(encoder.embed(seeds) @ places.T, axis=1)
             far = distances(private, encoder.embed(list(dict.fromkeys(_rows(texts / "train.jsonl")))))
             share = float(np.mean(nearest >= len(public) - near))
-            found.setdefault(folder.name.rpartition("-seed")[0], []).append((share, float(far.mean())))
+            found.setdefault(arm, []).append((share, float(far.mean())))
     lines = [["arm", "seeds of runs", "its seeds that are near", "distance of private texts"], ["---", *["--:"] * 3]]
     for arm, own in found.items():
         share, far = (fmean(column) for column in zip(*own, strict=True))
         lines.append([arm, str(len(own)), f"{share:.0%}", f"{far:.3f}"])
     return runs.pipes(lines)
-
-
-def _finished(place: Path) -> Iterator[Path]:
-    yield from (folder for folder in sorted(place.glob("*-seed*")) if RunFolder(folder).is_finished)
 
 
 def _seeds(texts: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What studies share: options, runs in processes of their own that can be stopped and given again, and their table."""
+"""What studies share: sizes, records, what comparisons have left, and tables."""
 
 from __future__ import annotations
 
@@ -7,32 +7,18 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
-from threading import Event
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
-import tomli_w
-
-from murmura import report
-from murmura.measure.catalogue import figure
-from murmura.runs import RunFolder, RunRecord, read_all
+from murmura.runs import RunFolder, RunRecord, read
 from murmura.units import DASH, signed
 
-T = TypeVar("T")
-
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
-EVERY_LAYER = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
 QUERY_AND_VALUE = ("q_proj", "v_proj")
 SENTIMENT = "What is the sentiment of this news? Please choose an answer from {negative/neutral/positive}."
-
-
-def above(names: Sequence[str]) -> tuple[str, ...]:
-    """These modules of the last eight of SmolLM2-135M's layers."""
-    return tuple(f"{layer}.self_attn.{name}" for layer in range(22, 30) for name in names)
 
 
 class Scale(SimpleNamespace):
@@ -48,109 +34,20 @@ def scales(**numbers: tuple[Any, Any]) -> tuple[Scale, Scale]:
     return tuple(Scale(**{name: pair[k] for name, pair in numbers.items()}) for k in (0, 1))  # type: ignore[return-value]
 
 
-def begun(folder: Path, seed: int, model: str, rank: int, targets: Sequence[str]) -> dict[str, Any]:
-    """What the experiment files of all studies begin with."""
-    return {
-        "run": {"name": folder.name, "folder": str(folder), "seed": seed},
-        "model": {"name": model},
-        "lora": {"rank": rank, "alpha": 2.0 * rank, "targets": list(targets)},
-    }
+def finished(out: Path) -> Iterator[tuple[str, int, Path]]:
+    """The folders of a comparison's finished runs, each with its arm and its seed."""
+    for folder in sorted((out / "runs").glob("*-seed*")):
+        if RunFolder(folder).is_finished:
+            arm, _, seed = folder.name.rpartition("-seed")
+            yield arm, int(seed), folder
 
 
-def work(folder: Path, table: Mapping[str, Any]) -> None:
-    """Run one experiment in a process of its own, so that its peak memory is its own; resume it if it was stopped.
-
-    A run that is finished is kept as it is.
-    """
-    kept = RunFolder(folder)
-    if kept.is_finished:
-        return
-    file = folder.parent / f"{folder.name}.toml"
-    file.write_text(tomli_w.dumps(table))
-    again = ["--resume"] if kept.holds_run else []
-    subprocess.run([sys.executable, "-m", "murmura", "run", str(file), *again], check=True)
-
-
-def together(jobs: Sequence[Callable[[], None]], at_once: int) -> None:
-    """Do all jobs, so many at once; the first that fails ends the study when those that have begun are done."""
-    failed = Event()
-
-    def do(job: Callable[[], None]) -> None:
-        if not failed.is_set():
-            try:
-                job()
-            except BaseException:
-                failed.set()
-                raise
-
-    with ThreadPoolExecutor(at_once) as pool:
-        for one in [pool.submit(do, job) for job in jobs]:
-            one.result()
-
-
-def show(
-    folders: Sequence[Path],
-    keys: Sequence[str],
-    markdown: Path | None,
-    rounds: Sequence[str] = (),
-    more: Sequence[str] = (),
-) -> None:
-    """The table of all runs so far, some figures (``keys``) seed by seed and some (``rounds``) round by round, and
-    ``more`` tables in Markdown."""
-    rows = report.table(read_all(folders))
-    report.show(rows)
-    tables = [by_seed(rows, key) for key in keys] + [by_round(rows, key) for key in rounds] + list(more)
-    print("\n".join(tables))
-    if markdown is not None:
-        markdown.write_text("\n".join([report.markdown(rows), *tables]))
-
-
-def finished(out: Path, names: Iterable[str]) -> list[Path]:
-    """Folders of all runs ``NAME-seedN`` that are there, whichever arms and seeds were asked for this time."""
-    return [path for name in names for path in sorted(out.glob(f"{name}-seed*")) if RunFolder(path).is_finished]
-
-
-def by_seed(rows: Sequence[report.Row], key: str) -> str:
-    """One figure before training and at the end, a column for each seed, as Markdown.
-
-    After a figure comes its difference from that of the first row with the same seed: arms of one seed share their data
-    and first adapter, so it spreads less than the figures do.
-    """
-    known = figure(key)
-    runs: dict[str, dict[int | None, RunRecord]] = {}
-    for row in rows:
-        runs.setdefault(row.label, {}).update({run.seed: run for run in row.runs})
-    seeds = sorted({seed for row in rows for seed in row.seeds})
-    first = next(iter(runs.values()), {})
-    lines = [[f"{known.title} by seed", *map(str, seeds)], ["---", *["--:"] * len(seeds)]]
-    starts = [first[seed].before if seed in first else None for seed in seeds]
-    lines.append(["before training", *(DASH if start is None else known.words(start.values) for start in starts)])
-    for label, own in runs.items():
-        cells = []
-        for seed in seeds:
-            end, reference = (one.last.values if (one := of.get(seed)) else {} for of in (own, first))
-            words = known.words(end)
-            if key in end and key in reference and own is not first:
-                words += f" ({signed(end[key] - reference[key])})"
-            cells.append(words)
-        lines.append([label, *cells])
-    return pipes(lines)
-
-
-def by_round(rows: Sequence[report.Row], key: str) -> str:
-    """One figure in every round, as Markdown: means over the seeds; round 0 is before training. Rows without it are
-    left out."""
-    known = figure(key)
-    found = [
-        (row.label, {point.round: point.cell.entry(known).words for point in row.series(key)})
-        for row in rows
-        if row.series(key)
-    ]
-    rounds = sorted({round for _, series in found for round in series})
-    lines = [[f"{known.title} by round", *map(str, rounds)], ["---", *["--:"] * len(rounds)]]
-    for label, series in found:
-        lines.append([label, *(series.get(round, DASH) for round in rounds)])
-    return pipes(lines)
+def run_records(out: Path) -> dict[str, dict[int, RunRecord]]:
+    """What a comparison's finished runs have written, by arm and seed."""
+    found: dict[str, dict[int, RunRecord]] = {}
+    for arm, seed, folder in finished(out):
+        found.setdefault(arm, {})[seed] = read(folder)
+    return found
 
 
 def apart(one: Mapping[int, float], other: Mapping[int, float]) -> str:

@@ -1,23 +1,17 @@
 """The studies prepare their data and write experiment files that load; the runs themselves take hours."""
 
 import json
-import sys
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import tomli_w
-from scipy import stats
-from sklearn.metrics import roc_auc_score
 
-from murmura import Experiment, report
 from murmura.compare.arms import load as load_arms
 from murmura.compare.jobs import Job
 from murmura.experiment.run import run as start
-from murmura.measure.attacks import ATTACKS
 from murmura.retrieval.encoder import Encoder
-from murmura.runs import RunFolder, read_all
-from murmura.runs.audit import Audit, Written
+from murmura.runs import RunFolder
+from murmura.runs.audit import Audit, AuditedModel, Histogram, Separation, Written
 from murmura.runs.augment import Given, Selection
 from tests.augment.public import save_encoder
 from tests.conftest import make_encoder
@@ -111,30 +105,6 @@ def test_dplora(study, data, tmp_path, scale):
     assert {e.lora.rank for e in experiments} == {1, module.RANK, 16}
 
 
-def test_the_table_is_of_all_runs_that_are_there(study, tmp_path):
-    there = ["finance-dplora-8-seed0", "finance-dplora-8-seed1", "finance-dplora-8-rank2-seed0", "medical-cmfl-seed0"]
-    for name in there:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "summary.json").write_text("{}")
-    (tmp_path / "finance-cmfl-seed0").mkdir()  # not finished
-    names = [f"finance-{arm}" for arm in ("dplora-8", "dplora-8-rank2", "cmfl")]
-    assert [folder.name for folder in study("runs").finished(tmp_path, names)] == there[:3]
-
-
-def test_finished_runs_are_kept(study, tmp_path, monkeypatch):
-    runs, started = study("runs"), []
-    monkeypatch.setattr(runs.subprocess, "run", lambda command, check: started.append(command))
-    for name in ("done", "stopped", "new"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "done" / "summary.json").write_text("{}")
-    (tmp_path / "stopped" / "config.toml").write_text("")
-    (tmp_path / "stopped" / "checkpoint").mkdir()
-    for name in ("done", "stopped", "new"):
-        runs.work(tmp_path / name, {"run": {"name": name}})
-    assert [command[:4] for command in started] == [[sys.executable, "-m", "murmura", "run"]] * 2
-    assert ["--resume" in command for command in started] == [True, False]
-
-
 @pytest.mark.parametrize("scale", ["SMALL", "FULL"])
 @pytest.mark.parametrize("name", ["movie", "finance"])
 def test_lpfl(study, data, tmp_path, name, scale):
@@ -171,165 +141,56 @@ def test_accuracy_is_told_by_the_number_of_sites(study, tmp_path):
     ]
 
 
-@pytest.fixture
-def leakage(study, data, tmp_path):
-    """A set of the leakage study, ready to run."""
-
-    def load(name, scale="SMALL"):
-        module = study("leakage_runs")
-        medical, texts = data / "medical_icliniq.jsonl", data / "sentiment_movie_rt.jsonl"
-        files = {"clinic": module.CLINIC, "medical": medical, "texts": texts}
-        sizes, out = getattr(module, scale), tmp_path / "out"
-        task = module.prepare(name, files[name], out, sizes)
-        return study("leakage"), module.Study(name, out, sizes, "smollm2-135m", task)
-
-    return load
-
-
 @pytest.mark.parametrize("scale", ["SMALL", "FULL"])
-@pytest.mark.parametrize("name", ["clinic", "medical", "texts"])
-def test_leakage(leakage, tmp_path, name, scale):
-    _, study = leakage(name, scale)
-    for attacked in (False, True):
-        found = [Experiment.of(study.experiment(tmp_path / arm, arm, 0, 1e-3, attacked=attacked)) for arm in study.arms]
-        assert len({one.dump() for one in found}) == len(found) >= 2
-        assert all(one.evaluation.attacks is attacked for one in found)
-        assert all(bool(one.audit.canaries) == (attacked and name != "texts") for one in found)
+def test_leakage(study, data, tmp_path, scale):
+    module, out = study("leakage"), tmp_path / "out"
+    sizes = getattr(module, scale)
+    module.prepare(data, out, sizes)
+    (out / "leakage.toml").write_text(tomli_w.dumps(module.comparison("smollm2-135m", "bfloat16", sizes)))
+    config, arms = load_arms([out / "leakage.toml"])
+    assert [arm.name for arm in arms[:3]] == ["FedAvg", "nothing learnt", "no noise"]
+    assert [len(arm.rates) for arm in arms] == [1 if k == 1 else len(config.rates) for k in range(len(arms))]
+    assert [arm.experiment.method.epsilon for arm in arms[3:]] == sizes.epsilons
+    assert all(arm.experiment.audit.keep and arm.experiment.audit.canaries == sizes.canaries for arm in arms)
+    # Each record is read as often: DP-LoRA takes some of a site's records in every step, canaries among them.
+    held = sizes.records + sizes.canaries / module.SITES
+    assert sizes.noisy_steps * sizes.noisy_batch / held == pytest.approx(sizes.epochs, rel=0.15)
 
 
-def test_labels_that_nobody_has_words_for_are_refused(study, tmp_path):
-    file = tmp_path / "rows.jsonl"
-    file.write_text(json.dumps({"text": "a film", "label": "awful"}) + "\n")
-    module = study("leakage_runs")
-    with pytest.raises(SystemExit, match="no words for the labels awful"):
-        module.prepare("texts", file, tmp_path / "out", module.SMALL)
-
-
-def test_the_pilot_chooses_the_rate_with_the_least_loss_of_those_that_came_to_an_end(leakage):
-    module, study = leakage("clinic")
-    folders = study.piloted("fedavg")
-    with pytest.raises(SystemExit, match="clinic: no rate of the arm 'fedavg' came to an end"):
-        study.rate("fedavg")
-    for folder, loss, finished in zip(folders.values(), (2.0, 1.5, 1.9, 1.0), (True, True, True, False), strict=True):
-        write_run(folder, finished=finished, rows=[{"round": 0}, {"round": 3, "heldout_loss": loss}])
-    assert study.rate("fedavg") == study.rate("beta-1") == list(folders)[1]
-    assert study.rate("control") < 1e-6
-    assert "| fedavg | 0.001: 2.000, 0.003: 1.500, 0.01: 1.900 | 0.003 |" in module.rates_table(study)
-
-
-def test_a_job_that_fails_ends_the_study_and_the_jobs_behind_it_do_not_begin(study):
-    begun = []
-
-    def job(name, error=None):
-        def work():
-            begun.append(name)
-            if error:
-                raise error
-
-        return work
-
-    with pytest.raises(OSError, match="full"):
-        study("runs").together([job("a"), job("b", OSError("full")), *map(job, "cdefgh")], 1)
-    assert begun == ["a", "b"]
-
-
-def scored_run(folder, arm, seed, scores, aucs):
-    """A finished run with the AUC of its model and of its uploads after each round, and the scores of its records."""
-    rows = [{"round": 0}]
+def attacked_run(folder, seed, aucs, epsilon, audited):
+    """A finished run with the AUC of its model and of its uploads after each round, canaries, and an audit."""
+    rows = [{"round": 0, "attacks": {"attack": {"attack": "error zone", "members": 3, "others": 2}}}]
     for round, (model, uploads) in enumerate(aucs, 1):
-        each = {}
-        for target, value in (("attack", model), ("upload", uploads)):
-            each[target] = {"attack": "error zone", "members": 3, "others": 2, "each": {"error zone": [value, 0, 1]}}
-        rows.append({"round": round, "attacks": each, "attack_auc": model, "upload_auc": uploads})
-    write_run(folder, method=arm, seed=seed, rows=rows)
-    parts = {part: {name: {"error zone": score} for name, score in own.items()} for part, own in scores.items()}
-    (folder.parent / f"{folder.name}.scores.json").write_text(json.dumps(parts))
+        told = {"attack": "error zone", "members": 3, "others": 2}
+        each = {
+            target: told | {"each": {"error zone": [value, 0, 1], "loss difference": [0.5, 0, 1]}}
+            for target, value in (("attack", model), ("upload", uploads))
+        }
+        rows.append({"round": round, "attacks": each})
+    found = {"exposure": 0.5, "upload_exposure": 0.75, "audit_right": 30 + seed, "audit_guesses": 40}
+    rows[-1] |= found | {"audit_epsilon": 1.5} | ({"privacy": {"epsilon": epsilon}} if epsilon else {})
+    write_run(folder, seed=seed, rows=rows)
+    if audited:
+        tried = {"error zone": aucs[-1][0], "RMIA": aucs[-1][0] + 0.0625}
+        separations = tuple(Separation(name, auc, 0, 1, None, None, None) for name, auc in tried.items())
+        model = AuditedModel("model", 3, 2, "RMIA", separations, Histogram((0.0, 1.0), (3,), (2,)))
+        (folder / "private").mkdir()
+        RunFolder(folder).write_audit(Audit("0.1", "now", (model,), (), (), (), None, (), ()), [])
 
 
-def test_the_tables_of_leakage_answer_by_pairs_of_records_and_of_runs(leakage, tmp_path, capsys):
-    module, study = leakage("clinic")
-    others = {f"other {k}": 0.5 + 0.001 * k for k in range(40)}
+def test_what_attacks_found_is_told_by_rounds_uploads_canaries_and_audits(study, tmp_path):
+    module, place = study("leakage"), tmp_path / "runs"
     for seed in (0, 1):
-        for arm, members, aucs in (("fedavg", 0.9, [(0.6, 0.7), (0.9, 0.95)]), ("beta-0", 0.1, [(0.5, 0.5)] * 2)):
-            scores = {"members": {f"member {k}": members + 0.001 * k for k in range(40)}, "others": others}
-            scored_run(study.folder(arm, seed), arm, seed, scores, aucs)
-    (tmp_path / "tables").mkdir()
-    module.tables([study], [0, 1], tmp_path / "tables")
-    text = (tmp_path / "tables" / "leakage-clinic.table.md").read_text()
-    assert "| fedavg − beta-0 | leakage falls with β | +1.000 (+1.000 to +1.000) | yes |" in text
-    assert "| fedavg | 1.000 (1.000–1.000) | 2 |" in text
-    runs = (tmp_path / "tables" / "leakage-runs.table.md").read_text()
-    # uploads: +0.05, +0.05, 0, 0; last round above the first: +0.3, +0.3, 0, 0
-    assert "| fedavg | uploads leak more than the aggregate | 2 of 2 | +0.050 | – |" in runs
-    assert "| all arms | uploads leak more than the aggregate | 2 of 4 | +0.025 (−0.021 to +0.071) | no |" in runs
-    assert "| all arms | leakage rises with rounds | 2 of 4 | +0.150 (−0.126 to +0.426) | no |" in runs
-
-
-def test_paired_differences_are_on_the_same_records(study):
-    paired, rng = study("paired"), np.random.default_rng(0)
-    names = [f"record {k}" for k in range(80)]
-    hard = dict(zip(names, rng.normal(size=80), strict=True))  # what both runs find hard
-
-    def run(gain):
-        scores = {name: score + (gain if k < 40 else 0.0) for k, (name, score) in enumerate(hard.items())}
-        return paired.Scored(*({name: scores[name] for name in part} for part in (names[:40], names[40:])))
-
-    one, other = run(0.6), run(0.3)
-    truth = [roc_auc_score([1] * 40 + [0] * 40, [*run.members.values(), *run.others.values()]) for run in (one, other)]
-    alone, found = [paired.auc([run]) for run in (one, other)], paired.difference([(one, other)])
-    assert [run.value for run in alone] == pytest.approx(truth)
-    assert found.value == pytest.approx(truth[0] - truth[1])
-    assert found.shows and found.low > 0
-    assert found.high - found.low < 0.5 * (alone[0].high - alone[0].low)
-    same = paired.difference([(one, one), (other, other)])
-    assert (same.value, same.low, same.high) == (0, 0, 0) and not same.shows
-
-
-def test_an_interval_over_runs_is_students(study):
-    found = study("paired").over_runs([0.1, 0.2, 0.3, 0.4])
-    expected = stats.t.interval(0.95, 3, 0.25, stats.sem([0.1, 0.2, 0.3, 0.4]))
-    assert (found.low, found.high) == pytest.approx(expected)
-
-
-def test_records_are_scored_one_by_one_and_canaries_are_none(study, llama_folder, tmp_path):
-    small.write_data(tmp_path)
-    training = {"lr": 3e-2, "epochs": 4}
-    options = {"method": {"rounds": 1}, "audit": {"canaries": 2, "candidates": 2}, "training": training}
-    folder = start(small.experiment(tmp_path, llama_folder, **options)).folder
-    [(_, found)] = study("paired").score([folder])
-    assert (len(found["members"]), len(found["others"])) == (sum(small.SIZES.values()), small.HELDOUT)
-    assert all(one.keys() == ATTACKS.keys() for part in found.values() for one in part.values())
-    assert min(one["loss difference"] for one in found["members"].values()) > 0
-
-
-@pytest.fixture
-def two_arms(tmp_path):
-    """Rows of finished runs: one arm with two seeds, another with one."""
-    folders = []
-    for arm, ends in (("one", {0: 1.0, 1: 2.0}), ("other", {1: 1.5})):
-        for seed, end in ends.items():
-            rounds = [{"round": 0, "heldout_loss": 3.0 + seed}, {"round": 1, "heldout_loss": end}]
-            folders.append(write_run(tmp_path / f"{arm}-{seed}", method=arm, seed=seed, rows=rounds))
-    return report.table(read_all(folders))
-
-
-def test_a_figure_is_shown_round_by_round_as_the_mean_over_seeds(study, two_arms):
-    assert study("runs").by_round(two_arms, "heldout_loss").splitlines() == [
-        "| Held-out loss by round | 0 | 1 |",
-        "| --- | --: | --: |",
-        "| one | 3.500 ± 0.707 | 1.500 ± 0.707 |",
-        "| other | 4.000 | 1.500 |",
-    ]
-
-
-def test_a_figure_is_shown_seed_by_seed_with_its_difference_from_the_first_arm(study, two_arms):
-    assert study("runs").by_seed(two_arms, "heldout_loss").splitlines() == [
-        "| Held-out loss by seed | 0 | 1 |",
-        "| --- | --: | --: |",
-        "| before training | 3.000 | 4.000 |",
-        "| one | 1.000 | 2.000 |",
-        "| other | – | 1.500 (−0.500) |",
-    ]
+        attacked_run(place / f"FedAvg-seed{seed}", seed, [(0.6 + seed / 10, 0.7), (0.9, 0.95)], None, seed == 0)
+        attacked_run(place / f"DP-LoRA-seed{seed}", seed, [(0.5, 0.5), (0.5, 0.5)], 8.0, False)
+    text = module.shown(tmp_path)
+    assert "| DP-LoRA | 0.500 (0.500 to 0.500) | 0.500 (0.500 to 0.500) | 0.000 (0.000 to 0.000), p = 1.000 |" in text
+    # (0.3 + 0.2) / 2, with Student's 12.706 times 0.05
+    assert "| +0.250 (−0.385 to +0.885), p = 0.126 |" in text
+    assert "| +0.050 (+0.050 to +0.050), p = 0.500 |" in text  # uploads
+    assert "| FedAvg | 0.500 (0.500 to 0.500) | 0.750 (0.750 to 0.750) | 30.500 (24.147 to 36.853) |" in text
+    assert "| 1.500 (1.500 to 1.500) | 8.000 (8.000 to 8.000) |" in text
+    assert "| FedAvg, the model | RMIA | 0.963 | +0.062 | 1 |" in text
 
 
 def cells(table):
@@ -425,6 +286,13 @@ def test_loss_stands_beside_coverage(domain, tmp_path):
             given = {"a": Given(3, 0, 9, {"code": 2, "math": 1}), "b": Given(3, 0, 9, {"code": 3 - seed})}
             if arm != "local":
                 RunFolder(folder).write_augment([Selection(1, arm, given, coverage=0.9 - place / 8)])
+            if arm in ("local", "random"):
+                told = [
+                    Written("model", prompt, 8, 8, 0.25 + place / 16 + seed / 8, 0.125, 0.1, -0.1, 0.3)
+                    for prompt in ("record", "template")
+                ]
+                (folder / "private").mkdir()
+                RunFolder(folder).write_audit(Audit("0.1", "now", (), (), (), tuple(told), None, ()), [])
     assert module.shown(tmp_path).splitlines() == [
         "| arm | seeds | given | domain coverage | held-out loss |",
         "| --- | --: | --- | --: | --: |",
@@ -443,53 +311,12 @@ def test_loss_stands_beside_coverage(domain, tmp_path):
         "| direct − local | −0.375 (−0.375 to −0.375), p = 0.500 |",
         "| direct − random | −0.125 (−0.125 to −0.125), p = 0.500 |",
         "| local − random | +0.250 (+0.250 to +0.250), p = 0.500 |",
+        "",
+        "| arm | audits | ROUGE-L with the sites' own | with others | the first − that of local |",
+        "| --- | --: | --: | --: | --: |",
+        "| local | 2 | 0.500 (−0.294 to 1.294) | 0.125 (0.125 to 0.125) | – |",
+        "| random | 2 | 0.375 (−0.419 to 1.169) | 0.125 (0.125 to 0.125) | −0.125 (−0.125 to −0.125), p = 0.500 |",
     ]
-
-
-@pytest.fixture
-def extraction(study, tmp_path, monkeypatch):
-    """The study of extraction, on invented records; pools are not built."""
-    rows = [{"instruction": f"Do task {k}.", "input": "", "output": "Done."} for k in range(90)]
-    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    module, built = study("extraction"), []
-    monkeypatch.setattr(module, "build_pool", lambda *asked: built.append(asked))
-    one = module.Study(tmp_path / "tasks.jsonl", ("math=m.jsonl",), tmp_path / "out", module.SMALL, "smollm2-135m")
-    return module, one, built
-
-
-def test_extraction(extraction):
-    module, study, built = extraction
-    for scale in (module.FULL, module.SMALL):
-        one = replace(study, scale=scale)
-        found = [Experiment.of(one.experiment(public, 0)) for public in scale.public]
-        assert [0 if made.augment is None else made.augment.records for made in found] == list(scale.public)
-        assert all(made.audit.keep and made.method.rounds == scale.rounds for made in found)
-    place = study.out / "records-seed0"
-    counts = [len((place / f"{name}.jsonl").read_text().splitlines()) for name in ("heldout", "private", "own")]
-    assert counts == [32, 32, 90] and built[0][0] == place / "pool"
-    assert built[0][1] == [f"own={place / 'own.jsonl'}", "math=m.jsonl"]
-
-
-def test_extraction_is_told_by_how_many_public_records_there_are(extraction):
-    module, study, _ = extraction
-
-    def audited(public, seed, rouge):
-        folder = write_run(study.folder(public, seed))
-        told = [
-            Written(target, "template", 8, 8, rouge, 0.1, rouge - 0.1, -0.1, 0.3) for target in ("uploads", "model")
-        ]
-        other = Written("uploads", "record", 8, 8, 0.9, 0.1, 0.8, 0.1, 0.9)
-        (folder / "private").mkdir()
-        RunFolder(folder).write_audit(Audit("0.1", "now", (), (), (), (other, *told), None, ()), [])
-
-    audited(0, 0, 0.25)
-    audited(0, 1, 0.35)
-    audited(128, 0, 0.2)
-    write_run(study.folder(32, 0))  # not audited yet
-    text = module.table(study, [0, 1])
-    assert "| single uploads, 0 | 2 | 0.300 ± 0.0500 | 0.100 ± 0.0000 | +0.2000 ± 0.0500 |" in text
-    assert "| the model, 128 | 1 | 0.200 | 0.100 | +0.1000 |" in text
-    assert "| single uploads, 32 | – | – | – | – |" in text
 
 
 def test_what_a_small_encoder_saves_a_site(study, tokenizer, tmp_path):
