@@ -35,10 +35,10 @@ NO_RATE = 1e-9
 ATTACK = "error zone"
 """By which rounds and uploads are compared: one attack for all, fixed beforehand."""
 SMALL, FULL = runs.scales(
-    words=(18, 400),  # at most, of a question and of an answer
+    words=(20, 400),  # at most, of a question and of an answer
     records=(50, 100),  # of a site
-    heldout=(120, 300),
-    attacked=(150, 500),  # of the sites' records
+    heldout=(180, 300),
+    attacked=(250, 500),  # of the sites' records
     canaries=(50, 500),
     candidates=(2, 32),
     rounds=(4, 12),
@@ -49,7 +49,8 @@ SMALL, FULL = runs.scales(
     noisy_steps=(7, 12),  # of a round: as many passes
     layers=("last 4", "all"),
     rates=([5e-3, 1e-2], [1e-4, 3e-4, 1e-3, 3e-3]),
-    noisy_rates=([1.0, 3.0], [0.1, 0.3, 1.0, 3.0]),
+    sgd_rates=([1.0, 3.0], [0.1, 0.3, 1.0, 3.0]),  # of DP-LoRA without noise
+    noisy_rates=([0.3, 1.0], [0.1, 0.3, 1.0, 3.0]),
     epsilons=([8.0], [32.0, 8.0, 2.0]),
     seeds=(3, 5),
     uploads=(1, SITES),
@@ -95,8 +96,7 @@ def prepare(data: Path, out: Path, scale: runs.Scale) -> None:
 def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
     """The comparison's file."""
     steps = {"epochs": 1, "max_steps": scale.noisy_steps, "batch_size": scale.noisy_batch}
-    sgd = {"optimizer": "sgd", "schedule": "constant", "clip": 1.0}
-    noisy = {"training": steps | sgd, "rates": scale.noisy_rates}
+    training = steps | {"optimizer": "sgd", "schedule": "constant", "clip": 1.0}
     return {
         "compare": {
             "name": "leakage",
@@ -105,8 +105,10 @@ def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
             "arms": [
                 {"name": "FedAvg"},
                 {"name": "nothing learnt", "rates": [NO_RATE]},
-                {"name": "no noise", "method": {"name": "dplora", "noise_multiplier": 0.0}, **noisy},
-                {"method": {"name": "dplora"}, "grid": {"method.epsilon": scale.epsilons}, **noisy},
+                {"name": "no noise", "method": {"name": "dplora", "noise_multiplier": 0.0}}
+                | {"training": training, "rates": scale.sgd_rates},
+                {"method": {"name": "dplora"}, "grid": {"method.epsilon": scale.epsilons}}
+                | {"training": training, "rates": scale.noisy_rates},
             ],
         },
         "run": {"slots": SITES},
