@@ -104,7 +104,7 @@ def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
             "rates": scale.rates,
             "arms": [
                 {"name": "FedAvg"},
-                {"name": "nothing learnt", "rates": [NO_RATE]},
+                {"name": "nothing learnt", "rates": [NO_RATE], "training": {"lr_min": NO_RATE}},
                 {"name": "no noise", "method": {"name": "dplora", "noise_multiplier": 0.0}}
                 | {"training": training, "rates": scale.sgd_rates},
                 {"method": {"name": "dplora"}, "grid": {"method.epsilon": scale.epsilons}}

@@ -150,6 +150,8 @@ def test_leakage(study, data, tmp_path, scale):
     config, arms = load_arms([out / "leakage.toml"])
     assert [arm.name for arm in arms[:3]] == ["FedAvg", "nothing learnt", "no noise"]
     assert [len(arm.rates) for arm in arms] == [1 if k == 1 else len(config.rates) for k in range(len(arms))]
+    jobs = [Job(arm, 0, rate, out / f"{arm.slug}-{rate}", False) for arm in arms for rate in arm.rates]
+    assert [job.experiment.training.lr for job in jobs] == [job.rate for job in jobs]  # they go with the other options
     assert [arm.experiment.method.epsilon for arm in arms[3:]] == sizes.epsilons
     assert all(arm.experiment.audit.keep and arm.experiment.audit.canaries == sizes.canaries for arm in arms)
     # Each record is read as often: DP-LoRA takes some of a site's records in every step, canaries among them.
