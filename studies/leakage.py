@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -132,6 +133,7 @@ Found = Mapping[str, Mapping[int, RunRecord]]
 """Finished runs by arm and seed."""
 Series = Mapping[int, float]
 """A figure by seed."""
+_EXPOSURES = ("exposure", "upload_exposure")
 
 
 def shown(out: Path) -> str:
@@ -166,14 +168,18 @@ def _of_uploads(found: Found) -> str:
 
 
 def _of_canaries(found: Found) -> str:
-    """How far the last models and uploads give canaries away, and the least ε that goes with that."""
-    lines = [["arm", "exposure, bits", "in uploads", "coins right", "of guesses", "ε at least", "ε promised"]]
-    lines.append(["---", *["--:"] * 6])
+    """How far the last models and uploads give canaries away: exposure as the mean, coins that were guessed right as the
+    sum over the seeds, and the least ε that goes with them as the largest of a run."""
+    lines = [["arm", "exposure, bits", "in uploads", "coins guessed right", "ε at least", "ε promised"]]
+    lines.append(["---", *["--:"] * 5])
     for arm, own in found.items():
-        keys = ("exposure", "upload_exposure", "audit_right", "audit_guesses", "audit_epsilon")
-        cells = [_mean({seed: run.last.values[key] for seed, run in own.items()}) for key in keys]
-        promised = {seed: e for seed, run in own.items() if (e := run.last.privacy.get("epsilon")) is not None}
-        lines.append([arm, *cells, _mean(promised)])
+        last = {seed: run.last for seed, run in own.items()}
+        exposed = [_mean({seed: row.values[key] for seed, row in last.items()}, inf) for key in _EXPOSURES]
+        right, guesses = (sum(row.values[key] for row in last.values()) for key in ("audit_right", "audit_guesses"))
+        least = max(row.values["audit_epsilon"] for row in last.values())
+        promised = [e for row in last.values() if (e := row.privacy.get("epsilon")) is not None]
+        told = f"{max(promised):.3f}" if promised else DASH
+        lines.append([arm, *exposed, f"{right:.0f} of {guesses:.0f}", f"{least:.3f}", told])
     return pipes(lines)
 
 
@@ -203,8 +209,9 @@ def _auc(own: Mapping[int, RunRecord], number: int, target: str) -> Series:
     return {seed: attacks[target].each[ATTACK][0] for seed, attacks in rows.items() if target in attacks}
 
 
-def _mean(series: Series) -> str:
-    return Estimate.of(list(series.values())).words if series else DASH
+def _mean(series: Series, most: float = 1) -> str:
+    """Of figures from 0 to ``most``, as AUCs are."""
+    return Estimate.of(list(series.values()), 0, most).words if series else DASH
 
 
 def _apart(one: Series, other: Series) -> str:
