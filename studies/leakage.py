@@ -168,8 +168,8 @@ def _of_uploads(found: Found) -> str:
 
 
 def _of_canaries(found: Found) -> str:
-    """How far the last models and uploads give canaries away: exposure as the mean, coins that were guessed right as the
-    sum over the seeds, and the least ε that goes with them as the largest of a run."""
+    """How far the last models and uploads give canaries away: exposure as the mean over the seeds, coins that were
+    guessed right as the sum, and the least ε that goes with them as the largest of a run."""
     lines = [["arm", "exposure, bits", "in uploads", "coins guessed right", "ε at least", "ε promised"]]
     lines.append(["---", *["--:"] * 5])
     for arm, own in found.items():
