@@ -14,6 +14,7 @@ from murmura.errors import CheckpointError
 from murmura.runs import jsontext
 
 T = TypeVar("T")
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 REPAIR = "Restore the file, or run the experiment again into a new folder."
 
 
@@ -52,7 +53,7 @@ def value(path: Path, of: type[T]) -> T | None:
     content = text(path)
     if content is None:
         return None
-    return _made(_parsed(content, str(path)), TypeAdapter(of), str(path))
+    return _made(_parsed(content, str(path)), _adapter(of), str(path))
 
 
 def rows(path: Path, of: type[T]) -> tuple[T, ...] | None:
@@ -67,8 +68,7 @@ def rows(path: Path, of: type[T]) -> tuple[T, ...] | None:
     found = _parsed(content, str(path))
     if not isinstance(found, list):
         raise CheckpointError("not a JSON list", where=str(path), fix=REPAIR)
-    adapter = TypeAdapter(of)
-    return tuple(_made(row, adapter, f"{path}, entry {number}") for number, row in enumerate(found, start=1))
+    return tuple(_made(row, _adapter(of), f"{path}, entry {number}") for number, row in enumerate(found, start=1))
 
 
 def lines(path: Path, torn: bool) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -124,6 +124,13 @@ def _parsed(content: str, file: str, line: int = 1) -> Any:
     except ValueError as error:
         where, what = file if line == 1 else f"{file}, line {line}", str(error)
     raise CheckpointError(f"not valid JSON ({what})", where=where, fix=REPAIR)
+
+
+def _adapter(of: type[T]) -> TypeAdapter[T]:
+    """Made once for each of a few kinds: that takes longer than to read a file."""
+    if of not in _ADAPTERS:
+        _ADAPTERS[of] = TypeAdapter(of)
+    return _ADAPTERS[of]
 
 
 def _made(found: Any, adapter: TypeAdapter[T], where: str) -> T:
