@@ -19,12 +19,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from measure import MEMORY_IN_WORDS, Cost, machine, measure
-from shapes import Shape, save_random, save_tokenizer
+from shapes import SHAPES, Shape, save_random, save_tokenizer
 
 HERE = Path(__file__).parent
-SHAPE = Shape(layers=4, hidden=256, intermediate=512, heads=4, key_value_heads=2, vocabulary=512)
+# And the rank of its adapters, which are as large either way.
+MODELS = {
+    "small": (Shape(layers=4, hidden=256, intermediate=512, heads=4, key_value_heads=2, vocabulary=512), 32),
+    "tiny": (SHAPES["tiny"], 256),
+}
 RECORDS = 2  # of each site
-RANK = 32
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--few", type=int, default=10, help="sites of the other")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--method", choices=["fedit", "pretext"], default="fedit")
+    parser.add_argument("--model", choices=list(MODELS), default="small")
     parser.add_argument("--secure", action="store_true", help="sums under masks")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)  # the work of one process: a folder made here
     options = parser.parse_args(arguments)
@@ -41,14 +45,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="bench") as temporary:
         folder = Path(temporary)
-        save_models(folder, options.method)
+        save_models(folder, options)
         print(f"machine: {machine()}")
         print(f"memory: {MEMORY_IN_WORDS}", flush=True)
         costs = {sites: once(folder, sites, options) for sites in (options.few, options.many)}
         for sites, cost in costs.items():
             print(f"{sites:6} sites: {cost.memory / 1e9:5.2f} GB at the peak, {cost.wall:6.1f} s", flush=True)
         if options.method == "fedit":
-            print(f"all {options.many} adapters at once would take {options.many * adapter_bytes() / 1e9:.2f} GB")
+            every = options.many * adapter_bytes(options.model)
+            print(f"all {options.many} adapters at once would take {every / 1e9:.2f} GB")
         few, many = costs[options.few], costs[options.many]
         each = (many.memory - few.memory) / (options.many - options.few)
         print(f"peak memory of {options.many} sites / {options.few} sites: {many.memory / few.memory:.2f}")
@@ -58,17 +63,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def save_models(folder: Path, method: str) -> None:
+def save_models(folder: Path, options: argparse.Namespace) -> None:
     """What a run needs: a model, and for PrE-Text an encoder, and one that fills in masks."""
-    save_random(folder / "model", SHAPE, "float32")
+    shape, _ = MODELS[options.model]
+    save_random(folder / "model", shape, "float32")
     save_tokenizer(folder / "model")
-    if method == "pretext":
+    if options.method == "pretext":
         import torch
         from transformers import BertConfig, BertForMaskedLM, BertModel
 
         torch.manual_seed(0)
         small = BertConfig(
-            vocab_size=SHAPE.vocabulary,
+            vocab_size=shape.vocabulary,
             hidden_size=64,
             num_hidden_layers=2,
             num_attention_heads=4,
@@ -79,10 +85,11 @@ def save_models(folder: Path, method: str) -> None:
             save_tokenizer(folder / name)
 
 
-def adapter_bytes() -> int:
+def adapter_bytes(model: str) -> int:
     """Bytes of one adapter on q and v: A [rank, in] and B [out, rank] in float32."""
-    value = SHAPE.hidden * SHAPE.key_value_heads // SHAPE.heads
-    return 4 * SHAPE.layers * RANK * (2 * SHAPE.hidden + SHAPE.hidden + value)
+    shape, rank = MODELS[model]
+    value = shape.hidden * shape.key_value_heads // shape.heads
+    return 4 * shape.layers * rank * (2 * shape.hidden + shape.hidden + value)
 
 
 def once(folder: Path, sites: int, options: argparse.Namespace) -> Cost:
@@ -90,7 +97,7 @@ def once(folder: Path, sites: int, options: argparse.Namespace) -> Cost:
     place = folder / f"sites-{sites}"
     place.mkdir()
     make = training if options.method == "fedit" else voting
-    table = make(folder, place, sites, options.rounds)
+    table = make(folder, place, sites, options)
     if options.secure:
         table |= {"aggregation": {"secure": True}, "evaluation": {"uploads": 0, "attacks": False}}
     (place / "run.json").write_text(json.dumps(table))
@@ -106,24 +113,24 @@ def simulate(place: Path) -> None:
     run(Experiment.of(json.loads((place / "run.json").read_text())))
 
 
-def training(folder: Path, place: Path, sites: int, rounds: int) -> dict[str, object]:
+def training(folder: Path, place: Path, sites: int, options: argparse.Namespace) -> dict[str, object]:
     """An experiment in which sites train."""
     write_records(place / "train.jsonl", sites * RECORDS, "note")
     write_records(place / "heldout.jsonl", 16, "public note")
     return {
         **common(folder, place, sites),
-        "lora": {"rank": RANK},
+        "lora": {"rank": MODELS[options.model][1]},
         "training": {"batch_size": RECORDS},
-        "method": {"name": "fedit", "rounds": rounds},
+        "method": {"name": "fedit", "rounds": options.rounds},
         "evaluation": {"sample": 4},
     }
 
 
-def voting(folder: Path, place: Path, sites: int, rounds: int) -> dict[str, object]:
+def voting(folder: Path, place: Path, sites: int, options: argparse.Namespace) -> dict[str, object]:
     """An experiment in which sites vote for public texts."""
     for name, kind, count in (("train", "note", sites), ("heldout", "public note", 16), ("public", "public file", 256)):
         write_lines(place / f"{name}.jsonl", ({"text": f"File {kind} {k}, which is filed."} for k in range(count)))
-    method = {"name": "pretext", "rounds": rounds, "public": str(place / "public.jsonl"), "public_words": 3}
+    method = {"name": "pretext", "rounds": options.rounds, "public": str(place / "public.jsonl"), "public_words": 3}
     method |= {"encoder": str(folder / "encoder"), "variation_model": str(folder / "masked"), "population": 64}
     method |= {"lookahead": 1, "text_tokens": 48, "samples": 0, "noise_multiplier": 0.5, "threshold": 0.0, "steps": 1}
     return {**common(folder, place, sites), "method": method}

@@ -1,6 +1,6 @@
 """Runs a benchmark whose processes are forks of this one, so that what takes long to import is imported once.
 
-Called as ``forked_bench.py FILE``, where FILE holds the benchmarks to run as JSON: [[PROGRAM, [OPTION, ...]], ...].
+Called as ``forked_bench.py FILE``, where FILE holds the benchmarks to run as JSON: [[PROGRAM, OPTION, ...], ...].
 Prints a list of what each of them printed, and its exit status, as JSON.
 """
 
@@ -9,6 +9,7 @@ import importlib
 import io
 import json
 import os
+import resource
 import runpy
 import subprocess
 import sys
@@ -20,7 +21,14 @@ BENCH = Path(__file__).parents[1] / "bench"
 
 
 class Fork:
-    """As much of ``subprocess.Popen`` as the benchmarks use, for Python programs."""
+    """As much of ``subprocess.Popen`` as the benchmarks use, for Python programs.
+
+    Attributes:
+        used: What the last one that was waited for used. Of all children together the system tells the peak of the
+            largest only, and that may be another benchmark's.
+    """
+
+    used = None
 
     def __init__(self, command, env, stdout, stderr):
         self._process = os.fork()
@@ -45,7 +53,8 @@ class Fork:
             os._exit(status)
 
     def wait(self):
-        return os.waitstatus_to_exitcode(os.waitpid(self._process, 0)[1])
+        _, status, Fork.used = os.wait4(self._process, 0)
+        return os.waitstatus_to_exitcode(status)
 
 
 def main():
@@ -54,9 +63,10 @@ def main():
         importlib.import_module(name)
     measure = importlib.import_module("measure")
     measure.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": Fork})
+    measure.resource = SimpleNamespace(**vars(resource) | {"getrusage": lambda _: Fork.used})
     measure.HAS_PSS = False  # which goes by the environment that a process began with: a fork's is this one's
     found = []
-    for program, options in json.loads(Path(sys.argv[1]).read_text()):
+    for program, *options in json.loads(Path(sys.argv[1]).read_text()):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             status = importlib.import_module(program.removesuffix(".py")).main(options)
