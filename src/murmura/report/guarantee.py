@@ -14,7 +14,7 @@ from murmura.privacy import odometer
 from murmura.privacy.composition import Release, at_most, undominated
 from murmura.privacy.curve import Curve
 from murmura.privacy.standing import rounded, standing
-from murmura.report.protection import added_by_server, summed
+from murmura.report.protection import added_by_server, hides_training, summed
 from murmura.report.table import Row, runs_of
 from murmura.runs.record import RunRecord
 from murmura.units import bound, listing
@@ -98,11 +98,10 @@ def limits(rows: Sequence[Row]) -> list[str]:
 
 def _shared_passes(run: RunRecord) -> bool:
     """Whether a site's ε holds for sites that trained in common passes."""
-    options = tomllib.loads(run.config)
-    own, method = options.get("run", {}), options.get("method", {}).get("name")
-    alone = own.get("slots") == 1 or own.get("engine", "local") not in SIMULATIONS
+    options = tomllib.loads(run.config).get("run", {})
+    alone = options.get("slots") == 1 or options.get("engine", "local") not in SIMULATIONS
     promised = run.last.privacy.get("epsilon") is not None and run.last.privacy["unit"] == "site"
-    return promised and method in ("dpfedavg", "dpftrl") and not alone
+    return promised and any(map(hides_training, run.disclosure or ())) and not alone
 
 
 def interrupted(rows: Sequence[Row]) -> list[str]:
