@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -98,7 +97,7 @@ def limits(rows: Sequence[Row]) -> list[str]:
 
 def _shared_passes(run: RunRecord) -> bool:
     """Whether a site's ε holds for sites that trained in common passes."""
-    options = tomllib.loads(run.config).get("run", {})
+    options = run.options.get("run", {})
     alone = options.get("slots") == 1 or options.get("engine", "local") not in SIMULATIONS
     promised = run.last.privacy.get("epsilon") is not None and run.last.privacy["unit"] == "site"
     return promised and any(map(hides_training, run.disclosure or ())) and not alone
@@ -109,7 +108,7 @@ def interrupted(rows: Sequence[Row]) -> list[str]:
     than its last saved round."""
     sentences = []
     for run in runs_of(rows):
-        found = None if run.finished else standing(run.folder, run.last.number, tomllib.loads(run.config)["method"])
+        found = None if run.finished else standing(run.folder, run.last.number, run.options["method"])
         if found is not None and found.unsaved:
             sentences.append(
                 f"{run.name} stopped after it had sent more than it saved: its figures are those of round "
@@ -151,7 +150,7 @@ def _guarantee(row: Row) -> Guarantee | None:
     releases = _releases(run)
     if not 0 < len(releases) <= _MOST:
         return None
-    plan, config = releases[0].plan, tomllib.loads(run.config)
+    plan, config = releases[0].plan, run.options
     target = config.get("method", {}).get("epsilon") if plan.unit == "record" else None
     curve = Curve.worst([_curve(release) for release in releases])
     if target:  # exact ones would tell how many records a site has
