@@ -108,12 +108,13 @@ def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int,
 def _carry_out(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int) -> None:
     from murmura.compare.files import write
     from murmura.compare.jobs import require_done
-    from murmura.compare.view import section, show
+    from murmura.compare.view import section
+    from murmura.report.terminal import show_blocks
 
     outcome = comparison.carry_out(jobs, planned)
     told = section(outcome)
     page = write(outcome, told, comparison.folder)
-    show(told)
+    show_blocks(told.blocks)
     typer.echo(f"Report: {page}")
     require_done(comparison.failed)
 
