@@ -99,7 +99,7 @@ def test_the_hardest_half_is_what_the_current_model_finds_so(encoder, tokenizer)
 
 @pytest.fixture
 def site(tmp_path):
-    kept = SiteStore.among(tmp_path, "a")
+    kept = SiteStore(tmp_path / "a", "a")
     return Site("a", [Instruction("call the  clinic", "today", "yes"), Instruction("rest", "", "no")], kept=kept)
 
 

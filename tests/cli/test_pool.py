@@ -5,16 +5,13 @@ from typer.testing import CliRunner
 
 from murmura.cli import INTERRUPTED, MISTAKE, app
 from murmura.retrieval.encoder import Encoder
-from tests.conftest import make_encoder
+from tests.augment.public import save_encoder
 from tests.experiment.small import record, write_lines
 
 
 @pytest.fixture(scope="module")
 def encoder(tokenizer, tmp_path_factory):
-    path = tmp_path_factory.mktemp("encoder")
-    make_encoder(tokenizer).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
+    return save_encoder(tmp_path_factory.mktemp("encoder"), tokenizer)
 
 
 @pytest.fixture

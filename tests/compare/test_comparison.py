@@ -20,6 +20,7 @@ from murmura.compare.view import markdown, section
 from murmura.data.records import Instruction
 from murmura.drafting.draft import Drafts
 from murmura.errors import CheckpointError, ConfigError, RunError
+from murmura.methods.dplora.method import DPLoRA
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 from murmura.training.states import SHARED
@@ -244,6 +245,21 @@ def test_finished_runs_are_kept_and_only_what_is_new_is_run(comparison, begun):
     assert not any("place in the file" in remark for remark in outcome.remarks)  # all layers have adapters
 
 
+def test_where_nothing_is_left_to_run_nothing_is_worked_out_that_decides_whether_it_may_begin(
+    comparison, begun, monkeypatch
+):
+    whole = comparison(rates=[], seeds=1)
+    planned = whole.check()
+    outcome = whole.carry_out(1, planned)
+    monkeypatch.setattr(DPLoRA, "guarantee", lambda *_: pytest.fail("an ε was worked out for no run"))
+    monkeypatch.setattr(RunFolder, "require_room", lambda *_: pytest.fail("no run needs room"))
+    found = whole.check()
+    assert {arm: one.steps for arm, one in found.items()} == {arm: one.steps for arm, one in planned.items()}
+    assert section(whole.carry_out(1, found)) == section(outcome)
+    with pytest.raises(pytest.fail.Exception):
+        comparison(rates=[], seeds=2).check()
+
+
 def test_runs_that_write_out_the_encoder_of_their_pool_are_kept(comparison, begun, table, tmp_path, tokenizer):
     embedded_pool(tmp_path / "pool", save_encoder(tmp_path / "encoder", tokenizer), public(12))
     centres = {"strategy": "feddca", "pool": str(tmp_path / "pool"), "records": 2, "clusters": 2}
@@ -274,10 +290,11 @@ def test_a_run_of_a_version_that_did_not_have_an_option_yet_is_reused(comparison
         require_same([job])
 
 
-def test_finished_runs_on_records_that_have_changed_since_are_refused(comparison, begun, tmp_path):
+@pytest.mark.parametrize("more", [{"seeds": [0, 1]}, {"seeds": [1], "arms": ARMS[:1]}], ids=["some left", "none"])
+def test_finished_runs_on_records_that_have_changed_since_are_refused(comparison, begun, tmp_path, more):
     first = comparison(rates=[], seeds=[1], arms=ARMS[:1])
     first.carry_out(1, first.check())
-    again = comparison(rates=[], seeds=[0, 1])
+    again = comparison(rates=[], **more)
     again.check()
     small.write_data(tmp_path, {"heart": 8, "skin": 9})
     with pytest.raises(CheckpointError, match=r"FedAvg-seed1: .*not those that the run was trained on \(site skin"):
@@ -285,13 +302,14 @@ def test_finished_runs_on_records_that_have_changed_since_are_refused(comparison
     assert begun == ["FedAvg-seed1"]
 
 
-def test_finished_runs_that_were_measured_on_other_records_are_refused(comparison, begun, tmp_path):
+@pytest.mark.parametrize("arms", [ARMS, ARMS[:1]], ids=["some left", "none"])
+def test_finished_runs_that_were_measured_on_other_records_are_refused(comparison, begun, tmp_path, arms):
     first = comparison(rates=[], seeds=[0], arms=ARMS[:1])
     first.carry_out(1, first.check())
     heldout = tmp_path / "heldout.jsonl"
     heldout.write_text("".join(heldout.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(CheckpointError, match=r"FedAvg-seed0: .*other held-out records than there are now"):
-        comparison(rates=[], seeds=[0]).check()
+        comparison(rates=[], seeds=[0], arms=arms).check()
     assert begun == ["FedAvg-seed0"]
 
 

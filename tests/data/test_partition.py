@@ -3,10 +3,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmura.data.partition import SCHEMES, partition
-from murmura.errors import ConfigError, DataError
+from murmura.data.config import SitesConfig
+from murmura.data.partition import partition
+from murmura.errors import ConfigError
 from murmura.streams import Stream
 
+SCHEMES = ("iid", "dirichlet", "dirichlet-equal")
 alphas = st.sampled_from([1e-300, 1e-6, 0.01, 0.5, 1.0, 100.0, 1e12])
 labelled = st.lists(st.integers(0, 6), max_size=120).map(np.array)
 seeds = st.integers(0, 2**32)
@@ -107,16 +109,14 @@ def test_more_sites_than_items_leaves_some_empty():
     assert sorted(len(share) for share in shares) == [0, 0, 0, 1, 1]
 
 
-def test_wrong_arguments():
-    labels = np.zeros(10, dtype=int)
-    with pytest.raises(ConfigError, match=r"no partition 'dirichlet_equal'\. Did you mean 'dirichlet-equal'"):
-        partition(labels, 10, 2, "dirichlet_equal", 1.0, rng())
-    with pytest.raises(ConfigError, match="0 sites"):
-        partition(labels, 10, 0, "iid", 1.0, rng())
-    for alpha in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ConfigError, match="expected a number above 0"):
-            partition(labels, 10, 2, "dirichlet", alpha, rng())
-    with pytest.raises(DataError, match="a label for each of 10 items, there are 0"):
-        partition(None, 10, 2, "dirichlet", 1.0, rng())
-    with pytest.raises(DataError, match="a label for each of 11 items, there are 10"):
-        partition(labels, 11, 2, "dirichlet-equal", 1.0, rng())
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"scheme": "dirichlet_equal"}, "'scheme' = 'dirichlet_equal'"),
+        ({"count": 0}, "'count' = 0"),
+        *(({"scheme": "dirichlet", "alpha": alpha}, "'alpha'") for alpha in (0.0, -1.0, float("nan"), float("inf"))),
+    ],
+)
+def test_what_makes_no_partition_is_refused(given, named):
+    with pytest.raises(ConfigError, match=named):
+        SitesConfig.parse({"by": "partition", "count": 2} | given, "my.toml")

@@ -19,7 +19,7 @@ def join(tokenizer, tmp_path):
     bench = make_workbench(tokenizer)
 
     def joined(seed=1, *, resumed=False, counts=True, experiment=""):
-        site = Site("a", instructions(3, seed), kept=SiteStore.among(tmp_path, "a"))
+        site = Site("a", instructions(3, seed), kept=SiteStore(tmp_path / "a", "a"))
         ask = Ask("join", 0, {"resumed": resumed, "experiment": experiment})
         [reply] = Membership("instruction", counts=counts).join(Cohort([site], bench, ask, Stream(0)), ask)
         site.kept.commit(0, site.store)  # as every site does before the first round
@@ -54,11 +54,11 @@ def test_it_does_not_go_on_without_what_it_kept(join, tmp_path):
 
 
 def test_a_site_that_never_kept_a_round_starts_though_the_run_is_resumed(tokenizer, tmp_path):
-    sites = [Site(name, instructions(3, 1), kept=SiteStore.among(tmp_path, name)) for name in ("a", "b")]
+    sites = [Site(name, instructions(3, 1), kept=SiteStore(tmp_path / name, name)) for name in ("a", "b")]
     first = Ask("join", 0, {"experiment": ""}, {"a": {"resumed": False}, "b": {"resumed": False}})
     verbs, bench = Membership("instruction", counts=True), make_workbench(tokenizer)
     verbs.join(Cohort(sites, bench, first, Stream(0)), first)
     sites[0].kept.commit(0, {})  # the other one's worker dies
-    again = [Site(name, instructions(3, 1), kept=SiteStore.among(tmp_path, name)) for name in ("a", "b")]
+    again = [Site(name, instructions(3, 1), kept=SiteStore(tmp_path / name, name)) for name in ("a", "b")]
     ask = Ask("join", 0, {"experiment": ""}, {"a": {"resumed": True}, "b": {"resumed": False}})
     assert len(verbs.join(Cohort(again, bench, ask, Stream(0)), ask)) == 2

@@ -50,7 +50,7 @@ def make_sites(*sizes, folder=None):
     named = {f"site-{k}": instructions(size, seed=k + 1) for k, size in enumerate(sizes)}
     if folder is None:
         return [Site(name, records) for name, records in named.items()]
-    stores = {name: SiteStore.among(folder, name) for name in named}
+    stores = {name: SiteStore(folder / name, name) for name in named}
     return [
         Site(name, named[name], kept=kept, journal=kept.ledger, centres=kept.centres) for name, kept in stores.items()
     ]

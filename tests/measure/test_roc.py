@@ -39,7 +39,7 @@ def test_members_found_at_a_rate_of_false_positives_are_scikit_learns():
     for seed in range(20):
         members, others = scores(seed, others=200)
         wrong, right, _ = roc_curve(*truth(members, others), drop_intermediate=False)
-        assert roc_of(members, others).caught() == pytest.approx(right[wrong <= 0.01].max())
+        assert roc_of(members, others).caught == pytest.approx(right[wrong <= 0.01].max())
 
 
 def test_the_interval_is_that_of_all_pairs():

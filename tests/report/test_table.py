@@ -14,7 +14,7 @@ from murmura.runs.schema import SiteReport
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
 from tests.privacy.plans import RECORDS
-from tests.report.runs import classifier, metrics, rows_of, seeds, write_run
+from tests.report.runs import NOISE, RELEASED, classifier, metrics, rows_of, seeds, write_run
 
 
 def texts(row):
@@ -128,15 +128,25 @@ def test_no_epsilon_of_a_table_is_for_all_of_its_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"), [({}, True), ({"slots": 1}, False), ({"engine": "flower"}, False), ({"unit": "record"}, False)]
+    ("options", "sent", "told"),
+    [
+        ({}, {}, True),
+        ({"slots": 1}, {}, False),
+        ({"engine": "flower"}, {}, False),
+        ({"unit": "record"}, {}, False),
+        ({}, {"kind": "votes"}, False),  # nothing was trained
+        ({}, {"protection": NOISE}, False),
+    ],
 )
-def test_sites_of_a_simulation_that_shared_passes_are_told_beside_an_epsilon_of_whole_sites(tmp_path, options, told):
+def test_sites_of_a_simulation_that_shared_passes_are_told_beside_an_epsilon_of_whole_sites(
+    tmp_path, options, sent, told
+):
     row = guaranteed(2.0)
     row["privacy"]["unit"] = options.pop("unit", "site")
-    folder = write_run(tmp_path / "a", rows=[row])
+    release = RELEASED | {"protection": NOISE | {"unit": "site"}, "messages": 4, "bytes": 4} | sent
+    folder = write_run(tmp_path / "a", rows=[row], disclosure=[release])
     config = tomllib.loads((folder / "config.toml").read_text())
     config["run"] |= options
-    config["method"]["name"] = "dpfedavg"
     (folder / "config.toml").write_text(tomli_w.dumps(config))
     assert any("may have shared passes" in sentence for sentence in scope(rows_of(folder))) == told
 

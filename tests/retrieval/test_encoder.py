@@ -6,6 +6,7 @@ import pytest
 
 from murmura.errors import ModelError
 from murmura.retrieval.encoder import Encoder
+from tests.augment.public import save_encoder
 from tests.conftest import make_encoder
 
 TEXTS = ["fever", "the rash on her skin spread to the heart", "blood test on monday", "a dose", "fever"]
@@ -13,10 +14,7 @@ TEXTS = ["fever", "the rash on her skin spread to the heart", "blood test on mon
 
 @pytest.fixture(scope="module")
 def folder(tokenizer, tmp_path_factory):
-    path = tmp_path_factory.mktemp("encoder")
-    make_encoder(tokenizer).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
+    return save_encoder(tmp_path_factory.mktemp("encoder"), tokenizer)
 
 
 def test_vectors_are_unit_float32_in_the_texts_order(folder):

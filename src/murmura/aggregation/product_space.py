@@ -19,6 +19,8 @@ import torch
 from murmura.errors import RunError
 from murmura.training.adapter import State
 
+_CUTOFF = 1e-4  # of a factor's largest singular value: smaller ones count as zero
+
 
 class ProductSpace:
     """Coordinates of updates of one factor, by the other that is fixed in this round and known to everybody.
@@ -29,18 +31,17 @@ class ProductSpace:
 
     Args:
         fixed: the factors that are not trained: all A's or all B's.
-        cutoff: the least singular value of a factor, as a share of its largest, that counts as not zero.
 
     Raises:
         RunError: a tensor is not a factor, or not finite.
     """
 
-    def __init__(self, fixed: State, cutoff: float = 1e-4) -> None:
+    def __init__(self, fixed: State) -> None:
         self._roots: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # the other factor's name -> G^½, G^-½ [r, r]
         for name, tensor in fixed.items():
             if not (_is_a(name) or _is_b(name)) or not torch.isfinite(tensor).all():
                 raise RunError(f"the tensor '{name}' is not a finite LoRA factor", fix="Fix all A's or all B's.")
-            self._roots[_other(name)] = _roots(tensor if _is_a(name) else tensor.T, cutoff)
+            self._roots[_other(name)] = _roots(tensor if _is_a(name) else tensor.T)
 
     def enter(self, update: State) -> State:
         """Coordinates of an update, float32, of the same names and shapes: of the length that it has on the product."""
@@ -60,11 +61,11 @@ class ProductSpace:
         return (root @ x if _is_a(name) else x @ root).float()
 
 
-def _roots(rows: torch.Tensor, cutoff: float) -> tuple[torch.Tensor, torch.Tensor]:
+def _roots(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """G^½ and its pseudo-inverse, float64 [r, r], of G = rows·rowsᵀ, without ever squaring small singular values."""
     _, lower = torch.linalg.qr(rows.double().T)
     _, values, directions = torch.linalg.svd(lower, full_matrices=False)
-    kept = values > cutoff * values[0]
+    kept = values > _CUTOFF * values[0]
     values, directions = values[kept], directions[kept]
     return directions.T @ (values[:, None] * directions), directions.T @ (directions / values[:, None])
 

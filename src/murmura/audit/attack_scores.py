@@ -16,6 +16,7 @@ from murmura.measure.roc import ENOUGH, FALSE_POSITIVES
 
 DRAWS = 2000
 ENDS = (0.025, 0.975)
+_BINS = 24
 
 
 @dataclass(frozen=True)
@@ -104,12 +105,12 @@ class Shape:
     others: list[int]
 
 
-def shape(members: np.ndarray, others: np.ndarray, bins: int = 24) -> Shape:
+def shape(members: np.ndarray, others: np.ndarray) -> Shape:
     """The distribution of scores. Ends are where one in fifty lies beyond, rounded, so that no edge is a score."""
     both = np.concatenate([members.ravel(), others.ravel()])
     low, high = np.quantile(both, (0.02, 0.98))
     digits = 1 - int(np.floor(np.log10(max(high - low, 1e-9))))
     low, high = (float(np.round(end, digits)) for end in (low, high))
-    edges = np.linspace(low, max(high, low + 10.0**-digits), bins + 1)
+    edges = np.linspace(low, max(high, low + 10.0**-digits), _BINS + 1)
     counts = [np.histogram(np.clip(one, edges[0], edges[-1]), edges)[0] for one in (members.ravel(), others.ravel())]
     return Shape([float(edge) for edge in edges], *([int(n) for n in one] for one in counts))

@@ -12,7 +12,7 @@ from murmura.errors import ConfigError
 
 if TYPE_CHECKING:
     from murmura.compare.comparison import Comparison
-    from murmura.experiment.forecast.dry_run import DryRun
+    from murmura.experiment.forecast.dry_run import Foreseen
 
 
 def compare(
@@ -81,20 +81,20 @@ def compare(
         _carry_out(comparison, planned, jobs)
 
 
-def _foresee(comparison: Comparison, planned: Mapping[str, DryRun], jobs: int, time: bool) -> None:
+def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int, time: bool) -> None:
     """Print what would be run, and how long it would take."""
-    from murmura.compare.comparison import steps_of
+    from murmura.experiment.forecast.dry_run import dry_run
     from murmura.experiment.forecast.timing import timing
     from murmura.units import count, duration
 
     whole = 0.0
     for arm in comparison.arms:
-        steps, runs = steps_of(planned[arm.name]), comparison.runs_of(arm)
+        one, runs = planned[arm.name], comparison.runs_of(arm)
         rates = f"of {arm.rate_of}" if arm.rate_of else ", ".join(f"{rate:g}" for rate in arm.rates)
         told = [f"{runs} runs", f"rate {rates}"]
-        told += [] if steps is None else [f"{count(steps)} steps of all sites in a run"]
+        told += [] if one.steps is None else [f"{count(one.steps)} steps of all sites in a run"]
         if time:
-            seconds = timing(planned[arm.name]).total
+            seconds = timing(dry_run(one.plan.experiment)).total
             whole += runs * seconds
             told.append(f"about {duration(seconds)} each")
         typer.echo(f"{arm.name}: {', '.join(told)}")
@@ -105,15 +105,16 @@ def _foresee(comparison: Comparison, planned: Mapping[str, DryRun], jobs: int, t
     )
 
 
-def _carry_out(comparison: Comparison, planned: Mapping[str, DryRun], jobs: int) -> None:
+def _carry_out(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int) -> None:
     from murmura.compare.files import write
     from murmura.compare.jobs import require_done
-    from murmura.compare.view import section, show
+    from murmura.compare.view import section
+    from murmura.report.terminal import show_blocks
 
     outcome = comparison.carry_out(jobs, planned)
     told = section(outcome)
     page = write(outcome, told, comparison.folder)
-    show(told)
+    show_blocks(told.blocks)
     typer.echo(f"Report: {page}")
     require_done(comparison.failed)
 

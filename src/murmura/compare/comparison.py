@@ -24,7 +24,7 @@ from murmura.compare.jobs import (
 from murmura.compare.outcome import Result, Tried, attacked_alike, best, guaranteed, tried
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, MurmuraError, RunError
-from murmura.experiment.forecast.dry_run import DryRun, dry_run
+from murmura.experiment.forecast.dry_run import DryRun, Foreseen, dry_run, finished
 from murmura.experiment.validate import method_of
 from murmura.measure.catalogue import figure, utility_of
 from murmura.runs.folder import RunFolder
@@ -98,11 +98,11 @@ class Comparison:
     def _job(self, place: str, arm: Candidate, seed: int, rate: float, more: str = "") -> Job:
         return Job(arm, seed, rate, self.folder / place / f"{arm.slug}{more}-seed{seed}", place == SEARCH)
 
-    def check(self) -> dict[str, DryRun]:
-        """Work out every arm without running it.
+    def check(self) -> dict[str, Foreseen]:
+        """Work out every arm without running it. Of one with nothing left to run it is not asked what would stop it.
 
         Returns:
-            what a run of each arm would do.
+            what a run of each arm does.
 
         Raises:
             ConfigError: some arm would be refused; all that are, with the reasons.
@@ -110,18 +110,20 @@ class Comparison:
         """
         require_own(self.folder)
         require_same(self.searches)
-        refused, found = dict[str, list[str]](), dict[str, DryRun]()
+        refused, found = dict[str, list[str]](), dict[str, Foreseen]()
+        searches = self.searches
         for arm in self.arms:
             every = [self._job(RUNS, arm, seed, arm.rates[0]) for seed in self.config.chosen_seeds]
             job = next((one for one in every if one.finished), every[0])
             try:
                 experiments = [replace(job, rate=rate).experiment for rate in arm.rates]
-                planned = dry_run(experiments[0])
+                left = [one for one in (*every, *searches) if one.arm is arm and not one.finished]
+                planned = dry_run(experiments[0]) if left else finished(experiments[0])
             except MurmuraError as error:
                 refused.setdefault(str(error), []).append(arm.name)
                 continue
             require_same_records(job, planned.plan)
-            for reason in planned.refusals:
+            for reason in planned.refusals if isinstance(planned, DryRun) else ():
                 refused.setdefault(reason, []).append(arm.name)
             found[arm.name] = planned
         if refused:
@@ -135,7 +137,7 @@ class Comparison:
         searched = len(arm.rates) * len(self.config.seeds_of_search) if _is_searched(arm) else 0
         return searched + len(self.config.chosen_seeds)
 
-    def carry_out(self, at_once: int, planned: Mapping[str, DryRun]) -> Outcome:
+    def carry_out(self, at_once: int, planned: Mapping[str, Foreseen]) -> Outcome:
         """Do what is not done, and say what it all comes to.
 
         Args:
@@ -149,7 +151,7 @@ class Comparison:
         with RunFolder(self.folder).locked(), shared_states(self.folder):
             return self._carry_out(at_once, planned)
 
-    def _carry_out(self, at_once: int, planned: Mapping[str, DryRun]) -> Outcome:
+    def _carry_out(self, at_once: int, planned: Mapping[str, Foreseen]) -> Outcome:
         failed = work(self.searches, at_once, _told)
         found = {arm.name: tried(arm, self._searched(arm)) for arm in self.arms if _is_searched(arm)}
         rates = {arm.name: arm.rates[0] for arm in self.arms if not arm.rate_of and not _is_searched(arm)}
@@ -183,7 +185,7 @@ class Comparison:
         return sorted(place for place in found if RunFolder(place).holds_run)
 
     def _outcome(
-        self, jobs: Sequence[Job], found: Mapping[str, tuple[Tried, ...]], planned: Mapping[str, DryRun], at_once: int
+        self, jobs: Sequence[Job], found: Mapping[str, tuple[Tried, ...]], planned: Mapping[str, Foreseen], at_once: int
     ) -> Outcome | None:
         results = []
         for arm in self.arms:
@@ -201,7 +203,7 @@ class Comparison:
                     runs,
                     own[0].rate,
                     found.get(arm.rate_of or arm.name, ()),
-                    steps_of(planned.get(arm.name)),
+                    planned[arm.name].steps,
                     epsilon,
                     why,
                 )
@@ -232,13 +234,7 @@ def _is_searched(arm: Candidate) -> bool:
     return len(arm.rates) > 1 and not arm.rate_of
 
 
-def steps_of(planned: DryRun | None) -> int | None:
-    """Optimiser steps of all sites together in a run; None where that is not known."""
-    known = [one.steps for one in planned.rounds] if planned else [None]
-    return None if None in known else sum(one for one in known if one is not None)
-
-
-def _keeps_states(planned: DryRun) -> bool:
+def _keeps_states(planned: Foreseen) -> bool:
     """Whether an arm's runs share what frozen layers compute."""
     context, at = planned.plan.context, method_of(planned.experiment).traits.trained_at
     return bool(context and context.model.below and planned.experiment.run.cache_bytes and at == "sites")

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 
 from murmura.compare.jobs import Job
 from murmura.data.records import Labelled
-from murmura.experiment.prepare import prepare
+from murmura.experiment.augmenting import opened
+from murmura.experiment.context import process_context
+from murmura.experiment.prepare import records_of
+from murmura.experiment.validate import method_of
 from murmura.streams import Stream
 
 WORDS = "TF-IDF and logistic regression, all labels in one place"
@@ -19,15 +22,15 @@ def accuracies(jobs: Sequence[Job]) -> dict[int, float]:
     Raises:
         MurmuraError: the records cannot be read.
     """
-    return {job.seed: _accuracy_of(job) for job in jobs}
-
-
-def _accuracy_of(job: Job) -> float:
-    plan = prepare(job.experiment)
-    _, records = plan.complete
-    stream = Stream(job.seed)
-    known = [record for site in records.people.sites for record in plan.method.members(site, stream)]
-    return accuracy([record for record in known if record.is_complete], records.public.heldout)
+    found, reading = {}, None
+    for job in jobs:
+        experiment, pool = opened(job.experiment)
+        method = method_of(experiment, pool)
+        reading = reading or process_context(experiment, method).reading  # of the arm, whatever the seed
+        records, stream = records_of(experiment, method, reading), Stream(job.seed)
+        known = [record for site in records.people.sites for record in method.members(site, stream)]
+        found[job.seed] = accuracy([record for record in known if record.is_complete], records.public.heldout)
+    return found
 
 
 def accuracy(known: Sequence[Labelled], asked: Sequence[Labelled]) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
@@ -237,7 +236,7 @@ def _spent(before: Sequence[odometer.RunLedgers], run: RunRecord) -> float:
     if not before and not (own.sites or own.whole or own.damaged):
         return least  # what protects by itself at the site, as paraphrases are, has no ledger
     spent = odometer.together([*before, own], promise["unit"], promise["delta"]).value
-    target = tomllib.loads(run.config)["method"].get("epsilon")
+    target = run.options["method"].get("epsilon")
     return max(least, rounded(spent, float(target)) if target and promise["unit"] == "record" else spent)
 
 

@@ -273,24 +273,6 @@ def _ends(one: Estimate) -> tuple[float, float] | None:
 # ---- elsewhere -------------------------------------------------------------------------------------------------------
 
 
-def show(told: Section) -> None:
-    """Print the sentences and tables of a comparison's section."""
-    from rich.console import Console
-
-    from murmura.report.terminal import draw, show_answers
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(140, console.width)
-    for block in told.blocks:
-        if isinstance(block, Answers):
-            show_answers(block, console)
-        elif isinstance(block, Table):
-            console.print(draw(block))
-        elif isinstance(block, Paragraph):
-            console.print(block.text)
-
-
 def markdown(told: Section) -> str:
     """The sentences and tables of a comparison's section, for a page of results."""
     parts = []

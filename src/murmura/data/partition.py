@@ -8,11 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from murmura.errors import ConfigError, DataError, nearest
-
 Indices = npt.NDArray[np.int64]
-
-SCHEMES = ("iid", "dirichlet", "dirichlet-equal")
 
 
 def partition(
@@ -29,31 +25,16 @@ def partition(
       remainder of n_items / sites to the last site, we give one item of it to each of the first.
 
     Args:
-        labels: [n_items], of any type with an order: classes, or k-means clusters. ``iid`` does not read it.
-        alpha: Above 0; small means that sites differ much. ``iid`` does not read it.
+        labels: [n_items], of any type with an order: classes, or k-means clusters. ``iid`` alone needs none.
+        scheme, alpha: as ``SitesConfig`` has them.
 
     Returns:
         For each site its indices, int64, ascending; together they are 0 ... n_items - 1, each once.
-
-    Raises:
-        ConfigError: No such scheme, fewer than one site, or an alpha that is not a positive number.
-        DataError: A Dirichlet scheme without a label for every item.
     """
-    if sites < 1:
-        raise ConfigError(f"{sites} sites, expected at least 1")
-    if scheme not in SCHEMES:
-        raise ConfigError(f"there is no partition '{scheme}'", fix=nearest(scheme, SCHEMES))
-    if scheme != "iid" and not (alpha > 0 and math.isfinite(alpha)):
-        raise ConfigError(f"alpha is {alpha}, expected a number above 0")
     if scheme == "iid" or n_items == 0:
         shares = np.array_split(rng.permutation(n_items), sites)
         return [np.sort(share) for share in shares]
-    if labels is None or len(labels) != n_items:
-        raise DataError(
-            f"the partition '{scheme}' needs a label for each of {n_items} items, "
-            f"there are {0 if labels is None else len(labels)}",
-            fix="Partition labelled records, or by k-means clusters; or use 'iid'.",
-        )
+    assert labels is not None
     _, codes = np.unique(labels, return_inverse=True)
     stock = [rng.permutation(np.flatnonzero(codes == label)) for label in range(codes.max(initial=-1) + 1)]
     deal = _deal_by_label if scheme == "dirichlet" else _deal_by_site

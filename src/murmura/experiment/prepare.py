@@ -74,7 +74,7 @@ class Plan:
         gathered: the records, whether they fit the model or not.
         records: those that do.
         asked: questions that are asked to measure a round.
-        guarantee: what the run promises of private data; None where nothing.
+        guarantee: what the run promises of private data; None where nothing, or where it is finished.
         is_remote: the sites' records are on machines of their own, and only how many there are is known.
     """
 
@@ -144,7 +144,12 @@ class Plan:
 
 
 def prepare(
-    experiment: Experiment, *, resume: RunFolder | None = None, foresee: bool = False, remote: Remote | None = None
+    experiment: Experiment,
+    *,
+    resume: RunFolder | None = None,
+    foresee: bool = False,
+    finished: bool = False,
+    remote: Remote | None = None,
 ) -> Plan:
     """Read everything, and refuse what would stop the run.
 
@@ -152,6 +157,7 @@ def prepare(
         resume: the folder of the run that goes on.
         foresee: for a dry run: no weights are fetched, random vectors stand in for a sentence encoder's, and what is
             out of reach stays unknown.
+        finished: nothing is left to run, so what is promised, which may take long to work out, is not.
         remote: what is known of records where sites are on machines of their own; None: the sites are simulated.
 
     Raises:
@@ -176,9 +182,11 @@ def prepare(
     for site in () if remote else sites:
         method.check(site.name, site.records)
     sizes = [len(own) for own in owned]
-    guarantee = method.guarantee(sizes, experiment.training) if sizes else None  # refused now, if at all
+    promising = bool(sizes) and not finished
+    guarantee = method.guarantee(sizes, experiment.training) if promising else None  # refused now, if at all
     known = Run(experiment, method, guarantee.plan if guarantee else None, len(sizes) or None)
-    require_run(known)
+    if not finished:
+        require_run(known)
     return Plan(
         experiment,
         method,

@@ -161,13 +161,7 @@ def score(
 
 
 def energies(
-    bank: Bank,
-    items: Sequence[Sequenced],
-    slots: Sequence[int],
-    *,
-    temperature: float,
-    tokens_per_pass: int,
-    description: str = "energies",
+    bank: Bank, items: Sequence[Sequenced], slots: Sequence[int], *, temperature: float, tokens_per_pass: int
 ) -> list[float]:
     """Mean free energy of each record's labelled positions under its slot's adapter; see ``_free_energy``.
 
@@ -177,7 +171,6 @@ def energies(
         temperature: T of the free energy.
         tokens_per_pass: padded tokens that go through the model at once.
     """
-    found = _per_token(
-        bank, items, slots, [partial(_free_energy, temperature=temperature)], tokens_per_pass, description
-    )
+    measure = partial(_free_energy, temperature=temperature)
+    found = _per_token(bank, items, slots, [measure], tokens_per_pass, "energies")
     return [float(energy.mean(dtype=np.float64)) for (energy,) in found]

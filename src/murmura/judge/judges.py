@@ -25,15 +25,14 @@ class LocalJudge:
 
     Args:
         name: an alias, a folder or a Hugging Face id.
-        device: where it is.
 
     Raises:
         ModelError: it cannot be loaded.
         ConfigError: its tokenizer has no chat template, so it was not made to be asked.
     """
 
-    def __init__(self, name: str, device: str = "auto") -> None:
-        loaded = models.load(name, "causal", "auto", device, None)
+    def __init__(self, name: str) -> None:
+        loaded = models.load(name, "causal", "auto", "auto", None)
         if not loaded.tokenizer.chat_template:
             what = f"'{name}' has no chat template, so it was not made to be asked"
             raise ConfigError(what, where="--by", fix="Name an instruction model.")

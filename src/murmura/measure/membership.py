@@ -157,7 +157,7 @@ class Nonmembers:
         for key, name in (("auc", best), ("loss_auc", CONTROL)):
             figures |= dict(zip((key, f"{key}_low", f"{key}_high"), each[name], strict=True))
         if roc.distinct >= ENOUGH:
-            figures |= {"tpr": roc.caught(), "tpr_n": roc.count}
+            figures |= {"tpr": roc.caught, "tpr_n": roc.count}
         return figures, {"attack": best, "members": roc.count, "others": roc.distinct, "each": each}
 
 

@@ -96,11 +96,12 @@ class Roc:
         of_others = _variance(self.others, 1 - _below(self.members), self.distinct)
         return interval(self.auc, (spread, of_others), (self.count, self.distinct))
 
-    def caught(self, false_positives: float = FALSE_POSITIVES) -> float:
-        """The largest share of members found where at most this share of the others is taken for members."""
+    @property
+    def caught(self) -> float:
+        """The largest share of members found where at most ``FALSE_POSITIVES`` of the others are taken for members."""
         wrong = self.others[::-1].cumsum() / self.others.sum()
         right = self.members[::-1].cumsum() / self.members.sum()
-        return float(max(right[wrong <= false_positives + 1e-12], default=0.0))
+        return float(max(right[wrong <= FALSE_POSITIVES + 1e-12], default=0.0))
 
 
 def strongest(rocs: Sequence[Roc]) -> int:

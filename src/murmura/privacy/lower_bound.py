@@ -104,9 +104,7 @@ def lower_bound(
     return low
 
 
-def audited(
-    evidence: Sequence[float], coins: Sequence[int], delta: float, adjacency: str, confidence: float = CONFIDENCE
-) -> LowerBound:
+def audited(evidence: Sequence[float], coins: Sequence[int], delta: float, adjacency: str) -> LowerBound:
     """Guess coins by evidence, the surest first: all of them, or half, or a quarter, whichever shows most. That there
     are several attempts is paid for in confidence.
 
@@ -114,14 +112,13 @@ def audited(
         evidence: of each canary: positive speaks for 1, negative for 0; nothing is guessed from 0.
         coins: 0 or 1.
         delta: as ``lower_bound``, and so ``adjacency``.
-        confidence: of the whole.
     """
     if not len(coins):
         return LowerBound(0.0, 0, 0, 0, 0.0)
     order = sorted((place for place, one in enumerate(evidence) if one), key=lambda place: -abs(evidence[place]))
     right = np.cumsum([0, *((evidence[place] > 0) == bool(coins[place]) for place in order)])
     counts = _attempts(len(coins))
-    each = 1 - (1 - confidence) / len(counts)
+    each = 1 - (1 - CONFIDENCE) / len(counts)
     found = []
     for guesses in dict.fromkeys(min(wanted, len(order)) for wanted in counts):
         hits = int(right[guesses])

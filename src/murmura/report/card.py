@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
-
 from murmura.report.content import Block, Paragraph, Table
 from murmura.report.markdown import pipes, tabled
 from murmura.report.run_facts import facts
@@ -68,7 +66,7 @@ def _options(run: RunRecord) -> str:
     """What decides how it was trained, as in the experiment's file."""
     import tomli_w
 
-    experiment = tomllib.loads(run.config)
+    experiment = run.options
     return tomli_w.dumps({name: experiment[name] for name in _TRAINED if name in experiment})
 
 

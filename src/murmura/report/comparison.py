@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from murmura.measure.catalogue import figure
 from murmura.measure.figure import Figure
@@ -14,7 +12,7 @@ from murmura.report.table import Row, columns
 from murmura.runs.record import RunRecord
 from murmura.units import DASH, listing
 
-_Told = Callable[[RunRecord, Mapping[str, Any]], str]
+_Told = Callable[[RunRecord], str]
 _DIGITS = 12  # of a digest: enough to compare by, and few enough to be shown
 
 
@@ -50,7 +48,7 @@ class _Aspect:
 
     Attributes:
         touches: whether a figure does.
-        value: of a run and its experiment, in words.
+        value: of a run, in words.
         exact: what tells two of them apart that these words do not; empty where the run does not say.
     """
 
@@ -102,7 +100,7 @@ def _difference(aspect: _Aspect, rows: Sequence[Row], shown: Sequence[Figure]) -
 
 def _of_rows(told: _Told, rows: Sequence[Row]) -> list[list[str]]:
     """Of each run of each row."""
-    return [[told(run, tomllib.loads(run.config)) for run in row.runs] for row in rows]
+    return [list(map(told, row.runs)) for row in rows]
 
 
 # ---- what figures depend on -----------------------------------------------------------------------------------------
@@ -139,27 +137,27 @@ def _cost(one: Figure) -> bool:
 
 def _option(name: str) -> _Told:
     section, _, key = name.partition(".")
-    return lambda _, experiment: str(experiment.get(section, {}).get(key, DASH))
+    return lambda run: str(run.options.get(section, {}).get(key, DASH))
 
 
 def _digest(which: str) -> _Told:
-    def told(run: RunRecord, _: Mapping[str, Any]) -> str:
+    def told(run: RunRecord) -> str:
         records = getattr(run.measured, which, None)
         return "" if records is None else (records.digest or "")[:_DIGITS]
 
     return told
 
 
-def _machine(run: RunRecord, _: Mapping[str, Any]) -> str:
+def _machine(run: RunRecord) -> str:
     return run_facts.machine(run.environment) if run.environment else DASH
 
 
-def _model(run: RunRecord, _: Mapping[str, Any]) -> str:
+def _model(run: RunRecord) -> str:
     return DASH if run.kind in ("labelled", "preference") else run.model or DASH  # their losses are not by token
 
 
 _ASPECTS: tuple[_Aspect, ...] = (
-    _Aspect("kind of record", _of_records, lambda run, _: run.kind),
+    _Aspect("kind of record", _of_records, lambda run: run.kind),
     _Aspect("sites’ records", _of_records, run_facts.records, _option("data.train")),
     _Aspect("held-out records", _heldout, run_facts.heldout, _digest("heldout")),
     _Aspect("non-members", _leakage, run_facts.nonmembers, _digest("nonmembers")),

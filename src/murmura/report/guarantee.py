@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,7 +13,7 @@ from murmura.privacy import odometer
 from murmura.privacy.composition import Release, at_most, undominated
 from murmura.privacy.curve import Curve
 from murmura.privacy.standing import rounded, standing
-from murmura.report.protection import added_by_server, summed
+from murmura.report.protection import added_by_server, hides_training, summed
 from murmura.report.table import Row, runs_of
 from murmura.runs.record import RunRecord
 from murmura.units import bound, listing
@@ -98,11 +97,10 @@ def limits(rows: Sequence[Row]) -> list[str]:
 
 def _shared_passes(run: RunRecord) -> bool:
     """Whether a site's ε holds for sites that trained in common passes."""
-    options = tomllib.loads(run.config)
-    own, method = options.get("run", {}), options.get("method", {}).get("name")
-    alone = own.get("slots") == 1 or own.get("engine", "local") not in SIMULATIONS
+    options = run.options.get("run", {})
+    alone = options.get("slots") == 1 or options.get("engine", "local") not in SIMULATIONS
     promised = run.last.privacy.get("epsilon") is not None and run.last.privacy["unit"] == "site"
-    return promised and method in ("dpfedavg", "dpftrl") and not alone
+    return promised and any(map(hides_training, run.disclosure or ())) and not alone
 
 
 def interrupted(rows: Sequence[Row]) -> list[str]:
@@ -110,7 +108,7 @@ def interrupted(rows: Sequence[Row]) -> list[str]:
     than its last saved round."""
     sentences = []
     for run in runs_of(rows):
-        found = None if run.finished else standing(run.folder, run.last.number, tomllib.loads(run.config)["method"])
+        found = None if run.finished else standing(run.folder, run.last.number, run.options["method"])
         if found is not None and found.unsaved:
             sentences.append(
                 f"{run.name} stopped after it had sent more than it saved: its figures are those of round "
@@ -152,7 +150,7 @@ def _guarantee(row: Row) -> Guarantee | None:
     releases = _releases(run)
     if not 0 < len(releases) <= _MOST:
         return None
-    plan, config = releases[0].plan, tomllib.loads(run.config)
+    plan, config = releases[0].plan, run.options
     target = config.get("method", {}).get("epsilon") if plan.unit == "record" else None
     curve = Curve.worst([_curve(release) for release in releases])
     if target:  # exact ones would tell how many records a site has

@@ -26,6 +26,12 @@ def added_by_server(entry: Disclosure) -> bool:
     return isinstance(found, DifferentialPrivacy) and found.added_by == "server"
 
 
+def hides_training(entry: Disclosure) -> bool:
+    """Whether it is what a site has trained, behind noise that hides the whole site."""
+    found = protection(entry)
+    return entry.kind == "weights" and isinstance(found, DifferentialPrivacy) and found.unit == "site"
+
+
 def summed(entry: Disclosure) -> bool:
     """Whether it left in a secure sum alone; of what has noise too its note tells that."""
     return isinstance(protection(entry), SecureSum) or SECURE_SUM in entry.note

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -25,18 +24,17 @@ def facts(rows: Sequence[Row]) -> dict[str, str]:
     runs = runs_of(rows)
     labels = list(dict.fromkeys(row.runs[0].label for row in rows))
     seeds = sorted({run.seed for run in runs if run.seed is not None})
-    experiments = [(run, tomllib.loads(run.config)) for run in runs]
     machines = [run.environment for run in runs if run.environment]
     others = list(dict.fromkeys(_resource(one) for told in machines for one in told.resources))
-    engines = dict.fromkeys(str(told.get("run", {}).get("engine", "local")) for _, told in experiments)
+    engines = dict.fromkeys(str(run.options.get("run", {}).get("engine", "local")) for run in runs)
     every = {
         "Methods": listing(labels) if len(labels) > _IN_TITLE else "",
         "Model": _unique(run.model for run in runs),
         "Other models": listing(others) if others else "",
-        "Data": _unique(records(run, told) for run, told in experiments),
-        "Sites": _unique(_sites(run, told) for run, told in experiments),
-        "Held-out records": _unique(heldout(run, told) for run, told in experiments),
-        "Read as": _unique(_shown_as(run, told) for run, told in experiments),
+        "Data": _unique(map(records, runs)),
+        "Sites": _unique(map(_sites, runs)),
+        "Held-out records": _unique(map(heldout, runs)),
+        "Read as": _unique(map(_shown_as, runs)),
         "Records left out": _unique(map(_left_out, runs)),
         "Canaries": _unique(map(canaries, runs)) if any(map(canaries, runs)) else "",
         "Rounds": _unique((count(run.last.number) for run in runs), ", "),
@@ -64,10 +62,10 @@ def _unique(values: Iterable[object], separator: str = "; ") -> str:
     return separator.join(known) if known else DASH
 
 
-def _sites(run: RunRecord, experiment: Mapping[str, Any]) -> str | None:
+def _sites(run: RunRecord) -> str | None:
     """How many sites there are, and how the records became theirs."""
     number = "" if run.sites is None else count(len(run.sites))
-    return ", ".join(part for part in (number, _shared_out(experiment)) if part) or None
+    return ", ".join(part for part in (number, _shared_out(run)) if part) or None
 
 
 def canaries(run: RunRecord) -> str | None:
@@ -77,7 +75,7 @@ def canaries(run: RunRecord) -> str | None:
     if not found:
         return None
     told = f"{count(found)} random secrets among the sites’ records"
-    candidates = tomllib.loads(run.config).get("audit", {}).get("candidates")
+    candidates = run.options.get("audit", {}).get("candidates")
     if not candidates:
         return told
     chance = f"{decimal(exposure_by_chance(candidates), 2)} of {decimal(log2(candidates), 2)} bits"
@@ -134,16 +132,16 @@ def _resource(told: OtherModel) -> str:
     return f"{told.name} ({told.kind}, {size}{told.place})"
 
 
-def records(run: RunRecord, experiment: Mapping[str, Any]) -> str:
+def records(run: RunRecord) -> str:
     """Which records the sites have: the name of a file, a folder or a data set; of a path its end, which says enough
     for people."""
-    train = experiment.get("data", {}).get("train")
+    train = run.options.get("data", {}).get("train")
     return _place(train) if train else DASH
 
 
-def _shared_out(experiment: Mapping[str, Any]) -> str:
+def _shared_out(run: RunRecord) -> str:
     """How these became sites."""
-    sites = experiment.get("data", {}).get("sites", {})
+    sites = run.options.get("data", {}).get("sites", {})
     match sites.get("by"):
         case "file":
             how = "a file each"
@@ -159,33 +157,33 @@ def _shared_out(experiment: Mapping[str, Any]) -> str:
     return f"{how}, {count(most)} records at most" if most else how
 
 
-def heldout(run: RunRecord, experiment: Mapping[str, Any]) -> str:
+def heldout(run: RunRecord) -> str:
     """On which records the model is measured."""
-    data = experiment.get("data", {})
+    data = run.options.get("data", {})
     drawn = data.get("heldout_records")
     number = run.measured.heldout.count if run.measured else drawn
     told = f"{count(number)} of {_place(data['heldout'])}" if number and data.get("heldout") else ""
-    told = told or (f"{count(number)} taken out of {records(run, experiment)}" if number else "")
+    told = told or (f"{count(number)} taken out of {records(run)}" if number else "")
     told = told or (_place(data["heldout"]) if data.get("heldout") else DASH)
     return f"{told}, drawn with seed {run.seed}" if drawn else told
 
 
-def nonmembers(run: RunRecord, experiment: Mapping[str, Any]) -> str:
+def nonmembers(run: RunRecord) -> str:
     """With which records attacks compare members."""
-    own = experiment.get("data", {}).get("nonmember_records")
+    own = run.options.get("data", {}).get("nonmember_records")
     if not own:
-        return heldout(run, experiment)
-    return f"{count(own)} taken out of {records(run, experiment)}, drawn with seed {run.seed}"
+        return heldout(run)
+    return f"{count(own)} taken out of {records(run)}, drawn with seed {run.seed}"
 
 
-def questions(run: RunRecord, _: Mapping[str, Any]) -> str:
+def questions(run: RunRecord) -> str:
     """How many questions of other kinds were asked."""
     return DASH if run.measured is None else count(run.measured.questions.count)
 
 
-def _shown_as(run: RunRecord, experiment: Mapping[str, Any]) -> str:
+def _shown_as(run: RunRecord) -> str:
     """As what text, and how much of it, the model sees a record."""
-    data = experiment.get("data", {})
+    data = run.options.get("data", {})
     if "max_length" not in data:
         return DASH
     most = f"{count(data['max_length'])} tokens at most"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -88,7 +87,7 @@ def _guaranteed(row: Row, told: Sequence[str]) -> Section:
 
 def _seen(run: RunRecord) -> list[str]:
     """By whom, of each kind of protection what was sent under it."""
-    engine = tomllib.loads(run.config).get("run", {}).get("engine", "local")
+    engine = run.options.get("run", {}).get("engine", "local")
     simulated = engine in SIMULATIONS
     sent = run.disclosure
     if sent is None:
@@ -124,7 +123,7 @@ def _how(one: Disclosure) -> str:
 def _uncovered(row: Row) -> list[str]:
     """What the run does not protect from, by what it was."""
     run = row.runs[0]
-    experiment, sent = tomllib.loads(run.config), run.disclosure or ()
+    experiment, sent = run.options, run.disclosure or ()
     private = run.last.privacy.get("epsilon") is not None
     told = _beyond(run, experiment) if private else ["Any attack that was not tried: no guarantee bounds it."]
     told.append("Other runs over the same records: their risks add up (`murmura privacy spent RUN...` adds up ε).")

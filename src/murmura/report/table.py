@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -293,7 +292,7 @@ def _difference(run: RunRecord, alike: Sequence[RunRecord]) -> str:
 
 def _settings(run: RunRecord) -> dict[str, str]:
     """The experiment's options, dotted key to value, but for seed, name and folder of the run."""
-    told = leaves(tomllib.loads(run.config))
+    told = leaves(run.options)
     return {key: str(value) for key, value in told if key not in ("run.seed", "run.name", "run.folder")}
 
 

@@ -55,22 +55,25 @@ def show_answers(answers: Answers, console: Console) -> None:
 
 def show_audit(run: RunRecord, console: Console | None = None) -> None:
     """Print what the audit of a run has found."""
-    _print(figures_of(run), console)
+    show_blocks(figures_of(run), console)
 
 
 def show_evaluation(run: RunRecord, console: Console | None = None) -> None:
     """Print how good a run's model is on benchmarks."""
-    _print(benchmarks_of(run), console)
+    show_blocks(benchmarks_of(run), console)
 
 
-def _print(blocks: Sequence[Block], console: Console | None) -> None:
+def show_blocks(blocks: Sequence[Block], console: Console | None = None) -> None:
+    """Print the answers, sentences and tables of a section."""
     from rich.console import Console
 
     console = console or Console(highlight=False)
     if not console.is_terminal:
-        console.width = max(120, console.width)
+        console.width = max(140, console.width)
     for block in blocks:
-        if isinstance(block, Table):
+        if isinstance(block, Answers):
+            show_answers(block, console)
+        elif isinstance(block, Table):
             if block.title:
                 console.print(block.title)
             console.print(draw(block))

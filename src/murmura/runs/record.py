@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,11 @@ class RunRecord:
     judged: tuple[Judgement, ...] = ()
 
     @property
+    def options(self) -> Mapping[str, Any]:
+        """The tables of ``config``, to be read and not to be changed."""
+        return _options(self.config)
+
+    @property
     def hides_cohorts(self) -> bool:
         """Whether it is secret which sites, and how many, a round asked: what travelled is then what is to be
         expected."""
@@ -116,6 +123,12 @@ class RunRecord:
     def before(self) -> Round | None:
         """The model before training, if the run looked at it."""
         return self.rounds[0] if self.rounds[0].number == 0 else None
+
+
+@lru_cache(maxsize=256)
+def _options(config: str) -> Mapping[str, Any]:
+    """A report asks for some of a run's options dozens of times, which takes longer to parse than the rest of it."""
+    return tomllib.loads(config)
 
 
 def read(folder: str | Path) -> RunRecord:

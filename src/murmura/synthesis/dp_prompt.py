@@ -102,7 +102,7 @@ def _fitting(runtime: ModelRuntime, wording: Wording, document: str, room: int) 
 
 @torch.no_grad()
 def logit_bounds(
-    runtime: ModelRuntime, documents: Sequence[str], *, template: str = PARAPHRASE, tokens_per_pass: int = 4096
+    runtime: ModelRuntime, documents: Sequence[str], *, tokens_per_pass: int = 4096
 ) -> tuple[float, float]:
     """The smallest and the largest logit when public documents are read behind the prompt to paraphrase them: b₁, b₂.
 
@@ -112,9 +112,9 @@ def logit_bounds(
         tokens_per_pass: padded tokens that go through the model at once.
 
     Raises:
-        ConfigError: no document has any text, or the template has no place for it.
+        ConfigError: no document has any text.
     """
-    bench, wording = runtime, Wording(template, runtime.tokenizer)
+    bench, wording = runtime, Wording(PARAPHRASE, runtime.tokenizer)
     texts = [bench.tokenizer(document, add_special_tokens=False).input_ids for document in documents]
     prompts = [bench.prompt_ids(wording.prompt(document)) for document in documents]
     items = [

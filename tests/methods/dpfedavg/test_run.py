@@ -35,6 +35,7 @@ def test_the_report_tells_what_is_guaranteed(make, label):
     assert result.rows[-1]["upload_auc"] is not None  # single updates are attacked too
     assert "It does not cover what is marked “outside ε” on this page (Leakage (AUC), Leakage of single" in page
     assert "outside ε" in markdown(table([read(result.folder)]))
+    assert "In this simulation several may have shared passes" in page
 
 
 @pytest.mark.parametrize("label", METHODS)

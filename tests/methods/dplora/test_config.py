@@ -46,37 +46,13 @@ def test_a_preset_leaves_alone_what_is_given():
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        {"preset": "paper"},
-        {"noise_multiplier": 0},
-        {"name": "vanilla-fl"},
-        {"name": "tfedavg", "tolerance": 0},
-        {"name": "cmfl", "relevance": 0.6},
-    ],
-)
-def test_what_a_run_folder_keeps_loads_again(given):
-    config = parse_config({"name": "dplora"} | given, "my.toml")
-    assert parse_config(config.model_dump(mode="json", exclude_none=True), "config.toml") == config
-
-
-@pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"epsilon": 0}, "'epsilon' = 0: Input should be greater than 0"),
-        ({"epsilon": -1.0}, "'epsilon' = -1.0: Input should be greater than 0"),
-        ({"delta": 0}, "'delta' = 0: Input should be greater than 0"),
-        ({"delta": 1}, "'delta' = 1: Input should be less than 1"),
-        ({"noise_multiplier": -1}, "'noise_multiplier' = -1"),
-        ({"epsilon": 2, "noise_multiplier": 1}, "say the same thing twice; remove one of them"),
         ({"preset": "paper", "epsilon": 2}, "set clipping = 'per_example', or give noise_multiplier"),
         ({"clipping": "batch", "epsilon": 2}, "set clipping = 'per_example', or give noise_multiplier"),
         ({"noise_on": "weights"}, "with noise_on = 'weights', give noise_multiplier"),
-        ({"noise_multiplier": 0, "delta": 1e-6}, "'delta' does nothing without noise"),
         ({"preset": "literal"}, "'preset' = 'literal'"),
         ({"preset": ["paper"]}, "'preset' = "),
-        ({"epsilom": 2}, "unknown key 'epsilom'. Did you mean 'epsilon'?"),
         ({"relevance": 0.5}, "unknown key 'relevance'"),
         ({"name": "cmfl", "epsilon": 2}, "unknown key 'epsilon'"),
     ],

@@ -263,7 +263,7 @@ def test_a_ledger_is_on_the_disk_before_its_upload_leaves(tokenizer, tmp_path):
                 if ask.verb == "train_private":
                     rounds = [
                         line["round"]
-                        for line in SiteStore.among(RunFolder(tmp_path).private, reply.site).ledger.lines[1:]
+                        for line in SiteStore(RunFolder(tmp_path).private_of(reply.site), reply.site).ledger.lines[1:]
                     ]
                     seen.append(rounds == list(range(1, ask.round + 1)))
                 yield reply

@@ -2,7 +2,6 @@ import pytest
 
 from murmura.errors import ConfigError
 from murmura.methods import parse_config
-from murmura.methods.fewfedpit.config import FewFedPITConfig
 
 
 def parse(**options):
@@ -36,12 +35,6 @@ def test_an_option_that_does_nothing_is_refused(options, named):
         parse(**options)
 
 
-@pytest.mark.parametrize("options", [{"name": "fedmit"}, {"substitute": "x.jsonl"}, {"scorer": "random"}])
-def test_a_config_with_every_option_written_out_loads_again(options):
-    config = parse(**options)
-    assert parse(**config.model_dump(exclude_none=True)) == config
-
-
 @pytest.mark.parametrize(
     ("options", "needed", "written"),
     [
@@ -66,8 +59,3 @@ def test_what_a_round_needs(options, needed, written):
 def test_most_tokens_written():
     config = parse(keep=2, instruction_tokens=10, example_tokens=100)
     assert config.most_tokens_written == 6 * 4 * 10 + 3 * 4 * 100
-
-
-def test_every_option_says_what_it_means():
-    silent = [name for name, field in FewFedPITConfig.model_fields.items() if name != "name" and not field.description]
-    assert silent == []

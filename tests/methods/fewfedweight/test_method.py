@@ -197,8 +197,3 @@ def test_the_plan():
     found = [method().forecast(Part([None] * size, 1, True, LocalTraining(batch_size=1))) for size in (10, 1)]
     assert found[0].steps == LocalTraining().epochs * (10 + 20)
     assert sum(one.tokens for one in found) == 8 * (10 + 2 + 1 + 1)
-
-
-def test_every_option_says_what_it_means():
-    fields = FewFedWeightConfig.model_fields
-    assert [name for name, field in fields.items() if name != "name" and not field.description] == []

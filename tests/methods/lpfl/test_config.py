@@ -52,22 +52,6 @@ def test_who_needs_a_validation_set(given, validates):
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        {"annotate": False},
-        {"rounds": 2},
-        {"hard": True, "select": "balanced", "threshold": 0.9, "temperature": 2.0},
-        {"patterns": ["It was {blank}. {text}"], "verbaliser": {"1": ["bad"], "2": ["fair"], "3 ": ["good", "great"]}},
-        {"labelled_share": 1, "validation_records": 50, "chunk": 1},
-    ],
-)
-def test_what_a_run_folder_keeps_loads_again(given):
-    first = config(**given)
-    assert LPFLConfig.parse(first.model_dump(mode="json", exclude_none=True), "config.toml") == first
-
-
-@pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"patterns": []}, "'patterns' has none; one is \"{text} All in all, it was {blank}\""),

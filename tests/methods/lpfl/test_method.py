@@ -97,7 +97,7 @@ class World:
             LABELLED, texts(20, 90), validation=texts(10, 91), weigh_patterns=settings.pattern_weights == "validation"
         )
         self.sites = sites or [
-            Site(f"site-{k}", texts(size, k), kept=SiteStore.among(folder / "private", f"site-{k}"))
+            Site(f"site-{k}", texts(size, k), kept=SiteStore(folder / "private" / f"site-{k}", f"site-{k}"))
             for k, size in enumerate((16, 12))
         ]
         self.method, stream = method, Stream(12)  # of both sites' four labels, two are of each kind

@@ -27,7 +27,6 @@ TUNED = {"evolve": "preferences", "votes": "cosine"}
         ({"selection": "rank", "survivors": 3000}, "'survivors' is 3000, and there are 2048 candidates"),
         ({"votes": "cosine", "noise": "skellam"}, "noise 'skellam' is for whole votes"),
         ({"noise_multiplier": 0, "noise": "skellam"}, "'noise' does nothing without noise"),
-        ({"noise_multiplier": 1, "epsilon": 2}, "say the same thing twice"),
         ({"curve": [10], "samples": 5}, "'curve' goes up to 10, 'samples' is 5"),
         ({"seeds": "paraphrased", "noise_multiplier": 2.0}, "paraphrases take an 'epsilon'"),
         ({"prompts": 5}, "'prompts' does nothing with evolve 'variations'"),

@@ -50,7 +50,7 @@ def fleet(folder, **options):
         place = places[name]
         masking = Masking(name, "run", identity(place), roster, agreement)
         records = [Document(str(number)) for number in (k, 0, 1)]
-        kept, answered = SiteStore.among(folder, name), Answered(place / ANSWERS_JOURNAL)
+        kept, answered = SiteStore(folder / name, name), Answered(place / ANSWERS_JOURNAL)
         sites.append(Site(name, records, kept=kept, masking=masking, answered=answered))
     resources = SimpleNamespace(encoder=lambda option: Encoder())
     bench = SimpleNamespace(slots=4, device="cpu", resources=resources, training=None)

@@ -56,13 +56,35 @@ class SitePlan:
 
 
 @dataclass(frozen=True)
-class DryRun:
-    """What a run would do; None stands for what could not be found out, and ``unknown`` says why.
+class Foreseen:
+    """A run and its rounds.
 
     Args:
         plan: of the run, with what is known of its model and records.
-        sites: in the run's order; those without a usable record would be left out.
         rounds: the first to the last.
+    """
+
+    plan: Plan
+    rounds: list[ForeseenRound]
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.plan.decided
+
+    @property
+    def steps(self) -> int | None:
+        """Optimiser steps of all sites together; None where that is not known."""
+        known = [one.steps for one in self.rounds]
+        return None if None in known else sum(one for one in known if one is not None)
+
+
+@dataclass(frozen=True)
+class DryRun(Foreseen):
+    """What a run would do; None stands for what could not be found out, and ``unknown`` says why.
+
+    Args:
+        plan, rounds: as of ``Foreseen``: what the run goes by, and what each round takes.
+        sites: in the run's order; those without a usable record would be left out.
         public: what choosing public records, or writing others at the sites, takes; None where there are none.
         work: what is done many times, as far as it is known.
         memory: an estimate of the peak.
@@ -72,9 +94,7 @@ class DryRun:
         refusals: why the run would not start, in its own words.
     """
 
-    plan: Plan
     sites: list[SitePlan] | None
-    rounds: list[ForeseenRound]
     public: Forecast | None
     work: list[Work]
     memory: Memory | None
@@ -82,10 +102,6 @@ class DryRun:
     disclosure: list[Disclosure]
     notes: list[str]
     refusals: list[str]
-
-    @property
-    def experiment(self) -> Experiment:
-        return self.plan.decided
 
     @property
     def model(self) -> ModelSpec | None:
@@ -123,6 +139,19 @@ class DryRun:
         return next((one.count for one in self.work if one.what == what), None)
 
 
+def finished(experiment: Experiment) -> Foreseen:
+    """The same of a run that is there already: what decides whether it may begin, and what it would take, is not worked
+    out.
+
+    Raises:
+        MurmuraError: its options, records or model are no more what they were.
+    """
+    plan = prepare(experiment, foresee=True, finished=True)
+    names = _names(plan)
+    public, _ = _public(plan, names)
+    return Foreseen(plan, _rounds(plan, names, public.records if public else 0)[2])
+
+
 def dry_run(experiment: Experiment) -> DryRun:
     """Work out a run. Nothing is trained or written.
 
@@ -132,12 +161,10 @@ def dry_run(experiment: Experiment) -> DryRun:
     plan = prepare(experiment, foresee=True)
     experiment, method, sizes = plan.decided, plan.method, plan.sizes
     model, people = plan.context.model if plan.context else None, plan.records.planted if plan.records else None
-    names = list(sizes) if sizes else _expected_names(experiment, method)
+    names = _names(plan)
     public, choosing = _public(plan, names)
     given = public.records if public else 0
-    cohorts = drawn_cohorts(experiment, method, names, Stream(experiment.run.seed))
-    growth = residual_growth(experiment, method, names, cohorts)
-    rounds = foreseen_rounds(experiment, method, names, cohorts, growth, plan.owned, model, given)
+    cohorts, growth, rounds = _rounds(plan, names, given)
     read = sum(sizes.values()) + len(_heldout(plan) or ()) if sizes else 0
     widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
     memory = peak(experiment, model, widest, plan.supplies, read) if model and widest else None
@@ -164,10 +191,22 @@ def _heldout(plan: Plan) -> Sequence[Any] | None:
     return [placed.record for placed in plan.gathered.heldout] if plan.gathered else None
 
 
-def _expected_names(experiment: Experiment, method: Method) -> list[str] | None:
-    """Stand-ins for the sites' names, where the experiment alone says how many there are."""
-    count = 1 if method.traits.pooled else experiment.data.sites.count
+def _names(plan: Plan) -> list[str] | None:
+    """The sites' names; stand-ins, where the experiment alone says how many there are."""
+    if plan.sizes:
+        return list(plan.sizes)
+    count = 1 if plan.method.traits.pooled else plan.experiment.data.sites.count
     return [f"site {k}" for k in range(count)] if count else None
+
+
+def _rounds(
+    plan: Plan, names: list[str] | None, public: int
+) -> tuple[list[list[str]] | None, list[int], list[ForeseenRound]]:
+    """Whom each round asks, how the residual's rank grows in it, and what it takes."""
+    experiment, method, model = plan.decided, plan.method, plan.context.model if plan.context else None
+    cohorts = drawn_cohorts(experiment, method, names, Stream(experiment.run.seed))
+    growth = residual_growth(experiment, method, names, cohorts)
+    return cohorts, growth, foreseen_rounds(experiment, method, names, cohorts, growth, plan.owned, model, public)
 
 
 # ---- what would happen --------------------------------------------------------------------------------------------

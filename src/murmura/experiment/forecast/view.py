@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _PARTS = {"choosing": "choosing public records"}
 _SITES_SHOWN = 20
 _LINES_SHOWN, _LINE_WIDTH = 14, 100
-_NARROW, _WIDE = 80, 120
+_WIDE = 120
 
 
 def show(dry_run: DryRun, console: Console | None = None, timing: Timing | None = None) -> None:

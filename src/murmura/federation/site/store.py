@@ -41,7 +41,6 @@ from murmura.runs.schema import (
     SITE_NOTES,
     SITE_RECORDS,
     STATES,
-    site_folder,
 )
 
 RELEASED = "journal of what has left the site"
@@ -81,11 +80,6 @@ class SiteStore:
             self._follow(line)
         for name, anchor in self._anchors.items():
             self._ledgers[name].check(anchor)
-
-    @classmethod
-    def among(cls, folder: Path, site: str) -> SiteStore:
-        """The store of a site in a folder with one for each site."""
-        return cls(folder / site_folder(site), site)
 
     @classmethod
     def held(cls, folder: Path, site: str, *, locked: bool = True) -> SiteStore:

@@ -22,21 +22,21 @@ _DECIDED = "ternary"
 
 
 @contextmanager
-def ternary_pass(bank: Bank, threshold: float = SITE_THRESHOLD) -> Iterator[None]:
+def ternary_pass(bank: Bank) -> Iterator[None]:
     """FTTQ: put ternary tensors in the place of a bank's, for one step's forward and backward passes.
 
-    Afterwards the bank holds its own values θ again, and their gradients are ``w·g`` where |θ| > Δ and ``g``
-    elsewhere, g being the gradients of the ternary values and w the tensor's scale, which is computed, not trained.
+    Afterwards the bank holds its own values θ again, and their gradients are ``w·g`` where |θ| > Δ = T·mean|θ|, and
+    ``g`` elsewhere, g being the gradients of the ternary values and w the tensor's scale, which is computed, not
+    trained.
 
     Args:
         bank: its slots and their gradients; the latter must be zero before.
-        threshold: T of Δ = T·mean|θ|.
     """
     latent, factor = bank.flat.clone(), torch.ones_like(bank.flat)
     for slot in range(bank.slots):
         values, factors = bank.unpack(bank.flat[slot]), bank.unpack(factor[slot])
         for name, value in values.items():
-            codes, scale = ternary(value, threshold)
+            codes, scale = ternary(value, SITE_THRESHOLD)
             value.copy_(codes * scale)
             factors[name].masked_fill_(codes != 0, float(scale))
     try:

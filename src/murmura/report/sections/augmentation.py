@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -209,7 +208,7 @@ def coverage(records: Sequence[RunRecord]) -> list[Picture]:
 
 def _options(run: RunRecord) -> Options:
     """What a run's ``[augment]`` says beside what is drawn or named anyway."""
-    section = tomllib.loads(run.config).get("augment", {})
+    section = run.options.get("augment", {})
     named = ("strategy", "domain", "records", "clusters")
     return tuple(sorted((name, str(value)) for name, value in section.items() if name not in named))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -56,7 +55,7 @@ def _require_shown(run: RunRecord) -> None:
     """Texts of a run that promises an ε are shown to nobody, and those of real sites to their owners alone."""
     if run.last.privacy:
         raise CheckpointError("it promises an ε, which shown texts would not keep", where=str(run.folder))
-    if tomllib.loads(run.config).get("run", {}).get("engine", "local") not in SIMULATIONS:
+    if run.options.get("run", {}).get("engine", "local") not in SIMULATIONS:
         fix = f"Each owner has them in the site's own folder ({SITE_DRAFTS})."
         raise CheckpointError(
             "its sites are not simulated, and what was written there is theirs", where=str(run.folder), fix=fix

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tomllib
 from collections.abc import Sequence
 
 from murmura.federation.engines import DEPLOYED
@@ -48,4 +47,4 @@ def command(run: RunRecord) -> str:
 
 
 def _deployed(run: RunRecord) -> bool:
-    return bool(tomllib.loads(run.config).get("run", {}).get("engine") == DEPLOYED)
+    return bool(run.options.get("run", {}).get("engine") == DEPLOYED)

@@ -3,7 +3,6 @@ is by how many texts it was trained on."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from math import log2
 from typing import TYPE_CHECKING, Any
@@ -102,7 +101,7 @@ def _thresholds(run: RunRecord) -> list[float]:
     """H of each round, in votes; 0 where there is none."""
     if _is_tuned(run):
         return [0.0] * len(run.evolution)
-    given: Any = tomllib.loads(run.config)["method"].get("threshold", 0.0)
+    given: Any = run.options["method"].get("threshold", 0.0)
     return [float(given) * noise for noise in _noise(run)]
 
 

@@ -4,7 +4,7 @@ import socket
 import ssl
 import threading
 from base64 import b64encode
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 
 import httpx
 import pytest
@@ -176,7 +176,7 @@ def test_a_site_speaks_with_no_server_whose_certificate_another_authority_signed
     new_authority(tmp_path / "other.crt", tmp_path / "other.key", "others")
     before = f"https://127.0.0.1:{upstream.port}"
     tls = tmp_path / "server.crt", tmp_path / "server.key"
-    with Gateway(("127.0.0.1", 0), tls, before, tmp_path / "other.crt", Rules()) as one:
+    with closing(Gateway(("127.0.0.1", 0), tls, before, tmp_path / "other.crt", Rules())) as one:
         verifying = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
         answer = httpx.post(f"https://127.0.0.1:{one.port}{PULL}", content=b"x", verify=verifying)
     assert answer.status_code == 502
@@ -188,7 +188,8 @@ def test_a_site_is_told_once_why_the_server_is_out_of_reach_and_that_it_is_reach
     _, make = made
     server, told = make(keys=[KEY]).base_url if is_there else f"https://127.0.0.1:{free_port()}", []
     tls = tmp_path / "server.crt", tmp_path / "server.key"
-    with Gateway(("127.0.0.1", 0), tls, str(server).rstrip("/"), tmp_path / "ca.crt", Rules(), told.append) as one:
+    before = str(server).rstrip("/")
+    with closing(Gateway(("127.0.0.1", 0), tls, before, tmp_path / "ca.crt", Rules(), told.append)) as one:
         verifying = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
         url, keys = f"https://127.0.0.1:{one.port}{PULL}", ("another", "another", KEY, KEY)
         found = [httpx.post(url, verify=verifying, headers={"flwr-public-key": key}).status_code for key in keys]

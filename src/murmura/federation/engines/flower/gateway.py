@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import uvicorn
@@ -158,12 +158,6 @@ class Gateway:
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # requests that are held end in the middle
         self._server.should_exit = self._server.force_exit = True
         self._thread.join(_START)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
