@@ -159,11 +159,11 @@ def _by_round(found: Found) -> str:
 def _of_uploads(found: Found) -> str:
     """The AUC of the same attack on single uploads of each round, and by how much it is above that on the model."""
     rounds = _rounds(found, "upload")
-    lines = [[f"AUC of {ATTACK} on single uploads of round", *map(str, rounds), "last − model"]]
-    lines.append(["---", *["--:"] * (len(rounds) + 1)])
+    heads = [head for number in rounds for head in (f"round {number}", "above the model")]
+    lines = [[f"AUC of {ATTACK} on single uploads", *heads], ["---", *["--:"] * len(heads)]]
     for arm, own in found.items():
-        each = [_auc(own, number, "upload") for number in rounds]
-        lines.append([arm, *map(_mean, each), _apart(each[-1], _auc(own, rounds[-1], "attack"))])
+        pairs = [(_auc(own, number, "upload"), _auc(own, number, "attack")) for number in rounds]
+        lines.append([arm, *(cell for uploads, model in pairs for cell in (_mean(uploads), _apart(uploads, model)))])
     return pipes(lines)
 
 
