@@ -34,6 +34,7 @@ import runs
 from murmura.compare.statistics import Estimate, differences
 from murmura.runs import RunRecord
 from murmura.runs.audit import Written
+from murmura.units import DASH
 from runs import as_instructions, build_pool, pipes, read_rows, run_records, shorten, write_rows
 
 FILES = {"code": "code_codealpaca", "math": "math_gsm8k_train", "medical": "medical_icliniq"}
@@ -177,7 +178,7 @@ def shown(out: Path) -> str:
         covered = [one.coverage for one in given if one.coverage is not None]
         domains = sorted({name for one in given for name in one.by_domain})
         words = ", ".join(f"{name} {fmean(one.by_domain.get(name, 0) for one in given):.0f}" for name in domains)
-        lines.append([arm, str(len(own)), words or "–", f"{fmean(covered):.3f}" if covered else "–", f"{loss:.3f}"])
+        lines.append([arm, str(len(own)), words or DASH, f"{fmean(covered):.3f}" if covered else DASH, f"{loss:.3f}"])
         if covered:
             places.append((fmean(covered), loss))
     text = pipes(lines)
@@ -191,29 +192,30 @@ def _pairs(found: Mapping[str, Mapping[int, RunRecord]]) -> str:
     losses = {arm: {seed: one.last.values["heldout_loss"] for seed, one in own.items()} for arm, own in found.items()}
     lines = [["pair", "difference in loss"], ["---", "---"]]
     for one, other in combinations(losses, 2):
-        apart = differences({one: losses[one]}, losses[other])[one]
-        lines.append([f"{one} − {other}", apart.words])
+        apart = differences({one: losses[one]}, losses[other]).get(one)
+        lines.append([f"{one} − {other}", apart.words if apart else DASH])
     return pipes(lines)
 
 
 def _extracted(found: Mapping[str, Mapping[int, RunRecord]]) -> str:
     """How close what the models wrote unasked comes to the nearest of the sites' own instructions and of as many
-    held-out ones (template extraction, FedDCA, Wang et al. 2024, arXiv 2409.20135); and how far the first differs from
-    that of the arm trained without public records, paired by seed; each p is by itself."""
-    lines = [["arm", "audits", "ROUGE-L with the sites' own", "with others", "the first − that of local"]]
-    lines.append(["---", *["--:"] * 4])
+    held-out ones (template extraction, FedDCA, Wang et al. 2024, arXiv 2409.20135). Who has learnt more of the domain
+    comes closer to both, so the difference counts; and how far it is from that of the arm trained without public
+    records, paired by seed; each p is by itself."""
+    lines = [["arm", "audits", "ROUGE-L with the sites' own", "with others", "more with their own", "that − local's"]]
+    lines.append(["---", *["--:"] * 5])
     near: dict[str, dict[int, Written]] = {}
     for arm, own in found.items():
         for seed, run in own.items():
             for one in run.audit.written if run.audit else ():
                 if (one.target, one.prompt) == ("model", "template"):
                     near.setdefault(arm, {})[seed] = one
-    local = {seed: one.rouge for seed, one in near.get("local", {}).items()}
+    more = {arm: {seed: one.difference for seed, one in told.items()} for arm, told in near.items()}
     for arm, told in near.items():
-        rouge, others = ({seed: getattr(one, key) for seed, one in told.items()} for key in ("rouge", "others_rouge"))
-        apart = differences({arm: rouge}, local).get(arm) if arm != "local" else None
-        cells = [Estimate.of(list(one.values())).words for one in (rouge, others)]
-        lines.append([arm, str(len(told)), *cells, apart.words if apart else "–"])
+        levels = ([getattr(one, key) for one in told.values()] for key in ("rouge", "others_rouge"))
+        cells = [*(Estimate.of(values, 0, 1).words for values in levels), Estimate.of(list(more[arm].values())).words]
+        apart = differences({arm: more[arm]}, more.get("local", {})).get(arm) if arm != "local" else None
+        lines.append([arm, str(len(told)), *cells, apart.words if apart else DASH])
     return pipes(lines)
 
 

@@ -8,7 +8,7 @@ noise takes it away; and how far canaries bear that out.
 
 FOLDER holds ``medical_icliniq.jsonl``, questions of patients and answers. Five sites share some of them evenly, others
 are held out, and canaries are written into the sites' records besides. All arms read a record as often and have a rate
-of their own, but for the control: FedAvg at a rate at which nothing is learnt.
+of their own, but for the controls: FedAvg at a rate at which nothing is learnt, and no noise at the rate of DP-LoRA.
 ``--full`` writes the comparison for a large machine.
 """
 
@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from math import inf
+from math import log2
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from typing import Any
 
 import tomli_w
@@ -98,6 +99,7 @@ def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
     """The comparison's file."""
     steps = {"epochs": 1, "max_steps": scale.noisy_steps, "batch_size": scale.noisy_batch}
     training = steps | {"optimizer": "sgd", "schedule": "constant", "clip": 1.0}
+    without_noise = {"method": {"name": "dplora", "noise_multiplier": 0.0}, "training": training}
     return {
         "compare": {
             "name": "leakage",
@@ -106,10 +108,13 @@ def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
             "arms": [
                 {"name": "FedAvg"},
                 {"name": "nothing learnt", "rates": [NO_RATE], "training": {"lr_min": NO_RATE}},
-                {"name": "no noise", "method": {"name": "dplora", "noise_multiplier": 0.0}}
-                | {"training": training, "rates": scale.sgd_rates},
+                {"name": "no noise", "rates": scale.sgd_rates} | without_noise,
                 {"method": {"name": "dplora"}, "grid": {"method.epsilon": scale.epsilons}}
                 | {"training": training, "rates": scale.noisy_rates},
+                *(
+                    {"name": f"no noise, rate of ε={epsilon:g}", "rate_of": f"DP-LoRA ε={epsilon:g}"} | without_noise
+                    for epsilon in scale.epsilons
+                ),
             ],
         },
         "run": {"slots": SITES},
@@ -133,7 +138,6 @@ Found = Mapping[str, Mapping[int, RunRecord]]
 """Finished runs by arm and seed."""
 Series = Mapping[int, float]
 """A figure by seed."""
-_EXPOSURES = ("exposure", "upload_exposure")
 
 
 def shown(out: Path) -> str:
@@ -150,7 +154,7 @@ def _by_round(found: Found) -> str:
     rounds = _rounds(found, "attack")
     lines = [[f"AUC of {ATTACK} on the model after round", *map(str, rounds), "last − first"]]
     lines.append(["---", *["--:"] * (len(rounds) + 1)])
-    for arm, own in found.items():
+    for arm, own in found.items() if rounds else ():
         each = [_auc(own, number, "attack") for number in rounds]
         lines.append([arm, *map(_mean, each), _apart(each[-1], each[0])])
     return pipes(lines)
@@ -168,18 +172,17 @@ def _of_uploads(found: Found) -> str:
 
 
 def _of_canaries(found: Found) -> str:
-    """How far the last models and uploads give canaries away: exposure as the mean over the seeds, coins that were
-    guessed right as the sum, and the least ε that goes with them as the largest of a run."""
-    lines = [["arm", "exposure, bits", "in uploads", "coins guessed right", "ε at least", "ε promised"]]
-    lines.append(["---", *["--:"] * 5])
+    """How far the last models and uploads give canaries away. Which ε goes with that is on the pages of the runs."""
+    lines = [["exposure of canaries, bits", "the model", "single uploads", "by chance"], ["---", "--:", "--:", "--:"]]
     for arm, own in found.items():
-        last = {seed: run.last for seed, run in own.items()}
-        exposed = [_mean({seed: row.values[key] for seed, row in last.items()}, inf) for key in _EXPOSURES]
-        right, guesses = (sum(row.values[key] for row in last.values()) for key in ("audit_right", "audit_guesses"))
-        least = max(row.values["audit_epsilon"] for row in last.values())
-        promised = [e for row in last.values() if (e := row.privacy.get("epsilon")) is not None]
-        told = f"{max(promised):.3f}" if promised else DASH
-        lines.append([arm, *exposed, f"{right:.0f} of {guesses:.0f}", f"{least:.3f}", told])
+        last = {seed: run.last.values for seed, run in own.items()}
+        counts = [run.options.get("audit", {}).get("candidates", 2) for run in own.values()]
+        most, chance = log2(max(counts)), fmean(log2(n) - fmean(log2(rank + 1) for rank in range(n)) for n in counts)
+        cells = [
+            _mean({seed: values[key] for seed, values in last.items() if key in values}, most)
+            for key in ("exposure", "upload_exposure")
+        ]
+        lines.append([arm, *cells, f"{chance:.3f}"])
     return pipes(lines)
 
 
@@ -193,8 +196,8 @@ def _of_audits(found: Found) -> str:
                 for one in model.attacks:
                     told.setdefault((model.target, one.attack), {})[seed] = one.auc
         for (target, attack), auc in told.items():
-            cells = [f"{arm}, {TARGETS[target]}", attack, _mean(auc), _apart(auc, told.get((target, ATTACK), {}))]
-            lines.append([*cells, str(len(auc))])
+            above = DASH if attack == ATTACK else _apart(auc, told.get((target, ATTACK), {}))
+            lines.append([f"{arm}, {TARGETS[target]}", attack, _mean(auc), above, str(len(auc))])
     return pipes(lines)
 
 
@@ -206,7 +209,8 @@ def _rounds(found: Found, target: str) -> list[int]:
 
 def _auc(own: Mapping[int, RunRecord], number: int, target: str) -> Series:
     rows = {seed: row.attacks for seed, run in own.items() for row in run.rounds if row.number == number}
-    return {seed: attacks[target].each[ATTACK][0] for seed, attacks in rows.items() if target in attacks}
+    each = {seed: attacks[target].each for seed, attacks in rows.items() if target in attacks}
+    return {seed: auc[ATTACK][0] for seed, auc in each.items() if ATTACK in auc}
 
 
 def _mean(series: Series, most: float = 1) -> str:

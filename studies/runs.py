@@ -37,8 +37,8 @@ def scales(**numbers: tuple[Any, Any]) -> tuple[Scale, Scale]:
 def finished(out: Path) -> Iterator[tuple[str, int, Path]]:
     """The folders of a comparison's finished runs, each with its arm and its seed."""
     for folder in sorted((out / "runs").glob("*-seed*")):
-        if RunFolder(folder).is_finished:
-            arm, _, seed = folder.name.rpartition("-seed")
+        arm, _, seed = folder.name.rpartition("-seed")
+        if seed.isdigit() and RunFolder(folder).is_finished:  # beside one that was replaced lies its predecessor
             yield arm, int(seed), folder
 
 

@@ -149,17 +149,20 @@ def test_leakage(study, data, tmp_path, scale):
     (out / "leakage.toml").write_text(tomli_w.dumps(module.comparison("smollm2-135m", "bfloat16", sizes)))
     config, arms = load_arms([out / "leakage.toml"])
     assert [arm.name for arm in arms[:3]] == ["FedAvg", "nothing learnt", "no noise"]
-    assert [len(arm.rates) for arm in arms] == [1 if k == 1 else len(config.rates) for k in range(len(arms))]
-    jobs = [Job(arm, 0, rate, out / f"{arm.slug}-{rate}", False) for arm in arms for rate in arm.rates]
+    of_noise = len(sizes.epsilons)
+    noisy, controls = arms[3 : 3 + of_noise], arms[3 + of_noise :]
+    assert len(arms[1].rates) == 1 and {len(arm.rates) for arm in (arms[0], arms[2], *noisy)} == {len(config.rates)}
+    assert [arm.rate_of for arm in controls] == [arm.name for arm in noisy]
+    jobs = [Job(arm, 0, rate, out / f"{arm.slug}-{rate}", False) for arm in arms[: 3 + of_noise] for rate in arm.rates]
     assert [job.experiment.training.lr for job in jobs] == [job.rate for job in jobs]  # they go with the other options
-    assert [arm.experiment.method.epsilon for arm in arms[3:]] == sizes.epsilons
+    assert [arm.experiment.method.epsilon for arm in noisy] == sizes.epsilons
     assert all(arm.experiment.audit.keep and arm.experiment.audit.canaries == sizes.canaries for arm in arms)
     # Each record is read as often: DP-LoRA takes some of a site's records in every step, canaries among them.
     held = sizes.records + sizes.canaries / module.SITES
     assert sizes.noisy_steps * sizes.noisy_batch / held == pytest.approx(sizes.epochs, rel=0.15)
 
 
-def attacked_run(folder, seed, aucs, epsilon, audited):
+def attacked_run(folder, seed, aucs, audited):
     """A finished run with the AUC of its model and of its uploads after each round, canaries, and an audit."""
     rows = [{"round": 0, "attacks": {"attack": {"attack": "error zone", "members": 3, "others": 2}}}]
     for round, (model, uploads) in enumerate(aucs, 1):
@@ -169,8 +172,7 @@ def attacked_run(folder, seed, aucs, epsilon, audited):
             for target, value in (("attack", model), ("upload", uploads))
         }
         rows.append({"round": round, "attacks": each})
-    found = {"exposure": 0.5, "upload_exposure": 0.75, "audit_right": 30 + seed, "audit_guesses": 40}
-    rows[-1] |= found | {"audit_epsilon": 1.5} | ({"privacy": {"epsilon": epsilon}} if epsilon else {})
+    rows[-1] |= {"exposure": 0.5, "upload_exposure": 0.75}
     write_run(folder, seed=seed, rows=rows)
     if audited:
         tried = {"error zone": aucs[-1][0], "RMIA": aucs[-1][0] + 0.0625}
@@ -183,17 +185,30 @@ def attacked_run(folder, seed, aucs, epsilon, audited):
 def test_what_attacks_found_is_told_by_rounds_uploads_canaries_and_audits(study, tmp_path):
     module, place = study("leakage"), tmp_path / "runs"
     for seed in (0, 1):
-        attacked_run(place / f"FedAvg-seed{seed}", seed, [(0.6 + seed / 10, 0.7), (0.9, 0.95)], None, seed == 0)
-        attacked_run(place / f"DP-LoRA-seed{seed}", seed, [(0.5, 0.5), (0.5, 0.5)], 8.0, False)
+        attacked_run(place / f"FedAvg-seed{seed}", seed, [(0.6 + seed / 10, 0.7), (0.9, 0.95)], seed == 0)
+        attacked_run(place / f"DP-LoRA-seed{seed}", seed, [(0.5, 0.5), (0.5, 0.5)], False)
     text = module.shown(tmp_path)
     assert "| DP-LoRA | 0.500 (0.500 to 0.500) | 0.500 (0.500 to 0.500) | 0.000 (0.000 to 0.000), p = 1.000 |" in text
     # (0.3 + 0.2) / 2, with Student's 12.706 times 0.05
     assert "| +0.250 (−0.385 to +0.885), p = 0.126 |" in text
     assert "| +0.050 (+0.050 to +0.050), p = 0.500 |" in text  # uploads
-    exposed = "0.500 (0.500 to 0.500) | 0.750 (0.750 to 0.750)"
-    assert f"| FedAvg | {exposed} | 61 of 80 | 1.500 | – |" in text
-    assert f"| DP-LoRA | {exposed} | 61 of 80 | 1.500 | 8.000 |" in text
+    assert "| FedAvg | 0.500 (0.500 to 0.500) | 0.750 (0.750 to 0.750) | 0.500 |" in text  # of two candidates
+    assert "| FedAvg, the model | error zone | 0.900 | – | 1 |" in text
     assert "| FedAvg, the model | RMIA | 0.963 | +0.062 | 1 |" in text
+
+
+def test_a_study_of_runs_without_attacks_uploads_or_canaries_shows_none(study, tmp_path):
+    write_run(tmp_path / "runs" / "FedAvg-seed0", rows=[{"round": 0}, {"round": 1}])
+    text = study("leakage").shown(tmp_path)
+    assert "| FedAvg | – | – | 0.500 |" in text and text.count("FedAvg") == 2  # and a line without uploads
+
+
+def test_runs_that_are_not_finished_or_were_replaced_are_in_no_table(study, tmp_path):
+    for name in ("FedAvg-seed0", "FedAvg-seed10", "FedAvg-seed1.previous", "no-seed2"):
+        write_run(tmp_path / "runs" / name)
+    write_run(tmp_path / "runs" / "FedAvg-seed3", finished=False)
+    found = study("runs").run_records(tmp_path)
+    assert {arm: sorted(own) for arm, own in found.items()} == {"FedAvg": [0, 10], "no": [2]}
 
 
 def cells(table):
@@ -290,8 +305,9 @@ def test_loss_stands_beside_coverage(domain, tmp_path):
             if arm != "local":
                 RunFolder(folder).write_augment([Selection(1, arm, given, coverage=0.9 - place / 8)])
             if arm in ("local", "random"):
+                rouge = 0.25 + place / 16 + seed / 8
                 told = [
-                    Written("model", prompt, 8, 8, 0.25 + place / 16 + seed / 8, 0.125, 0.1, -0.1, 0.3)
+                    Written("model", prompt, 8, 8, rouge, 0.125, rouge - 0.125, -0.1, 0.3)
                     for prompt in ("record", "template")
                 ]
                 (folder / "private").mkdir()
@@ -315,10 +331,11 @@ def test_loss_stands_beside_coverage(domain, tmp_path):
         "| direct − random | −0.125 (−0.125 to −0.125), p = 0.500 |",
         "| local − random | +0.250 (+0.250 to +0.250), p = 0.500 |",
         "",
-        "| arm | audits | ROUGE-L with the sites' own | with others | the first − that of local |",
-        "| --- | --: | --: | --: | --: |",
-        "| local | 2 | 0.500 (−0.294 to 1.294) | 0.125 (0.125 to 0.125) | – |",
-        "| random | 2 | 0.375 (−0.419 to 1.169) | 0.125 (0.125 to 0.125) | −0.125 (−0.125 to −0.125), p = 0.500 |",
+        "| arm | audits | ROUGE-L with the sites' own | with others | more with their own | that − local's |",
+        "| --- | --: | --: | --: | --: | --: |",
+        "| local | 2 | 0.500 (0.000 to 1.000) | 0.125 (0.125 to 0.125) | 0.375 (−0.419 to 1.169) | – |",
+        "| random | 2 | 0.375 (0.000 to 1.000) | 0.125 (0.125 to 0.125) | 0.250 (−0.544 to 1.044) "
+        "| −0.125 (−0.125 to −0.125), p = 0.500 |",
     ]
 
 

@@ -136,6 +136,8 @@ def test_no_epsilon_of_a_table_is_for_all_of_its_rows(tmp_path):
         ({"unit": "record"}, {}, False),
         ({}, {"kind": "votes"}, False),  # nothing was trained
         ({}, {"protection": NOISE}, False),
+        ({}, {"protection": {"type": "of a later version"}}, True),  # what is not known may be
+        ({}, None, True),
     ],
 )
 def test_sites_of_a_simulation_that_shared_passes_are_told_beside_an_epsilon_of_whole_sites(
@@ -143,8 +145,10 @@ def test_sites_of_a_simulation_that_shared_passes_are_told_beside_an_epsilon_of_
 ):
     row = guaranteed(2.0)
     row["privacy"]["unit"] = options.pop("unit", "site")
-    release = RELEASED | {"protection": NOISE | {"unit": "site"}, "messages": 4, "bytes": 4} | sent
+    release = RELEASED | {"protection": NOISE | {"unit": "site"}, "messages": 4, "bytes": 4} | (sent or {})
     folder = write_run(tmp_path / "a", rows=[row], disclosure=[release])
+    if sent is None:
+        (folder / "disclosure.json").unlink()
     config = tomllib.loads((folder / "config.toml").read_text())
     config["run"] |= options
     (folder / "config.toml").write_text(tomli_w.dumps(config))

@@ -83,7 +83,7 @@ def compare(
 
 def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int, time: bool) -> None:
     """Print what would be run, and how long it would take."""
-    from murmura.experiment.forecast.dry_run import dry_run
+    from murmura.experiment.forecast.dry_run import DryRun, dry_run
     from murmura.experiment.forecast.timing import timing
     from murmura.units import count, duration
 
@@ -94,7 +94,7 @@ def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int,
         told = [f"{runs} runs", f"rate {rates}"]
         told += [] if one.steps is None else [f"{count(one.steps)} steps of all sites in a run"]
         if time:
-            seconds = timing(dry_run(one.plan.experiment)).total
+            seconds = timing(one if isinstance(one, DryRun) else dry_run(one.plan.experiment)).total
             whole += runs * seconds
             told.append(f"about {duration(seconds)} each")
         typer.echo(f"{arm.name}: {', '.join(told)}")

@@ -34,7 +34,7 @@ def partition(
     if scheme == "iid" or n_items == 0:
         shares = np.array_split(rng.permutation(n_items), sites)
         return [np.sort(share) for share in shares]
-    assert labels is not None
+    assert labels is not None and len(labels) == n_items
     _, codes = np.unique(labels, return_inverse=True)
     stock = [rng.permutation(np.flatnonzero(codes == label)) for label in range(codes.max(initial=-1) + 1)]
     deal = _deal_by_label if scheme == "dirichlet" else _deal_by_site

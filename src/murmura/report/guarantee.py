@@ -100,7 +100,8 @@ def _shared_passes(run: RunRecord) -> bool:
     options = run.options.get("run", {})
     alone = options.get("slots") == 1 or options.get("engine", "local") not in SIMULATIONS
     promised = run.last.privacy.get("epsilon") is not None and run.last.privacy["unit"] == "site"
-    return promised and any(map(hides_training, run.disclosure or ())) and not alone
+    trained = run.disclosure is None or any(map(hides_training, run.disclosure))  # if it is not known, it may be
+    return promised and trained and not alone
 
 
 def interrupted(rows: Sequence[Row]) -> list[str]:
