@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from murmura.compare.arms import Candidate
+from murmura.compare.audited import strongest
 from murmura.compare.statistics import Difference, Estimate, differences
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.catalogue import figure, utility_of
@@ -105,10 +106,12 @@ class Result:
 
     @property
     def most_leakage(self) -> float | None:
-        """What limits are held against: its leakage, or what the strongest attack on each run has found, where that is
-        more."""
-        found = [one.leakage for one in (self, self.by_strongest) if one.leakage is not None]
-        return max((one.mean for one in found), default=None)
+        """What limits are held against: its leakage, or what the strongest attack on each run or audits of its model
+        have found, where that is more."""
+        found = [one.leakage.mean for one in (self, self.by_strongest) if one.leakage is not None]
+        audits = strongest(self.runs.values())
+        found += [fmean(one.auc for one in own) for target, own in audits.items() if target != "uploads"]
+        return max(found, default=None)
 
     @property
     def leakage_at_most(self) -> float | None:

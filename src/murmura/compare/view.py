@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from murmura.compare import linear
+from murmura.compare import audited, linear
 from murmura.compare.choice import Choice
 from murmura.compare.comparison import Outcome
 from murmura.compare.equal_utility import at_equal_utility
@@ -186,7 +186,7 @@ def answers(outcome: Outcome) -> Answers:
     beside = (_BESIDE.format(simple.words),) if simple else ()
     told = {
         BETTER: (*outcome.choice.sentences, *beside),
-        LEAKS: (*leaks(alike), *apart),
+        LEAKS: (*leaks(alike), *apart, *audited.told({one.arm: one.runs.values() for one in outcome.results})),
         PROMISED: (*promised(own), *contradicted(runs)),
         COST: costs(own),
     }
