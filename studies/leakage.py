@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from itertools import combinations
 from math import log2
 from pathlib import Path
 from random import Random
@@ -25,6 +26,7 @@ from typing import Any
 import tomli_w
 
 import runs
+from murmura.audit.curious import FEDMIA, RMIA
 from murmura.compare.statistics import Estimate, differences
 from murmura.runs import RunRecord
 from murmura.runs.audit import TARGETS
@@ -36,6 +38,8 @@ RANK = 4
 NO_RATE = 1e-9
 ATTACK = "error zone"
 """By which rounds and uploads are compared: one attack for all, fixed beforehand."""
+BETWEEN = (("model", ATTACK), ("model", RMIA), ("uploads", FEDMIA))
+"""By which attacks of audits, and on what, arms are compared."""
 SMALL, FULL = runs.scales(
     words=(20, 400),  # at most, of a question and of an answer
     records=(50, 100),  # of a site
@@ -145,7 +149,8 @@ def shown(out: Path) -> str:
     uploads add; how well canaries were told; and what all attacks of the audits found. Means over the seeds with 95 %
     intervals (Student's t)."""
     found = run_records(out)
-    return "\n".join(table(found) for table in (_by_round, _of_uploads, _of_canaries, _of_audits))
+    tables = (_by_round, _of_uploads, _of_canaries, _of_audits, _between_arms)
+    return "\n".join(table(found) for table in tables)
 
 
 def _by_round(found: Found) -> str:
@@ -190,15 +195,33 @@ def _of_audits(found: Found) -> str:
     """The AUC of each attack of the audits, and by how much it is above that of the one attack."""
     lines = [["arm, attacked", "attack", "AUC", f"above {ATTACK}", "runs"], ["---", "---", "--:", "--:", "--:"]]
     for arm, own in found.items():
-        told: dict[tuple[str, str], dict[int, float]] = {}
-        for seed, run in own.items():
-            for model in run.audit.models if run.audit else ():
-                for one in model.attacks:
-                    told.setdefault((model.target, one.attack), {})[seed] = one.auc
+        told = _audited(own)
         for (target, attack), auc in told.items():
             above = DASH if attack == ATTACK else _apart(auc, told.get((target, ATTACK), {}))
             lines.append([f"{arm}, {TARGETS[target]}", attack, _mean(auc), above, str(len(auc))])
     return pipes(lines)
+
+
+def _between_arms(found: Found) -> str:
+    """By how much the AUC of an audit's attacks is larger of one arm than of another."""
+    told = {arm: _audited(own) for arm, own in found.items()}
+    told = {arm: own for arm, own in told.items() if own}
+    lines = [["difference in AUC", *(f"{attack}, {TARGETS[target]}" for target, attack in BETWEEN)]]
+    lines.append(["---", *["--:"] * len(BETWEEN)])
+    for one, other in combinations(told, 2):
+        cells = [_apart(told[one].get(key, {}), told[other].get(key, {})) for key in BETWEEN]
+        lines.append([f"{one} − {other}", *cells])
+    return pipes(lines)
+
+
+def _audited(own: Mapping[int, RunRecord]) -> dict[tuple[str, str], dict[int, float]]:
+    """Of an arm's audits the AUC of each attack on each of ``TARGETS``, by seed."""
+    told: dict[tuple[str, str], dict[int, float]] = {}
+    for seed, run in own.items():
+        for model in run.audit.models if run.audit else ():
+            for one in model.attacks:
+                told.setdefault((model.target, one.attack), {})[seed] = one.auc
+    return told
 
 
 def _rounds(found: Found, target: str) -> list[int]:

@@ -186,7 +186,7 @@ def test_what_attacks_found_is_told_by_rounds_uploads_canaries_and_audits(study,
     module, place = study("leakage"), tmp_path / "runs"
     for seed in (0, 1):
         attacked_run(place / f"FedAvg-seed{seed}", seed, [(0.6 + seed / 10, 0.7), (0.9, 0.95)], seed == 0)
-        attacked_run(place / f"DP-LoRA-seed{seed}", seed, [(0.5, 0.5), (0.5, 0.5)], False)
+        attacked_run(place / f"DP-LoRA-seed{seed}", seed, [(0.5, 0.5), (0.5, 0.5)], seed == 0)
     text = module.shown(tmp_path)
     assert "| DP-LoRA | 0.500 (0.500 to 0.500) | 0.500 (0.500 to 0.500) | 0.000 (0.000 to 0.000), p = 1.000 |" in text
     # (0.3 + 0.2) / 2, with Student's 12.706 times 0.05
@@ -195,6 +195,7 @@ def test_what_attacks_found_is_told_by_rounds_uploads_canaries_and_audits(study,
     assert "| FedAvg | 0.500 (0.500 to 0.500) | 0.750 (0.750 to 0.750) | 0.500 |" in text  # of two candidates
     assert "| FedAvg, the model | error zone | 0.900 | – | 1 |" in text
     assert "| FedAvg, the model | RMIA | 0.963 | +0.062 | 1 |" in text
+    assert "| DP-LoRA − FedAvg | −0.400 | −0.400 | – |" in text
 
 
 def test_a_study_of_runs_without_attacks_uploads_or_canaries_shows_none(study, tmp_path):
