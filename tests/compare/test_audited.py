@@ -46,9 +46,10 @@ def test_what_gives_most_away_is_told_of_each_arm_with_the_wider_interval(arm, t
     other = audited(result(tmp_path, "mixed", [2.1], [0.5]), audit(adapters={"RMIA": 0.55}))
     [sentence] = told({one.arm: one.runs.values() for one in (audited(arm, *both), other)})
     # Over the two seeds 0.91 ± 12.706 · 0.01, and no AUC is above 1.
-    first = "single uploads of FedAvg: 91 (95 %: 78 to 100) of 100 pairs, by FedMIA and RMIA, in 2 runs"
-    second = "each site's own adapter of mixed: 55 (95 %: 50 to 60) of 100 pairs, by RMIA, in one run"
-    assert sentence == f"Audits, which attack with all that a run has kept, found most in {first}; {second}."
+    first = "single uploads of FedAvg: 91 (95 %: 78 to 100), by FedMIA and RMIA (2 runs)"
+    second = "each site's own adapter of mixed: 55 (95 %: 50 to 60), by RMIA (one run)"
+    lead = "Audits, which attack with all that a run has kept, picked the right one of 100 pairs most often in"
+    assert sentence == f"{lead} {first}; {second}."
     assert told({"FedAvg": arm.runs.values()}) == ()
 
 

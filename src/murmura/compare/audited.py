@@ -31,7 +31,8 @@ def told(arms: Mapping[str, Iterable[RunRecord]]) -> tuple[str, ...]:
     """Of each arm what gives most away, as a sentence; none where no run was audited."""
     found = {arm: strongest(runs) for arm, runs in arms.items()}
     most = [_words(arm, by_target) for arm, by_target in found.items() if by_target]
-    return (f"Audits, which attack with all that a run has kept, found most in {'; '.join(most)}.",) if most else ()
+    lead = "Audits, which attack with all that a run has kept, picked the right one of 100 pairs most often"
+    return (f"{lead} in {'; '.join(most)}.",) if most else ()
 
 
 def _words(arm: str, found: Mapping[str, list[Separation]]) -> str:
@@ -42,4 +43,4 @@ def _words(arm: str, found: Mapping[str, list[Separation]]) -> str:
         low, high = min(low, seeds.low), max(high, seeds.high)
     by = listing(list(dict.fromkeys(one.attack for one in attacks)))
     runs = "one run" if len(attacks) == 1 else f"{len(attacks)} runs"
-    return f"{TARGETS[target]} of {arm}: {cases(seeds.mean, (low, high))} of 100 pairs, by {by}, in {runs}"
+    return f"{TARGETS[target]} of {arm}: {cases(seeds.mean, (low, high))}, by {by} ({runs})"
