@@ -31,9 +31,9 @@ from scipy.stats import spearmanr
 from site_encoder import shortened
 
 import runs
+from murmura.compare.audited import strongest
 from murmura.compare.statistics import Estimate, differences
 from murmura.runs import RunRecord
-from murmura.runs.audit import Written
 from murmura.units import DASH
 from runs import as_instructions, build_pool, pipes, read_rows, run_records, shorten, write_rows
 
@@ -184,7 +184,7 @@ def shown(out: Path) -> str:
     text = pipes(lines)
     if len(places) > 2:
         text += f"\nSpearman's rank correlation of coverage and loss over {len(places)} arms: {_rank(places):.2f}\n"
-    return f"{text}\n{_pairs(by_seed)}\n{_extracted(by_seed)}"
+    return f"{text}\n{_pairs(by_seed)}\n{_given_away(by_seed)}"
 
 
 def _pairs(found: Mapping[str, Mapping[int, RunRecord]]) -> str:
@@ -197,25 +197,30 @@ def _pairs(found: Mapping[str, Mapping[int, RunRecord]]) -> str:
     return pipes(lines)
 
 
-def _extracted(found: Mapping[str, Mapping[int, RunRecord]]) -> str:
-    """How close what the models wrote unasked comes to the nearest of the sites' own instructions and of as many
-    held-out ones (template extraction, FedDCA, Wang et al. 2024, arXiv 2409.20135). Who has learnt more of the domain
-    comes closer to both, so the difference counts; and how far it is from that of the arm trained without public
-    records, paired by seed; each p is by itself."""
-    lines = [["arm", "audits", "ROUGE-L with the sites' own", "with others", "more with their own", "that − local's"]]
+def _given_away(found: Mapping[str, Mapping[int, RunRecord]]) -> str:
+    """What audits found of the models: the AUC of the strongest attack; and by how much what a model writes unasked
+    comes closer to the nearest of the sites' own instructions than to the nearest of as many held-out ones (template
+    extraction, FedDCA, Wang et al. 2024, arXiv 2409.20135). Beside each its difference from the arm trained without
+    public records, paired by seed; each p is by itself."""
+    lines = [["arm", "audits", "strongest attack, AUC", "− local's", "ROUGE-L, own − others", "− local's"]]
     lines.append(["---", *["--:"] * 5])
-    near: dict[str, dict[int, Written]] = {}
+    attacks, written = {}, {}
     for arm, own in found.items():
-        for seed, run in own.items():
-            for one in run.audit.written if run.audit else ():
-                if (one.target, one.prompt) == ("model", "template"):
-                    near.setdefault(arm, {})[seed] = one
-    more = {arm: {seed: one.difference for seed, one in told.items()} for arm, told in near.items()}
-    for arm, told in near.items():
-        levels = ([getattr(one, key) for one in told.values()] for key in ("rouge", "others_rouge"))
-        cells = [*(Estimate.of(values, 0, 1).words for values in levels), Estimate.of(list(more[arm].values())).words]
-        apart = differences({arm: more[arm]}, more.get("local", {})).get(arm) if arm != "local" else None
-        lines.append([arm, str(len(told)), *cells, apart.words if apart else DASH])
+        audits = {seed: run.audit for seed, run in own.items() if run.audit}
+        attacks[arm] = {seed: strongest([own[seed]])["model"][0].auc for seed in audits}
+        written[arm] = {
+            seed: one.difference
+            for seed, audit in audits.items()
+            for one in audit.written
+            if (one.target, one.prompt) == ("model", "template")
+        }
+    for arm in (arm for arm in found if attacks[arm]):
+        cells = [str(len(attacks[arm]))]
+        for told, least, most in ((attacks, 0, 1), (written, -1, 1)):
+            apart = differences({arm: told[arm]}, told.get("local", {})).get(arm) if arm != "local" else None
+            mean = Estimate.of(list(told[arm].values()), least, most).words if told[arm] else DASH
+            cells += [mean, apart.words if apart else DASH]
+        lines.append([arm, *cells])
     return pipes(lines)
 
 
