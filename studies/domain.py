@@ -3,7 +3,7 @@ compared with.
 
     python studies/domain.py --data FOLDER --out runs/code          # writes runs/code/code.toml, pools and records
     murmura compare runs/code/code.toml --jobs 2 --out runs/code
-    for run in runs/code/runs/*-seed?; do murmura audit "$run"; done
+    murmura audit runs/code/runs/local-seed0                       # and of every other run
     python studies/domain.py --out runs/code --show                 # loss beside coverage, and what audits have found
 
 FOLDER holds ``code_codealpaca.jsonl``, ``math_gsm8k_train.jsonl``, ``medical_icliniq.jsonl`` and

@@ -3,7 +3,7 @@ noise takes it away; and how far canaries bear that out.
 
     python studies/leakage.py --data FOLDER --out runs/leakage          # writes runs/leakage/leakage.toml, its records
     murmura compare runs/leakage/leakage.toml --jobs 2 --out runs/leakage
-    for run in runs/leakage/runs/*-seed?; do murmura audit "$run" --texts 0; done
+    murmura audit runs/leakage/runs/FedAvg-seed0 --texts 0     # and of every other run
     python studies/leakage.py --out runs/leakage --show                 # what the comparison's own tables do not tell
 
 FOLDER holds ``medical_icliniq.jsonl``, questions of patients and answers. Five sites share some of them evenly, others

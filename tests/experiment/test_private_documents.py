@@ -94,7 +94,7 @@ def test_each_site_s_ledger_has_every_step_on_documents(make):
     spent = []
     for name, texts in SITES.items():
         planned = dplora_plan(chosen.method, chosen.training, len(texts))
-        journal = SiteStore(RunFolder(result.folder).private / name, name).ledger
+        journal = SiteStore(RunFolder(result.folder).private_of(name), name).ledger
         assert len(journal.lines) == 1 + ROUNDS
         ledger = PrivacyLedger(planned, journal, journal.anchor)
         assert planned.steps == ROUNDS

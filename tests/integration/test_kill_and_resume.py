@@ -191,7 +191,7 @@ def test_every_upload_counts_though_its_round_was_lost(runs):
     experiment = Experiment.load(folder.path / "config.toml")
     spent = []
     for size, (site, uploads) in enumerate(UPLOADS.items(), start=3):
-        entered = SiteStore(folder.private / site, site).ledger.lines[1:]
+        entered = SiteStore(folder.private_of(site), site).ledger.lines[1:]
         assert len(entered) == uploads and [line["round"] for line in entered][-1] == 3
         promised = plan(experiment.method, experiment.training, size)
         spent.append(promised.epsilon(uploads * promised.steps // 3, "rdp").value)
@@ -214,7 +214,7 @@ def test_every_upload_that_left_a_worker_counts_whenever_something_died(runs, nu
     spent = {}  # by site: ε after each of its uploads
     for size, site in enumerate(UPLOADS, start=3):
         promised = plan(experiment.method, experiment.training, size)
-        entered = SiteStore(folder.private / site, site).ledger.lines[1:]
+        entered = SiteStore(folder.private_of(site), site).ledger.lines[1:]
         assert len(entered) >= received[site]
         assert all(sum(one["steps"] for one in line["spent"]) == promised.steps // 3 for line in entered)
         counts = range(1, len(entered) + 1)
