@@ -31,7 +31,6 @@ from scipy.stats import spearmanr
 from site_encoder import shortened
 
 import runs
-from murmura.compare.audited import strongest
 from murmura.compare.statistics import Estimate, differences
 from murmura.runs import RunRecord
 from murmura.units import DASH
@@ -41,6 +40,7 @@ FILES = {"code": "code_codealpaca", "math": "math_gsm8k_train", "medical": "medi
 FILES |= {"finance": "finance_phrasebank", "general": "general_seed_tasks"}
 DOMAINS = ("code", "math")
 ENCODER, SITE_LAYERS = "minilm", 3  # of six, in FedDCA*
+ATTACK = "error zone"
 
 SMALL, FULL = runs.scales(
     words=({"code": (24, 30), "math": (40, 60)}, dict.fromkeys(DOMAINS, (400, 400))),  # at most: of question, answer
@@ -198,16 +198,22 @@ def _pairs(found: Mapping[str, Mapping[int, RunRecord]]) -> str:
 
 
 def _given_away(found: Mapping[str, Mapping[int, RunRecord]]) -> str:
-    """What audits found of the models: the AUC of the strongest attack; and by how much what a model writes unasked
-    comes closer to the nearest of the sites' own instructions than to the nearest of as many held-out ones (template
-    extraction, FedDCA, Wang et al. 2024, arXiv 2409.20135). Beside each its difference from the arm trained without
-    public records, paired by seed; each p is by itself."""
-    lines = [["arm", "audits", "strongest attack, AUC", "− local's", "ROUGE-L, own − others", "− local's"]]
+    """What audits found of the models: the AUC of one attack, fixed for all; and by how much what a model writes
+    unasked comes closer to the nearest of the sites' own instructions than to the nearest of as many held-out ones
+    (template extraction, FedDCA, Wang et al. 2024, arXiv 2409.20135). Beside each its difference from the arm trained
+    without public records, paired by seed; each p is by itself."""
+    lines = [["arm", "audits", f"AUC of {ATTACK}", "− local's", "ROUGE-L, own − others", "− local's"]]
     lines.append(["---", *["--:"] * 5])
     attacks, written = {}, {}
     for arm, own in found.items():
         audits = {seed: run.audit for seed, run in own.items() if run.audit}
-        attacks[arm] = {seed: strongest([own[seed]])["model"][0].auc for seed in audits}
+        attacks[arm] = {
+            seed: attack.auc
+            for seed, audit in audits.items()
+            for model in audit.models
+            for attack in model.attacks
+            if (model.target, attack.attack) == ("model", ATTACK)
+        }
         written[arm] = {
             seed: one.difference
             for seed, audit in audits.items()

@@ -166,13 +166,17 @@ def _by_round(found: Found) -> str:
 
 
 def _of_uploads(found: Found) -> str:
-    """The AUC of the same attack on single uploads of each round, and by how much it is above that on the model."""
+    """The AUC of the same attack on single uploads of each round, and by how much it is above that on the model; and
+    the latter by audits, which attack the last upload of every site."""
     rounds = _rounds(found, "upload")
     heads = [head for number in rounds for head in (f"round {number}", "above the model")]
-    lines = [[f"AUC of {ATTACK} on single uploads", *heads], ["---", *["--:"] * len(heads)]]
+    lines = [[f"AUC of {ATTACK} on single uploads", *heads, "audits: above the model"]]
+    lines.append(["---", *["--:"] * (len(heads) + 1)])
     for arm, own in found.items():
         pairs = [(_auc(own, number, "upload"), _auc(own, number, "attack")) for number in rounds]
-        lines.append([arm, *(cell for uploads, model in pairs for cell in (_mean(uploads), _apart(uploads, model)))])
+        uploads, model = (_audited(own).get((target, ATTACK), {}) for target in ("uploads", "model"))
+        cells = [cell for some, other in pairs for cell in (_mean(some), _apart(some, other))]
+        lines.append([arm, *cells, _apart(uploads, model)])
     return pipes(lines)
 
 

@@ -311,7 +311,7 @@ def test_loss_stands_beside_coverage(domain, tmp_path):
                     Written("model", prompt, 8, 8, rouge, 0.125, rouge - 0.125, -0.1, 0.3)
                     for prompt in ("record", "template")
                 ]
-                attack = Separation("RMIA", 0.75 if arm == "local" else 0.5, 0, 1, None, None, None)
+                attack = Separation("error zone", 0.75 if arm == "local" else 0.5, 0, 1, None, None, None)
                 model = AuditedModel("model", 8, 8, "RMIA", (attack,), Histogram((0.0, 1.0), (8,), (8,)))
                 (folder / "private").mkdir()
                 RunFolder(folder).write_audit(Audit("0.1", "now", (model,), (), (), tuple(told), None, ()), [])
@@ -334,7 +334,7 @@ def test_loss_stands_beside_coverage(domain, tmp_path):
         "| direct − random | −0.125 (−0.125 to −0.125), p = 0.500 |",
         "| local − random | +0.250 (+0.250 to +0.250), p = 0.500 |",
         "",
-        "| arm | audits | strongest attack, AUC | − local's | ROUGE-L, own − others | − local's |",
+        "| arm | audits | AUC of error zone | − local's | ROUGE-L, own − others | − local's |",
         "| --- | --: | --: | --: | --: | --: |",
         "| local | 2 | 0.750 (0.750 to 0.750) | – | 0.375 (−0.419 to 1.000) | – |",
         "| random | 2 | 0.500 (0.500 to 0.500) | −0.250 (−0.250 to −0.250), p = 0.500 "

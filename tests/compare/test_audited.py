@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from murmura.compare.audited import strongest, told
+from murmura.compare.audited import all_kept_and_audited, told
+from murmura.compare.audited import audited as found_in
 from murmura.compare.choice import broken_limits, choose
 from murmura.compare.comparison import Outcome
 from murmura.compare.config import Limits
@@ -34,33 +35,69 @@ def arm(tmp_path):
 
 def test_only_the_strongest_attack_of_each_audit_counts(arm):
     made = audit(model={"RMIA": 0.8, "error zone": 0.7}, uploads={"FedMIA": 0.9})
-    found = strongest(audited(arm, made, made).runs.values())
-    assert {target: [one.attack for one in own] for target, own in found.items()} == {
-        "model": ["RMIA"] * 2,
-        "uploads": ["FedMIA"] * 2,
-    }
+    found = found_in(list(audited(arm, made, made).runs.values()))
+    assert [(one.target, one.auc, one.by, one.runs) for one in found] == [
+        ("model", 0.8, ("RMIA",), 2),
+        ("uploads", 0.9, ("FedMIA",), 2),
+    ]
+
+
+def runs_of(*arms):
+    return {one.arm: list(one.runs.values()) for one in arms}
 
 
 def test_what_gives_most_away_is_told_of_each_arm_with_the_wider_interval(arm, tmp_path):
     both = audit(model={"RMIA": 0.8}, uploads={"FedMIA": 0.9}), audit(model={"RMIA": 0.8}, uploads={"RMIA": 0.92})
     other = audited(result(tmp_path, "mixed", [2.1], [0.5]), audit(adapters={"RMIA": 0.55}))
-    [sentence] = told({one.arm: one.runs.values() for one in (audited(arm, *both), other)})
     # Over the two seeds 0.91 ± 12.706 · 0.01, and no AUC is above 1.
-    first = "single uploads of FedAvg: 91 (95 %: 78 to 100), by FedMIA and RMIA (2 runs)"
-    second = "each site's own adapter of mixed: 55 (95 %: 50 to 60), by RMIA (one run)"
-    lead = "Audits, which attack with all that a run has kept, picked the right one of 100 pairs most often in"
-    assert sentence == f"{lead} {first}; {second}."
-    assert told({"FedAvg": arm.runs.values()}) == ()
+    first = "91 (95 %: 78 to 100) for FedAvg (from single uploads, by FedMIA and RMIA, in 2 of 3 runs)"
+    second = "55 (95 %: 50 to 60) for mixed (from each site's own adapter, by RMIA, in 1 of 1 runs)"
+    lead = "Audits, which use all that a run has kept, found most, of 100 pairs:"
+    assert told(runs_of(audited(arm, *both), other)) == (f"{lead} {first}; {second}.",)
+    assert told(runs_of(arm, other))[1:] == ("Not audited: FedAvg.",)
+    assert told(runs_of(arm)) == ()
 
 
-def test_it_stands_on_the_first_screen(arm):
-    one = audited(arm, audit(model={"RMIA": 0.8}))
-    outcome = Outcome("x", [one], "FedAvg", "instruction", [0], Limits(), choose([one], Limits(), "instruction"), [])
-    assert answers(outcome).answers[LEAKS][-1] == told({"FedAvg": one.runs.values()})[0]
+def test_no_epsilon_covers_them(tmp_path):
+    private = result(tmp_path, "DP", [2.0], [0.5])
+    [run] = private.runs.values()
+    last = replace(run.rounds[-1], privacy={"epsilon": 8.0, "delta": 1e-5, "unit": "record"})
+    run = replace(run, rounds=(*run.rounds[:-1], last), audit=audit(model={"RMIA": 0.6}))
+    assert "No ε covers what audits find" in told({"DP": [run]})[-1]
+
+
+def shown(one):
+    choice = choose([one], Limits(), "instruction")
+    return answers(Outcome("x", [one], one.arm, "instruction", [0], Limits(), choice, [])).answers[LEAKS]
+
+
+def test_it_stands_on_the_first_screen_also_where_runs_were_not_attacked(arm, tmp_path):
+    made = audit(model={"RMIA": 0.8})
+    assert shown(audited(arm, made))[-1] == told(runs_of(audited(arm, made)))[0]
+    blind = audited(result(tmp_path, "blind", [2.0]), made)
+    [run] = blind.runs.values()
+    last = replace(run.rounds[-1], values={"heldout_loss": 2.0})
+    blind = replace(blind, runs={0: replace(run, rounds=(*run.rounds[:-1], last))})
+    assert shown(blind) == told(runs_of(blind))  # and not that no attack was carried out
+
+
+def test_all_is_tried_where_every_run_kept_its_rounds_and_was_audited(arm):
+    def kept(run, keep=True):
+        return replace(run, config=f"[audit]\nkeep = {str(keep).lower()}\n", audit=audit(model={"RMIA": 0.8}))
+
+    first, second, _ = arm.runs.values()
+    assert all_kept_and_audited([kept(first), kept(second)])
+    assert not all_kept_and_audited([kept(first), kept(second, False)])
+    assert not all_kept_and_audited([kept(first), second])
 
 
 def test_a_limit_is_held_against_audits_of_models_and_not_of_uploads(arm):
     limits = Limits(max_leakage=0.7)
     assert broken_limits(arm, limits) == []
     assert broken_limits(audited(arm, audit(model={"RMIA": 0.65}, uploads={"FedMIA": 0.9})), limits) == []
-    assert broken_limits(audited(arm, audit(model={"RMIA": 0.8})), limits) == ["its leakage is 0.800"]
+    assert broken_limits(audited(arm, audit(model={"RMIA": 0.8})), limits) == ["its leakage is 0.800 (by an audit)"]
+
+
+def test_how_sure_a_limit_is_kept_is_told_by_audits_too(arm):
+    assert arm.leakage_at_most == pytest.approx(0.65)
+    assert audited(arm, audit(model={"RMIA": 0.66})).leakage_at_most == pytest.approx(0.71)

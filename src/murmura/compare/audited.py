@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 from murmura.compare.statistics import Estimate
@@ -12,35 +13,76 @@ from murmura.runs.audit import TARGETS, Separation
 from murmura.units import listing
 
 UNTRIED = (
-    "Each of these attacks looks at a model, or at a single upload, of one round. Whoever keeps them all, as a server "
+    "Each attack of a run looks at a model, or at a single upload, of one round. Whoever keeps them all, as a server "
     "can, may find more: audit.keep = true, and then `murmura audit RUN` of each run."
 )
+_UNCOVERED = "No ε covers what audits find, which look at private records."
 
 
-def strongest(runs: Iterable[RunRecord]) -> dict[str, list[Separation]]:
-    """The strongest attack of each audit, by what was attacked (``TARGETS``)."""
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """The strongest attack of each audit of an arm's runs on one of ``TARGETS``.
+
+    Attributes:
+        target: which.
+        auc: the mean over the runs that were audited.
+        low, high: of the wider of two 95 % intervals at each end, over runs and over records in a run.
+        by: the attacks.
+        runs: how many there are.
+    """
+
+    target: str
+    auc: float
+    low: float
+    high: float
+    by: tuple[str, ...]
+    runs: int
+
+    @classmethod
+    def of(cls, target: str, attacks: Sequence[Separation]) -> Audited:
+        over_runs = Estimate.of([one.auc for one in attacks], 0, 1)
+        lows, highs = [fmean(one.low for one in attacks)], [fmean(one.high for one in attacks)]
+        if over_runs.low is not None and over_runs.high is not None:
+            lows, highs = [*lows, over_runs.low], [*highs, over_runs.high]
+        by = tuple(dict.fromkeys(one.attack for one in attacks))
+        return cls(target, over_runs.mean, min(lows), max(highs), by, len(attacks))
+
+
+def audited(runs: Sequence[RunRecord]) -> list[Audited]:
+    """What was found in each target that was attacked; nothing where no run was audited."""
     found: dict[str, list[Separation]] = {}
     for model in [model for run in runs if run.audit for model in run.audit.models]:
         for one in model.attacks:
             if one.attack == model.strongest:
                 found.setdefault(model.target, []).append(one)
-    return found
+    return [Audited.of(target, attacks) for target, attacks in found.items()]
 
 
-def told(arms: Mapping[str, Iterable[RunRecord]]) -> tuple[str, ...]:
-    """Of each arm what gives most away, as a sentence; none where no run was audited."""
-    found = {arm: strongest(runs) for arm, runs in arms.items()}
-    most = [_words(arm, by_target) for arm, by_target in found.items() if by_target]
-    lead = "Audits, which attack with all that a run has kept, picked the right one of 100 pairs most often"
-    return (f"{lead} in {'; '.join(most)}.",) if most else ()
+def of_models(runs: Sequence[RunRecord]) -> list[Audited]:
+    """Without single uploads, which nobody but the server sees."""
+    return [one for one in audited(runs) if one.target != "uploads"]
 
 
-def _words(arm: str, found: Mapping[str, list[Separation]]) -> str:
-    target, attacks = max(found.items(), key=lambda each: fmean(one.auc for one in each[1]))
-    seeds = Estimate.of([one.auc for one in attacks], 0, 1)
-    low, high = fmean(one.low for one in attacks), fmean(one.high for one in attacks)
-    if seeds.low is not None and seeds.high is not None:
-        low, high = min(low, seeds.low), max(high, seeds.high)
-    by = listing(list(dict.fromkeys(one.attack for one in attacks)))
-    runs = "one run" if len(attacks) == 1 else f"{len(attacks)} runs"
-    return f"{TARGETS[target]} of {arm}: {cases(seeds.mean, (low, high))}, by {by} ({runs})"
+def told(arms: Mapping[str, Sequence[RunRecord]]) -> tuple[str, ...]:
+    """Of each arm the most that audits found, in sentences; none where no run was audited."""
+    found = {arm: audited(runs) for arm, runs in arms.items()}
+    most = {arm: max(own, key=lambda one: one.auc) for arm, own in found.items() if own}
+    if not most:
+        return ()
+    each = "; ".join(_words(arm, len(arms[arm]), one) for arm, one in most.items())
+    sentences = [f"Audits, which use all that a run has kept, found most, of 100 pairs: {each}."]
+    if left := [arm for arm in arms if arm not in most]:
+        sentences.append(f"Not audited: {listing(left)}.")
+    if any(run.audit and run.last.privacy for runs in arms.values() for run in runs):
+        sentences.append(_UNCOVERED)
+    return tuple(sentences)
+
+
+def _words(arm: str, runs: int, one: Audited) -> str:
+    how = f"from {TARGETS[one.target]}, by {listing([*one.by])}, in {one.runs} of {runs} runs"
+    return f"{cases(one.auc, (one.low, one.high))} for {arm} ({how})"
+
+
+def all_kept_and_audited(runs: Sequence[RunRecord]) -> bool:
+    """Whether every run kept its rounds, and was audited with them."""
+    return all(run.audit and run.options.get("audit", {}).get("keep") for run in runs)

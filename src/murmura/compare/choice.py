@@ -61,7 +61,8 @@ def broken_limits(one: Result, limits: Limits) -> list[str]:
         if one.most_leakage is None:
             found.append("its leakage was not measured (evaluation.attacks)")
         elif one.most_leakage > limits.max_leakage:
-            found.append(f"its leakage is {decimal(one.most_leakage)}")
+            by = " (by an audit)" if one.most_leakage in [audit.auc for audit in one.audits] else ""
+            found.append(f"its leakage is {decimal(one.most_leakage)}{by}")
     if limits.max_bytes is not None and one.bytes > limits.max_bytes:
         found.append(f"{size(one.bytes)} travel")
     return found

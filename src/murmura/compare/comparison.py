@@ -8,7 +8,7 @@ from pathlib import Path
 
 from murmura.compare import linear
 from murmura.compare.arms import Candidate
-from murmura.compare.audited import UNTRIED
+from murmura.compare.audited import UNTRIED, all_kept_and_audited
 from murmura.compare.choice import Choice, choose
 from murmura.compare.config import CompareConfig, Limits
 from murmura.compare.jobs import (
@@ -263,7 +263,7 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, arms: 
             f"Leakage is compared by one attack on all arms, {attack}{uploads}: that which finds most in them together."
             " What is said to leak above is by the attack that is the strongest on each arm."
         )
-        if not any(run.audit for one in results for run in one.runs.values()):
+        if not all_kept_and_audited([run for one in results for run in one.runs.values()]):
             told.append(UNTRIED)
     counted = {one.arm: one.steps for one in results if one.steps is not None}
     if len(set(counted.values())) > 1:

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from murmura.compare.arms import Candidate
-from murmura.compare.audited import strongest
+from murmura.compare.audited import Audited, of_models
 from murmura.compare.statistics import Difference, Estimate, differences
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.catalogue import figure, utility_of
@@ -105,13 +105,16 @@ class Result:
         return replace(self, attacks={})
 
     @property
+    def audits(self) -> list[Audited]:
+        """What audits found in its models."""
+        return of_models(list(self.runs.values()))
+
+    @property
     def most_leakage(self) -> float | None:
-        """What limits are held against: its leakage, or what the strongest attack on each run or audits of its model
+        """What limits are held against: its leakage, or what the strongest attack on each run or audits of its models
         have found, where that is more."""
         found = [one.leakage.mean for one in (self, self.by_strongest) if one.leakage is not None]
-        audits = strongest(self.runs.values())
-        found += [fmean(one.auc for one in own) for target, own in audits.items() if target != "uploads"]
-        return max(found, default=None)
+        return max([*found, *(one.auc for one in self.audits)], default=None)
 
     @property
     def leakage_at_most(self) -> float | None:
@@ -119,7 +122,7 @@ class Result:
         if self.most_leakage is None:
             return None
         ends = [one.widest(LEAKAGE) for one in (self, self.by_strongest)]
-        return max([self.most_leakage, *(each[1] for each in ends if each)])
+        return max([self.most_leakage, *(each[1] for each in ends if each), *(one.high for one in self.audits)])
 
     def widest(self, key: str) -> tuple[float, float] | None:
         """The wider of two 95 % intervals at each end, over seeds and over records in a run; None where there is

@@ -21,7 +21,7 @@ from murmura.report.guarantee import trusted
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED, contradicted
 from murmura.report.levels import Level, levels_picture
 from murmura.report.markdown import answered, pipes
-from murmura.report.standing import Standing, cases, costs, leaks, promise_of, promised
+from murmura.report.standing import UNATTACKED, Standing, cases, costs, leaks, promise_of, promised
 from murmura.report.style import Style, style
 from murmura.report.table import few_attacked
 from murmura.units import DASH, bound, count, duration, listing, size
@@ -179,14 +179,19 @@ def answers(outcome: Outcome) -> Answers:
     """Which to take, what leaks, what is guaranteed and what it cost, beside one picture."""
     own = [_standing(one) for one in outcome.results]
     alike = [told for told, one in zip(own, outcome.results, strict=True) if one.kind == outcome.kind]
-    others = [one.arm for one in outcome.results if one.kind != outcome.kind]
-    apart = (f"Read in another way, and so not compared with these: {listing(others)}.",) if others else ()
+    others = [one for one in outcome.results if one.kind != outcome.kind]
+    named = listing([one.arm for one in others]) if others else ""
+    apart = (f"Read in another way, and so not compared with these: {named}.",) if others else ()
+    audits = audited.told({one.arm: list(one.runs.values()) for one in outcome.results if one.kind == outcome.kind})
+    leaking = leaks(alike)
+    leaking = () if audits and leaking == (UNATTACKED,) else leaking
+    beyond = audited.told({one.arm: list(one.runs.values()) for one in others})
     runs = [run for one in outcome.results for run in one.runs.values()]
     simple = _linear(outcome)
     beside = (_BESIDE.format(simple.words),) if simple else ()
     told = {
         BETTER: (*outcome.choice.sentences, *beside),
-        LEAKS: (*leaks(alike), *apart, *audited.told({one.arm: one.runs.values() for one in outcome.results})),
+        LEAKS: (*leaking, *audits, *apart, *beyond),
         PROMISED: (*promised(own), *contradicted(runs)),
         COST: costs(own),
     }
