@@ -47,8 +47,8 @@ def test_rmia_is_its_definition(seen, gamma, own):
         return math.exp(-target[site if own else 0, x]) / mean(known)
 
     def score(x, site):
-        z = [other for other in range(len(OWNERS), len(seen.base)) if other != x]
-        return mean(float(ratio(x, site) / ratio(other, site) >= gamma) for other in z)
+        by = [ratio(x, site) / ratio(other, site) for other in range(len(OWNERS), len(seen.base))]
+        return mean(0.5 if one == gamma else float(one > gamma) for one in by)
 
     for x, site in enumerate(OWNERS):
         assert found.members[x] == pytest.approx(score(x, site))
@@ -56,6 +56,15 @@ def test_rmia_is_its_definition(seen, gamma, own):
         for place in range(OTHERS):
             assert found.others[site, place] == pytest.approx(score(len(OWNERS) + place, site))
     assert found.rows.tolist() == OWNERS
+
+
+def test_rmia_finds_nothing_in_models_that_have_learnt_nothing(seen):
+    """As where the rate is so small that hardly a loss changes: ratios are equal but for rounding, here without it."""
+    base = np.full_like(seen.base, 2.0)
+    same = Losses(seen.sites, seen.owners, base, np.tile(base, (ROUNDS, 1)), np.tile(base, (ROUNDS, len(SITES), 1)))
+    for target in (same.models[-1:], same.upload(first=False)):
+        found = rmia(same, target)
+        assert set(found.members) == set(found.others.ravel()) == {0.5}
 
 
 def test_fedmia_is_its_definition(seen):

@@ -27,7 +27,9 @@ def rmia(losses: Losses, target: np.ndarray, gamma: float = 1.0) -> AttackScores
     Of a record x, asked about a site, p(x) is the likelihood of a token under the target, its geometric mean, and P(x)
     the mean of the same under the references: the base model, and the first upload of every other site, which has seen
     none of this site's records if it is of the first round. The score is the share of other records z with
-    (p(x)/P(x)) / (p(z)/P(z)) ≥ γ. No record is its own z.
+    (p(x)/P(x)) / (p(z)/P(z)) ≥ γ. Where both sides are equal it is half of one:
+    else, of a model that has learnt nothing and makes ratios equal, members would win against others, of which one z is
+    the record itself.
 
     Args:
         losses: of all records.
@@ -41,12 +43,8 @@ def rmia(losses: Losses, target: np.ndarray, gamma: float = 1.0) -> AttackScores
         known = [np.exp(-losses.base), *(first[k] for k in range(sites) if k != site)]
         seen = np.nanmean(known, axis=0)  # a site that never sent anything is no reference
         ratio = np.exp(-target[site if len(target) > 1 else 0]) / seen
-        wins = ratio[:, None] >= gamma * ratio[members:]
-        itself = np.arange(members, len(ratio))
-        wins[itself, itself - members] = False
-        count = np.full(len(ratio), float(len(itself)))
-        count[itself] -= 1
-        found.append(wins.sum(axis=1) / np.maximum(count, 1))
+        least = gamma * ratio[members:]
+        found.append(((ratio[:, None] > least) + 0.5 * (ratio[:, None] == least)).mean(axis=1))
     return _split(losses, np.array(found))
 
 
