@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import tomli_w
 
 import runs
-from runs import read_rows, shorten, write_rows
+from runs import short_questions
 
 SITES = 5
 RANK = 4
@@ -56,25 +55,12 @@ def main() -> None:
     parser.add_argument("--dtype", default="auto", help="of the model's weights")
     options = parser.parse_args()
     scale = FULL if options.full else SMALL
-    prepare(options.data, options.out, scale)
+    short_questions(options.data, options.out, scale.words, SITES * scale.records + scale.heldout)
     written = comparison(options.model, options.dtype, scale)
     if options.more:
         written["compare"]["arms"] += more()
     (options.out / "dplora.toml").write_text(tomli_w.dumps(written))
     print(f"murmura compare {options.out / 'dplora.toml'} --out {options.out}")
-
-
-def prepare(data: Path, out: Path, scale: runs.Scale) -> None:
-    """Write the records as the study uses them: whole sentences up to the scale's number of words, none twice."""
-    out.mkdir(parents=True, exist_ok=True)
-    rows = read_rows(data / "medical_icliniq.jsonl")
-    cut = [(shorten(row["input"], scale.words), shorten(row["output"], scale.words)) for row in rows]
-    short = dict(pair for pair in cut if all(pair))
-    records = [{"instruction": question, "input": "", "output": answer} for question, answer in short.items()]
-    Random(0).shuffle(records)
-    wanted = SITES * scale.records + scale.heldout
-    print(f"{len(short)} of {len(rows)} records are short enough, {min(len(short), wanted)} are used")
-    write_rows(out / "questions.jsonl", records[:wanted])
 
 
 def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:

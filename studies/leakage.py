@@ -17,9 +17,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from itertools import combinations
-from math import log2
+from math import inf, log2
 from pathlib import Path
-from random import Random
 from statistics import fmean
 from typing import Any
 
@@ -28,10 +27,11 @@ import tomli_w
 import runs
 from murmura.audit.curious import FEDMIA, RMIA
 from murmura.compare.statistics import Estimate, differences
+from murmura.measure.catalogue import exposure_by_chance
 from murmura.runs import RunRecord
 from murmura.runs.audit import TARGETS
 from murmura.units import DASH
-from runs import pipes, read_rows, run_records, shorten, write_rows
+from runs import pipes, run_records, short_questions
 
 SITES = 5
 RANK = 4
@@ -80,23 +80,10 @@ def main() -> None:
     if options.data is None:
         parser.error("--data is missing, the folder of the JSONL file")
     scale = FULL if options.full else SMALL
-    prepare(options.data, options.out, scale)
+    short_questions(options.data, options.out, scale.words, SITES * scale.records + scale.heldout)
     written = comparison(options.model, options.dtype, scale)
     (options.out / "leakage.toml").write_text(tomli_w.dumps(written))
     print(f"murmura compare {options.out / 'leakage.toml'} --out {options.out}")
-
-
-def prepare(data: Path, out: Path, scale: runs.Scale) -> None:
-    """Write the records as the study uses them: whole sentences up to the scale's number of words, none twice."""
-    out.mkdir(parents=True, exist_ok=True)
-    rows = read_rows(data / "medical_icliniq.jsonl")
-    cut = [(shorten(row["input"], scale.words), shorten(row["output"], scale.words)) for row in rows]
-    short = dict(pair for pair in cut if all(pair))
-    kept = [{"instruction": question, "input": "", "output": answer} for question, answer in short.items()]
-    Random(0).shuffle(kept)
-    wanted = SITES * scale.records + scale.heldout
-    print(f"{len(short)} of {len(rows)} records are short enough, {min(len(short), wanted)} are used")
-    write_rows(out / "questions.jsonl", kept[:wanted])
 
 
 def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
@@ -149,8 +136,26 @@ def shown(out: Path) -> str:
     uploads add; how well canaries were told; and what all attacks of the audits found. Means over the seeds with 95 %
     intervals (Student's t)."""
     found = run_records(out)
-    tables = (_by_round, _of_uploads, _of_canaries, _of_audits, _between_arms)
+    tables = (_losses, _by_round, _of_uploads, _of_canaries, _of_audits, _between_arms)
     return "\n".join(table(found) for table in tables)
+
+
+def _losses(found: Found) -> str:
+    """The held-out loss round by round, and by how much it is larger after the last than after the first measured."""
+    rounds = _rounds(found, "attack")
+    lines = [["held-out loss after round", *map(str, rounds), "last − first"], ["---", *["--:"] * (len(rounds) + 1)]]
+    for arm, own in found.items() if rounds else ():
+        each = [
+            {
+                seed: row.values["heldout_loss"]
+                for seed, run in own.items()
+                for row in run.rounds
+                if row.number == number
+            }
+            for number in rounds
+        ]
+        lines.append([arm, *(_mean(one, inf) for one in each), _apart(each[-1], each[0])])
+    return pipes(lines)
 
 
 def _by_round(found: Found) -> str:
@@ -174,7 +179,7 @@ def _of_uploads(found: Found) -> str:
     lines.append(["---", *["--:"] * (len(heads) + 1)])
     for arm, own in found.items():
         pairs = [(_auc(own, number, "upload"), _auc(own, number, "attack")) for number in rounds]
-        uploads, model = (_audited(own).get((target, ATTACK), {}) for target in ("uploads", "model"))
+        uploads, model = (_audited(own, "auc").get((target, ATTACK), {}) for target in ("uploads", "model"))
         cells = [cell for some, other in pairs for cell in (_mean(some), _apart(some, other))]
         lines.append([arm, *cells, _apart(uploads, model)])
     return pipes(lines)
@@ -186,7 +191,7 @@ def _of_canaries(found: Found) -> str:
     for arm, own in found.items():
         last = {seed: run.last.values for seed, run in own.items()}
         counts = [run.options.get("audit", {}).get("candidates", 2) for run in own.values()]
-        most, chance = log2(max(counts)), fmean(log2(n) - fmean(log2(rank + 1) for rank in range(n)) for n in counts)
+        most, chance = log2(max(counts)), fmean(map(exposure_by_chance, counts))
         cells = [
             _mean({seed: values[key] for seed, values in last.items() if key in values}, most)
             for key in ("exposure", "upload_exposure")
@@ -196,20 +201,22 @@ def _of_canaries(found: Found) -> str:
 
 
 def _of_audits(found: Found) -> str:
-    """The AUC of each attack of the audits, and by how much it is above that of the one attack."""
-    lines = [["arm, attacked", "attack", "AUC", f"above {ATTACK}", "runs"], ["---", "---", "--:", "--:", "--:"]]
+    """The AUC of each attack of the audits, by how much it is above that of the one attack, and the share of members
+    that it finds at 1 % false positives, seed by seed."""
+    lines = [["arm, attacked", "attack", "AUC", f"above {ATTACK}", "found at 1 %", "runs"]]
+    lines.append(["---", "---", *["--:"] * 4])
     for arm, own in found.items():
-        told = _audited(own)
+        told, shares = _audited(own, "auc"), _audited(own, "tpr")
         for (target, attack), auc in told.items():
             above = DASH if attack == ATTACK else _apart(auc, told.get((target, ATTACK), {}))
-            lines.append([f"{arm}, {TARGETS[target]}", attack, _mean(auc), above, str(len(auc))])
+            found_of = ", ".join(f"{share:.0%}" for share in shares.get((target, attack), {}).values()) or DASH
+            lines.append([f"{arm}, {TARGETS[target]}", attack, _mean(auc), above, found_of, str(len(auc))])
     return pipes(lines)
 
 
 def _between_arms(found: Found) -> str:
     """By how much the AUC of an audit's attacks is larger of one arm than of another."""
-    told = {arm: _audited(own) for arm, own in found.items()}
-    told = {arm: own for arm, own in told.items() if own}
+    told = {arm: _audited(own, "auc") for arm, own in found.items() if any(run.audit for run in own.values())}
     lines = [["difference in AUC", *(f"{attack}, {TARGETS[target]}" for target, attack in BETWEEN)]]
     lines.append(["---", *["--:"] * len(BETWEEN)])
     for one, other in combinations(told, 2):
@@ -218,13 +225,14 @@ def _between_arms(found: Found) -> str:
     return pipes(lines)
 
 
-def _audited(own: Mapping[int, RunRecord]) -> dict[tuple[str, str], dict[int, float]]:
-    """Of an arm's audits the AUC of each attack on each of ``TARGETS``, by seed."""
+def _audited(own: Mapping[int, RunRecord], figure: str) -> dict[tuple[str, str], dict[int, float]]:
+    """Of an arm's audits a figure of each attack on each of ``TARGETS``, by seed."""
     told: dict[tuple[str, str], dict[int, float]] = {}
     for seed, run in own.items():
         for model in run.audit.models if run.audit else ():
             for one in model.attacks:
-                told.setdefault((model.target, one.attack), {})[seed] = one.auc
+                if (value := getattr(one, figure)) is not None:
+                    told.setdefault((model.target, one.attack), {})[seed] = value
     return told
 
 

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from statistics import fmean, stdev
 from types import SimpleNamespace
 from typing import Any
@@ -105,3 +106,16 @@ def shorten(text: str, words: int) -> str:
             break
         taken.append(sentence)
     return " ".join(taken)
+
+
+def short_questions(data: Path, out: Path, words: int, most: int) -> None:
+    """Write ``questions.jsonl`` of patients' questions and answers (``medical_icliniq.jsonl`` in a folder): whole
+    sentences of at most so many words of either, no question twice, so many at most and in any order."""
+    out.mkdir(parents=True, exist_ok=True)
+    rows = read_rows(data / "medical_icliniq.jsonl")
+    cut = [(shorten(row["input"], words), shorten(row["output"], words)) for row in rows]
+    short = dict(pair for pair in cut if all(pair))
+    kept = [{"instruction": question, "input": "", "output": answer} for question, answer in short.items()]
+    Random(0).shuffle(kept)
+    print(f"{len(short)} of {len(rows)} records are short enough, {min(len(short), most)} are used")
+    write_rows(out / "questions.jsonl", kept[:most])

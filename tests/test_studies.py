@@ -90,7 +90,7 @@ def test_medical(study, data, tmp_path, scale):
 def test_dplora(study, data, tmp_path, scale):
     module, out = study("dplora"), tmp_path / "out"
     sizes = getattr(module, scale)
-    module.prepare(data, out, sizes)
+    study("runs").short_questions(data, out, sizes.words, 40)
     rows = study("runs").read_rows(out / "questions.jsonl")
     assert len({row["instruction"] for row in rows}) == len(rows) == 40
     table = module.comparison("smollm2-135m", "bfloat16", sizes)
@@ -145,7 +145,7 @@ def test_accuracy_is_told_by_the_number_of_sites(study, tmp_path):
 def test_leakage(study, data, tmp_path, scale):
     module, out = study("leakage"), tmp_path / "out"
     sizes = getattr(module, scale)
-    module.prepare(data, out, sizes)
+    study("runs").short_questions(data, out, sizes.words, 40)
     (out / "leakage.toml").write_text(tomli_w.dumps(module.comparison("smollm2-135m", "bfloat16", sizes)))
     config, arms = load_arms([out / "leakage.toml"])
     assert [arm.name for arm in arms[:3]] == ["FedAvg", "nothing learnt", "no noise"]
@@ -171,12 +171,14 @@ def attacked_run(folder, seed, aucs, audited):
             target: told | {"each": {"error zone": [value, 0, 1], "loss difference": [0.5, 0, 1]}}
             for target, value in (("attack", model), ("upload", uploads))
         }
-        rows.append({"round": round, "attacks": each})
+        rows.append({"round": round, "heldout_loss": 3.0 - round, "attacks": each})
     rows[-1] |= {"exposure": 0.5, "upload_exposure": 0.75}
     write_run(folder, seed=seed, rows=rows)
     if audited:
         tried = {"error zone": aucs[-1][0], "RMIA": aucs[-1][0] + 0.0625}
-        separations = tuple(Separation(name, auc, 0, 1, None, None, None) for name, auc in tried.items())
+        separations = tuple(
+            Separation(name, auc, 0, 1, 0.5 if name == "RMIA" else None, None, None) for name, auc in tried.items()
+        )
         model = AuditedModel("model", 3, 2, "RMIA", separations, Histogram((0.0, 1.0), (3,), (2,)))
         (folder / "private").mkdir()
         RunFolder(folder).write_audit(Audit("0.1", "now", (model,), (), (), (), None, (), ()), [])
@@ -193,8 +195,9 @@ def test_what_attacks_found_is_told_by_rounds_uploads_canaries_and_audits(study,
     assert "| +0.250 (−0.385 to +0.885), p = 0.126 |" in text
     assert "| +0.050 (+0.050 to +0.050), p = 0.500 |" in text  # uploads
     assert "| FedAvg | 0.500 (0.500 to 0.500) | 0.750 (0.750 to 0.750) | 0.500 |" in text  # of two candidates
-    assert "| FedAvg, the model | error zone | 0.900 | – | 1 |" in text
-    assert "| FedAvg, the model | RMIA | 0.963 | +0.062 | 1 |" in text
+    assert "| FedAvg, the model | error zone | 0.900 | – | – | 1 |" in text
+    assert "| FedAvg, the model | RMIA | 0.963 | +0.062 | 50% | 1 |" in text
+    assert "| FedAvg | 2.000 (2.000 to 2.000) | 1.000 (1.000 to 1.000) | −1.000" in text  # the loss
     assert "| DP-LoRA − FedAvg | −0.400 | −0.400 | – |" in text
 
 

@@ -29,10 +29,10 @@ def added_by_server(entry: Disclosure) -> bool:
 def hides_training(entry: Disclosure) -> bool:
     """Whether it is what a site has trained, behind noise that hides the whole site, or that may, as it is told in a
     way that is not understood."""
+    if entry.kind != "weights" or entry.protection is None:
+        return False
     found = protection(entry)
-    if entry.kind != "weights" or found is None:
-        return entry.kind == "weights" and entry.protection is not None
-    return isinstance(found, DifferentialPrivacy) and found.unit == "site"
+    return found is None or (isinstance(found, DifferentialPrivacy) and found.unit == "site")
 
 
 def summed(entry: Disclosure) -> bool:
