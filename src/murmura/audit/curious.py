@@ -27,9 +27,8 @@ def rmia(losses: Losses, target: np.ndarray, gamma: float = 1.0) -> AttackScores
     Of a record x, asked about a site, p(x) is the likelihood of a token under the target, its geometric mean, and P(x)
     the mean of the same under the references: the base model, and the first upload of every other site, which has seen
     none of this site's records if it is of the first round. The score is the share of other records z with
-    (p(x)/P(x)) / (p(z)/P(z)) ≥ γ. Where both sides are equal it is half of one:
-    else, of a model that has learnt nothing and makes ratios equal, members would win against others, of which one z is
-    the record itself.
+    (p(x)/P(x)) / (p(z)/P(z)) ≥ γ, where equality counts half: of one of the others one z is the record itself, and in a
+    model that has learnt nothing all ratios are equal, so that members would win every such tie.
 
     Args:
         losses: of all records.

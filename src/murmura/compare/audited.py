@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from murmura.compare.statistics import Estimate
 from murmura.report.standing import cases
@@ -41,21 +40,17 @@ class Audited:
     @classmethod
     def of(cls, target: str, attacks: Sequence[Separation]) -> Audited:
         over_runs = Estimate.of([one.auc for one in attacks], 0, 1)
-        lows, highs = [fmean(one.low for one in attacks)], [fmean(one.high for one in attacks)]
-        if over_runs.low is not None and over_runs.high is not None:
-            lows, highs = [*lows, over_runs.low], [*highs, over_runs.high]
-        by = tuple(dict.fromkeys(one.attack for one in attacks))
-        return cls(target, over_runs.mean, min(lows), max(highs), by, len(attacks))
+        ends = over_runs.wider([one.low for one in attacks], [one.high for one in attacks])
+        assert ends is not None  # every attack has an interval
+        return cls(target, over_runs.mean, *ends, tuple(dict.fromkeys(one.attack for one in attacks)), len(attacks))
 
 
 def audited(runs: Sequence[RunRecord]) -> list[Audited]:
     """What was found in each target that was attacked; nothing where no run was audited."""
     found: dict[str, list[Separation]] = {}
     for model in [model for run in runs if run.audit for model in run.audit.models]:
-        for one in model.attacks:
-            if one.attack == model.strongest:
-                found.setdefault(model.target, []).append(one)
-    return [Audited.of(target, attacks) for target, attacks in found.items()]
+        found.setdefault(model.target, []).extend(model.best)
+    return [Audited.of(target, attacks) for target, attacks in found.items() if attacks]
 
 
 def of_models(runs: Sequence[RunRecord]) -> list[Audited]:

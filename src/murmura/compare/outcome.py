@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
-from statistics import fmean
 
 from murmura.compare.arms import Candidate
 from murmura.compare.audited import Audited, of_models
@@ -129,10 +128,7 @@ class Result:
         none."""
         over_seeds = self.estimate(key)
         low, high = (list(self.values(f"{key}_{end}").values()) for end in ("low", "high"))
-        lows, highs = [fmean(low)] if low else [], [fmean(high)] if high else []
-        if over_seeds is not None and over_seeds.low is not None and over_seeds.high is not None:
-            lows, highs = [*lows, over_seeds.low], [*highs, over_seeds.high]
-        return (min(lows), max(highs)) if lows and highs else None
+        return over_seeds.wider(low, high) if over_seeds else None
 
     @property
     def bytes(self) -> float:

@@ -38,6 +38,14 @@ class Estimate:
         reach = float(t.ppf(0.975, n - 1)) * stdev(values) / n**0.5
         return cls(mean, n, max(mean - reach, least), min(mean + reach, most))
 
+    def wider(self, lows: Sequence[float], highs: Sequence[float]) -> tuple[float, float] | None:
+        """The wider of two intervals at each end: this one, and the mean of those within single runs; None where there
+        is neither."""
+        ends = [(fmean(lows), fmean(highs))] if lows and highs else []
+        if self.low is not None and self.high is not None:
+            ends.append((self.low, self.high))
+        return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
+
     @property
     def words(self) -> str:
         """``2.193 (2.150 to 2.236)``."""

@@ -137,7 +137,7 @@ def _audited(rows: Sequence[Row]) -> list[str]:
     told = []
     for run in [run for run in runs_of(rows) if run.audit and run.audit.models]:
         assert run.audit is not None
-        found = [(one, model) for model in run.audit.models for one in model.attacks if one.attack == model.strongest]
+        found = [(one, model) for model in run.audit.models for one in model.best]
         if not found:
             continue
         one, model = max(found, key=lambda pair: pair[0].auc)

@@ -63,6 +63,11 @@ class AuditedModel:
     attacks: tuple[Separation, ...]
     histogram: Histogram
 
+    @property
+    def best(self) -> tuple[Separation, ...]:
+        """What the strongest found; nothing where a file does not tell."""
+        return tuple(one for one in self.attacks if one.attack == self.strongest)
+
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
