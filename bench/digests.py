@@ -116,7 +116,7 @@ def case(name: str) -> dict[str, Any]:
     return merged(case(other), table) if (other := table.pop("like", None)) else table
 
 
-def digests(folder: Path, name: str, only: str) -> list[str]:
+def digests(folder: Path, name: str, only: str, device: str) -> list[str]:
     """The lines of all runs of a case: of what each leaves, and of what it measured."""
     lines, table, place = [], case(name), folder / f"run of {os.getpid()}"
     for engine, aggregation in product(RUNS["engine"], RUNS["aggregation"]):
@@ -126,8 +126,9 @@ def digests(folder: Path, name: str, only: str) -> list[str]:
         seed(label)
         try:
             parts = RUNS["every"], RUNS["engine"][engine], RUNS["aggregation"][aggregation], table
+            own = {"run": {"folder": str(place)}, "model": {"device": device}}
             with redirect_stderr(StringIO()):  # what a run tells of its rounds
-                run(Experiment.of(merged(*parts, {"run": {"folder": str(place)}}), base=folder))
+                run(Experiment.of(merged(*parts, own), base=folder))
             lines += [f"{outcome(place)}  {label}", f"{measured(place)}  {label} | metrics"]
         except ConfigError as error:
             lines.append(f"{'refused':64}  {label}")
@@ -173,14 +174,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="*", metavar="PATTERN", help='runs, such as "dplora/* | local | *"')
     parser.add_argument("--compare", type=Path, metavar="FILE", help="an earlier output; fails where this one differs")
     parser.add_argument("--processes", type=int, default=2, metavar="N")
+    parser.add_argument(
+        "--device", default="cpu", help='where models are; on a GPU only engine "local", which forks none'
+    )
     options = parser.parse_args(arguments)
     if missing := METHODS.keys() - {case(name)["method"]["name"] for name in RUNS["case"]}:
         parser.error(f"digests.toml has no case of {', '.join(sorted(missing))}")
     lines = []
     with tempfile.TemporaryDirectory(prefix="digests") as temporary:
         write(Path(temporary))
-        with multiprocessing.get_context("fork").Pool(options.processes, prepare) as pool:
-            for found in pool.imap(partial(digests, Path(temporary), only=options.only), RUNS["case"]):
+        each = partial(digests, Path(temporary), only=options.only, device=options.device)
+        start = "fork" if options.device == "cpu" else "spawn"  # a GPU's context survives no fork
+        with multiprocessing.get_context(start).Pool(options.processes, prepare) as pool:
+            for found in pool.imap(each, RUNS["case"]):
                 lines += found
                 for line in found:
                     print(line, flush=True)

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     with tempfile.TemporaryDirectory(prefix="bench") as temporary:
         folder = Path(temporary)
-        work = ways.work_of(ClozeWork, options, folder, tokenizer=True, rounds=options.steps, steps=1)
+        work = ways.work_of(ClozeWork, options, folder, rounds=options.steps, steps=1)
         words = (
             f"{ways.name_of(options)} in {work.dtype}, {work.texts} texts x {len(work.patterns)} patterns of at most "
             f"{work.length} tokens; {work.rounds} steps of {work.batch} x {len(work.patterns)}; {work.cores} cores, "

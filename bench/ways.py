@@ -20,8 +20,6 @@ from murmura.third_party import settle
 
 HERE = Path(__file__).parent
 SAME = 1e-4  # of the largest value: how far apart what ways find may be that do the same in float32
-TOKENS_PER_PASS = {"cpu": 256, "cuda": 16_384}  # as training.tokens_per_pass = "auto"
-SHALLOW = 384  # as that on a CPU with adapters in half of the layers or fewer
 Pair = tuple[str, str]
 Made = TypeVar("Made", bound=Work)
 
@@ -55,6 +53,7 @@ def parser(what: str | None, ways: Sequence[str], **numbers: int) -> argparse.Ar
     model.add_argument("--model", default="smollm2-135m", help="an alias, a folder or a Hugging Face id")
     model.add_argument("--random", choices=SHAPES, help="a model of this shape with random weights")
     made.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    made.add_argument("--quantization", choices=("int8", "4bit"), help="of the frozen weights, by bitsandbytes")
     return made
 
 
@@ -71,6 +70,8 @@ def parse(made: argparse.ArgumentParser, ways: Sequence[str], arguments: Sequenc
     options = made.parse_args(arguments)
     if not set(options.ways) <= set(ways):
         made.error(f"--ways: {', '.join(ways)}, with commas")
+    if getattr(options, "quantization", None) and options.device == "cpu":
+        made.error("--quantization: on a GPU, where it is used")
     return options
 
 
@@ -83,37 +84,40 @@ def available(ways: Sequence[str], package: str, of: Sequence[str], name: str, f
     return [way for way in ways if way not in missing]
 
 
-def work_of(
-    kind: type[Made], options: argparse.Namespace, folder: Path, *, tokenizer: bool = False, **fixed: Any
-) -> Made:
+def work_of(kind: type[Made], options: argparse.Namespace, folder: Path, **fixed: Any) -> Made:
     """The work as the options say, but for what is fixed; a random model is made in the folder."""
     if options.random:
         model = folder / "model"
         sizes = {name: getattr(options, name, None) for name in ("layers", "hidden")}
         save_random(model, shape(options.random, **sizes), options.dtype, options.device)
-        if tokenizer:
-            save_tokenizer(model)
+        save_tokenizer(model)
     else:
         from murmura.models import resolve
 
         model = resolve(options.model)
     vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
     told = {one.name: getattr(options, one.name) for one in fields(kind) if hasattr(options, one.name)}
-    found = {"model": str(model), "vocabulary": vocabulary, "tokens_per_pass": tokens_per_pass(options)}
+    found = {"model": str(model), "vocabulary": vocabulary, "tokens_per_pass": tokens_per_pass(options, model)}
     return kind(**told | found | fixed)
 
 
-def tokens_per_pass(options: argparse.Namespace) -> int:
-    """Murmura's ``training.tokens_per_pass``: as given, or what suits the device."""
-    given: int | None = getattr(options, "tokens_per_pass", None)
-    if given is None and options.device == "cpu" and getattr(options, "adapted", "all") != "all":
-        return SHALLOW
-    return given or TOKENS_PER_PASS[options.device.partition(":")[0]]
+def tokens_per_pass(options: argparse.Namespace, model: Path) -> int:
+    """Murmura's ``training.tokens_per_pass``: as given, or what "auto" is for this model on this device."""
+    from transformers import AutoConfig
+
+    from murmura.training import passes
+    from murmura.training.targets import layer_range
+
+    config = AutoConfig.from_pretrained(model)
+    adapted = layer_range(getattr(options, "adapted", "all"), config.num_hidden_layers)
+    below = adapted.start if adapted else 0
+    return passes.tokens_per_pass(getattr(options, "tokens_per_pass", None) or "auto", config, options.device, below)
 
 
 def name_of(options: argparse.Namespace) -> str:
     """The model in words."""
-    return f"random {options.random}" if options.random else str(options.model)
+    name = f"random {options.random}" if options.random else str(options.model)
+    return f"{name}, {options.quantization}," if options.quantization else name
 
 
 def on_gpu(work: Work) -> bool:
@@ -122,7 +126,7 @@ def on_gpu(work: Work) -> bool:
 
 def is_exact(work: Work) -> bool:
     """Whether ways that do the same must come out the same, but for the order of sums."""
-    return work.dtype == "float32" and not on_gpu(work)
+    return work.dtype == "float32" and not on_gpu(work) and not work.quantization
 
 
 @dataclass(frozen=True)

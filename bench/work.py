@@ -54,6 +54,7 @@ class Work(Kept):
         cores: CPU cores in use.
         actors: processes that Flower simulates sites in; they share the cores.
         adapted: layers that carry adapters, as ``LoraSpec.layers``.
+        quantization: of the frozen weights, as ``model.quantization``.
     """
 
     model: str
@@ -72,6 +73,7 @@ class Work(Kept):
     actors: int = 1
     lr: float = 1e-3
     adapted: str = "all"
+    quantization: str | None = None
 
     @property
     def labelled(self) -> int:
@@ -170,19 +172,26 @@ def tokens_of(written: Sequence[Sequence[int]]) -> torch.Tensor:
 
 
 def base_model(work: Work) -> Any:
-    """The base model from its folder; the same line for all ways."""
+    """The base model from its folder, as an application of transformers loads it."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(work.model, dtype=getattr(torch, work.dtype)).to(work.device)
+    from murmura.models.loading import quantized
+
+    options: dict[str, Any] = {"dtype": getattr(torch, work.dtype), "device_map": {"": work.device}}
+    if work.quantization:
+        options["quantization_config"] = quantized(work.quantization, options["dtype"])
+    return AutoModelForCausalLM.from_pretrained(work.model, **options)
 
 
 def bank(work: Work) -> tuple[Any, dict[str, tuple[int, ...]]]:
     """Murmura's bank on the base model, and the shapes of its adapters."""
+    from murmura import models
     from murmura.training.bank import Bank
     from murmura.training.config import LoraSpec
 
-    found = Bank(base_model(work), LoraSpec(rank=RANK, alpha=ALPHA, targets=TARGETS, layers=work.adapted))
+    model = models.load(work.model, "causal", work.dtype, work.device, work.quantization).model
+    found = Bank(model, LoraSpec(rank=RANK, alpha=ALPHA, targets=TARGETS, layers=work.adapted))
     return found, {entry.name: entry.shape for entry in found.manifest}
 
 

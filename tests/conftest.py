@@ -31,6 +31,12 @@ hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
 
 
+def pytest_configure(config):
+    """Tests compute on the CPU, wherever they run, but for those that are asked for by `-m gpu`."""
+    if "gpu" not in config.option.markexpr:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def pytest_collection_modifyitems(items):
     """Slow tests first: of several processes one that has done its own takes over what is last of another's."""
     items.sort(key=lambda item: "slow" not in item.keywords)

@@ -38,6 +38,7 @@ from murmura.training.frozen import frozen_below
 from murmura.training.head import Head
 from murmura.training.layer import BankLayer, Routing, in_out_features, is_conv1d
 from murmura.training.passes import TokensPerPass, tokens_per_pass
+from murmura.training.repeatable import repeatable
 from murmura.training.states import StateCache
 from murmura.training.targets import target_names
 
@@ -135,7 +136,7 @@ class Bank:
                 fix = "Set model.dtype = 'float32' and no quantization."
                 raise ModelError(f"full-parameter training needs float32 weights, {name} is {parameter.dtype}", fix=fix)
             self._parameters[name] = parameter
-            self._untrained[name] = parameter.detach()
+            self._untrained[name] = parameter.detach().cpu()
             manifest.append(Entry(name, tuple(parameter.shape), start))
             start = manifest[-1].stop
         return manifest
@@ -372,7 +373,7 @@ class Bank:
         parameter = nn.Parameter(self.flat[:, self.columns(frozen)])
         parameter.grad = self.grad[:, self.columns(frozen)]
         try:
-            with warnings.catch_warnings():
+            with repeatable(self.device), warnings.catch_warnings():
                 # Autograd remarks that a strided gradient is slower to add to; here it is what saves the copies.
                 warnings.filterwarnings("ignore", message="grad and param do not obey the gradient layout contract")
                 yield parameter
@@ -412,7 +413,8 @@ class Bank:
             layer.norm = None if norm is None else norm[slots]
         self.routing.set(torch.arange(rows, device=self.device), self._residual_of(slots))
         try:
-            yield [tensor.requires_grad_() for tensor in self._among(own, frozen)]
+            with repeatable(self.device):
+                yield [tensor.requires_grad_() for tensor in self._among(own, frozen)]
         finally:
             self._place(before)
             for layer, norm in norms.items():

@@ -195,10 +195,16 @@ def frozen_weight(module: nn.Module) -> torch.Tensor:
     Raises:
         ModelError: it cannot be.
     """
-    from peft.utils.integrations import dequantize_module_weight
+    from peft.utils.integrations import dequantize_bnb_weight, dequantize_module_weight
 
+    known: Any = module
     try:
-        weight = dequantize_module_weight(module).detach()
+        if (
+            type(getattr(module, "weight", None)).__name__ == "Int8Params"
+        ):  # on a CPU the other would take such a layer's scales away
+            weight = dequantize_bnb_weight(known.weight, state=known.state).detach()
+        else:
+            weight = dequantize_module_weight(module).detach()
     except (AttributeError, TypeError):
         weight = torch.empty(0, dtype=torch.uint8)
     weight = weight.T if is_conv1d(module) else weight
