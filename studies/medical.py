@@ -8,7 +8,8 @@ itself is taken as the instruction), and ``medical_medinstruct_test.jsonl``, ``c
 ``general_seed_tasks.jsonl`` (public: the pool of FedDCA, and the texts that PrE-Text begins with).
 
 Five sites get 20 records each of one file, and others of it are held out: they are measured on, and attacks compare
-members with them after every round. ``--more`` adds arms about FewFedPIT: other scorers, and sites that train alone.
+members with them after every round. ``--more`` writes another comparison, more.toml: all records in one place and no
+exchange, SCAFFOLD, FedOPT and FewFedWeight, other scorers, and public records in place of drafts.
 ``--full`` writes the comparison for a large machine. ``--dtype bfloat16`` halves the time where a processor multiplies
 in it.
 """
@@ -34,6 +35,8 @@ SMALL, FULL = runs.scales(
     epochs=(2, 1),
     batch=(2, 4),
     rates=([2.5e-3, 5e-3], [1e-4, 3e-4, 1e-3, 2e-3]),
+    more_rates=([1.25e-3, 2.5e-3], [1e-4, 3e-4, 1e-3, 2e-3]),
+    like_words=((39, 55), (401, 600)),  # of a question that is like the private ones and none of them
     noisy_rates=(
         [1e-2, 3e-2],
         [1e-3, 3e-3, 1e-2, 3e-2],
@@ -44,6 +47,8 @@ SMALL, FULL = runs.scales(
         | {"instruction_tokens": 40, "example_tokens": 56},
         {"keep": 16},  # and the rest as in the paper
     ),
+    kept=({"keep": 4}, {"keep": 16}),  # public records in place of drafts
+    answered=({"answer_tokens": 56}, {}),
     fetched=(20, 200),
     heldout=(95, 200),
     max_length=(192, 1024),
@@ -58,7 +63,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the JSONL files")
     parser.add_argument("--out", type=Path, required=True, help="where the comparison is written")
     parser.add_argument("--full", action="store_true", help="the full one, for a large machine")
-    parser.add_argument("--more", action="store_true", help="more arms about FewFedPIT")
+    parser.add_argument("--more", action="store_true", help="the other comparison, about FewFedPIT")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--dtype", default="auto", help="of the model's weights")
     options = parser.parse_args()
@@ -68,39 +73,58 @@ def main() -> None:
     build_pool(options.out / "pool", sources)  # of FedDCA: medical records among others
     written = comparison(options.model, options.dtype, scale)
     if options.more:
-        written["compare"]["arms"] += more(scale)
-    (options.out / "medical.toml").write_text(tomli_w.dumps(written))
-    print(f"murmura compare {options.out / 'medical.toml'} --out {options.out}")
+        written["compare"] |= {"name": "more", "rates": scale.more_rates, "arms": more(scale)}
+    file = options.out / f"{written['compare']['name']}.toml"
+    file.write_text(tomli_w.dumps(written))
+    print(f"murmura compare {file} --out {options.out}")
 
 
 def prepare(data: Path, out: Path, scale: runs.Scale) -> None:
     """Write the records as the study uses them: whole sentences up to the scale's number of words, none twice."""
     out.mkdir(parents=True, exist_ok=True)
     private, medical, *others = (read_rows(data / f"{name}.jsonl") for name in FILES)
-    own = _short([row | {"instruction": row["input"], "input": ""} for row in private], scale)
+    private = [row | {"instruction": row["input"], "input": ""} for row in private]
+    own = _short(private, scale)
     write_rows(out / "private.jsonl", own)
+    write_rows(out / "like.jsonl", _short(private, scale, scale.like_words))
     write_rows(out / "medical.jsonl", near := _short(medical, scale))
     write_rows(out / "other.jsonl", _short([row for rows in others for row in rows], scale)[: scale.public])
     write_rows(out / "public.jsonl", [{"text": row["output"]} for row in near])
     print(f"private: {len(own)} of {len(private)} records are short enough; public medical ones: {len(near)}")
 
 
-def _short(rows: list[dict[str, Any]], scale: runs.Scale) -> list[dict[str, str]]:
-    found = {}
+def _short(rows: list[dict[str, Any]], scale: runs.Scale, words: tuple[int, int] | None = None) -> list[dict[str, str]]:
+    """Rows whose questions have so many words; if not given, at most the scale's."""
+    found, (fewest, most) = {}, words or (0, scale.question_words)
     for row in rows:
         question = " ".join(f"{row['instruction']} {row.get('input') or ''}".split())
         answer = shorten(row["output"], scale.answer_words)
-        if answer and len(question.split()) <= scale.question_words:
+        if answer and fewest <= len(question.split()) <= most:
             found.setdefault(question, {"instruction": question, "input": "", "output": answer})
     return list(found.values())
 
 
 def more(scale: runs.Scale) -> list[dict[str, Any]]:
-    """Arms that take the drafts, or the federation, away from FewFedPIT with β = 0.5."""
-    scored = [
-        {"method": {"name": "fewfedpit", "scorer": scorer, **scale.written}} for scorer in ("ifd", "ppl", "random")
+    """Arms that take the drafts, or the federation, away from FewFedPIT with β = 0.5, and others beside FedAvg."""
+    fewfedpit = {"name": "fewfedpit", "beta": 0.5}
+    substitutes = {"OOD": "other.jsonl", "SIMD": "medical.jsonl", "IDEAL": "like.jsonl"}
+    return [
+        {"name": "FedAvg"},
+        {"name": "All in one place", "method": {"name": "centralised"}},
+        {"name": "LocIT", "method": {"name": "local"}},
+        {"name": "SCAFFOLD", "aggregation": {"local": "scaffold"}},
+        {"name": "FedOPT", "aggregation": {"server": "fedadam"}},
+        *(
+            {"name": f"+{label}", "method": fewfedpit | scale.kept | {"substitute": file, "substitute_label": label}}
+            for label, file in substitutes.items()
+        ),
+        {"name": "LocIT+SG", "method": {"name": "locit-sg", **scale.written}},
+        *(
+            {"name": f"FewFedPIT by {label}", "method": fewfedpit | scale.written | {"scorer": scorer}}
+            for label, scorer in {"IFS": "ifs", "IFD": "ifd", "chance": "random", "PPL": "ppl"}.items()
+        ),
+        {"name": "FewFedWeight", "method": {"name": "fewfedweight", **scale.answered}},
     ]
-    return [*scored, {"name": "LocIT+SG", "method": {"name": "locit-sg", **scale.written}}]
 
 
 def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:

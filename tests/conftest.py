@@ -203,6 +203,17 @@ def llama_folder(tokenizer, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def wide_folder(tokenizer, tmp_path_factory):
+    """The same with layers that are wide enough to be quantised, and weights in bfloat16."""
+    import torch
+
+    folder = tmp_path_factory.mktemp("wide-llama")
+    restless(make_llama(tokenizer, hidden=128)).to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture
 def study(monkeypatch):
     """Loads a module of the studies by its name."""

@@ -1,32 +1,30 @@
-"""A GPU against the CPU and against itself: training, clipping, losses, writing, search; quantised models against PEFT.
+"""A GPU against the CPU and against itself: training, clipping, losses, writing, search, and whole runs.
 
 `make gpu` runs these, where PyTorch sees a GPU.
 """
 
 import copy
+import json
 
 import numpy as np
 import pytest
 import torch
-from peft import set_peft_model_state_dict
 
-from murmura import Experiment, models, run
-from murmura.errors import ModelError
+from murmura import Experiment, run
 from murmura.generation.sampling import Sampling
 from murmura.generation.scoring import score
 from murmura.generation.writer import complete
 from murmura.retrieval.search import nearest
 from murmura.streams import Stream
 from murmura.training.bank import Bank
-from murmura.training.batch import collate
 from murmura.training.config import LocalTraining, LoraSpec
 from murmura.training.loop import train
 from tests.conftest import make_gpt2, make_llama, restless
 from tests.retrieval.pools import unit
 from tests.training import private_runs
-from tests.training.helpers import EPS, assert_close, assert_same, hf_batch, items, peft_of, random_state
+from tests.training.helpers import EPS, ON_GPU, assert_close, assert_same, items, random_state
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")]
+pytestmark = ON_GPU
 GPU = "cuda"
 WIDE = ("q_proj", "v_proj", "down_proj")
 FAMILIES = {
@@ -129,77 +127,12 @@ def test_the_nearest_rows_are_those_of_a_cpu(below):
         assert np.array_equal(one.rows, other.rows) and np.array_equal(one.scores, other.scores)
 
 
-# ---- quantised models ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def folder(tokenizer, tmp_path_factory):
-    """A model whose layers are wide enough to be quantised."""
-    found = tmp_path_factory.mktemp("wide")
-    restless(make_llama(tokenizer, hidden=128)).to(torch.bfloat16).save_pretrained(found)
-    tokenizer.save_pretrained(found)
-    return found
-
-
-@pytest.fixture(params=["int8", "4bit"])
-def quantised(request, folder):
-    """Loads it anew."""
-    pytest.importorskip("bitsandbytes")
-    return lambda: models.load(str(folder), "causal", device=GPU, quantization=request.param)
-
-
-@pytest.mark.parametrize("dora", [False, True])
-def test_gradients_of_a_quantised_model_are_those_of_peft(quantised, dora):
-    spec, chosen = LoraSpec(rank=4, alpha=8, targets=WIDE, dora=dora), items(3)
-    bank = Bank(quantised().model, spec)
-    state = random_state(bank, 1)
-    peft = peft_of(quantised().model, spec)
-    assert not set_peft_model_state_dict(peft, state).unexpected_keys
-    loss = peft(**{name: tensor.to(GPU) for name, tensor in hf_batch(chosen).items()}).loss
-    loss.backward()
-    theirs = {n.replace("vector.default.weight", "vector").replace(".default", ""): p.grad for n, p in
-              peft.named_parameters() if p.requires_grad}  # fmt: skip
-    bank.load([state])
-    bank.route(torch.zeros(3, dtype=torch.long))
-    with bank.trainable():
-        nll, _ = bank.head.token_nll(*collate(chosen, bank.device))
-        nll.mean().backward()
-    assert nll.mean().item() == pytest.approx(loss.item(), rel=0.02)
-    ours = bank.unpack(bank.grad[0])
-    assert ours.keys() == theirs.keys()
-    for name, gradient in theirs.items():
-        apart = (ours[name].cpu() - gradient.cpu()).norm() / gradient.cpu().norm()
-        assert apart < 0.1, (name, float(apart))  # both sum in bfloat16
-
-
-def test_a_quantised_model_learns_and_writes(quantised):
-    loaded = quantised()
-    bank = Bank(loaded.model, LoraSpec(rank=4, alpha=8, targets=WIDE))
-    starts = [bank.initial(Stream(k)) for k in range(3)]
-    found = train(bank, SHARDS, starts, LocalTraining(epochs=20, batch_size=3), 0.01, STREAMS)
-    bank.load([result.state for result in found])
-    after = [score(bank, shard, [k] * len(shard), tokens_per_pass=200) for k, shard in enumerate(SHARDS)]
-    bank.load(starts)
-    before = [score(bank, shard, [k] * len(shard), tokens_per_pass=200) for k, shard in enumerate(SHARDS)]
-    for one, other in zip(before, after, strict=True):
-        assert np.mean([record.mean for record in other]) < 0.7 * np.mean([record.mean for record in one])
-    written = complete(bank, loaded.tokenizer, PROMPTS, SLOTS, [12] * 7, rows=4, nonempty=True)
-    assert all(text.ids for text in written)
-
-
-def test_all_parameters_of_a_quantised_model_do_not_train(quantised):
-    with pytest.raises(ModelError, match="quantization"):
-        Bank(quantised().model, None)
-
-
 @pytest.mark.parametrize("quantization", [None, "int8", "4bit"])
 @pytest.mark.parametrize("method", ["fedit", "fewfedpit"])
-def test_a_run(folder, tmp_path, quantization, method):
-    if quantization:
-        pytest.importorskip("bitsandbytes")
+def test_a_run(wide_folder, tmp_path, quantization, method):
     records = "".join(f'{{"instruction": "letter {k}", "output": "dear {k}, it is well"}}\n' for k in range(24))
     (tmp_path / "records.jsonl").write_text(records)
-    model = {"name": str(folder), "device": "auto", "dtype": "auto"}
+    model = {"name": str(wide_folder)}
     tables = {
         "run": {"folder": str(tmp_path / "run")},
         "model": model | ({"quantization": quantization} if quantization else {}),
@@ -215,5 +148,5 @@ def test_a_run(folder, tmp_path, quantization, method):
         tables["method"] |= {"keep": 1, "instruction_attempts": 1, "example_attempts": 1, "example_tokens": 12}
     result = run(Experiment.of(tables, base=tmp_path))
     assert (tmp_path / "run" / "report.html").exists()
-    told = (tmp_path / "run" / "environment.json").read_text()
-    assert '"cuda: ' in told and result is not None
+    assert json.loads((tmp_path / "run" / "environment.json").read_text())["device"].startswith("cuda: ")
+    assert result.rows[-1]["heldout_loss"] < result.rows[0]["heldout_loss"]

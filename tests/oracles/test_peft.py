@@ -13,7 +13,7 @@ from murmura.training.batch import collate
 from murmura.training.config import LocalTraining, LoraSpec
 from murmura.training.loop import batches, train
 from tests.conftest import make_gpt2, make_llama
-from tests.training.helpers import EPS, assert_close, hf_batch, items, peft_of, random_state
+from tests.training.helpers import EPS, assert_close, gradients, hf_batch, items, peft_of, random_state
 
 TRAINING = LocalTraining(epochs=5, batch_size=4, tokens_per_pass=200, eps=EPS)
 LR = 5e-3
@@ -30,12 +30,6 @@ CASES = {
 def case(request, tokenizer):
     make, spec = CASES[request.param]
     return Bank(make(tokenizer), spec), peft_of(make(tokenizer), spec, transposed=make is make_gpt2), spec
-
-
-def gradients(peft):
-    """By the names that PEFT's files have."""
-    found = {n: p.grad for n, p in peft.named_parameters() if p.requires_grad}
-    return {n.replace("vector.default.weight", "vector").replace(".default", ""): g for n, g in found.items()}
 
 
 def test_names_are_those_of_peft(case):

@@ -7,6 +7,7 @@ import warnings
 from dataclasses import dataclass
 from functools import partial
 
+import pytest
 import torch
 from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 
@@ -15,6 +16,9 @@ from murmura.training.adapter import MAGNITUDE
 from murmura.training.batch import collate
 
 CPU = torch.device("cpu")
+
+ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")]
+"""Of tests that `make gpu` runs."""
 
 # AdamW's ε for comparisons. With the usual 1e-8 a first step is the sign of its gradient, also of a gradient of next to
 # nothing whose sign is only rounding, and so another one wherever sums are made in another order.
@@ -98,6 +102,12 @@ def peft_of(model, spec, state=None, *, transposed=False):
     if state is not None:
         assert not set_peft_model_state_dict(peft, state).unexpected_keys
     return peft
+
+
+def gradients(peft):
+    """Of PEFT's adapter, by the names that its files have."""
+    found = {n: p.grad for n, p in peft.named_parameters() if p.requires_grad}
+    return {n.replace("vector.default.weight", "vector").replace(".default", ""): g for n, g in found.items()}
 
 
 def hf_batch(chosen):
