@@ -1,6 +1,6 @@
 """Frozen weights of 8 and of 4 bits by bitsandbytes: gradients against PEFT's, training, and writing.
 
-`make quantised` runs these, with bitsandbytes for them alone: PEFT imports it wherever it is there, which takes seconds.
+`make quantised` runs these, with bitsandbytes for them alone: PEFT imports it wherever it is, which takes seconds.
 """
 
 import numpy as np

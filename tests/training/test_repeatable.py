@@ -29,11 +29,11 @@ def test_a_cpu_is_left_alone():
 
 def test_what_a_gpu_can_do_in_no_one_order_is_named():
     told = "cumsum_cuda_kernel does not have a deterministic implementation, but you set it so"
-    with pytest.raises(ModelError, match=r"does not repeat: cumsum_cuda_kernel does not .* implementation\."), repeatable(GPU):
+    with pytest.raises(ModelError, match=r"does not repeat: cumsum_\w+ does not have .*n\."), repeatable(GPU):
         raise RuntimeError(told)
     assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_other_faults_stay_what_they_are():
-    with pytest.raises(RuntimeError, match="^another$"), repeatable(GPU):
+    with pytest.raises(RuntimeError, match=r"^another$"), repeatable(GPU):
         raise RuntimeError("another")
