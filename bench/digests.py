@@ -121,7 +121,8 @@ def digests(folder: Path, name: str, only: str, device: str) -> list[str]:
     lines, table, place = [], case(name), folder / f"run of {os.getpid()}"
     for engine, aggregation in product(RUNS["engine"], RUNS["aggregation"]):
         label = f"{name} | {engine} | {aggregation}"
-        if not fnmatch(label, only) or ("augment" in table and aggregation != "mean"):
+        forks = device != "cpu" and engine != "local"  # which a GPU's context survives in no child
+        if forks or not fnmatch(label, only) or ("augment" in table and aggregation != "mean"):
             continue
         seed(label)
         try:
@@ -174,9 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="*", metavar="PATTERN", help='runs, such as "dplora/* | local | *"')
     parser.add_argument("--compare", type=Path, metavar="FILE", help="an earlier output; fails where this one differs")
     parser.add_argument("--processes", type=int, default=2, metavar="N")
-    parser.add_argument(
-        "--device", default="cpu", help='where models are; on a GPU only engine "local", which forks none'
-    )
+    parser.add_argument("--device", default="cpu", help="of models; on another than cpu with engine local alone")
     options = parser.parse_args(arguments)
     if missing := METHODS.keys() - {case(name)["method"]["name"] for name in RUNS["case"]}:
         parser.error(f"digests.toml has no case of {', '.join(sorted(missing))}")

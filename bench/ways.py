@@ -72,7 +72,7 @@ def parse(made: argparse.ArgumentParser, ways: Sequence[str], arguments: Sequenc
     if not set(options.ways) <= set(ways):
         made.error(f"--ways: {', '.join(ways)}, with commas")
     if getattr(options, "quantization", None) and options.device == "cpu":
-        made.error("--quantization: on a GPU, where it is used")
+        made.error("--quantization needs --device cuda")
     return options
 
 

@@ -64,7 +64,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = ways.parser(__doc__, NAMES, sites=4, texts=64)
     told = "batch sizes that generate is tried with; Murmura takes the largest"
     parser.add_argument("--batches", type=lambda text: [*map(int, text.split(","))], default=[32, 64], help=told)
-    return ways.parse(parser, NAMES, arguments)
+    options = ways.parse(parser, NAMES, arguments)
+    if options.quantization:
+        options.ways = [way for way in options.ways if way != "l"]  # it reads the weights as they are
+    return options
 
 
 def print_same(folder: Path, measured: Sequence[str], *, strict: bool) -> int:

@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the JSONL files")
     parser.add_argument("--out", type=Path, required=True, help="where the comparison is written")
     parser.add_argument("--full", action="store_true", help="the full one, for a large machine")
-    parser.add_argument("--more", action="store_true", help="the other comparison, about FewFedPIT")
+    parser.add_argument("--more", action="store_true", help="write more.toml instead")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--dtype", default="auto", help="of the model's weights")
     options = parser.parse_args()
@@ -71,12 +71,10 @@ def main() -> None:
     prepare(options.data, options.out, scale)
     sources = (f"{name}={options.out / f'{name}.jsonl'}" for name in ("medical", "other"))
     build_pool(options.out / "pool", sources)  # of FedDCA: medical records among others
-    written = comparison(options.model, options.dtype, scale)
-    if options.more:
-        written["compare"] |= {"name": "more", "rates": scale.more_rates, "arms": more(scale)}
+    written = (more if options.more else comparison)(options.model, options.dtype, scale)
     file = options.out / f"{written['compare']['name']}.toml"
     file.write_text(tomli_w.dumps(written))
-    print(f"murmura compare {file} --out {options.out}")
+    print(f"murmura compare {file} --out {options.out / 'more' if options.more else options.out}")
 
 
 def prepare(data: Path, out: Path, scale: runs.Scale) -> None:
@@ -104,11 +102,12 @@ def _short(rows: list[dict[str, Any]], scale: runs.Scale, words: tuple[int, int]
     return list(found.values())
 
 
-def more(scale: runs.Scale) -> list[dict[str, Any]]:
-    """Arms that take the drafts, or the federation, away from FewFedPIT with β = 0.5, and others beside FedAvg."""
+def more(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
+    """The other comparison's file: arms that take the drafts, or the federation, away from FewFedPIT with β = 0.5, and
+    others beside FedAvg."""
     fewfedpit = {"name": "fewfedpit", "beta": 0.5}
     substitutes = {"OOD": "other.jsonl", "SIMD": "medical.jsonl", "IDEAL": "like.jsonl"}
-    return [
+    arms = [
         {"name": "FedAvg"},
         {"name": "All in one place", "method": {"name": "centralised"}},
         {"name": "LocIT", "method": {"name": "local"}},
@@ -125,6 +124,8 @@ def more(scale: runs.Scale) -> list[dict[str, Any]]:
         ),
         {"name": "FewFedWeight", "method": {"name": "fewfedweight", **scale.answered}},
     ]
+    written = comparison(model, dtype, scale)
+    return written | {"compare": written["compare"] | {"name": "more", "rates": scale.more_rates, "arms": arms}}
 
 
 def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:

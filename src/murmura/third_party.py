@@ -11,7 +11,7 @@ SETTINGS = {
     # MKL may add in another order where memory is aligned otherwise, which a copy of a model's file or a tensor that
     # came from a checkpoint may be. This makes results a matter of processor, threads and inputs alone.
     "MKL_CBWR": "AUTO,STRICT",
-    # A GPU's matrix products may depend on what memory they find to work in, unless it is of a fixed size.
+    # Without it, older versions of torch refuse to let a GPU add in one order.
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
 }
 """By name of an environment variable: what it is set to where the user has not set it."""

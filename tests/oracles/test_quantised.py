@@ -56,7 +56,7 @@ def test_gradients_of_a_quantised_model_are_those_of_peft(quantised, dora):
     assert ours.keys() == theirs.keys()
     for name, gradient in theirs.items():
         apart = (ours[name].cpu() - gradient.cpu()).norm() / gradient.cpu().norm()
-        assert apart < 0.1, (name, float(apart))  # both sum in bfloat16
+        assert apart < (0.1 if bank.device.type == "cuda" else 0.02), (name, float(apart))  # there in bfloat16
 
 
 def test_a_quantised_model_learns_and_writes(quantised):
@@ -73,6 +73,11 @@ def test_a_quantised_model_learns_and_writes(quantised):
         assert np.mean([record.mean for record in other]) < 0.7 * np.mean([record.mean for record in one])
     written = complete(bank, loaded.tokenizer, [[11, 12], [13], [14]], [0, 1, 2], [8] * 3, nonempty=True)
     assert all(text.ids for text in written)
+
+
+def test_weights_of_four_bits_lie_as_gradients_need_them(quantised, quantization):
+    arranged = [getattr(module, "support_avx512bf16_for_cpu", False) for module in quantised().model.modules()]
+    assert quantization == "int8" or not any(arranged)
 
 
 def test_all_parameters_of_a_quantised_model_do_not_train(quantised):

@@ -38,7 +38,7 @@ from murmura.training.frozen import frozen_below
 from murmura.training.head import Head
 from murmura.training.layer import BankLayer, Routing, in_out_features, is_conv1d
 from murmura.training.passes import TokensPerPass, tokens_per_pass
-from murmura.training.repeatable import repeatable
+from murmura.training.repeatable import repeatable, repeats
 from murmura.training.states import StateCache
 from murmura.training.targets import target_names
 
@@ -89,6 +89,7 @@ class Bank:
         self.device = next(model.parameters()).device
         for parameter in model.parameters():
             parameter.requires_grad_(False)
+        self._repeats = repeats(model, self.device)
         self.head, self.states = Head(model), StateCache(cache_bytes, shared)
         self._layers: dict[str, BankLayer] = {}
         self._parameters: dict[str, nn.Parameter] = {}
@@ -161,7 +162,7 @@ class Bank:
         """A fresh start: A Kaiming-uniform with a = √5 (that is, U(−1/√in, 1/√in)), B zero, and as magnitudes the
         lengths of the weights' rows; full: the model itself."""
         if self.lora is None:
-            return {name: tensor.cpu().clone() for name, tensor in self._untrained.items()}
+            return {name: tensor.clone() for name, tensor in self._untrained.items()}
         return fresh({entry.name: entry.shape for entry in self.manifest}, stream) | self._magnitudes()
 
     def _magnitudes(self) -> State:
@@ -373,7 +374,7 @@ class Bank:
         parameter = nn.Parameter(self.flat[:, self.columns(frozen)])
         parameter.grad = self.grad[:, self.columns(frozen)]
         try:
-            with repeatable(self.device), warnings.catch_warnings():
+            with repeatable(self.device, self._repeats), warnings.catch_warnings():
                 # Autograd remarks that a strided gradient is slower to add to; here it is what saves the copies.
                 warnings.filterwarnings("ignore", message="grad and param do not obey the gradient layout contract")
                 yield parameter
@@ -413,7 +414,7 @@ class Bank:
             layer.norm = None if norm is None else norm[slots]
         self.routing.set(torch.arange(rows, device=self.device), self._residual_of(slots))
         try:
-            with repeatable(self.device):
+            with repeatable(self.device, self._repeats):
                 yield [tensor.requires_grad_() for tensor in self._among(own, frozen)]
         finally:
             self._place(before)

@@ -199,12 +199,11 @@ def frozen_weight(module: nn.Module) -> torch.Tensor:
 
     known: Any = module
     try:
-        if (
-            type(getattr(module, "weight", None)).__name__ == "Int8Params"
-        ):  # on a CPU the other would take such a layer's scales away
+        # On a CPU PEFT's other function would take the scales of a layer of 8 bits away.
+        if type(getattr(known, "weight", None)).__name__ == "Int8Params":
             weight = dequantize_bnb_weight(known.weight, state=known.state).detach()
         else:
-            weight = dequantize_module_weight(module).detach()
+            weight = dequantize_module_weight(known).detach()
     except (AttributeError, TypeError):
         weight = torch.empty(0, dtype=torch.uint8)
     weight = weight.T if is_conv1d(module) else weight

@@ -9,15 +9,21 @@ from typing import Any
 import torch
 
 from murmura.errors import ModelError
+from murmura.progress import say
+
+_REFUSED = "does not have a deterministic implementation"  # what torch says of an operation
 
 
 @contextmanager
-def repeatable(device: torch.device) -> Iterator[None]:
-    """While the block runs, a GPU adds in an order that does not depend on which of its threads is first, as it else
-    does where rows of several slots are mixed and in attention's backward pass. A CPU always does.
+def repeatable(device: torch.device, strict: bool = True) -> Iterator[None]:
+    """While the block runs, a GPU adds in one order. Otherwise it is the one in which its threads finish, where rows of
+    several slots are mixed and in attention's backward pass. On a CPU the order never varies.
+
+    Args:
+        strict: of operations that know no such order, none is let through, as attention's backward pass needs it.
 
     Raises:
-        ModelError: the model takes an operation that has no such order.
+        ModelError: one was taken.
     """
     if device.type != "cuda":
         yield
@@ -25,15 +31,31 @@ def repeatable(device: torch.device) -> Iterator[None]:
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     flags: Any = torch.utils.deterministic
     filled = flags.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(True, warn_only=not strict)
     flags.fill_uninitialized_memory = False  # it is for finding faults, and takes time
     try:
         yield
     except RuntimeError as error:
-        if "deterministic" not in str(error):
+        if _REFUSED not in str(error):
             raise
         what = f"training it on a GPU does not repeat: {str(error).partition(',')[0]}"
         raise ModelError(what, fix="Train it on a CPU: model.device = 'cpu'.") from error
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         flags.fill_uninitialized_memory = filled
+
+
+@torch.no_grad()
+def repeats(model: Any, device: torch.device) -> bool:
+    """Whether all that a model does with two tokens can be done in one order; says so where it cannot.
+
+    Models that sum up states have no such way on a GPU, unless kernels of their own are installed.
+    """
+    try:
+        with repeatable(device):
+            if device.type == "cuda":
+                model(input_ids=torch.zeros(1, 2, dtype=torch.long, device=device))
+    except ModelError as error:
+        say(f"{error.what}. Runs with one seed will differ in the last digits")
+        return False
+    return True
