@@ -14,7 +14,7 @@ BIN := .venv/bin
 # the shell forbids it, which costs every process some ten seconds.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check -c constraints.txt
-PROCESSORS := processor-nobodys processor-plain processor-avx2
+PROCESSORS := processor-nobodys processor-avx2
 CLINIC := runs/clinic-fedavg runs/clinic-fewfedpit
 
 .PHONY: venv demo demo-flower test lint types docs tests flower gpu quantised real processors bench clean
@@ -84,16 +84,13 @@ gpu: build/quantised
 real: venv
 	$(BIN)/python -m pytest -q -m real $(shell grep --recursive --files-with-matches --include="*.py" "mark\.real" tests)
 
-# What depends on the order of sums, as on other processors: one without vector units, one with AVX2, and one that nobody
-# has, whose products of matrices are off by as much as an order of sums makes them.
+# What depends on the order of sums, as on other processors: one with AVX2, and one that nobody has, whose products of
+# matrices are off by as much as an order of sums makes them.
 NUMERIC := tests/test_precision.py tests/training tests/oracles -k "not accounting and not cohorts" \
 	tests/methods/dpftrl/test_method.py::test_without_noise_and_norm_it_is_momentum_on_mean_updates
 processors: venv
 	$(MAKE) --jobs 2 $(PROCESSORS)
 
-processor-plain: export MKL_CBWR := COMPATIBLE
-processor-plain: export ATEN_CPU_CAPABILITY := default
-processor-plain: export ONEDNN_MAX_CPU_ISA := SSE41
 processor-avx2: export MKL_CBWR := AVX2
 processor-avx2: export ATEN_CPU_CAPABILITY := avx2
 processor-avx2: export ONEDNN_MAX_CPU_ISA := AVX2
