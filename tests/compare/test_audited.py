@@ -2,13 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from murmura.compare.audited import all_kept_and_audited, told
 from murmura.compare.audited import audited as found_in
+from murmura.compare.audited import told
 from murmura.compare.choice import broken_limits, choose
 from murmura.compare.comparison import Outcome
 from murmura.compare.config import Limits
 from murmura.compare.view import answers
 from murmura.report.in_short import LEAKS
+from murmura.report.standing import all_kept_and_audited
 from murmura.runs.audit import Audit, AuditedModel, Histogram, Separation
 from tests.compare.arms import result
 

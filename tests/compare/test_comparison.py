@@ -11,7 +11,7 @@ import pytest
 import tomli_w
 
 from murmura.augment import writing
-from murmura.compare import audited, jobs
+from murmura.compare import jobs
 from murmura.compare.arms import load
 from murmura.compare.comparison import Comparison
 from murmura.compare.files import write
@@ -21,6 +21,7 @@ from murmura.data.records import Instruction
 from murmura.drafting.draft import Drafts
 from murmura.errors import CheckpointError, ConfigError, RunError
 from murmura.methods.dplora.method import DPLoRA
+from murmura.report.standing import UNTRIED
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 from murmura.training.states import SHARED
@@ -99,7 +100,7 @@ def test_every_arm_is_searched_alike_and_run_with_every_seed_at_its_best_rate(co
     assert plain.epsilon is None and private.epsilon > max(r.last.privacy["epsilon"] for r in private.runs.values())
     assert plain.steps == 2 * 1  # eight records of two sites in batches of eight
     assert any(remark.startswith("Each ε is that of an arm fixed beforehand") for remark in outcome.remarks)
-    assert audited.UNTRIED in outcome.remarks
+    assert UNTRIED in outcome.remarks
     _pages_are_right(outcome, whole, tmp_path)
     _a_search_counts_also_when_it_is_asked_for_no_more(comparison, private)
 

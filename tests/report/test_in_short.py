@@ -10,7 +10,7 @@ from rich.console import Console
 from murmura import report
 from murmura.report.in_short import BETTER, COST, GAINS, GOOD, LEAKS, PROMISED, in_short
 from murmura.report.page import render
-from murmura.report.standing import Standing, costs, leaks, promised
+from murmura.report.standing import UNTRIED, Standing, costs, leaks, promised
 from murmura.runs import RunFolder, read_all
 from murmura.runs.audit import Audit
 from murmura.runs.schema import PersonalModel
@@ -110,6 +110,18 @@ def test_what_an_audit_found_is_not_called_unmeasured(tmp_path):
     RunFolder(path).write_audit(Audit("0.1", "2026-01-01T00:00:00+00:00", (MODEL,), ()), [])
     found = "The audit found most in the model: 73 (95 %: 64 to 81) of 100 pairs, by error zone."
     assert told(rows_of(path), LEAKS) == found
+
+
+def test_who_keeps_all_may_find_more_than_a_run_unless_that_was_tried(tmp_path):
+    path = write_run(tmp_path / "a", rows=[metrics(0), metrics(2)])
+    assert told(rows_of(path), LEAKS).endswith(UNTRIED)
+    (path / "private").mkdir()
+    RunFolder(path).write_audit(Audit("0.1", "2026-01-01T00:00:00+00:00", (MODEL,), ()), [])
+    assert told(rows_of(path), LEAKS).endswith(UNTRIED)  # of its end alone
+    experiment = path / "config.toml"
+    experiment.write_text(experiment.read_text() + "\n[audit]\nkeep = true\n")
+    assert "by error zone." in told(rows_of(path), LEAKS) and UNTRIED not in told(rows_of(path), LEAKS)
+    assert UNTRIED not in told(ended(tmp_path / "b", attack_auc=None, upload_auc=None), LEAKS)
 
 
 def test_training_that_diverged_is_not_called_unmeasured_nor_better_than_it_is(tmp_path):
@@ -234,7 +246,7 @@ def test_the_picture_has_words_for_those_who_cannot_see_it(tmp_path):
 
 def test_page_terminal_and_markdown_say_the_same(tmp_path):
     folder = write_run(tmp_path / "a")
-    rows, console = rows_of(folder), Console(file=io.StringIO(), width=500)
+    rows, console = rows_of(folder), Console(file=io.StringIO(), width=1000)
     report.show(rows, console)
     page, text, shown = render(read_all([folder])), report.markdown(rows), console.file.getvalue()
     for question, sentences in in_short(rows).answers.items():

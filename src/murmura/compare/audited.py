@@ -11,10 +11,6 @@ from murmura.runs import RunRecord
 from murmura.runs.audit import TARGETS, Separation
 from murmura.units import listing
 
-UNTRIED = (
-    "Each attack of a run looks at a model, or at a single upload, of one round. Whoever keeps them all, as a server "
-    "can, may find more: audit.keep = true, and then `murmura audit RUN` of each run."
-)
 _UNCOVERED = "No ε covers what audits find, which look at private records."
 
 
@@ -76,8 +72,3 @@ def told(arms: Mapping[str, Sequence[RunRecord]]) -> tuple[str, ...]:
 def _words(arm: str, runs: int, one: Audited) -> str:
     how = f"from {TARGETS[one.target]}, by {listing([*one.by])}, in {one.runs} of {runs} runs"
     return f"{cases(one.auc, (one.low, one.high))} for {arm} ({how})"
-
-
-def all_kept_and_audited(runs: Sequence[RunRecord]) -> bool:
-    """Whether every run kept its rounds, and was audited with them."""
-    return all(run.audit and run.options.get("audit", {}).get("keep") for run in runs)

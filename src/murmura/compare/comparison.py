@@ -8,7 +8,6 @@ from pathlib import Path
 
 from murmura.compare import linear
 from murmura.compare.arms import Candidate
-from murmura.compare.audited import UNTRIED, all_kept_and_audited
 from murmura.compare.choice import Choice, choose
 from murmura.compare.config import CompareConfig, Limits
 from murmura.compare.jobs import (
@@ -28,6 +27,7 @@ from murmura.errors import ConfigError, MurmuraError, RunError
 from murmura.experiment.forecast.dry_run import DryRun, Foreseen, dry_run, finished
 from murmura.experiment.validate import method_of
 from murmura.measure.catalogue import figure, utility_of
+from murmura.report.standing import UNTRIED, all_kept_and_audited
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 from murmura.units import listing

@@ -16,7 +16,18 @@ from murmura.report.comparison import apart
 from murmura.report.content import Answers, Picture
 from murmura.report.frontier import Mark, frontier_picture
 from murmura.report.guarantee import guarantees, interrupted, trusted
-from murmura.report.standing import TOLD, UNATTACKED, Standing, cases, costs, leaks, promise_of, promised
+from murmura.report.standing import (
+    TOLD,
+    UNATTACKED,
+    UNTRIED,
+    Standing,
+    all_kept_and_audited,
+    cases,
+    costs,
+    leaks,
+    promise_of,
+    promised,
+)
 from murmura.report.table import Row, few_attacked, kinds, runs_of
 from murmura.runs.audit import TARGETS
 from murmura.runs.record import RunRecord
@@ -44,7 +55,9 @@ def in_short(rows: Sequence[Row], which: Sequence[str] = ()) -> Answers:
     several = len(rows) > 1
     answers = {BETTER: tuple(which) or _figures(rows)} if several else {GOOD: _good(rows[0])}
     found, audited = leaks(standings, apart(rows, "attack_auc")), _audited(rows)
-    answers[LEAKS] = (*(found if found != (UNATTACKED,) or not audited else ()), *audited)
+    attacked = found != (UNATTACKED,)
+    untried = [UNTRIED] * (attacked and not all_kept_and_audited(runs_of(rows)))
+    answers[LEAKS] = (*(found if attacked or not audited else ()), *audited, *untried)
     answers[PROMISED] = (*promised(standings), *_meaning(rows), *interrupted(rows), *contradicted(runs_of(rows)))
     answers[COST] = costs(standings, apart(rows, "wall"))
     if told := _gains(rows):

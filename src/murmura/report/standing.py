@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from murmura.measure.figure import GUESSING
+from murmura.runs import RunRecord
 from murmura.units import bound, decimal, duration, listing, size
 
 TOLD = 4
 """Rows that are told one by one; of more, the ends alone."""
 UNATTACKED = "Not measured: no attack was carried out."
+UNTRIED = (
+    "Each attack of a run looks at a model, or at a single upload, of one round. Whoever keeps them all, as a server "
+    "can, may find more: set audit.keep = true, and audit the run (murmura audit)."
+)
 _HEAD = "Of 100 pairs of a record that was trained on and one that was not, the strongest attack on the model picks the"
 _LITTLE = "So few records were attacked that it says little."
 _OUTSIDE = "No ε covers these figures, which come of private records."
@@ -54,6 +59,11 @@ class Standing:
     upload: str = ""
     sees: str = ""
     together: str = ""
+
+
+def all_kept_and_audited(runs: Sequence[RunRecord]) -> bool:
+    """Whether every run kept its rounds, and was audited with them; where not, ``UNTRIED`` holds."""
+    return all(run.audit and run.options.get("audit", {}).get("keep") for run in runs)
 
 
 def cases(share: float | None, ends: tuple[float, float] | None, few: bool = False) -> str:
