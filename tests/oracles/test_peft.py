@@ -13,7 +13,16 @@ from murmura.training.batch import collate
 from murmura.training.config import LocalTraining, LoraSpec
 from murmura.training.loop import batches, train
 from tests.conftest import make_gpt2, make_llama
-from tests.training.helpers import EPS, assert_close, gradients, hf_batch, items, peft_of, random_state
+from tests.training.helpers import (
+    EPS,
+    assert_close,
+    gradients,
+    hf_batch,
+    items,
+    loss_and_gradients,
+    peft_of,
+    random_state,
+)
 
 TRAINING = LocalTraining(epochs=5, batch_size=4, tokens_per_pass=200, eps=EPS)
 LR = 5e-3
@@ -47,13 +56,8 @@ def test_forward_and_gradients(case):
     loss = peft(**hf_batch(chosen)).loss
     loss.backward()
     expected = gradients(peft)
-    bank.load([state])
-    bank.route(torch.zeros(3, dtype=torch.long))
-    with bank.trainable():
-        nll, _ = bank.head.token_nll(*collate(chosen, bank.device))
-        nll.mean().backward()
-    assert nll.mean().item() == pytest.approx(loss.item(), abs=1e-5)
-    got = bank.unpack(bank.grad[0])
+    found, got = loss_and_gradients(bank, state, chosen)
+    assert found == pytest.approx(loss.item(), abs=1e-5)
     assert_close(got, expected, atol=1e-6)
 
 

@@ -5,7 +5,6 @@
 
 import numpy as np
 import pytest
-import torch
 from peft import set_peft_model_state_dict
 
 from murmura import models
@@ -14,10 +13,9 @@ from murmura.generation.scoring import score
 from murmura.generation.writer import complete
 from murmura.streams import Stream
 from murmura.training.bank import Bank
-from murmura.training.batch import collate
 from murmura.training.config import LocalTraining, LoraSpec
 from murmura.training.loop import train
-from tests.training.helpers import ON_GPU, gradients, hf_batch, items, peft_of, random_state
+from tests.training.helpers import ON_GPU, gradients, hf_batch, items, loss_and_gradients, peft_of, random_state
 
 pytest.importorskip("bitsandbytes")
 
@@ -46,13 +44,8 @@ def test_gradients_of_a_quantised_model_are_those_of_peft(quantised, dora):
     loss = peft(**{name: tensor.to(bank.device) for name, tensor in hf_batch(chosen).items()}).loss
     loss.backward()
     theirs = gradients(peft)
-    bank.load([state])
-    bank.route(torch.zeros(3, dtype=torch.long))
-    with bank.trainable():
-        nll, _ = bank.head.token_nll(*collate(chosen, bank.device))
-        nll.mean().backward()
-    assert nll.mean().item() == pytest.approx(loss.item(), rel=0.02)
-    ours = bank.unpack(bank.grad[0])
+    found, ours = loss_and_gradients(bank, state, chosen)
+    assert found == pytest.approx(loss.item(), rel=0.02)
     assert ours.keys() == theirs.keys()
     for name, gradient in theirs.items():
         apart = (ours[name].cpu() - gradient.cpu()).norm() / gradient.cpu().norm()

@@ -104,6 +104,16 @@ def peft_of(model, spec, state=None, *, transposed=False):
     return peft
 
 
+def loss_and_gradients(bank, state, chosen):
+    """Of a bank's one slot: the mean loss of the records' tokens, and its gradients by name."""
+    bank.load([state])
+    bank.route(torch.zeros(len(chosen), dtype=torch.long))
+    with bank.trainable():
+        nll, _ = bank.head.token_nll(*collate(chosen, bank.device))
+        nll.mean().backward()
+    return nll.mean().item(), bank.unpack(bank.grad[0])
+
+
 def gradients(peft):
     """Of PEFT's adapter, by the names that its files have."""
     found = {n: p.grad for n, p in peft.named_parameters() if p.requires_grad}
