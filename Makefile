@@ -35,6 +35,7 @@ demo: .venv/stamp
 	$(BIN)/murmura run examples/clinic/fedavg.toml --overwrite
 	$(BIN)/murmura run examples/clinic/fewfedpit.toml --overwrite
 	$(BIN)/murmura report $(CLINIC) --out runs/clinic.html
+	@echo "Next, with records of your own: $(BIN)/murmura init compare > my.toml (docs/compare.md)"
 
 demo-flower: .venv/stamp
 	$(INSTALL) -e '.[flower]'

@@ -95,6 +95,9 @@ def test_a_bad_record_is_named_or_skipped(file):
     assert re.search(r"skin\.jsonl:2: record without 'output'.*--skip-bad", refused("run", file, "--dry-run"))
     result = invoke("run", file, "--dry-run", "--skip-bad")
     assert result.exit_code == 0 and "1 bad ones skipped" in result.stdout
+    assert "--skip-bad" in invoke("compare", file, "--dry-run").stderr
+    compared = invoke("compare", file, "--dry-run", "--skip-bad")
+    assert compared.exit_code == 0 and "1 bad record is left out" in compared.stderr, compared.output
 
 
 def test_help_tells_every_option():

@@ -25,6 +25,16 @@ def test_every_type_that_is_read_is_a_site_by_its_name_without_the_ending(folder
     assert list(site_files(place)) == ["A", "b", "c.v2", "d", "e", "f"]
 
 
+def test_a_folder_of_nearly_that_name_is_proposed(folder):
+    place = folder("clinics/", "clinic.csv")
+    with pytest.raises(
+        DataError, match=r"clinic: there is no such folder\. Did you mean 'clinics'\? Expected a folder"
+    ):
+        entries(place / "clinic")
+    with pytest.raises(DataError, match=r"there is no such folder\. Expected"):
+        entries(place / "wards")
+
+
 def test_whatever_cannot_be_read_is_refused_by_name(folder):
     place = folder("north.jsonl", "west.ods", "east/", "south.parquet.gz", "notes")
     with pytest.raises(DataError) as error:

@@ -45,6 +45,9 @@ def compare(
     override: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override an option in all arms.")
     ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out bad records and count them, instead of refusing them.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, without running it.")] = False,
     time: Annotated[
         bool,
@@ -71,6 +74,8 @@ def compare(
     options: dict[str, Any] = {"seeds": _seeds(seeds), "rates": _rates(rates), "reference": reference}
     options = {name: value for name, value in options.items() if value is not None}
     changes = dict(parse_override(text) for text in override or [])
+    if skip_bad:
+        changes["data.skip_bad"] = True
     config, arms = load(files, changes, options, given)
     folder = out or (Path(config.folder) if config.folder else Path("runs") / config.name)
     comparison = Comparison(config, arms, folder)

@@ -99,8 +99,9 @@ def _arms(
     for place, arm in enumerate(listed or [Arm()]):
         told = f"{where}: {COMPARE}.arms, {arm.name or f'number {place + 1}'}" if listed else where
         for combination in _combinations({**(config.grid if COMPARE in table else {}), **arm.grid}):
-            own = _changed(common, {**arm.changes, **combination, **changes}, told)
-            experiment = Experiment.of(own, where=told, base=base)
+            mine = {**arm.changes, **combination}
+            own = _changed(common, {**mine, **changes}, told)
+            experiment = Experiment.of(own, where=told if mine else where, base=base)
             words = ", ".join(f"{key.rpartition('.')[2]} = {value}" for key, value in combination.items())
             plain = len(config.arms) == 0 and not combination
             name = arm.name or (experiment.run.name if plain and "run" in common else method_of(experiment).title)

@@ -14,7 +14,7 @@ from murmura.report.table import Row, kinds
 from murmura.units import listing
 
 _CORRECTED = "Of these p is corrected for all pairs of rows (Holm), intervals are not."
-_MORE = "`murmura compare` runs all with the same seeds."
+_MORE = "To run all with several seeds: murmura compare."
 
 
 def which_is_better(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -73,7 +73,8 @@ def _verdict(ordered: Sequence[Row], one: Figure) -> list[str]:
     alone = [f"{row.label} {row.cells[one.key].value(one)}" for row in others if row.label not in known]
     if not known:
         best = f"{first.label} has the best {_name(one)} ({first.cells[one.key].value(one)})"
-        return [f"Not known: {best}, before {', '.join(alone)}, but none has two seeds in common with it. {_MORE}"]
+        chance = "which may be chance, as they have fewer than two seeds in common"
+        return [f"Not known: {best}, before {', '.join(alone)}, {chance}. {_MORE}"]
     who = f"{first.label} ({value}{'' if worse else ', the best mean'})"
     told = [f"{who} is better than {'; '.join(worse)}."] * bool(worse)
     told += [f"{'It' if worse else who} cannot be told apart from {'; '.join(alike)}. {_CORRECTED}"] * bool(alike)
@@ -84,7 +85,9 @@ def _verdict(ordered: Sequence[Row], one: Figure) -> list[str]:
         else f"{label} is better than {who} by {far.size} with the seeds that both have."
         for label, far in ahead.items()
     ]
-    told += [f"Not compared with it, for want of two seeds in common: {', '.join(alone)}. {_MORE}"] * bool(alone)
+    told += [f"Not compared with it, since fewer than two seeds are in common: {', '.join(alone)}. {_MORE}"] * bool(
+        alone
+    )
     return told
 
 

@@ -95,6 +95,13 @@ class Result:
         return self.estimate(self.utility_figure.key)
 
     @property
+    def before(self) -> float | None:
+        """The utility before training, the mean over the runs that measured it; None where none did."""
+        first = [run.before.values.get(self.utility_figure.key) for run in self.runs.values() if run.before]
+        known = [value for value in first if value is not None]
+        return sum(known) / len(known) if known else None
+
+    @property
     def leakage(self) -> Estimate | None:
         return self.estimate(LEAKAGE)
 

@@ -15,6 +15,7 @@ from murmura.compare.statistics import Difference, Estimate, differences
 from murmura.data.records import Kind
 from murmura.measure.catalogue import figure
 from murmura.measure.figure import GUESSING, SHARE
+from murmura.report.caveats import HARDLY
 from murmura.report.content import Answers, Block, Definitions, Entry, Paragraph, Picture, Section, Span, Table, entry
 from murmura.report.frontier import Mark, frontier_picture
 from murmura.report.guarantee import trusted
@@ -24,7 +25,7 @@ from murmura.report.markdown import answered, pipes
 from murmura.report.standing import UNATTACKED, Standing, cases, costs, leaks, promise_of, promised
 from murmura.report.style import Style, style
 from murmura.report.table import few_attacked
-from murmura.units import DASH, bound, count, duration, listing, size
+from murmura.units import DASH, bound, count, decimal, duration, listing, size
 
 _LINEAR = "a linear model"
 _BESIDE = (
@@ -87,6 +88,7 @@ _TERMS = Definitions(
         "ε, with the search": "How much one record, or one site, can change what was sent at most, in one run and "
         "in the search for its rate together. A dash: nothing is guaranteed.",
         "Travels": "Bytes that all sites send and are sent in a run, for the method itself.",
+        "Time of a run": "The mean over seeds. A dash: it is not told, where ε counts on nobody knowing it.",
         "Steps of all sites": "Optimiser steps in a run; arms with more have trained more.",
         "Rate": "The learning rate of the runs, and those it was chosen from.",
     }
@@ -190,12 +192,27 @@ def answers(outcome: Outcome) -> Answers:
     simple = _linear(outcome)
     beside = (_BESIDE.format(simple.words),) if simple else ()
     told = {
-        BETTER: (*outcome.choice.sentences, *beside),
+        BETTER: (*outcome.choice.sentences, *_since_before(outcome), *beside),
         LEAKS: (*leaking, *audits, *apart, *beyond),
         PROMISED: (*promised(own), *contradicted(runs)),
         COST: costs(own),
     }
     return Answers(told, picture(outcome))
+
+
+def _since_before(outcome: Outcome) -> list[str]:
+    """What the loss was before training, and which arms have hardly moved it."""
+    known = [
+        (one.arm, one.before, one.utility.mean)
+        for one in outcome.results
+        if one.kind == outcome.kind and one.before and one.utility and one.utility_figure.key == "heldout_loss"
+    ]
+    if not known:
+        return []
+    told = [f"Before training the held-out loss was {decimal(known[0][1])}."]
+    if idle := [arm for arm, before, after in known if after > before * (1 - HARDLY)]:
+        told.append(f"Hardly better than that, or worse: {listing(idle)}; more rounds, steps or another rate may help.")
+    return told
 
 
 def _standing(one: Result) -> Standing:

@@ -49,6 +49,9 @@ def entries(folder: str | Path, ignore: Sequence[str] = ()) -> Entries:
     path = Path(folder)
     if not path.is_dir():
         fix = f"Expected a folder with one file a site. {_ONE_FILE}"
+        beside = {one.name for one in path.parent.iterdir() if one.is_dir()} if path.parent.is_dir() else set()
+        if not path.exists() and (hint := nearest(path.name, beside)).startswith("Did"):
+            fix = f"{hint} {fix}"
         raise DataError("there is no such folder" if not path.exists() else "not a folder", where=str(folder), fix=fix)
     found = sorted(entry for entry in path.iterdir() if not _is_like(entry, _HIDDEN))
     ignored = [entry for entry in found if _is_like(entry, [*_ABOUT, *ignore])]

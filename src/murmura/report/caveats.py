@@ -9,7 +9,7 @@ from murmura.measure.figure import interval
 from murmura.report.table import Row
 from murmura.units import count, decimal
 
-_HARDLY = 0.02  # of the loss before training; a run that moves it by less has learnt hardly anything
+HARDLY = 0.02  # of the loss before training; a run that moves it by less has learnt hardly anything
 _MOVED = 0.01  # of ROUGE-L, from which on it counts as having moved
 _GUESSED = ("accuracy", "choice_accuracy", "fpb", "fiqa", "tfns")
 """Figures of which a level without skill is known; larger is better. Beside them there is the held-out loss."""
@@ -37,12 +37,12 @@ def _learnt(row: Row) -> Iterator[str]:
     if before is None or after is None or row.runs[0].last.number == 0:
         return
     went = f"held-out loss {decimal(before)} before training, {decimal(after)} after"
-    if after > before * (1 + _HARDLY):
+    if after > before * (1 + HARDLY):
         yield f"The model has become worse ({went}): a lower rate or fewer steps may help."
-    elif after > before * (1 - _HARDLY):
+    elif after > before * (1 - HARDLY):
         yield f"Hardly anything was learnt ({went}): more rounds, steps or a higher rate may help."
     first, last = row.before("heldout_rouge").mean, row.cells["heldout_rouge"].mean
-    if first is None or last is None or abs(last - first) < _MOVED or abs(after - before) < _HARDLY * before:
+    if first is None or last is None or abs(last - first) < _MOVED or abs(after - before) < HARDLY * before:
         return
     if (last > first) != (after < before):
         written = f"ROUGE-L {decimal(first)} before, {decimal(last)} after"
