@@ -154,11 +154,11 @@ def _merge(experiment: Experiment, source: Path, place: Path, precision: Precisi
     whole = experiment.model.trainable == "all"
     name = str(source) if whole else experiment.model.name
     model = models.load(name, experiment.model_task, "float32", "cpu", None).model
-    if not whole:
-        with quiet():
+    with quiet():
+        if not whole:
             model = PeftModel.from_pretrained(model, str(source)).merge_and_unload()
-    model.to(getattr(torch, precision)).save_pretrained(place)
-    AutoTokenizer.from_pretrained(source).save_pretrained(place)
+        model.to(getattr(torch, precision)).save_pretrained(place)
+        AutoTokenizer.from_pretrained(source).save_pretrained(place)
 
 
 def _converter(named: Path | None) -> Path:

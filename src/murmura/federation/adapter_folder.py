@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from murmura.models.quiet import quiet
 from murmura.training.adapter import State, fold, save_peft
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ def leave_adapter(folder: Path, state: State, runtime: ModelRuntime, told: str) 
 def leave_model(folder: Path, state: State, runtime: ModelRuntime, told: str) -> None:
     """The same for a model all parameters of which were trained."""
     runtime.bank.load([state])
-    runtime.bank.model.save_pretrained(folder)
+    with quiet():
+        runtime.bank.model.save_pretrained(folder)
     _leave(folder, runtime, told, "whole")
 
 

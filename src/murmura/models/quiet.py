@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No bars and advice from transformers: a load takes seconds, and what matters in them we check ourselves."""
+    """No bars and advice from transformers: loading and saving take seconds, and what matters we check ourselves."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # of its own names
+            yield
     finally:
         logging.set_verbosity(level)
         if bars:
