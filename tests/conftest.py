@@ -12,7 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: more threads only 
 import hypothesis
 import pytest
 
-from murmura.privacy import accounting, curve, renyi
+from murmura.privacy import accounting, curve
 from murmura.third_party import settle
 from tests.forking import forks_instead
 
@@ -23,9 +23,8 @@ os.fsync = os.fstat
 
 # Folders and files of tests that look at the last digits of an ε.
 EXACT = {"oracles", "cli", "test_plan.py", "test_accounting.py", "test_loss.py", "test_snippets_in_docs.py"}
-EXACT |= {"test_studies.py", "test_guarantee.py"}
+EXACT |= {"test_studies.py"}
 FINE = accounting._GRID
-ORDERS, FEW_ORDERS = renyi.ORDERS, renyi.FEW_ORDERS
 
 # How long an example takes says nothing on a machine that has other things to do.
 hypothesis.settings.register_profile("unhurried", deadline=None)
@@ -65,14 +64,10 @@ def coarse_curves(request, monkeypatch):
 @pytest.fixture(autouse=True)
 def coarse_losses(request):
     """Privacy loss distributions are ten times as coarse, which takes a sixth of the time and rounds up by some 1e-4 of
-    ε, and Rényi divergences are of a quarter of the orders, except where tests look at last digits or hold them against
-    others'."""
-    parts = {*request.path.parts}
-    width = FINE if EXACT & parts else 10 * FINE
-    stride = 1 if (EXACT | {"privacy"}) & parts else 4
-    if (width, len(ORDERS[::stride])) != (accounting._GRID, len(renyi.ORDERS)):
+    ε, except where tests look at last digits or hold them against others'."""
+    width = FINE if EXACT.intersection(request.path.parts) else 10 * FINE
+    if width != accounting._GRID:
         accounting._GRID = width
-        renyi.ORDERS, renyi.FEW_ORDERS = ORDERS[::stride], FEW_ORDERS[::stride]
         accounting._epsilon.cache_clear()
         accounting._tightest.cache_clear()
 

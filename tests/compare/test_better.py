@@ -46,7 +46,7 @@ def test_better_than_one_and_like_another(tmp_path):
 
 def test_a_single_seed_shows_nothing(tmp_path):
     [only] = which_is_better(rows(tmp_path, {"A": GOOD[:1], "B": WORSE[:1]}))
-    assert only.startswith("Not known: A has the best held-out loss (2.100), before B 2.140, but")
+    assert only.startswith("Not known: A has the best held-out loss (2.100), before B 2.140, which may be chance")
     assert "is better" not in only and "murmura compare" in only
 
 
