@@ -62,7 +62,7 @@ docs: venv
 
 # Slow ones come first (tests/conftest.py): what a process takes over from another is at the end, and so is short.
 tests: venv
-	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not deployed"
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not deployed and not gpu"
 
 # Over Flower, in one process, since it takes half a minute to start all that there is between a server and five sites.
 FLOWER := tests/federation/engines/test_contract.py tests/federation/engines/flower/test_gateway.py \
@@ -70,12 +70,12 @@ FLOWER := tests/federation/engines/test_contract.py tests/federation/engines/flo
 flower: venv
 	$(BIN)/python -m pytest -q -m "slow or deployed" $(FLOWER)
 
-# With bitsandbytes, for these alone: PEFT imports it wherever it is there, which takes each process seconds.
+# With bitsandbytes, for these alone: PEFT imports it wherever it is, which takes each process seconds.
 build/quantised: .venv/dev-stamp
 	$(INSTALL) --no-deps --upgrade --target $@ bitsandbytes
 
 quantised: build/quantised
-	PYTHONPATH=build/quantised $(BIN)/python -m pytest -q tests/oracles/test_quantised.py
+	PYTHONPATH=build/quantised $(BIN)/python -m pytest -q -m "not gpu" tests/oracles/test_quantised.py
 
 gpu: build/quantised
 	PYTHONPATH=build/quantised $(BIN)/python -m pytest -q -m gpu tests/oracles
@@ -99,7 +99,7 @@ processor-nobodys: PLUGIN := -p tests.another_order
 # The plugin imports torch before tests/conftest.py can say so. Two threads each, two at a time, wait for one another.
 processor-nobodys: export OMP_NUM_THREADS := 1
 processor-%:
-	$(BIN)/python -m pytest -q $(PLUGIN) $(NUMERIC)
+	$(BIN)/python -m pytest -q -m "not gpu" $(PLUGIN) $(NUMERIC)
 
 .venv/bench-stamp: .venv/stamp
 	$(INSTALL) -e '.[dev,flower-bench]'

@@ -130,6 +130,9 @@ def test_mistakes_say_where_they_are(write):
         load([write(compare={"arms": [{"name": "FedAvg"}], "reference": "FedSGD"})])
     with pytest.raises(ConfigError, match=r"number 2.*unknown key 'bta'"):
         load([write(compare={"arms": [{}, {"method": {"name": "fewfedpit", "bta": 1}}]})])
+    with pytest.raises(ConfigError) as of_all:  # of the tables that all arms have, and of none of them
+        load([write(lora={"rnk": 2}, compare={"arms": [{}, {"method": {"name": "fewfedpit"}}]})])
+    assert "rnk" in str(of_all.value) and "compare.arms" not in str(of_all.value)
     with pytest.raises(ConfigError, match=r"\[compare\].*unknown key 'seed'"):
         load([write(compare={"seed": 3})])
     with pytest.raises(ConfigError, match=r"\[compare\] stands in"):
