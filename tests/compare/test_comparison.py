@@ -5,6 +5,7 @@ import os
 import re
 import tomllib
 from collections import Counter
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -21,6 +22,7 @@ from murmura.data.records import Instruction
 from murmura.drafting.draft import Drafts
 from murmura.errors import CheckpointError, ConfigError, RunError
 from murmura.methods.dplora.method import DPLoRA
+from murmura.progress import clock
 from murmura.report.standing import UNTRIED
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
@@ -395,6 +397,20 @@ def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begu
     assert [tried.utility is None for tried in one.tried] == [False, True] and one.rate == RATES[0]
     lost = f"The search came to nothing for FedAvg at {RATES[1]:g}: that rate was not among those chosen from."
     assert lost in outcome.remarks and f"{RATES[1]:g} (came to nothing)" in markdown(section(outcome))
+
+
+def test_time_left_is_what_the_same_arms_took(monkeypatch):
+    def job(arm, finished=False):
+        return SimpleNamespace(arm=SimpleNamespace(name=arm), finished=finished, folder=arm)
+
+    monkeypatch.setattr(jobs, "read", lambda folder: SimpleNamespace(totals={"wall": 300.0}))
+    runs = [job("quick"), job("slow"), job("new"), job("quick"), job("slow")]
+    watch = jobs._Watch(runs, before=[job("slow", finished=True)], at_once=2)
+    watch.done(runs[0], 10.0)
+    # One quick and two slow ones, by the search for a rate, and a new one, as long as the others on average.
+    assert watch.words == f"1 of 5 runs done, about {clock((10 + 2 * 300 + 155) / 2)} left"
+    watch.done(runs[1], 100.0)
+    assert watch.words == f"2 of 5 runs done, about {clock((10 + 200 + 105) / 2)} left"
 
 
 def test_a_full_disk_is_told(comparison, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -80,4 +81,5 @@ def test_a_comparison_that_is_stopped_goes_on_with_the_same_command(options, tmp
     assert before == [path.stat().st_mtime_ns for path in done]
     found = json.loads((tmp_path / "runs" / "small" / "comparison.json").read_text())
     assert [sorted(arm["figures"]["heldout_loss"]) for arm in found["arms"]] == [["0", "1"], ["0", "1"]]
+    assert re.search(r"near, seed 1, .*: (begins|goes on), and tells how far it is in runs/small/runs/", again.stderr)
     assert found["sentences"][0] in " ".join(again.stdout.split())

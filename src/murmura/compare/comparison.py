@@ -162,7 +162,7 @@ class Comparison:
         rates |= {arm.name: rates[arm.rate_of] for arm in self.arms if arm.rate_of in rates}
         jobs = self.runs(rates)
         require_same(jobs)
-        failed += work(jobs, at_once, _told)
+        failed += work(jobs, at_once, _told, self.searches)
         outcome = self._outcome(jobs, found, planned, at_once)
         if outcome is None:
             require_done(failed)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGTERM
+from statistics import fmean
 from threading import Lock
 from typing import Any
 
@@ -187,11 +188,14 @@ def shared_states(folder: Path) -> Iterator[None]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def work(jobs: Sequence[Job], at_once: int, told: Callable[[Job], str]) -> list[tuple[Job, str]]:
+def work(
+    jobs: Sequence[Job], at_once: int, told: Callable[[Job], str], before: Sequence[Job] = ()
+) -> list[tuple[Job, str]]:
     """Do all runs that are not finished, so many at once.
 
     Args:
         told: of a run that has finished, what to say of it.
+        before: others of the same arms, by which to tell how long theirs will take.
 
     Returns:
         those that failed, each with the last lines that it printed. The others were done all the same.
@@ -200,7 +204,7 @@ def work(jobs: Sequence[Job], at_once: int, told: Callable[[Job], str]) -> list[
     if not open_ones:
         return []
     failed: list[tuple[Job, str]] = []
-    watch, under_way = _Watch(open_ones, len(jobs), at_once), _UnderWay()
+    watch, under_way = _Watch(jobs, before, at_once), _UnderWay()
     pool = ThreadPoolExecutor(at_once)
     try:
         waiting = {pool.submit(_run, job, at_once, under_way): job for job in open_ones}
@@ -220,12 +224,15 @@ def work(jobs: Sequence[Job], at_once: int, told: Callable[[Job], str]) -> list[
 
 
 class _Watch:
-    """How many runs are done, and how long the others will take: an arm's like those of it that were done."""
+    """How many runs are done, and how long the others will take: as those of the same arm that were done."""
 
-    def __init__(self, jobs: Sequence[Job], total: int, at_once: int) -> None:
-        self._open = [job.arm.name for job in jobs]
-        self._total, self._at_once = total, at_once
+    def __init__(self, jobs: Sequence[Job], before: Sequence[Job], at_once: int) -> None:
+        self._open = [job.arm.name for job in jobs if not job.finished]
+        self._total, self._at_once = len(jobs), at_once
         self._took: dict[str, list[float]] = {}
+        for job in (*before, *jobs):
+            if job.finished and (wall := read(job.folder).totals.get("wall")):
+                self._took.setdefault(job.arm.name, []).append(wall)
 
     def done(self, job: Job, seconds: float) -> None:
         self._open.remove(job.arm.name)
@@ -233,9 +240,8 @@ class _Watch:
 
     @property
     def words(self) -> str:
-        every = [seconds for own in self._took.values() for seconds in own]
-        mean = sum(every) / len(every)
-        left = sum(sum(own) / len(own) if (own := self._took.get(name)) else mean for name in self._open)
+        mean = fmean(map(fmean, self._took.values()))
+        left = sum(fmean(self._took[name]) if name in self._took else mean for name in self._open)
         done = f"{self._total - len(self._open)} of {self._total} runs done"
         return f"{done}, about {clock(left / self._at_once)} left" if self._open else done
 
@@ -298,6 +304,7 @@ def _ran(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
     again = ["--resume"] if kept.holds_run else []
     threads = str(max(1, (os.cpu_count() or 1) // at_once))
     shared = {"OMP_NUM_THREADS": threads} if at_once > 1 else {}
+    say(f"{job.title}: {'goes on' if again else 'begins'}, and tells how far it is in {log}")
     with log.open("ab") as output:
         code = under_way.run(
             [sys.executable, "-m", "murmura", "run", str(file), *again],
