@@ -4,6 +4,8 @@
 # make bench   the commands of docs/speed.md (installs Flower and Opacus to compare with)
 # make flower  the tests over Flower that take minutes, which `make test` leaves out
 # make gpu     the tests that compare a GPU with the CPU, where there is one
+# make results DATA=FOLDER    the studies of docs/results on the records in FOLDER; most of a day, and goes on where it
+#     was stopped
 # make docs    the documentation as a site, in build/site
 # make clean   removes what these made, except the models in the cache
 
@@ -17,7 +19,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-p
 PROCESSORS := processor-nobodys processor-avx2
 CLINIC := runs/clinic-fedavg runs/clinic-fewfedpit
 
-.PHONY: venv demo demo-flower test lint types docs tests flower gpu quantised real processors bench clean
+.PHONY: venv demo demo-flower test lint types docs tests flower gpu quantised real processors bench results clean
 
 venv: .venv/dev-stamp
 
@@ -122,6 +124,43 @@ bench: .venv/bench-stamp
 	$(BIN)/python bench/secure_sum.py --sites 20
 	$(BIN)/python bench/engine.py
 	$(BIN)/python bench/engine.py --megabytes 4 20
+
+# Finished runs and audits are kept. A comparison is printed anew once its runs are audited.
+STUDY = $(BIN)/python studies/$(1).py --data $(DATA) --out runs/$(or $(2),$(1)) --dtype bfloat16
+COMPARE = $(BIN)/murmura compare runs/$(1).toml --jobs 2 --out runs/$(2)
+AUDIT = for run in $(1); do test -e $$run/audit.json || $(BIN)/murmura audit $$run $(2) || exit; done
+RECORDS = --code $(DATA)/code_codealpaca.jsonl --math $(DATA)/math_gsm8k_train.jsonl \
+	--finance $(DATA)/finance_phrasebank.jsonl --general $(DATA)/general_seed_tasks.jsonl \
+	--medical $(DATA)/medical_icliniq.jsonl $(DATA)/medical_medinstruct_test.jsonl
+
+results: .venv/stamp
+	@test -n "$(DATA)" || { echo "Say where the records are: make results DATA=FOLDER" >&2; exit 2; }
+	$(BIN)/murmura models fetch smollm2-135m minilm
+	$(call STUDY,medical)
+	$(call COMPARE,medical/medical,medical)
+	$(call STUDY,medical) --more
+	$(call COMPARE,medical/more,medical/more)
+	$(call STUDY,leakage)
+	$(call COMPARE,leakage/leakage,leakage)
+	$(call AUDIT,runs/leakage/runs/*/,--texts 0)
+	$(call COMPARE,leakage/leakage,leakage)
+	$(BIN)/python studies/leakage.py --out runs/leakage --show
+	$(call STUDY,domain,code)
+	$(call COMPARE,code/code,code)
+	$(call AUDIT,$(foreach arm,local random FedDCA,runs/code/runs/$(arm)-seed[01]))
+	$(BIN)/python studies/domain.py --out runs/code --show
+	$(BIN)/python studies/domain_coverage.py $(RECORDS) --out runs/coverage
+	$(BIN)/python studies/domain_coverage.py $(RECORDS) --out runs/coverage --less
+	$(BIN)/python studies/site_encoder.py --records $(DATA)/code_codealpaca.jsonl
+	$(call STUDY,pretext)
+	$(call COMPARE,pretext/pretext,pretext)
+	$(BIN)/python studies/pretext.py --data $(DATA) --out runs/pretext --seeds
+	$(call STUDY,lpfl)
+	$(call COMPARE,lpfl/movie-5,lpfl/movie-5)
+	$(call COMPARE,lpfl/movie-1,lpfl/movie-1) --seeds 4
+	$(BIN)/python studies/lpfl.py --data $(DATA) --out runs/lpfl --table
+	$(call STUDY,dplora)
+	$(call COMPARE,dplora/dplora,dplora)
 
 clean:
 	rm -rf .venv runs build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -134,6 +134,7 @@ def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
     pretext = {"name": "pretext", "public": "public.jsonl", "variation": "continue", "variation_model": model}
     pretext |= {"generator": model, "population": scale.population, "samples": scale.samples, "text_tokens": 48}
     pretext |= {"rounds": 2, "sample_tokens": 64, "temperature": 0.7, "top_p": 0.95, "texts_per_site": 20}
+    untouched = {"name": "fewfedpit", "untouched": True}
     return {
         "compare": {
             "name": "medical",
@@ -144,7 +145,8 @@ def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
                 {"name": "FedProx", "aggregation": {"local": {"kind": "fedprox", "mu": 0.1}}},
                 {"name": "FedMIT", "method": {"name": "fedmit", **scale.written}},
                 {"method": {"name": "fewfedpit", **scale.written}, "grid": {"method.beta": [0.0, 0.3, 0.5, 0.7]}},
-                {"method": {"name": "fewfedpit", "untouched": True}},
+                {"method": untouched},
+                {"name": "FewFedPIT β=0.5, untouched, its rate", "method": untouched, "rate_of": "FewFedPIT β=0.5"},
                 {"method": {"name": "dplora"}, "grid": {"method.epsilon": [2.0, 8.0]}, "rates": scale.noisy_rates},
                 {
                     "name": "FedDCA",

@@ -1,4 +1,4 @@
-"""What make shows when it installs."""
+"""What make shows when it installs, and what it runs."""
 
 import re
 import shlex
@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-MAKEFILE = Path(__file__).parents[1] / "Makefile"
+ROOT = Path(__file__).parents[1]
+MAKEFILE = ROOT / "Makefile"
 
 
 def test_of_pip_only_errors_are_shown(tmp_path):
@@ -20,3 +21,19 @@ def test_of_pip_only_errors_are_shown(tmp_path):
     assert done.returncode != 0
     lines = (done.stdout + done.stderr).splitlines()
     assert lines and all(line.startswith("ERROR: ") for line in lines), lines
+
+
+def test_results_are_made_by_the_commands_on_their_pages():
+    command = ["make", "--dry-run", "results", "DATA=FOLDER"]
+    told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    made = {frozenset(line.replace(".venv/bin/", "").split()) for line in told.splitlines()}
+    pages = sorted((ROOT / "docs" / "results").glob("*.md"))
+    given = {
+        (page.name, line)
+        for page in pages
+        for line in re.findall(
+            r"^    ((?:python|murmura compare) [^#\n]*?)\s*$", page.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        if "FILE" not in line
+    }
+    assert len(given) > 12 and [one for one in sorted(given) if frozenset(one[1].split()) not in made] == []

@@ -77,7 +77,8 @@ def test_medical(study, data, tmp_path, scale):
     written = module.comparison("smollm2-135m", "bfloat16", sizes)
     (out / "medical.toml").write_text(tomli_w.dumps(written))
     config, arms = load_arms([out / "medical.toml"])
-    assert len(arms) == 12 and len(arms[0].rates) == len(config.rates) > 1
+    assert len(arms) == 13 and len(arms[0].rates) == len(config.rates) > 1
+    assert [arm.rate_of for arm in arms if arm.rate_of] == ["FewFedPIT β=0.5"]
     assert {arm.experiment.method.name for arm in arms} == {"fedit", "fedmit", "fewfedpit", "dplora", "pretext"}
     assert {arm.experiment.model.dtype for arm in arms} == {"bfloat16"}
     (out / "more.toml").write_text(tomli_w.dumps(module.more("smollm2-135m", "bfloat16", sizes)))

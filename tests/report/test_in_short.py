@@ -71,6 +71,18 @@ def test_leakage_is_told_in_cases_and_never_as_more_than_its_interval_shows(tmp_
     assert ("no proof that nothing leaks" in leaking) == (says == "may be guessing")
 
 
+def test_so_few_records_are_told_of_once(tmp_path):
+    alike = {"few": True, "upload": "60 (95 %: 40 to 80)", "few_uploads": True}
+    both = leaks([standing("A", 0.9, **alike), standing("B", 0.7), standing("C", 0.6, **(alike | {"few": False}))])
+    assert [one for one in both if "says little" in one] == [
+        "So few records were attacked for A and C that it says little."
+    ]
+    alone = leaks([standing("A", 0.9, **(alike | {"few": False}))])
+    assert [one for one in alone if "says little" in one] == ["So few records were attacked that it says little."]
+    many = [standing(f"arm {place}", 0.9, **(alike | {"few": False})) for place in range(5)]
+    assert "says little" not in " ".join(leaks(many))  # no upload is told of
+
+
 def test_few_records_and_attacks_beside_an_epsilon_are_said_to_be_such(tmp_path):
     few = {"attack": {"attack": "error zone", "members": 6, "others": 24, "each": {}}}
     leaking = told(ended(tmp_path / "a", attacks=few, **PROMISE), LEAKS)

@@ -235,7 +235,8 @@ def _standing(one: Result) -> Standing:
         sent=one.bytes,
         seconds=one.wall,
         expected=any(run.hides_cohorts for run in runs),
-        upload=cases(uploads.mean, attacked.widest(UPLOADS), few_attacked(runs, "upload")) if uploads else "",
+        upload=cases(uploads.mean, attacked.widest(UPLOADS)) if uploads else "",
+        few_uploads=few_attacked(runs, "upload"),
         sees=trusted(runs),
     )
 

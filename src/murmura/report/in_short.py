@@ -84,7 +84,8 @@ def standing_of(row: Row) -> Standing:
         sent=None if up is None and down is None else (up or 0.0) + (down or 0.0),
         seconds=row.cells["wall"].mean,
         expected=any(run.hides_cohorts for run in row.runs),
-        upload=cases(uploads.mean, uploads.ends, few_attacked(row.runs, "upload")),
+        upload=cases(uploads.mean, uploads.ends),
+        few_uploads=few_attacked(row.runs, "upload"),
         sees=trusted(row.runs),
     )
 

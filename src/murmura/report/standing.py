@@ -19,6 +19,7 @@ UNTRIED = (
 )
 _HEAD = "Of 100 pairs of a record that was trained on and one that was not, the strongest attack on the model picks the"
 _LITTLE = "So few records were attacked that it says little."
+_LITTLE_FOR = "So few records were attacked for {} that it says little."
 _OUTSIDE = "No ε covers these figures, which come of private records."
 _NOTHING = "Nothing: no ε bounds what attacks could find."
 _ALONE = "Each ε is of one alone: whoever also sees what others made of the same records has seen more than it bounds."
@@ -34,6 +35,7 @@ class Standing:
         ends: of its 95 % interval.
         few: whether so few records were attacked that it says little.
         upload: the same of what one site sends, in words; empty where it was not attacked.
+        few_uploads: ``few`` of that.
         outside: whether an ε is promised that does not cover what attacks were computed from.
         epsilon: guaranteed; None where none is.
         told: for what that ε is: δ, unit, and whatever it does not count.
@@ -57,6 +59,7 @@ class Standing:
     seconds: float | None
     expected: bool = False
     upload: str = ""
+    few_uploads: bool = False
     sees: str = ""
     together: str = ""
 
@@ -66,13 +69,11 @@ def all_kept_and_audited(runs: Sequence[RunRecord]) -> bool:
     return all(run.audit and run.options.get("audit", {}).get("keep") for run in runs)
 
 
-def cases(share: float | None, ends: tuple[float, float] | None, few: bool = False) -> str:
-    """``62 (95 %: 56 to 69, so few records that it says little)``: of 100; empty where nothing was measured."""
+def cases(share: float | None, ends: tuple[float, float] | None) -> str:
+    """``62 (95 %: 56 to 69)``: of 100; empty where nothing was measured."""
     if share is None:
         return ""
-    parts = [] if ends is None else [f"95 %: {_hundred(ends[0])} to {_hundred(ends[1])}"]
-    parts += ["so few records that it says little"] if few else []
-    return f"{_hundred(share)} ({', '.join(parts)})" if parts else _hundred(share)
+    return _hundred(share) if ends is None else f"{_hundred(share)} (95 %: {_hundred(ends[0])} to {_hundred(ends[1])})"
 
 
 def _hundred(share: float) -> str:
@@ -104,8 +105,13 @@ def leaks(standings: Sequence[Standing], apart: str = "") -> tuple[str, ...]:
     missing = [one.label for one in standings if one.leakage is None]
     if missing:
         told.append(f"Not measured for {listing(missing)}." if known else "The model itself was not attacked.")
-    if uploads and len(uploads) <= TOLD:
+    if one_by_one := uploads and len(uploads) <= TOLD:
         told.append(f"In what a single site sends, before it is mixed with the others’: {listing(uploads)}.")
+    few = [one for one in standings if (one.few and one in known) or (one.few_uploads and one.upload and one_by_one)]
+    if several and few:
+        told.append(_LITTLE_FOR.format(listing([one.label for one in few])))
+    elif any(one.few_uploads and not one.few for one in few):
+        told.append(_LITTLE)
     told += [f"These cannot be compared with one another: {apart}."] * bool(apart)
     told += [_OUTSIDE] * any(one.outside for one in standings if one.leakage is not None or one.upload)
     return tuple(told)
@@ -151,7 +157,6 @@ _FOR = {
     "nothing": "Nothing was shown for {}, which is no proof that nothing leaks.",
     "less": "Less than guessing, for {}, tells them apart the wrong way round, by what else they differ in.",
     "unknown": "Without an interval it cannot be told from guessing for {}.",
-    "little": "So few records were attacked for {} that it says little.",
 }
 
 
