@@ -135,6 +135,29 @@ def test_names_that_cannot_be_a_sites_are_refused(file, tmp_path, sites):
     assert not (tmp_path / "members").exists()
 
 
+def test_records_of_a_site_do_not_come_to_lie_among_the_servers_keys(file, tmp_path):
+    made = file()
+    (tmp_path / "sites" / "skin.jsonl").rename(tmp_path / "sites" / "server.jsonl")
+    told = murmura("federation", "new", made, "--out", tmp_path / "members", fails=True)
+    assert "'server' cannot be a site's name" in told and not (tmp_path / "members").exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"heart": {}}'])
+def test_damaged_members_are_told_and_left_as_they_are(file, tmp_path, text):
+    folder = tmp_path / "members"
+    murmura("federation", "new", file(), "--out", folder)
+    murmura("site", "init", folder / "heart")
+    damaged = folder / "server" / "members.json"
+    damaged.write_text(text)
+    for words in (
+        ("federation", "add", folder, folder / "heart" / "public.json"),
+        ("federation", "remove", folder, "heart"),
+        ("serve", folder),
+    ):
+        assert "this is not what was written" in murmura(*words, fails=True)
+    assert damaged.read_text() == text
+
+
 def test_what_is_measured_on_cannot_come_out_of_records_elsewhere(file, tmp_path):
     made = file(data={"heldout": None, "heldout_records": 2})
     told = murmura("federation", "new", made, "--out", tmp_path / "members", "--sites", "a,b", fails=True)

@@ -95,23 +95,24 @@ def test_an_interrupted_verb_says_so(invoke, monkeypatch):
     assert done.stderr == "Stopped.\n"
 
 
+@pytest.mark.parametrize("before", [[], ["--log", "text"]])
 @pytest.mark.parametrize(
     "stop, advice",
     [
-        (Interrupted, "resume with: murmura run 'my file.toml' --set method.beta=0.7 --resume\n"),
-        (KeyboardInterrupt, "Start it with: murmura run 'my file.toml' --overwrite --set method.beta=0.7\n"),
+        (Interrupted, "resume with: {} run 'my file.toml' --set method.beta=0.7 --resume\n"),
+        (KeyboardInterrupt, "Start it with: {} run 'my file.toml' --overwrite --set method.beta=0.7\n"),
     ],
 )
-def test_an_interrupted_run_tells_the_command_that_goes_on(monkeypatch, stop, advice):
+def test_an_interrupted_run_tells_the_command_that_goes_on(monkeypatch, stop, advice, before):
     def interrupted(words: Annotated[list[str], typer.Argument()]) -> None:
         raise stop
 
     command = next(each for each in app.registered_commands if each.name == "run")
     monkeypatch.setattr(command, "callback", interrupted)
     monkeypatch.setattr(command, "context_settings", {"ignore_unknown_options": True})
-    done = CliRunner().invoke(app, ["run", "my file.toml", "--overwrite", "--set", "method.beta=0.7"])
+    done = CliRunner().invoke(app, [*before, "run", "my file.toml", "--overwrite", "--set", "method.beta=0.7"])
     assert done.exit_code == INTERRUPTED
-    assert done.stderr.endswith(advice)
+    assert done.stderr.endswith(advice.format(" ".join(["murmura", *before])))
 
 
 def test_version(invoke):

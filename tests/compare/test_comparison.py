@@ -410,7 +410,11 @@ def test_time_left_is_what_the_same_arms_took(monkeypatch):
     # One quick and two slow ones, by the search for a rate, and a new one, as long as the others on average.
     assert watch.words == f"1 of 5 runs done, about {clock((10 + 2 * 300 + 155) / 2)} left"
     watch.done(runs[1], 100.0)
-    assert watch.words == f"2 of 5 runs done, about {clock((10 + 200 + 105) / 2)} left"
+    watch.done(runs[3], None)  # it failed
+    assert watch.words == f"3 of 5 runs done, about {clock((200 + 105) / 2)} left"
+    nothing = jobs._Watch(runs, [], 2)
+    nothing.done(runs[0], None)
+    assert nothing.words == "1 of 5 runs done"
 
 
 def test_a_full_disk_is_told(comparison, tmp_path):

@@ -57,22 +57,28 @@ class Verbs(TyperGroup):
             typer.secho(str(error), fg=typer.colors.RED, err=True)
             raise typer.Exit(MISTAKE) from error
         except KeyboardInterrupt as interrupt:
-            typer.secho(_parting(ctx.meta["murmura.words"], interrupt), err=True)
+            typer.secho(_parting(ctx.meta["murmura.words"], ctx.invoked_subcommand, interrupt), err=True)
             raise typer.Exit(INTERRUPTED) from interrupt
 
 
-def _parting(words: list[str], interrupt: KeyboardInterrupt) -> str:
-    if words[:2] == ["pool", "build"]:
-        return f"Stopped. Vectors so far are in the cache; go on with: {shlex.join(['murmura', *words])}"
-    if words[0] == "compare" and "--dry-run" not in words:
-        return f"Stopped. What is finished is kept; go on with: {shlex.join(['murmura', *words])}"
-    if words[0] not in ("run", "serve") or "--dry-run" in words:
+def _parting(words: list[str], verb: str | None, interrupt: KeyboardInterrupt) -> str:
+    """What to say to whoever has stopped a command.
+
+    Args:
+        words: what was given, options before the verb too.
+    """
+    own, again = words[words.index(verb) :] if verb in words else words, shlex.join(["murmura", *words])
+    if own[:2] == ["pool", "build"]:
+        return f"Stopped. Vectors so far are in the cache; go on with: {again}"
+    if verb == "compare" and "--dry-run" not in own:
+        return f"Stopped. What is finished is kept; go on with: {again}"
+    if verb not in ("run", "serve") or "--dry-run" in own:
         return "Stopped."
     if not isinstance(interrupt, Interrupted):
-        return f"Stopped before the run began. Start it with: {shlex.join(['murmura', *words])}"
-    again = [word for word in words if word not in ("--resume", "--overwrite")]
+        return f"Stopped before the run began. Start it with: {again}"
+    resumed = [word for word in words if word not in ("--resume", "--overwrite")]
     stopped = " ".join(part for part in ("Stopped.", interrupt.cost) if part)
-    return f"{stopped} Every finished round is kept; resume with: {shlex.join(['murmura', *again, '--resume'])}"
+    return f"{stopped} Every finished round is kept; resume with: {shlex.join(['murmura', *resumed, '--resume'])}"
 
 
 # Without typer's own tracebacks: they can print local variables, and those hold private records.

@@ -211,7 +211,7 @@ def work(
         for future in as_completed(waiting):
             job = waiting[future]
             seconds, problem = future.result()
-            watch.done(job, seconds)
+            watch.done(job, None if problem else seconds)
             if problem:
                 failed.append((job, problem))
             say(f"{job.title}: {'failed' if problem else told(job)}; {watch.words}", event="run", run=str(job.folder))
@@ -234,16 +234,23 @@ class _Watch:
             if job.finished and (wall := read(job.folder).totals.get("wall")):
                 self._took.setdefault(job.arm.name, []).append(wall)
 
-    def done(self, job: Job, seconds: float) -> None:
+    def done(self, job: Job, seconds: float | None) -> None:
+        """
+        Args:
+            seconds: that it took; None where it failed, which says nothing of the others.
+        """
         self._open.remove(job.arm.name)
-        self._took.setdefault(job.arm.name, []).append(seconds)
+        if seconds is not None:
+            self._took.setdefault(job.arm.name, []).append(seconds)
 
     @property
     def words(self) -> str:
+        done = f"{self._total - len(self._open)} of {self._total} runs done"
+        if not self._open or not self._took:
+            return done
         mean = fmean(map(fmean, self._took.values()))
         left = sum(fmean(self._took[name]) if name in self._took else mean for name in self._open)
-        done = f"{self._total - len(self._open)} of {self._total} runs done"
-        return f"{done}, about {clock(left / self._at_once)} left" if self._open else done
+        return f"{done}, about {clock(left / self._at_once)} left"
 
 
 class _UnderWay:

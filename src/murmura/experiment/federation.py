@@ -109,14 +109,10 @@ class Federation:
         """
         folder = folder.resolve()  # Flower's commands work in folders of their own
         shared, own = folder / FEDERATION, folder / SERVER
-        try:
-            members = {name: Member(**one) for name, one in json.loads((own / _MEMBERS).read_text()).items()}
-        except OSError as error:
+        members = _members(folder)
+        if not members:
             fix = "Make one with `murmura federation new`, and make its sites known with `murmura federation add`."
-            what = f"there is no federation here with a site that is known ({error.strerror})"
-            raise ConfigError(what, where=str(folder), fix=fix) from None
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ConfigError(f"this is not what was written ({error})", where=str(own / _MEMBERS)) from None
+            raise ConfigError("there is no federation here with a site that is known", where=str(folder), fix=fix)
         address = server_of(shared)
         experiment = Experiment.load(shared / EXPERIMENT, set=set)
         found = [_read(own / name, experiment) for name in (_HELDOUT, _NONMEMBERS)]
@@ -148,7 +144,7 @@ def found(plan: Plan, folder: Path, address: str, sites: Sequence[str] | None = 
     """
     if folder.exists():
         raise ConfigError("there is something already", where=str(folder), fix="Name another folder.")
-    names = _checked(sites) if sites else list(plan.owned or {})
+    names = _checked(list(sites or plan.owned or {}))
     host, port = split(address)
     _, records = plan.complete
     folders = {name: folder / site_folder(name) for name in names}
@@ -237,23 +233,18 @@ def admit(folder: Path, introductions: Sequence[Path], replace: bool = False) ->
         ConfigError: a file is not what ``introduce`` writes; or it has other keys for a site that is known.
         CheckpointError: something cannot be read or written.
     """
-    path = folder / SERVER / _MEMBERS
-    try:
-        members = {name: Member(**one) for name, one in json.loads(path.read_text()).items()} if path.exists() else {}
-        for one in introductions:
-            member = _introduced(one)
-            known = members.get(member.site, member)
-            if (known.identity, known.node) != (member.identity, member.node) and not replace:
-                what = f"site {member.site} is known by the key {known.identity[:16]}..., not {member.identity[:16]}..."
-                fix = "Ask its owner whether these keys are the site's; if so, give --replace."
-                raise ConfigError(what, where=str(one), fix=fix)
-            members[member.site] = member
-        keys = [key for one in members.values() for key in (one.identity, one.node)]
-        if len(set(keys)) < len(keys):
-            raise ConfigError("two sites have the same key", where=str(path), fix="Each makes keys of its own.")
-    except OSError as error:
-        what = f"the federation's members cannot be read ({error.strerror})"
-        raise CheckpointError(what, where=str(path), fix=f"{remedy(error)}.") from error
+    members = _members(folder)
+    for one in introductions:
+        member = _introduced(one)
+        known = members.get(member.site, member)
+        if (known.identity, known.node) != (member.identity, member.node) and not replace:
+            what = f"site {member.site} is known by the key {known.identity[:16]}..., not {member.identity[:16]}..."
+            fix = "Ask its owner whether these keys are the site's; if so, give --replace."
+            raise ConfigError(what, where=str(one), fix=fix)
+        members[member.site] = member
+    keys = [key for one in members.values() for key in (one.identity, one.node)]
+    if len(set(keys)) < len(keys):
+        raise ConfigError("two sites have the same key", where=str(folder), fix="Each makes keys of its own.")
     _know(folder, members)
     return members
 
@@ -265,13 +256,30 @@ def expel(folder: Path, site: str) -> dict[str, Member]:
         ConfigError: it does not know it.
         CheckpointError: something cannot be written.
     """
-    path = folder / SERVER / _MEMBERS
-    members = {name: Member(**one) for name, one in json.loads(path.read_text()).items()} if path.exists() else {}
+    members = _members(folder)
     if site not in members:
         raise ConfigError("the federation does not know this site", where=f"site {site}", fix=_named(members))
     del members[site]
     _know(folder, members)
     return members
+
+
+def _members(folder: Path) -> dict[str, Member]:
+    """Whom a federation knows.
+
+    Raises:
+        ConfigError: the file that says so is damaged.
+        CheckpointError: it cannot be read.
+    """
+    path = folder / SERVER / _MEMBERS
+    try:
+        return {name: Member(**one) for name, one in json.loads(path.read_text()).items()} if path.exists() else {}
+    except OSError as error:
+        what = f"the federation's members cannot be read ({error.strerror})"
+        raise CheckpointError(what, where=str(path), fix=f"{remedy(error)}.") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        fix = "Restore it, or remove it and make all sites known again with `murmura federation add`."
+        raise ConfigError(f"this is not what was written ({error})", where=str(path), fix=fix) from None
 
 
 def _know(folder: Path, members: Mapping[str, Member]) -> None:
@@ -313,11 +321,12 @@ def _introduced(path: Path) -> Member:
     return member
 
 
-def _checked(sites: Sequence[str]) -> list[str]:
+def _checked(sites: list[str]) -> list[str]:
     for name in sites:
         if not name or sites.count(name) > 1 or site_folder(name) == SERVER:
-            raise ConfigError(f"'{name}' cannot be a site's name, or is given twice", where="--sites")
-    return list(sites)
+            what = f"'{name}' cannot be a site's name, or is given twice"
+            raise ConfigError(what, where="--sites, or data.train", fix="Call that site otherwise.")
+    return sites
 
 
 def _named(members: Mapping[str, Any]) -> str:
