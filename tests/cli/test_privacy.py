@@ -16,12 +16,11 @@ from murmura.privacy import (
     OncePerTree,
     TreeNoise,
     accounting,
-    groups,
 )
 from murmura.privacy.curve import Curve
 from murmura.units import bound
 from tests.privacy.folders import run_folder
-from tests.privacy.plans import RECORDS, SITES
+from tests.privacy.plans import RECORDS, SITES, of_group
 
 ELEVEN = ("--steps", "11", "--delta", "3e-6")
 FIFTY = ("--steps", "50", "--delta", "1e-5", "--sampling-rate", "0.04")
@@ -308,7 +307,7 @@ def test_banded_noise(invoke):
 
 def test_what_was_spent_of_several_together(invoke, tmp_path):
     run = str(run_folder(tmp_path / "4", {"cardiology": "x"}, whole=SITES))
-    three = bound(groups.epsilon(SITES, 3).value, 4)
+    three = bound(of_group(SITES, 3).value, 4)
     assert f"  any 3 sites together: ε {three}, δ = 3e-06" in invoke("spent", run, "--group", "3").stdout
     told = json.loads(invoke("spent", run, "--group", "3", "--json").stdout)
     assert told["group"] == 3 and bound(told["totals"][0]["epsilon"], 4) == three

@@ -4,8 +4,10 @@ import random
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from murmura.generation.prefix import shared_prefixes
+from murmura.generation.prefix import common_prefix, shared_prefixes
 
 HEAD = list(range(100, 120))
 
@@ -15,6 +17,13 @@ def chain(prefix):
     while prefix is not None:
         yield prefix
         prefix = prefix.parent
+
+
+@given(st.lists(st.integers(0, 2)), st.lists(st.integers(0, 2)))
+def test_a_common_prefix_is_equal_and_no_longer_one_is(a, b):
+    n = common_prefix(a, b)
+    assert a[:n] == b[:n]
+    assert n == min(len(a), len(b)) or a[n] != b[n]
 
 
 def test_a_common_header_is_shared_by_those_of_one_slot():

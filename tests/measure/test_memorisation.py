@@ -3,8 +3,7 @@
 import pytest
 
 from murmura.data.records import Instruction
-from murmura.measure.memorisation import complete
-from murmura.progress import collect_phases
+from murmura.measure.heldout import continuations
 from murmura.streams import Stream
 from murmura.training.config import LocalTraining
 from murmura.training.loop import train
@@ -23,10 +22,14 @@ def overfitted(tokenizer):
     return bench, start, result.state
 
 
+def completed(bench, adapters, records):
+    return continuations(bench, adapters, records, "memorisation")
+
+
 def test_what_was_learnt_by_heart_is_completed_word_for_word(overfitted):
     bench, start, learnt = overfitted
     tokens = len(bench.tokenise(SECRET).ids) - bench.tokenise(SECRET).start - 1
-    before, member, others = complete(bench, [start, learnt, learnt], [[SECRET], [SECRET], OTHERS])
+    before, member, others = completed(bench, [start, learnt, learnt], [[SECRET], [SECRET], OTHERS])
     assert (member.rouge, member.exact, member.prefix, member.records) == (1.0, 1.0, tokens, 1)
     assert (before.exact, others.exact) == (0.0, 0.0)
     assert before.rouge < 0.3
@@ -37,14 +40,7 @@ def test_what_was_learnt_by_heart_is_completed_word_for_word(overfitted):
 
 def test_members_and_others_in_one_batch_are_as_apart(overfitted):
     bench, _, learnt = overfitted
-    mixed = complete(bench, [learnt], [[SECRET, *OTHERS]])[0]
-    member, others = complete(bench, [learnt, learnt], [[SECRET], OTHERS])
+    mixed = completed(bench, [learnt], [[SECRET, *OTHERS]])[0]
+    member, others = completed(bench, [learnt, learnt], [[SECRET], OTHERS])
     assert mixed.rouge == pytest.approx((member.rouge + 5 * others.rouge) / 6)
     assert mixed.exact == pytest.approx(1 / 6)
-
-
-def test_its_time_counts_as_an_attack(overfitted):
-    bench, _, learnt = overfitted
-    phases = collect_phases()
-    complete(bench, [learnt], [[SECRET]])
-    assert phases.seconds.keys() == {"attack"}

@@ -13,7 +13,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenize import tokenize
 
 from murmura.errors import DataError
-from murmura.measure.text import References, answer_words, common_prefix, rouge_l, token_f1, tokens
+from murmura.measure.text import References, answer_words, rouge_l, token_f1, tokens
 
 ORACLE = RougeScorer(["rougeL"], use_stemmer=False)
 
@@ -107,14 +107,6 @@ def test_too_many_words(monkeypatch: pytest.MonkeyPatch) -> None:
     references = References(["a b c"])
     with pytest.raises(DataError, match="more than 3 distinct words"):
         references.add("c d")
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 2)), st.lists(st.integers(0, 2)))
-def test_common_prefix(a: list[int], b: list[int]) -> None:
-    n = common_prefix(a, b)
-    assert a[:n] == b[:n]
-    assert n == min(len(a), len(b)) or a[n] != b[n]
 
 
 def squad_f1(prediction: str, truth: str) -> float:

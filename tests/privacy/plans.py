@@ -12,6 +12,7 @@ from murmura.privacy import (
     SkellamNoise,
     VoteLimit,
 )
+from murmura.privacy.composition import Release, composed
 from murmura.privacy.entropy import SeededEntropy
 from murmura.privacy.ledger import Spent
 from murmura.privacy.observation import Observation
@@ -31,6 +32,11 @@ def of_sites(**changes):
 
 def of_votes(**changes):
     return replace(VOTES, **changes)
+
+
+def of_group(plan, size):
+    """ε of so many units together."""
+    return composed([Release(plan, plan.steps)], plan.delta, plan.adjacency, size=size)
 
 
 class Rehearsed(SeededEntropy):

@@ -18,8 +18,8 @@ from murmura.privacy import (
     TreeNoise,
     accounting,
 )
-from murmura.privacy.groups import epsilon, event
-from tests.privacy.plans import RECORDS, SITES
+from murmura.privacy.groups import event
+from tests.privacy.plans import RECORDS, SITES, of_group
 
 pytestmark = pytest.mark.slow
 
@@ -30,18 +30,18 @@ PLAIN = replace(RECORDS, sampler=FullParticipation(), noise=GaussianNoise(20.0))
 @pytest.mark.parametrize("plan", [PLAIN, replace(PLAIN, adjacency="replace-one"), SITES])
 def test_without_sampling_a_group_is_so_many_times_as_far(plan, size):
     z = plan.noise_multiplier / size / math.sqrt(plan.steps)
-    assert epsilon(plan, size).value == pytest.approx(dp.get_epsilon_gaussian(z, plan.delta))
+    assert of_group(plan, size).value == pytest.approx(dp.get_epsilon_gaussian(z, plan.delta))
 
 
 def test_without_noise_there_is_no_bound_and_none_is_explained():
-    found = epsilon(SITES.with_noise(0.0), 2)
+    found = of_group(SITES.with_noise(0.0), 2)
     assert (found.value, found.accountant, found.note) == (math.inf, "exact", "")
 
 
 def test_a_tree():
     """Two units in every step are one that is twice as long."""
     tree, half = (replace(SITES, noise=TreeNoise(std, 4)) for std in (34.0, 17.0))
-    assert epsilon(tree, 2).value == pytest.approx(half.epsilon().value)
+    assert of_group(tree, 2).value == pytest.approx(half.epsilon().value)
 
 
 def delta_of(q, z, size, epsilon):
@@ -65,30 +65,30 @@ def test_a_poisson_sample_has_a_binomial_number_of_members(q, z, size):
 
 def test_over_steps_a_group_is_between_one_member_and_no_sampling():
     one, unsampled = RECORDS.epsilon().value, replace(RECORDS, sampler=FullParticipation())
-    assert 4 * one < epsilon(RECORDS, 4).value < epsilon(unsampled, 4).value
+    assert 4 * one < of_group(RECORDS, 4).value < of_group(unsampled, 4).value
 
 
 @pytest.mark.parametrize("sampler", [PoissonSampling(0.04), FixedSizeSampling(4, 100)])
 def test_where_nothing_is_known_of_sampled_groups_the_bound_is_the_smaller_of_two(sampler):
     plan = replace(RECORDS, sampler=sampler, adjacency="replace-one")
     unsampled = dp.get_epsilon_gaussian(plan.noise_multiplier / 2 / math.sqrt(50), 1e-5)
-    found = epsilon(plan, 2)
+    found = of_group(plan, 2)
     assert 2 * plan.epsilon().value < found.value < unsampled and found.accountant == "group"
 
 
 @pytest.mark.parametrize("sampler", [PoissonSampling(0.04), FixedSizeSampling(4, 100), FullParticipation()])
 def test_a_batch_gradient_turns_around_once_however_many_turn_it(sampler):
     plan = replace(RECORDS, sampler=sampler, clipping=BatchClipping(1.5))
-    many = epsilon(plan, 50).value
+    many = of_group(plan, 50).value
     whole = replace(plan, sampler=FullParticipation()).epsilon().value
     assert plan.epsilon().value * 0.999 <= many <= whole * 1.001
 
 
 def test_without_noise_nobody_is_protected():
-    assert epsilon(replace(RECORDS, noise=GaussianNoise(0.0)), 3).value == math.inf
+    assert of_group(replace(RECORDS, noise=GaussianNoise(0.0)), 3).value == math.inf
 
 
 def test_one_is_no_group_and_none_is_refused():
-    assert epsilon(RECORDS, 1) == RECORDS.epsilon()
+    assert of_group(RECORDS, 1) == RECORDS.epsilon()
     with pytest.raises(PrivacyError, match="at least 1 member"):
-        epsilon(RECORDS, 0)
+        of_group(RECORDS, 0)

@@ -10,7 +10,7 @@ from murmura.generation.sampling import Sampling, filtered
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
 from murmura.streams import Stream
 from murmura.synthesis.dp_prompt import DPPrompt, logit_bounds, paraphrased
-from murmura.synthesis.prompts import PARAPHRASE, Wording
+from murmura.synthesis.prompts import Wording
 from tests.conftest import WORDS
 from tests.privacy.plans import Rehearsed
 from tests.synthesis.models import writer
@@ -26,7 +26,7 @@ def bench(tokenizer):
 
 def spelt_out(bench, document, how, numbers):
     """Token by token with the whole model: clip, divide, draw; up to the end token."""
-    ids = bench.prompt_ids(Wording(PARAPHRASE, bench.tokenizer).prompt(document))
+    ids = bench.prompt_ids(Wording(bench.tokenizer).prompt(document))
     start = len(ids)
     for number in numbers:
         bench.bank.route(torch.zeros(1, dtype=torch.long))
@@ -87,7 +87,7 @@ def test_every_document_may_take_all_its_tokens_however_long_it_is(bench, monkey
     prompts = [prompt for [prompt], _ in asked]
     assert len(prompts) == 5
     assert max(map(len, prompts)) == pytest.approx(bench.context - 10, abs=3) and bench.context == 512
-    frame = Wording(PARAPHRASE, bench.tokenizer).prompt("~~~").split("~~~")
+    frame = Wording(bench.tokenizer).prompt("~~~").split("~~~")
     for prompt in prompts:
         text = bench.tokenizer.decode(prompt)
         assert text.startswith(frame[0]) and text.endswith(frame[1])
@@ -105,7 +105,7 @@ def test_bounds_are_those_of_public_texts_behind_the_prompt(bench):
     low, high = logit_bounds(bench, public)
     ends = []
     for document in DOCUMENTS:
-        prompt = bench.prompt_ids(Wording(PARAPHRASE, bench.tokenizer).prompt(document))
+        prompt = bench.prompt_ids(Wording(bench.tokenizer).prompt(document))
         ids = [*prompt, *bench.tokenizer(document).input_ids]
         bench.bank.route(torch.zeros(1, dtype=torch.long))
         logits = bench.bank.model(input_ids=torch.tensor([ids])).logits[0, len(prompt) - 1 : -1]

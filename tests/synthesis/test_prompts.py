@@ -2,8 +2,7 @@
 
 import pytest
 
-from murmura.errors import ConfigError
-from murmura.synthesis.prompts import FAULTS, PARAPHRASE, STOP, Sample, Wording, one_line, read_sample, six_samples
+from murmura.synthesis.prompts import FAULTS, STOP, Sample, Wording, one_line, read_sample, six_samples
 from tests.synthesis.models import word_tokenizer
 
 
@@ -81,14 +80,12 @@ def test_what_stops_a_generator_is_what_ends_a_sample():
     assert read_sample(f"{text}{STOP[0]} 5\nmore", finished=True).text == text
 
 
-def test_a_template_is_a_users_turn_where_there_are_turns(tokenizer):
+def test_what_is_asked_is_a_users_turn_where_there_are_turns(tokenizer):
     text = "a {text}\nwith braces {0}"
-    plain = Wording(PARAPHRASE, word_tokenizer()).prompt(text)
+    plain = Wording(word_tokenizer()).prompt(text)
     assert plain == "Document: a {text} with braces {0}\nParaphrase of the document:"
-    asked = Wording(PARAPHRASE, tokenizer).prompt(text)
+    asked = Wording(tokenizer).prompt(text)
     assert asked == f"<|im_start|>user\n{plain}<|im_end|>\n<|im_start|>assistant\n"
-    with pytest.raises(ConfigError, match="'Again' has no place for the text"):
-        Wording("Again", tokenizer)
 
 
 def test_white_space_of_any_kind_is_one_space():

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from murmura.errors import ConfigError
 from murmura.generation.sampling import Sampling
 from murmura.generation.writer import Completion
 from murmura.streams import Stream
@@ -152,10 +151,9 @@ def test_a_paraphrase_is_asked_for_as_the_model_wants_it(bench, monkeypatch):
         return write(adapters, prompts, limits, **options)
 
     monkeypatch.setattr(bench, "write", listening)
-    Paraphrase(bench, template="Say {text} again.").vary(["a {text}\nof braces"], STREAMS[:1])
-    assert asked == ["<|im_start|>user\nSay a {text} of braces again.<|im_end|>\n<|im_start|>assistant\n"]
-    with pytest.raises(ConfigError, match=r"'Again:' has no place for the text\. Write \{text\} there"):
-        Paraphrase(bench, template="Again:")
+    Paraphrase(bench).vary(["a {text}\nof braces"], STREAMS[:1])
+    told = "Document: a {text} of braces\nParaphrase of the document:"
+    assert asked == [f"<|im_start|>user\n{told}<|im_end|>\n<|im_start|>assistant\n"]
 
 
 def test_a_paraphrase_is_one_line_of_so_many_tokens_and_never_nothing(bench, tokenizer):

@@ -114,9 +114,9 @@ class Adagrad(Section):
 
     kind: Literal["fedadagrad"]
     """Which step."""
-    lr: float = Field(1e-3, gt=0)
+    lr: float = Field(1e-3, gt=0, allow_inf_nan=False)
     """η of the step."""
-    tau: float = Field(1e-3, gt=0)
+    tau: float = Field(1e-3, gt=0, allow_inf_nan=False)
     """τ; the second moment starts at τ²."""
 
 
@@ -125,9 +125,9 @@ class Adaptive(Section):
 
     kind: Literal["fedadam", "fedyogi"]
     """Which step."""
-    lr: float = Field(1e-3, gt=0)
+    lr: float = Field(1e-3, gt=0, allow_inf_nan=False)
     """η of the step."""
-    tau: float = Field(1e-3, gt=0)
+    tau: float = Field(1e-3, gt=0, allow_inf_nan=False)
     """τ; the second moment starts at τ²."""
     beta1: float = Field(0.9, ge=0, lt=1)
     """Momentum."""

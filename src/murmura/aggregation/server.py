@@ -20,14 +20,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 
 from murmura.aggregation.config import AggregationConfig, PlainStep
 from murmura.aggregation.mean import WeightedMean
-from murmura.errors import CheckpointError, ConfigError, nearest
+from murmura.errors import CheckpointError
 
 if TYPE_CHECKING:
     from murmura.training.adapter import State
@@ -42,9 +42,6 @@ class ServerOptimizer(ABC):
 
     Args:
         weighted: Whether sites count by their weight (usually their number of examples) or all alike.
-
-    Raises:
-        ConfigError: An option is out of its range.
     """
 
     weighted: bool = True
@@ -52,8 +49,6 @@ class ServerOptimizer(ABC):
     """The keys of the rule's moments."""
 
     def __post_init__(self) -> None:
-        for option in fields(self):
-            _check_option(option.name, getattr(self, option.name), where=type(self).__name__)
         self.rounds = 0
         """Steps taken: the t of the next one."""
         self._memory: dict[str, Moments] = {}
@@ -212,21 +207,6 @@ OPTIMISERS: dict[str, type[ServerOptimizer]] = {
 }
 
 
-def server_optimizer(name: str, **options: Any) -> ServerOptimizer:
-    """The optimiser `name` (a key of `OPTIMISERS`), with the fields of its class as options.
-
-    Raises:
-        ConfigError: there is no such optimiser, it has no such option, or an option is out of its range.
-    """
-    if name not in OPTIMISERS:
-        raise ConfigError(f"there is no server optimiser '{name}'", fix=nearest(name, OPTIMISERS))
-    valid = [option.name for option in fields(OPTIMISERS[name])]
-    for option in options:
-        if option not in valid:
-            raise ConfigError(f"the server optimiser '{name}' has no option '{option}'", fix=nearest(option, valid))
-    return OPTIMISERS[name](**options)
-
-
 def optimizer_of(config: AggregationConfig) -> ServerOptimizer | None:
     """The step that a config names, as before the first round; None for the plain one."""
     if isinstance(config.server, PlainStep):
@@ -234,18 +214,4 @@ def optimizer_of(config: AggregationConfig) -> ServerOptimizer | None:
     options = config.server.model_dump()
     if "lr" in options:
         options["learning_rate"] = options.pop("lr")
-    return server_optimizer(options.pop("kind"), **options)
-
-
-def _check_option(name: str, value: Any, where: str) -> None:
-    match name:
-        case "learning_rate" | "tau":
-            good, wanted = 0 < value < float("inf"), "a positive number"
-        case "beta1" | "beta2":
-            good, wanted = 0 <= value < 1, "at least 0 and below 1"
-        case "second_moment":
-            good, wanted = value in ("delta", "momentum"), "'delta' or 'momentum'"
-        case _:
-            good, wanted = isinstance(value, bool), "true or false"
-    if not good:
-        raise ConfigError(f"{name} = {value!r} is not {wanted}", where=where)
+    return OPTIMISERS[options.pop("kind")](**options)

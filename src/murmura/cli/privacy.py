@@ -265,14 +265,16 @@ def _bounds(of: Callable[[str], Found]) -> dict[str, Found]:
 
 def _more(plan: PrivacyPlan, group: int, chosen_among: float | None, shape: float) -> dict[str, Epsilon]:
     """What else is asked of a plan: ε of a group, and of one result of several."""
-    from murmura.privacy import composition, groups
+    from murmura.privacy.composition import Release, Selection, composed
 
     _require_choice(chosen_among, shape)
-    found = {} if group == 1 else {f"any {group} units together": groups.epsilon(plan, group)}
+    found: dict[str, Epsilon] = {}
+    release = Release(plan, plan.steps)
+    if group != 1:
+        found[f"any {group} units together"] = composed([release], plan.delta, plan.adjacency, size=group)
     if chosen_among is not None:
-        chosen, release = composition.Selection(chosen_among, shape), composition.Release(plan, plan.steps)
-        words = f"chosen among {chosen_among:g} runs on average"
-        found[words] = composition.composed([release], plan.delta, plan.adjacency, chosen)
+        words, chosen = f"chosen among {chosen_among:g} runs on average", Selection(chosen_among, shape)
+        found[words] = composed([release], plan.delta, plan.adjacency, chosen)
     return found
 
 

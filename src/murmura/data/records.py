@@ -5,11 +5,28 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
+
+
+class _Whole:
+    """A record without labels, all of which there is from the beginning."""
+
+    __slots__ = ()
+    has_labels: ClassVar[bool] = False
+
+    @property
+    def identity(self) -> Self:
+        """Equal for two records that count as the same one."""
+        return self
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the record can be measured on."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(_Whole):
     """A task, what it is applied to, and the response to learn.
 
     Attributes:
@@ -19,7 +36,6 @@ class Instruction:
     """
 
     required: ClassVar[tuple[str, ...]] = ("instruction", "output")
-    has_labels: ClassVar[bool] = False
 
     instruction: str
     input: str = ""
@@ -35,23 +51,12 @@ class Instruction:
         """What an encoder embeds to place the record in a cluster: never the response."""
         return self.question
 
-    @property
-    def identity(self) -> Instruction:
-        """Equal for two records that count as the same one."""
-        return self
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the record can be measured on."""
-        return True
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """A task without its response, for a finished model to answer."""
 
     required: ClassVar[tuple[str, ...]] = ("instruction",)
-    has_labels: ClassVar[bool] = False
 
     instruction: str
     input: str = ""
@@ -90,11 +95,10 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class Document(_Whole):
     """A text with nothing to answer."""
 
     required: ClassVar[tuple[str, ...]] = ("text",)
-    has_labels: ClassVar[bool] = False
 
     text: str
 
@@ -103,23 +107,12 @@ class Document:
         """What an encoder embeds to place the record in a cluster."""
         return self.text
 
-    @property
-    def identity(self) -> Document:
-        """Equal for two records that count as the same one."""
-        return self
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the record can be measured on."""
-        return True
-
 
 @dataclass(frozen=True, slots=True)
-class Preference:
+class Preference(_Whole):
     """A prompt and two answers to it, of which somebody prefers one."""
 
     required: ClassVar[tuple[str, ...]] = ("prompt", "chosen", "rejected")
-    has_labels: ClassVar[bool] = False
 
     prompt: str
     chosen: str
@@ -129,16 +122,6 @@ class Preference:
     def subject(self) -> str:
         """What an encoder embeds to place the record in a cluster: never an answer."""
         return self.prompt
-
-    @property
-    def identity(self) -> Preference:
-        """Equal for two records that count as the same one."""
-        return self
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the record can be measured on."""
-        return True
 
     @property
     def answers(self) -> tuple[Instruction, Instruction]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from murmura.data.benchmarks import load_questions
 from murmura.data.records import Choice
@@ -12,6 +12,7 @@ from murmura.errors import ConfigError, DataError
 from murmura.experiment.choices import Found, drawn, split_of, with_options
 from murmura.experiment.config import Experiment
 from murmura.experiment.exclusions import Unused, tell
+from murmura.experiment.model_spec import ModelSpec
 from murmura.federation.method import Method
 from murmura.measure.benchmarks import BENCHMARKS
 from murmura.measure.benchmarks.benchmark import Benchmark
@@ -21,16 +22,6 @@ from murmura.measure.harness import tasks as harness
 from murmura.measure.harness.tasks import HarnessSet
 from murmura.reading import Reading
 from murmura.streams import Stream
-
-
-class Model(Protocol):
-    """What must be known of a model to ask it."""
-
-    @property
-    def tokenizer(self) -> Any: ...
-
-    @property
-    def config(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -48,7 +39,7 @@ class Asked:
     unused: list[Unused] = field(default_factory=list)
 
 
-def ask(experiment: Experiment, method: Method, reading: Reading, model: Model, stream: Stream) -> Asked:
+def ask(experiment: Experiment, method: Method, reading: Reading, model: ModelSpec, stream: Stream) -> Asked:
     """Read ``evaluation.choices`` and ``evaluation.benchmarks``, and leave out questions that do not fit.
 
     Args:
@@ -102,7 +93,7 @@ def _require_judge(benchmark: Benchmark[Any], method: Method) -> None:
 
 
 def _benchmark(
-    experiment: Experiment, benchmark: Benchmark[Any], reading: Reading, model: Model, stream: Stream
+    experiment: Experiment, benchmark: Benchmark[Any], reading: Reading, model: ModelSpec, stream: Stream
 ) -> Found:
     """Those questions of a benchmark that leave room for an answer."""
     options, name = benchmark.config, f"evaluation.benchmarks.{benchmark.name}"

@@ -35,7 +35,7 @@ def shared_prefixes(prompts: Sequence[Sequence[int]], slots: Sequence[int]) -> l
         members, parent = pending.pop()
         # Members are sorted, so what the first and the last have in common all have.
         shortest = min(len(prompts[i]) for i in members)
-        common = min(_common(prompts[members[0]], prompts[members[-1]]), shortest - 1)
+        common = min(common_prefix(prompts[members[0]], prompts[members[-1]]), shortest - 1)
         if len(members) > 1 and common - (len(parent.ids) if parent else 0) >= _LEAST:
             parent = Prefix(prompts[members[0]][:common], slots[members[0]], parent)
         parts = [list(part) for _, part in groupby(members, key=lambda i: prompts[i][common])]
@@ -48,7 +48,7 @@ def shared_prefixes(prompts: Sequence[Sequence[int]], slots: Sequence[int]) -> l
     return found
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two prompts begin with in common."""
+def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """With how many equal items (token ids) two sequences begin."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))

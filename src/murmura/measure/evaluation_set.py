@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
-from murmura.data.records import KINDS, Choice, Kind, Labelled
+from murmura.data.records import KINDS, Choice, Labelled
 from murmura.federation.wire.messages import Ask
-from murmura.generation.scoring import TokenScores
 from murmura.measure import choices
 from murmura.measure.benchmarks import benchmark_set
 from murmura.measure.benchmarks.benchmark_set import BenchmarkSet
@@ -20,23 +19,12 @@ from murmura.model_runtime import ModelRuntime
 from murmura.runs.schema import Measured, RecordSet
 from murmura.training.adapter import State
 
+if TYPE_CHECKING:
+    from murmura.tasks.task import Task
+
 Figures = dict[str, Any]
 """Figures by name: numbers, or None; ``calibration`` holds the bins of a plot, ``confusion`` and ``answers`` tables of
 counts."""
-
-
-class Task(Protocol):
-    """What measuring must know about a kind of record; the kinds are in ``murmura.tasks``."""
-
-    kind: ClassVar[Kind]
-    attacks: ClassVar[Sequence[str]]
-    writes: ClassVar[bool]
-
-    def measure(self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[Figures]: ...
-
-    def token_scores(
-        self, runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Any]
-    ) -> list[TokenScores]: ...
 
 
 @dataclass

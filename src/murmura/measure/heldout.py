@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from murmura.data.records import Instruction
+from murmura.generation.prefix import common_prefix
 from murmura.generation.scoring import TokenScores
 from murmura.measure import guessing
 from murmura.measure.evaluation_set import EvaluationSet
-from murmura.measure.text import common_prefix, rouge_l, token_f1
+from murmura.measure.text import rouge_l, token_f1
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import phase
 from murmura.training.adapter import State

@@ -11,19 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from murmura.measure.attacks import ATTACKS, CONTROL, Passes
-from murmura.measure.evaluation_set import EvaluationSet, Figures, Task
+from murmura.measure.evaluation_set import EvaluationSet, Figures
 from murmura.measure.reader import Reader
 from murmura.measure.roc import ENOUGH, Roc, cut_points, strongest, tally
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import phase
 from murmura.streams import Stream
 from murmura.training.adapter import State
+
+if TYPE_CHECKING:
+    from murmura.tasks.task import Task
 
 _APART = 4  # one in so many
 

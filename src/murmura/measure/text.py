@@ -11,7 +11,7 @@ import string
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from rapidfuzz.distance import LCSseq
@@ -113,14 +113,6 @@ class References:
             return 0.0
         lcs = cdist([text], [self._texts[i] for i in among], scorer=LCSseq.similarity, dtype=np.int64)[0]
         return float(_f1(lcs, len(text), np.asarray(self._lengths)[among]).max())
-
-
-def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """With how many equal items (token ids) the two sequences begin."""
-    for i, (a, b) in enumerate(zip(first, second, strict=False)):
-        if a != b:
-            return i
-    return min(len(first), len(second))
 
 
 def _f1(overlap: np.ndarray, candidate: int, references: np.ndarray) -> np.ndarray:

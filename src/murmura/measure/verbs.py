@@ -11,16 +11,18 @@ from murmura.errors import RefusedError
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Metric, Verbs, verb
 from murmura.measure.config import EvaluationConfig
-from murmura.measure.evaluation_set import EvaluationSet, Task
+from murmura.measure.evaluation_set import EvaluationSet
+from murmura.measure.heldout import continuations
 from murmura.measure.membership import Scores, chosen, cuts, member_stream, others_stream, scores, set_apart, tallies
-from murmura.measure.memorisation import complete
 from murmura.measure.reader import Reader
 from murmura.measure.roc import CUTS
+from murmura.progress import phase
 from murmura.streams import Stream
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort, Site
+    from murmura.tasks.task import Task
     from murmura.training.config import LocalTraining
 
 
@@ -195,7 +197,13 @@ class Measuring(Verbs):
     )
     def memorise(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Let adapters complete ``records`` of the site's own records: ``adapter``, which is the server's, or without
-        it the personal one in the site's store. All sites share batches."""
+        it the personal one in the site's store. All sites share batches.
+
+        This is discoverable memorisation (Carlini et al. 2023; Nasr et al. 2023). The model gets the exact training
+        prompt and writes greedily, at most as many tokens as the true response has; ROUGE-L against that is the score.
+        A better model scores higher on records it never saw, too, so what counts is the mean over members minus the
+        mean over non-members.
+        """
         drawn = []
         for site, count in zip(cohort.sites, cohort.given(ask, "records"), strict=True):
             self._require("memorise", ask.payload(site.name))
@@ -204,7 +212,8 @@ class Measuring(Verbs):
             drawn.append(rng.sample(members, min(count, len(members))))
         sent = cohort.given(ask, "adapter", default=lambda site: None)
         adapters = [cohort.whole(site, adapter) for site, adapter in zip(cohort.sites, sent, strict=True)]
-        found = complete(cohort.runtime, adapters, drawn)
+        with phase("attack"):
+            found = continuations(cohort.runtime, adapters, drawn, "memorisation")
         return [Reply(site.name, asdict(figures)) for site, figures in zip(cohort.sites, found, strict=True)]
 
     def _attacked(self, cohort: Cohort, site: Site, given: Mapping[str, Any]) -> Sequence[Any]:

@@ -11,7 +11,7 @@ from murmura.federation.exporting import Exporting
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Metric, Release, Verbs, verb
 from murmura.federation.wire.well_formed import is_count
-from murmura.measure.evaluation_set import EvaluationSet, Task
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.personal.config import PersonalConfig
 from murmura.training.adapter import State, split_residual
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort, Site
     from murmura.model_runtime import ModelRuntime
     from murmura.streams import Stream
+    from murmura.tasks.task import Task
     from murmura.training.config import LocalTraining
 
 PERSONAL = "personal"

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from murmura.errors import PrivacyError
 from murmura.privacy import accounting, events
 from murmura.privacy.accounting import Epsilon
 from murmura.privacy.curve import Curve
@@ -16,22 +15,6 @@ from murmura.privacy.samplers import PoissonSampling
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-
-def epsilon(plan: PrivacyPlan, size: int, steps: int | None = None, repeated: Sequence[int] = ()) -> Epsilon:
-    """ε for any ``size`` units together, at the plan's δ: the least of the bounds that are valid.
-
-    Args:
-        steps, repeated: as ``PrivacyPlan.event`` takes them.
-
-    Raises:
-        PrivacyError: a group has no member.
-    """
-    if size < 1:
-        raise PrivacyError(f"a group of {size}", fix="A group has at least 1 member.")
-    if size == 1:
-        return plan.epsilon(steps, repeated=repeated)
-    return least(plan.event(steps, repeated), event(plan, size, steps, repeated), size, plan.delta, plan.adjacency)
 
 
 def least(one: DpEvent, all_of_them: DpEvent, size: int, delta: float, adjacency: str) -> Epsilon:

@@ -63,8 +63,8 @@ class About(BaseModel):
 class Index:
     """The approximate index of a pool."""
 
-    def __init__(self, pool: Pool, index: Any, about: About) -> None:
-        self._pool, self._index, self.about = pool, index, about
+    def __init__(self, index: Any, about: About) -> None:
+        self._index, self.about = index, about
 
     @classmethod
     def make(cls, pool: Pool, recall: float = 0.95) -> Index:
@@ -104,7 +104,7 @@ class Index:
         except OSError as error:
             what = f"the index cannot be written ({error.strerror or error})"
             raise DataError(what, where=str(pool.folder), fix=f"{remedy(error)}.") from error
-        return cls(pool, index, about)
+        return cls(index, about)
 
     @classmethod
     def open(cls, pool: Pool) -> Index:
@@ -126,7 +126,7 @@ class Index:
         if not whole or about.vectors != pool.manifest.files[VECTORS].sha256:
             what = "the index is damaged, or of other vectors than the pool's"
             raise DataError(what, where=str(pool.folder / INDEX), fix=make)
-        return cls(pool, faiss.read_index(str(pool.folder / INDEX)), about)
+        return cls(faiss.read_index(str(pool.folder / INDEX)), about)
 
     def nearest(
         self,

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import numpy.typing as npt
 
 from murmura.retrieval.search import tensor
 
-Normalizer = Literal["domain", "cross_client"]
-
 
 def coverage(
-    domain: npt.NDArray[np.float32],
-    covering: npt.NDArray[np.float32],
-    *,
-    normalizer: Normalizer = "domain",
-    block: int = 4096,
-    device: str | None = None,
+    domain: npt.NDArray[np.float32], covering: npt.NDArray[np.float32], *, block: int = 4096, device: str | None = None
 ) -> float:
     """The mean over a domain's records of the largest cosine to any covering one; 0 if either set is empty.
 
-    Eq. 5 prints 1/|D^c|, the number of covering records (``normalizer="cross_client"``), with which the figure depends
-    on how many there are and is no share of anything. Values in [0, 1] as the paper's table 3 has them come of the mean
-    over the domain, 1/|D^d|, which is the default.
+    Eq. 5 prints 1/|D^c|, the number of covering records, with which the figure depends on how many there are and is no
+    share of anything. Values in [0, 1] as the paper's table 3 has them come of the mean over the domain, 1/|D^d|.
 
     Args:
         domain: Unit vectors of all records of the domain, private ones included, [n, d].
@@ -34,8 +24,7 @@ def coverage(
     """
     if not len(domain) or not len(covering):
         return 0.0
-    total = float(closest(domain, covering, block=block, device=device).sum(dtype=np.float64))
-    return total / (len(domain) if normalizer == "domain" else len(covering))
+    return float(closest(domain, covering, block=block, device=device).mean(dtype=np.float64))
 
 
 def closest(

@@ -18,7 +18,7 @@ from murmura.errors import ConfigError, PrivacyError
 from murmura.generation.sampling import Sampling
 from murmura.model_runtime import ModelRuntime
 from murmura.privacy.entropy import Entropy
-from murmura.synthesis.prompts import PARAPHRASE, Wording
+from murmura.synthesis.prompts import Wording
 from murmura.training.batch import collate, micro_batches
 
 
@@ -32,7 +32,6 @@ class DPPrompt:
         low: b₁, and ``high`` b₂, to which logits are clipped before they are divided by the temperature. They must not
             come from private texts; see ``logit_bounds``.
         temperature: T.
-        template: as of ``Paraphrase``.
 
     Raises:
         ConfigError: a number is out of its range.
@@ -42,7 +41,6 @@ class DPPrompt:
     low: float
     high: float
     temperature: float
-    template: str = PARAPHRASE
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
@@ -70,16 +68,16 @@ def paraphrased(runtime: ModelRuntime, documents: Sequence[str], how: DPPrompt, 
 
     Raises:
         PrivacyError: the entropy is no secret.
-        ConfigError: the template has no place for a document, or is too long for the model.
+        ConfigError: the prompt is too long for the model.
     """
     if not entropy.is_secret:
         fix = "Draw them by OSEntropy()."
         raise PrivacyError("paraphrases whose tokens are drawn from a known seed protect nothing", fix=fix)
-    wording = Wording(how.template, runtime.tokenizer)
+    wording = Wording(runtime.tokenizer)
     room = sys.maxsize if runtime.context is None else runtime.context - how.tokens
     if len(runtime.prompt_ids(wording.prompt(""))) > room:
-        what = f"the template leaves no room for {how.tokens} tokens in the model's context of {runtime.context}"
-        raise ConfigError(what, fix="Shorten it, or write fewer tokens.")
+        what = f"the prompt leaves no room for {how.tokens} tokens in the model's context of {runtime.context}"
+        raise ConfigError(what, fix="Write fewer tokens.")
     prompts = [_fitting(runtime, wording, document, room) for document in documents]
     return [_written(runtime, prompt, how, entropy) for prompt in prompts]
 
@@ -114,7 +112,7 @@ def logit_bounds(
     Raises:
         ConfigError: no document has any text.
     """
-    bench, wording = runtime, Wording(PARAPHRASE, runtime.tokenizer)
+    bench, wording = runtime, Wording(runtime.tokenizer)
     texts = [bench.tokenizer(document, add_special_tokens=False).input_ids for document in documents]
     prompts = [bench.prompt_ids(wording.prompt(document)) for document in documents]
     items = [

@@ -13,7 +13,6 @@ from murmura.errors import ConfigError, ModelError
 from murmura.generation.sampling import Sampling, choose
 from murmura.progress import bar, phase
 from murmura.streams import Stream
-from murmura.synthesis.variation import checked_share
 from murmura.training.batch import collate, micro_batches
 from murmura.training.head import Head
 
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class MaskFill:
-    """Masks random tokens of a text and draws others in their places, several times over.
+    """Masks random tokens of a text and draws others in their places, several times over: one after the other in random
+    order, each with what was filled in before it.
 
     A text keeps its number of tokens while it is varied. Special tokens are never masked, never drawn, and no part of
     the text that comes out.
@@ -32,8 +32,6 @@ class MaskFill:
         share: of a text's own tokens that are masked in each step, at least one.
         steps: how many times (the paper's W).
         sampling: how tokens are drawn.
-        at_once: fill all masks of a step in one pass, none knowing of the others; else one after the other in random
-            order, each with what was filled in before it, as in the paper.
         max_tokens: of a text, special ones included; what is longer loses its end.
         tokens_per_pass: padded tokens that go through the model at once. It changes no result beyond float rounding.
 
@@ -49,7 +47,6 @@ class MaskFill:
         share: float = 0.3,
         steps: int = 2,
         sampling: Sampling | None = None,
-        at_once: bool = False,
         max_tokens: int = 64,
         tokens_per_pass: int = 8192,
     ) -> None:
@@ -61,9 +58,7 @@ class MaskFill:
         if not 3 <= max_tokens <= longest:
             fix = f"Use 3 to {longest} tokens."
             raise ConfigError(f"texts of {max_tokens} tokens cannot be varied by {loaded.name}", fix=fix)
-        if steps < 1:
-            raise ConfigError(f"{steps} steps vary nothing", fix="Use at least 1.")
-        self._share, self._steps, self._at_once = checked_share(share), steps, at_once
+        self._share, self._steps = share, steps
         self._sampling, self._most, self._per_pass = sampling or Sampling(), max_tokens, tokens_per_pass
         self._ordinary = set(self._tokenizer.get_vocab().values()) - _special(self._tokenizer)
         never = [token for token in range(loaded.model.config.vocab_size) if token not in self._ordinary]
@@ -95,15 +90,11 @@ class MaskFill:
                 self._pass(waiting)
 
     def _pass(self, drafts: Sequence[_Draft]) -> None:
-        """Fill the next mask of each text, or all of them. At a place that is filled, the label says which number is
-        its own."""
-        places = [draft.take(self._at_once) for draft in drafts]
-        numbers = [number for own in places for _, number in own]
-        labels = iter(range(len(numbers)))
-        for draft, own in zip(drafts, places, strict=True):
+        """Fill the next mask of each text. At a place that is filled, the label says which number is its own."""
+        places, numbers = zip(*(draft.masked.pop() for draft in drafts), strict=True)
+        for own, (draft, place) in enumerate(zip(drafts, places, strict=True)):
             draft.labels = [-100] * len(draft.ids)
-            for place, _ in own:
-                draft.labels[place] = next(labels)
+            draft.labels[place] = own
         device = self._never.device
         draws = torch.tensor(numbers, dtype=torch.float64, device=device)
 
@@ -111,10 +102,8 @@ class MaskFill:
             return choose(logits.index_fill(1, self._never, float("-inf")), self._sampling, draws[which])
 
         [tokens], _ = self._head.measured(*collate(drafts, device), [drawn])
-        found = iter(tokens.tolist())
-        for draft, own in zip(drafts, places, strict=True):
-            for place, _ in own:
-                draft.ids[place] = next(found)
+        for draft, place, token in zip(drafts, places, tokens.tolist(), strict=True):
+            draft.ids[place] = token
 
 
 @dataclass(eq=False)
@@ -142,12 +131,6 @@ class _Draft:
         self.masked = list(zip(places, self.randomness.random(count).tolist(), strict=True))
         for place in places:
             self.ids[place] = mask
-
-    def take(self, every: bool) -> list[tuple[int, float]]:
-        """The places to be filled now, in their order in the text."""
-        taken = self.masked if every else self.masked[-1:]
-        self.masked = [] if every else self.masked[:-1]
-        return sorted(taken)
 
 
 def _special(tokenizer: Any) -> set[int]:

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from murmura.data import templates
 from murmura.data.records import Instruction
-from murmura.errors import ConfigError
 from murmura.generation.loops import complete_sentences
 
 PARAPHRASE = "Document: {text}\nParaphrase of the document:"
@@ -38,25 +37,18 @@ _LONGEST = 1000  # characters of a seed that are shown, so that a prompt fits a 
 
 
 class Wording:
-    """A template around a text, as a model wants to be asked.
+    """How a model wants to be asked to say a text in other words.
 
     Args:
-        template: with ``{text}`` where the text stands.
         tokenizer: of the model; where it has a chat template, what is asked becomes a user's turn.
-
-    Raises:
-        ConfigError: there is no place for the text.
     """
 
-    def __init__(self, template: str, tokenizer: Any) -> None:
-        if "{text}" not in template:
-            raise ConfigError(f"the template {template!r} has no place for the text", fix="Write {text} there.")
-        self._template = template
+    def __init__(self, tokenizer: Any) -> None:
         self._chat = templates.template("chat", tokenizer) if tokenizer.chat_template else None
 
     def prompt(self, text: str) -> str:
         """What the model goes on from."""
-        asked = self._template.replace("{text}", one_line(text))
+        asked = PARAPHRASE.replace("{text}", one_line(text))
         return asked if self._chat is None else self._chat.prompt(Instruction(asked))
 
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from murmura.errors import ConfigError
 from murmura.generation.loops import sentence_ends
 from murmura.generation.sampling import Sampling
 from murmura.generation.writer import Completion
 from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
-from murmura.synthesis.prompts import PARAPHRASE, Wording, mended, one_line
+from murmura.synthesis.prompts import Wording, mended, one_line
 
 _TO_THE_END = 20  # tokens more than were cut off, so that a sentence may come to its end
 
@@ -25,17 +24,6 @@ class Variation(Protocol):
         """A variation of each text, drawn with its own stream alone: which other texts are varied with it makes no
         difference."""
         ...
-
-
-def checked_share(share: float) -> float:
-    """The share of a text that is to change.
-
-    Raises:
-        ConfigError: it is not above 0 and at most 1.
-    """
-    if not 0 < share <= 1:
-        raise ConfigError(f"a share of {share} of a text cannot be changed", fix="Use one above 0 and at most 1.")
-    return share
 
 
 class Continue:
@@ -63,7 +51,7 @@ class Continue:
         max_tokens: int = 64,
         mended: bool = True,
     ) -> None:
-        self._runtime, self._share, self._most = runtime, checked_share(share), max_tokens
+        self._runtime, self._share, self._most = runtime, share, max_tokens
         self._sampling, self._mended = sampling or Sampling(), mended
 
     def vary(self, texts: Sequence[str], streams: Sequence[Stream]) -> list[str]:
@@ -133,28 +121,17 @@ class Paraphrase:
 
     Args:
         runtime: of the model, which writes without an adapter.
-        template: what is asked, with ``{text}`` where the text stands; it becomes a user's turn where the tokenizer has
-            a chat template.
         sampling: how tokens are drawn.
         max_tokens: of a text, before and after.
         mended: of a paraphrase that reaches that number only the whole sentences are kept.
-
-    Raises:
-        ConfigError: the template has no place for the text.
     """
 
     def __init__(
-        self,
-        runtime: ModelRuntime,
-        *,
-        template: str = PARAPHRASE,
-        sampling: Sampling | None = None,
-        max_tokens: int = 64,
-        mended: bool = True,
+        self, runtime: ModelRuntime, *, sampling: Sampling | None = None, max_tokens: int = 64, mended: bool = True
     ) -> None:
         self._runtime, self._most, self._sampling = runtime, max_tokens, sampling or Sampling()
         self._mended = mended
-        self._wording = Wording(template, runtime.tokenizer)
+        self._wording = Wording(runtime.tokenizer)
 
     def vary(self, texts: Sequence[str], streams: Sequence[Stream]) -> list[str]:
         """See ``Variation``. The first paragraph that is written, in one line; where nothing is, the text stays."""

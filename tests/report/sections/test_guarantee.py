@@ -6,14 +6,14 @@ from math import log
 
 import pytest
 
-from murmura.privacy import GaussianNoise, PoissonSampling, groups
+from murmura.privacy import GaussianNoise, PoissonSampling
 from murmura.privacy.curve import Curve
 from murmura.report.content import Pictures
 from murmura.report.guarantee import guarantees
 from murmura.report.sections.guarantee import curves, guarantee, held_against
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
-from tests.privacy.plans import RECORDS, of_records
+from tests.privacy.plans import RECORDS, of_group, of_records
 from tests.report.blocks import blocks, pictures, said, small, tables
 from tests.report.runs import metrics, rows_of, write_run
 
@@ -83,10 +83,10 @@ def test_what_a_person_with_several_records_has_is_said(tmp_path):
         config.write('user = "patient"\nrecords_per_user = 2\n')
     told = said(section(folder))
     assert "at most 2 records at a site" in told and "at several sites" not in told
-    assert f"ε is {bound(groups.epsilon(everybody, 2).value)} at the same δ" in told
+    assert f"ε is {bound(of_group(everybody, 2).value)} at the same δ" in told
     counts = json.loads((folder / "data.json").read_text())
     (folder / "data.json").write_text(json.dumps(counts | {"person_at": 2}))
-    four = bound(groups.epsilon(replace(everybody, steps=2 * everybody.steps), 2).value)  # two, at two sites
+    four = bound(of_group(replace(everybody, steps=2 * everybody.steps), 2).value)  # two, at two sites
     assert said(section(folder)).endswith(f"it is {four}.")
 
 

@@ -11,38 +11,15 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Protocol
 
 from murmura.errors import RunError
 from murmura.federation.engines import Simulation
 from murmura.federation.engines.process import WorkerProcess
-from murmura.federation.engines.worker import Connection
 from murmura.federation.wire.frames import answer_of, ask_frame, frame, unframe
 from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply
 from murmura.progress import add_phases, bar, forget, say, show
 
 _NAMED = 5  # sites named in a message
-
-
-class Process(Protocol):
-    """A process at the other end of a connection.
-
-    Attributes:
-        name: what messages call it.
-    """
-
-    name: str
-
-    @property
-    def connection(self) -> Connection: ...
-
-    def release(self) -> None:
-        """Close the connection, so that the process ends; no waiting."""
-        ...
-
-    def end(self) -> str:
-        """Close the connection, wait until the process has ended, and say in words how it did."""
-        ...
 
 
 class ProcessesEngine:
@@ -59,7 +36,7 @@ class ProcessesEngine:
         RunError: a worker could not open its sites.
     """
 
-    def __init__(self, processes: Sequence[Process], folders: Mapping[str, Path]) -> None:
+    def __init__(self, processes: Sequence[WorkerProcess], folders: Mapping[str, Path]) -> None:
         self.sites, self._number = list(folders), 0
         self._lines = [_Line(process, self.sites[place :: len(processes)]) for place, process in enumerate(processes)]
         self._line_of = {site: line for line in self._lines for site in line.sites}
@@ -128,7 +105,7 @@ class _Line:
         memory: its peak memory so far, in bytes.
     """
 
-    def __init__(self, process: Process, sites: Sequence[str]) -> None:
+    def __init__(self, process: WorkerProcess, sites: Sequence[str]) -> None:
         self.name, self.process, self.sites = process.name, process, list(sites)
         self.end: str | None = None
         self.memory = 0

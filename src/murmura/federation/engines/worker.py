@@ -17,16 +17,8 @@ from murmura.progress import Told, collect_phases, relay
 from murmura.runs.machine import peak_memory, return_freed_memory
 
 
-class Connection(Protocol):
-    """One end of a pipe that carries whole messages."""
-
-    def send_bytes(self, buffer: bytes) -> None: ...
-
-    def recv_bytes(self) -> bytes: ...
-
-
 class Inbox(Protocol):
-    """The other end of it, where messages may have to wait."""
+    """The end of a pipe of whole messages, where they may have to wait."""
 
     def send_bytes(self, buffer: bytes) -> None: ...
 

@@ -257,8 +257,9 @@ class Fleet:
         """
         for answer in self._all("rewind", round, sites=sites):
             if isinstance(answer, Failure):
-                damaged = answer.why == CheckpointError.__name__
-                raise _broken(answer, f"go back to round {round}", CheckpointError if damaged else RunError)
+                kind = CheckpointError if answer.why == CheckpointError.__name__ else RunError
+                what, fix = f"the site could not go back to round {round} ({answer.why})", "What it said stands above."
+                raise kind(what, where=f"site {answer.site}", fix=fix)
 
     def _all(
         self, verb: str, round: int, seconds: float | None = None, sites: Sequence[str] | None = None
@@ -421,11 +422,6 @@ def _unkept(reply: Reply) -> list[tuple[int, str]]:
     told = reply.fields.get("unkept")
     pairs = [one for one in told if isinstance(one, list | tuple) and len(one) == 2] if isinstance(told, list) else []
     return [(round, str(why)) for round, why in pairs if isinstance(round, int)]
-
-
-def _broken(failure: Failure, what: str, kind: type[RunError] = RunError) -> RunError:
-    fix = "What it said itself stands above."
-    return kind(f"the site could not {what} ({failure.why})", where=f"site {failure.site}", fix=fix)
 
 
 def draw(sites: Sequence[str], count: int | None, stream: Stream, round: int) -> list[str]:

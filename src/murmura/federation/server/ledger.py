@@ -98,31 +98,18 @@ class Ledger:
 
     def pooled(self, records: int, size: int) -> None:
         """Enter raw records that were brought together in one place before training (centralised baselines)."""
-        self._rows["(set-up)", "records"] = Disclosure(
-            "(set-up)",
-            "records",
-            "records",
-            "all records in clear",
-            None,
-            "pooled training: every record left its site",
-            records,
-            size,
-        )
+        note = "pooled training: every record left its site"
+        self._brought("(set-up)", "all records in clear", note, records, size)
 
     def set_apart(self, records: int, size: int) -> None:
         """Enter raw records that were taken out of the sites' own before training, to measure with: no public ones."""
         verb = "(set apart)"
         self.measuring.add(verb)
-        self._rows[verb, "records"] = Disclosure(
-            verb,
-            "records",
-            "records",
-            "records of the sites' own in clear, on which nobody trains",
-            None,
-            "the server measures with them; no ε covers them",
-            records,
-            size,
-        )
+        what = "records of the sites' own in clear, on which nobody trains"
+        self._brought(verb, what, "the server measures with them; no ε covers them", records, size)
+
+    def _brought(self, verb: str, what: str, note: str, records: int, size: int) -> None:
+        self._rows[verb, "records"] = Disclosure(verb, "records", "records", what, None, note, records, size)
 
     def table(self) -> list[dict[str, Any]]:
         """The rows that really happened."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from murmura.aggregation.rules import Mean, Rule
 from murmura.aggregation.travel import alike, packed, unpacked
@@ -12,7 +12,6 @@ from murmura.errors import RunError
 from murmura.federation.server.activity import Activity
 from murmura.federation.server.checkpoint import Checkpoint, save
 from murmura.federation.server.fleet import Fleet
-from murmura.federation.server.monitor import Monitor
 from murmura.federation.server.tally import Tally
 from murmura.federation.server.transcript import TranscriptWriter
 from murmura.federation.wire.messages import Payload, Reply
@@ -25,6 +24,9 @@ from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.training.schedule import learning_rate
 from murmura.units import at_least, bound
+
+if TYPE_CHECKING:
+    from murmura.measure.monitor import Monitor
 
 T = TypeVar("T")
 _STORE = "store."
