@@ -1,7 +1,9 @@
 """Tiny models with real tokenizers, built once a session."""
 
+import functools
 import importlib
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -17,6 +19,11 @@ from murmura.third_party import settle
 from tests.forking import forks_instead
 
 settle()
+
+# Runs are small and many files are replaced in them, for which a disk takes a fifth of the time.
+_MEMORY = Path("/dev/shm")
+if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 * 2**30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 # No test pulls the plug, and waiting for the disk was a fifth of their time. What is synced must be open all the same.
 os.fsync = os.fstat
@@ -70,6 +77,30 @@ def coarse_losses(request):
         accounting._GRID = width
         accounting._epsilon.cache_clear()
         accounting._tightest.cache_clear()
+
+
+@functools.cache
+def remembering():
+    """What takes most of the time of moments accounting, each function with a memory of what it has computed."""
+    from dp_accounting.rdp import rdp_privacy_accountant as rdp
+
+    names = ("_compute_log_a", "_compute_rdp_sample_wor_gaussian_int")
+    return rdp, {name: functools.lru_cache(2**18)(getattr(rdp, name)) for name in names}
+
+
+@pytest.fixture(autouse=True)
+def moments_remembered(request, monkeypatch):
+    """Tests make runs of few different plans. Those of accounting itself, and of what it warns of, compute anew."""
+    if not {"privacy", "cli"}.intersection(request.path.parts) and "dp_accounting" in sys.modules:
+        module, functions = remembering()
+        for name, function in functions.items():
+            monkeypatch.setattr(module, name, function)
+
+
+@pytest.fixture
+def no_page(monkeypatch):
+    """For tests that look at no run's page, which takes up to half of a small run."""
+    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
 
 
 @pytest.fixture(autouse=True)

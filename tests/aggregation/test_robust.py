@@ -170,8 +170,7 @@ def apart(one, other):
     return float(torch.cat([(one[name] - other[name]).flatten() for name in other]).norm())
 
 
-def test_a_liar_does_harm_under_the_mean_and_little_under_these_rules(lying, monkeypatch):
-    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
+def test_a_liar_does_harm_under_the_mean_and_little_under_these_rules(lying, no_page):
     honest = lying(False)
     length = apart(honest, {name: torch.zeros_like(tensor) for name, tensor in honest.items()})
     assert apart(lying(True), honest) > 100 * length
@@ -188,9 +187,8 @@ def test_a_run_with_too_few_sites_is_refused_before_it_begins(tmp_path, llama_fo
 @pytest.mark.parametrize("uploads", [0, 1])  # sums alone, and single replies
 @pytest.mark.parametrize("aggregation", [{}, {"server": "fedadam"}, {"rule": "flexlora"}])
 def test_what_is_no_such_adapter_is_left_out_by_the_name_of_its_site(
-    tmp_path, llama_folder, monkeypatch, uploads, aggregation
+    tmp_path, llama_folder, monkeypatch, uploads, aggregation, no_page
 ):
-    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
     small.write_data(tmp_path, {"heart": 3, "skin": 3, "lung": 3})
     honest = Cohort.uploads
 

@@ -19,6 +19,7 @@ from murmura.federation.site.cohort import Cohort
 from murmura.runs import read
 from murmura.training.adapter import MAGNITUDE
 from tests.experiment import small
+from tests.experiment.test_simulation import WRITING
 
 KINDS = ("bfloat16", "int8")
 SMALLEST = 1e-43  # below it a float32 has so few digits left that a scale is off by up to a half
@@ -84,8 +85,7 @@ def test_what_does_not_travel_now_is_carried_on():
 
 
 @pytest.fixture
-def make(tmp_path, llama_folder, monkeypatch):
-    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
+def make(tmp_path, llama_folder, no_page):
     small.write_data(tmp_path)
     return partial(small.experiment, tmp_path, llama_folder)
 
@@ -142,7 +142,7 @@ def test_what_is_carried_is_kept_and_goes_back_with_the_round(make, monkeypatch)
 
 
 def test_fewfedpit_travels_in_fewer_bits_too(make):
-    method = {"name": "fewfedpit", "rounds": 1}
+    method = {"name": "fewfedpit", "rounds": 1, **WRITING}
     result = run(make(method, aggregation={"travel": "int8"}, evaluation={"attacks": True, "uploads": 2}))
     assert read(result.folder).label.endswith(", travels as int8")
     assert read(result.folder).last.attacks  # single uploads are attacked as they arrive

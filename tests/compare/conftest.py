@@ -10,8 +10,9 @@ from murmura.experiment.run import run
 
 
 @pytest.fixture
-def begun(monkeypatch):
-    """The runs that were begun, which are made in this process, since it takes long to start another."""
+def begun(monkeypatch, no_page):
+    """The runs that were begun, which are made in this process, since it takes long to start another, and have no
+    pages of their own."""
     begun = []
 
     def in_process(job, at_once, under_way):

@@ -1,4 +1,7 @@
 import math
+import shutil
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -79,16 +82,18 @@ class TestBest:
 class TestGuaranteed:
     """The ε of an arm holds for all that whoever takes it has seen."""
 
+    MADE: ClassVar[dict[str, Path]] = {}  # once for all tests, which have copies
+
     @pytest.fixture
-    def folders(self, tmp_path, make):
+    def folders(self, tmp_path, tmp_path_factory, make, no_page):
         from murmura.experiment.run import run
 
         method = {"name": "dplora", "epsilon": 8.0, "rounds": 1}
-        made = {}
         for name, seed in (("search-a", 10_000), ("search-b", 10_001), ("final", 0)):
-            where = {"name": name, "folder": str(tmp_path / name), "seed": seed}
-            made[name] = run(make(method=method, run=where)).folder
-        return made
+            if name not in self.MADE:
+                where = {"name": name, "folder": str(tmp_path_factory.mktemp(name) / name), "seed": seed}
+                self.MADE[name] = run(make(method=method, run=where)).folder
+        return {name: shutil.copytree(folder, tmp_path / name) for name, folder in self.MADE.items()}
 
     def test_the_search_counts(self, folders):
         searched, final = [folders["search-a"], folders["search-b"]], read(folders["final"])
@@ -105,8 +110,6 @@ class TestGuaranteed:
         assert final.last.privacy["epsilon"] > 0 and guaranteed([], [final])[0] is None
 
     def test_where_the_searchs_ledgers_are_gone_there_is_none(self, folders):
-        import shutil
-
         shutil.rmtree(folders["search-a"] / "private")
         shutil.rmtree(folders["search-a"] / "checkpoint", ignore_errors=True)
         found, why = guaranteed([folders["search-a"]], [read(folders["final"])])

@@ -89,6 +89,7 @@ def test_a_run_tells_what_was_given_to_whom_and_why(make, strategy, monkeypatch)
     assert result.rows[1]["bytes_down"] > result.rows[2]["bytes_down"] + sent
 
 
+@pytest.mark.usefixtures("no_page")
 def test_sites_train_on_what_they_are_given_and_count_for_it(make, monkeypatch):
     shards, examples = {}, {}
 
@@ -132,6 +133,7 @@ def trained(monkeypatch):
     [{"name": "local"}, {"name": "cmfl"}, {"name": "tfedavg"}, {"name": "dpftrl", "noise_multiplier": 0.0}],
     ids=str,
 )
+@pytest.mark.usefixtures("no_page")
 def test_other_methods_train_on_public_records_with_the_own_ones_too(make, trained, method):
     run(make(method | {"rounds": 1}, {"strategy": "random", "records": 7}, evaluation=QUICK))
     assert trained == [("private", [6 + 7, 3 + 7], True)]
@@ -139,12 +141,14 @@ def test_other_methods_train_on_public_records_with_the_own_ones_too(make, train
 
 @pytest.mark.slow
 @pytest.mark.parametrize("aggregation", [{"local": "fedprox"}, {"local": "scaffold"}, {"server": "fedavgm"}], ids=str)
+@pytest.mark.usefixtures("no_page")
 def test_other_ways_to_aggregate_do_too(make, trained, aggregation):
     public = {"strategy": "random", "records": 7}
     run(make({"rounds": 1}, public, aggregation=aggregation, evaluation=QUICK))
     assert trained == [("private", [6 + 7, 3 + 7], True)]
 
 
+@pytest.mark.usefixtures("no_page")
 def test_in_fewfedpit_public_records_join_the_public_branch_and_no_other(make, trained):
     writing = {"name": "fewfedpit", "rounds": 1, "keep": 2, "instruction_tokens": 4, "example_tokens": 4}
     result = run(make(writing, {"strategy": "random", "records": 5}, evaluation=QUICK))
@@ -162,6 +166,7 @@ def test_in_fewfedpit_public_records_join_the_public_branch_and_no_other(make, t
     assert trained[-1] == ("together", [6 + 5, 3 + 5], True)
 
 
+@pytest.mark.usefixtures("no_page")
 def test_dp_lora_trains_on_public_records_first_and_its_epsilon_counts_private_steps_alone(make, trained, monkeypatch):
     pulled, train = [], Cohort.train
 
@@ -187,6 +192,7 @@ def test_dp_lora_trains_on_public_records_first_and_its_epsilon_counts_private_s
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_page")
 def test_all_sites_of_a_run_with_secret_cohorts_are_given_theirs(make, trained):
     secret = {
         "name": "dpfedavg",
@@ -202,6 +208,7 @@ def test_all_sites_of_a_run_with_secret_cohorts_are_given_theirs(make, trained):
     assert all(size in (6 + 4, 3 + 4) for _, sizes, _ in trained for size in sizes)
 
 
+@pytest.mark.usefixtures("no_page")
 def test_in_feddca_star_sites_have_another_encoder_and_the_server_projects_its_vectors(make, tokenizer, tmp_path):
     small = str(save_encoder(tmp_path / "small", tokenizer, hidden=16))
     experiment = make({"rounds": 1}, {"site_encoder": small, "projector_epochs": 1}, evaluation=QUICK)
@@ -215,6 +222,7 @@ def test_in_feddca_star_sites_have_another_encoder_and_the_server_projects_its_v
     assert row.bytes == 2 * 2 * 16 * 4  # sites, centres, numbers, bytes
 
 
+@pytest.mark.usefixtures("no_page")
 def test_what_is_nearly_a_sites_own_is_not_sent_to_it(make, monkeypatch, tmp_path, encoder):
     """The golden example of retrieval, from the file to the site's store: α is about rows of the pool."""
     cosines = np.array([0.95, 0.9, 0.69, 0.2, 0.68])
@@ -232,6 +240,7 @@ def test_what_is_nearly_a_sites_own_is_not_sent_to_it(make, monkeypatch, tmp_pat
     assert "fewer centres than the 2 asked for" in result.rows[1]["events"][0]  # all vectors are one
 
 
+@pytest.mark.usefixtures("no_page")
 def test_what_the_run_is_measured_with_is_given_to_nobody(make, tmp_path, encoder, capsys):
     heldout = [Instruction(**record("kidney", number)) for number in range(2)]
     folder = embedded_pool(tmp_path / "own", encoder, [*heldout, *public(2)]).folder
@@ -241,6 +250,7 @@ def test_what_the_run_is_measured_with_is_given_to_nobody(make, tmp_path, encode
 
 
 @pytest.mark.parametrize("by", ["partition", "file"])
+@pytest.mark.usefixtures("no_page")
 def test_what_one_file_has_shared_out_to_the_sites_is_given_to_none(make, tmp_path, encoder, capsys, by):
     """Where sites have files of their own, each knows its own records alone."""
     private = [record(site, number) for site in SIZES for number in range(2)]
@@ -262,6 +272,7 @@ def test_what_one_file_has_shared_out_to_the_sites_is_given_to_none(make, tmp_pa
     assert (given, said) == (({2}, True) if by == "partition" else ({6}, False))
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_run_does_not_go_on_with_another_pool_and_keeps_what_it_has(make, tmp_path, encoder):
     folder = embedded_pool(tmp_path / "own", encoder, public(8)).folder
     augment = {"strategy": "random", "pool": str(folder)}
@@ -277,6 +288,7 @@ def test_a_run_does_not_go_on_with_another_pool_and_keeps_what_it_has(make, tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_page")
 def test_worker_processes_give_the_same(make, tmp_path, forked_workers):
     found = {}
     for engine in ("local", "processes"):
@@ -292,6 +304,7 @@ def test_worker_processes_give_the_same(make, tmp_path, forked_workers):
     assert all((adapter[name] - other[name]).abs().max() < 1e-5 for name in adapter)
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_dry_run_foresees_steps_and_bytes_and_tells_what_would_be_sent(make, monkeypatch):
     steps = []
 
@@ -361,6 +374,7 @@ def test_a_domain_of_which_the_pool_has_no_record_is_refused(make, tmp_path):
         ({}, {"strategy": "random"}, None),
     ],
 )
+@pytest.mark.usefixtures("no_page")
 def test_no_epsilon_is_stated_over_a_pool_from_which_private_records_are_missing(
     make, encoder, tmp_path, method, augment, said
 ):
@@ -383,6 +397,7 @@ def test_only_sites_with_instructions_are_augmented(make):
         make(data={"kind": "document"})
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_pool_that_is_missing_damaged_or_anothers_is_told_before_the_run_begins(make, pool, tmp_path, tokenizer):
     folder = shutil.copytree(pool.folder, tmp_path / "copy")
     data = (folder / VECTORS).read_bytes()
@@ -410,6 +425,7 @@ def test_a_dry_run_tells_the_epsilon_of_noisy_centres_as_theirs_alone(make):
     assert found.guarantee == "none" and not any("no ε covers it" in one for one in found.notes)
 
 
+@pytest.mark.usefixtures("no_page")
 def test_noisy_centres_that_left_in_a_round_that_was_lost_count_too(make, monkeypatch):
     """The server dies after sites have answered; the round is repeated, and centres are sent again."""
     chosen = make({"rounds": 1}, {"noise_multiplier": 2.0}, evaluation=QUICK)
@@ -430,6 +446,7 @@ def test_noisy_centres_that_left_in_a_round_that_was_lost_count_too(make, monkey
     assert choice.guarantee.epsilon > spent.epsilon().value
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_run_does_not_go_on_to_more_noisy_centres_than_its_sites_have_planned(make):
     augment = {"noise_multiplier": 2.0, "every": 1}
     folder = run(make({"rounds": 2}, augment, evaluation=QUICK)).folder

@@ -23,10 +23,9 @@ QUIET = {"evaluation": {"attacks": False, "sample": 1}, "training": {"max_steps"
 
 
 @pytest.fixture
-def cached(llama_folder, tmp_path, monkeypatch):
+def cached(llama_folder, tmp_path, monkeypatch, no_page):
     """A model that Murmura's cache has under a short name, and no hub."""
     monkeypatch.setenv("MURMURA_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
     place = place_of("smollm2-135m", models.ALIASES["smollm2-135m"].wheel)
     shutil.copytree(llama_folder, place)
     return {"name": "smollm2-135m"}

@@ -5,6 +5,8 @@ import pytest
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 PRIVATE = {"name": "dplora", "noise_multiplier": 4.0, "accountant": "rdp", "rounds": 1}
 ONE_STEP = {"max_steps": 1, "batch_size": 2}
 

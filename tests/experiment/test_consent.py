@@ -15,6 +15,8 @@ from murmura.federation.site.store import released
 from murmura.runs.record import read
 from tests.experiment.small import write_data
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 
 @pytest.fixture
 def file():

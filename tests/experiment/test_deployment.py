@@ -70,8 +70,7 @@ def adapters(folder):
 
 
 @pytest.fixture
-def trial(make, tmp_path, monkeypatch):
-    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
+def trial(make, tmp_path, no_page):
     small.write_data(tmp_path, {"heart": 4, "skin": 3, "lung": 2})
     for k in range(3):
         rows = [{"text": one.text, "label": one.label} for one in texts(6, k + 1)]

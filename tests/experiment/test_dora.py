@@ -17,6 +17,7 @@ from murmura.federation.wire.layout import Agreement
 from murmura.streams import Stream
 from murmura.training.adapter import MAGNITUDE, load_peft
 from tests.experiment.small import context
+from tests.experiment.test_simulation import WRITING
 from tests.training.helpers import assert_close, assert_same
 
 QUIET = {"attacks": False, "uploads": 0, "sample": 1, "every": 9}
@@ -33,8 +34,8 @@ RUNS = {
     "scaffold": ({}, {"local": "scaffold"}),
     "int8": ({}, {"travel": "int8"}),
     "bfloat16": ({}, {"travel": "bfloat16"}),
-    "fewfedpit": ({"name": "fewfedpit"}, {}),
-    "fewfedweight": ({"name": "fewfedweight"}, {}),
+    "fewfedpit": ({"name": "fewfedpit", **WRITING}, {}),
+    "fewfedweight": ({"name": "fewfedweight", "answer_tokens": 8, "error_records": 2}, {}),
     "cmfl": ({"name": "cmfl"}, {}),
     "dplora": ({"name": "dplora", "noise_multiplier": 0.5, "groups": "factors"}, {}),
     "dplora, paper": ({"name": "dplora", "preset": "paper", "noise_multiplier": 0.01, "noise_on": "weights"}, {}),
@@ -44,8 +45,7 @@ RUNS = {
 
 
 @pytest.fixture
-def asked(make, monkeypatch):
-    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
+def asked(make, no_page):
 
     def made(method=None, aggregation=None, lora=None, **sections):
         quiet = {"aggregation": aggregation or {}, "evaluation": QUIET, "run": {"decode_dtype": "model"}}

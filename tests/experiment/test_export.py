@@ -20,6 +20,8 @@ from murmura.experiment.trained import Trained
 from murmura.federation.adapter_folder import given_as
 from murmura.units import bound
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 LEARNT = {"method": {"rounds": 2}, "training": {"lr": 0.3}, "run": {"decode_dtype": "model"}}
 
 

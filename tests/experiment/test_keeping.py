@@ -9,6 +9,8 @@ from murmura.federation.server.transcript import kept_rounds
 from murmura.runs.folder import RunFolder
 from murmura.training.adapter import is_same, load_peft
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 QUIET = {"evaluation": {"attacks": False, "sample": 1}, "training": {"max_steps": 1}}
 
 

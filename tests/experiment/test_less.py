@@ -57,6 +57,7 @@ def test_a_run_tells_what_was_given_and_what_left_for_it(make):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_page")
 def test_workers_choose_the_same(make, tmp_path, forked_workers):
     training = {"eps": EPS}  # sites train together here and apart there, which rounds otherwise
     local = read(run(make({"rounds": 1}, training=training)).folder)

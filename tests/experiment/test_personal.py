@@ -59,6 +59,7 @@ def mean_loss(bench, records, adapter):
     return sum(float(one.nll.sum()) for one in scores) / sum(len(one.nll) for one in scores)
 
 
+@pytest.mark.usefixtures("no_page")
 def test_what_is_set_apart_is_in_no_round(asked, monkeypatch):
     from murmura.methods.averaging import Averaging
 
@@ -74,11 +75,12 @@ def test_what_is_set_apart_is_in_no_round(asked, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_page")
 def test_engines_and_slots_tell_the_same(asked, tmp_path):
     folders = [tmp_path / name for name in ("one", "two", "three")]
     run(asked(run={"folder": str(folders[0])}))
     run(asked(run={"folder": str(folders[1]), "slots": 1}))
-    run(asked(run={"folder": str(folders[2]), "engine": "processes", "workers": 2}))
+    run(asked(run={"folder": str(folders[2]), "engine": "processes", "workers": 1}))  # not forked
     first, *others = [read(folder) for folder in folders]
     for folder, other in zip(folders[1:], others, strict=True):
         for one, two in zip(first.personal, other.personal, strict=True):
@@ -90,6 +92,7 @@ def test_engines_and_slots_tell_the_same(asked, tmp_path):
             assert all(torch.allclose(left[name], right[name], atol=1e-5) for name in left)
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_run_that_is_killed_in_the_last_round_has_sites_train_once_more(asked, monkeypatch, tmp_path):
     whole = read(run(asked(run={"folder": str(tmp_path / "whole")})).folder)
     commit = SiteStore.commit
@@ -110,6 +113,7 @@ def test_a_run_that_is_killed_in_the_last_round_has_sites_train_once_more(asked,
     assert read(again.folder).personal == whole.personal
 
 
+@pytest.mark.usefixtures("no_page")
 def test_only_b_trains_over_the_shared_a(asked):
     result = run(asked({"rounds": 1}, {"part": "B"}))
     shared, own = (load_peft(result.folder / name)[0] for name in ("adapter", "sites/heart"))
@@ -118,8 +122,9 @@ def test_only_b_trains_over_the_shared_a(asked):
     }
 
 
+@pytest.mark.usefixtures("no_page")
 def test_under_an_epsilon_nothing_is_told_and_sites_have_models_all_the_same(asked):
-    method = {"name": "dplora", "epsilon": 50.0, "rounds": 1}
+    method = {"name": "dplora", "noise_multiplier": 1.0, "accountant": "rdp", "rounds": 1}
     result = run(asked(method, {"heldout": None}))
     record = read(result.folder)
     assert record.personal == () and not (result.folder / PERSONAL).exists()
@@ -139,6 +144,7 @@ def test_under_an_epsilon_nothing_is_told_and_sites_have_models_all_the_same(ask
         ({}, {"model": {"trainable": "all"}}, "is an adapter"),
     ],
 )
+@pytest.mark.usefixtures("no_page")
 def test_methods_without_a_global_adapter_at_the_sites_are_refused(asked, method, sections, why):
     with pytest.raises(ConfigError, match=why):
         run(asked(method, **sections))
@@ -156,6 +162,7 @@ def test_methods_without_a_global_adapter_at_the_sites_are_refused(asked, method
     ],
     ids=["ffa", "fedex", "flora", "int8", "canaries"],
 )
+@pytest.mark.usefixtures("no_page")
 def test_it_goes_with_rules_of_aggregation(asked, sections):
     record = read(run(asked(**sections)).folder)
     assert [one.records for one in record.personal] == [round(0.4 * size) for size in SIZES.values()]
@@ -163,6 +170,7 @@ def test_it_goes_with_rules_of_aggregation(asked, sections):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_page")
 def test_where_cohorts_are_secret_all_sites_are_asked_and_nothing_is_told(asked):
     method = {"name": "dpfedavg", "rounds": 1, "noise_multiplier": 4.0}
     method["sampler"] = {"kind": "poisson", "sites_per_round": 1}

@@ -21,6 +21,8 @@ from murmura.training.loop import train
 from tests.experiment.small import context, experiment, write_lines
 from tests.training.helpers import assert_close
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 MAX_LENGTH = 32
 SHORT, LONGER = "the rash", "the patient takes the dose with food and calls the clinic"
 CUT = " ".join(f"visit {number} the patient asks about the red rash and the blood test" for number in range(9))

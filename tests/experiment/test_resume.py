@@ -23,9 +23,8 @@ CONSTANT = {"schedule": "constant"}
 
 
 @pytest.fixture
-def quick(make, monkeypatch):
+def quick(make, no_page):
     """Small experiments whose runs draw no page, which takes longer than all the rest."""
-    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
     return make
 
 

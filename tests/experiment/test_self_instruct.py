@@ -16,6 +16,8 @@ from murmura.runs import read
 from murmura.runs.schema import AUGMENT
 from tests.experiment.small import SIZES, experiment, write_data
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 QUICK = {"attacks": False, "sample": 1, "every": 9}
 
 

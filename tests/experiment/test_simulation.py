@@ -41,9 +41,8 @@ AGGREGATIONS = [
 
 
 @pytest.fixture
-def both(make, tmp_path, forked_workers, monkeypatch):
+def both(make, tmp_path, forked_workers, no_page):
     """Run an experiment in this process and in the workers; returns the adapters of each."""
-    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
     small.write_data(tmp_path, {"heart": 4, "skin": 3, "lung": 2})
     for k in range(3):
         rows = [{"text": one.text, "label": one.label} for one in texts(6, k + 1)]

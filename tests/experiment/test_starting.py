@@ -13,6 +13,8 @@ from murmura.training.adapter import PEFT_PREFIX, load_peft, save_peft
 from murmura.training.config import LoraSpec
 from tests.experiment.small import context, experiment, write_data
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 
 @pytest.fixture
 def make(tmp_path, llama_folder):

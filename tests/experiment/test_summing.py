@@ -24,9 +24,8 @@ QUIET = {"every": 9, "sample": 1, "uploads": 0, "attacks": False}
 
 
 @pytest.fixture
-def make(tmp_path, llama_folder, monkeypatch):
+def make(tmp_path, llama_folder, no_page):
     """Small experiments with three sites, the fewest that a secure sum is made of."""
-    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
     small.write_data(tmp_path, SITES)
     return partial(small.experiment, tmp_path, llama_folder)
 

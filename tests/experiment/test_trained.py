@@ -15,6 +15,8 @@ from murmura.experiment.run import run
 from murmura.experiment.trained import Trained, finished, require_answers
 from tests.experiment import small
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 ASKED = [Instruction("explain the heart result 2"), Instruction("explain the skin result 1", "letter 4")]
 
 

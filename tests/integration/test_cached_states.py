@@ -17,9 +17,8 @@ TOO_SMALL = 3000  # bytes: for half of a record
 
 
 @pytest.fixture
-def go(tmp_path, llama_folder, monkeypatch):
+def go(tmp_path, llama_folder, no_page):
     """Runs a method so that it keeps so many bytes; returns its adapters, and what it measured."""
-    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
     small.write_data(tmp_path, {"heart": 4, "skin": 3})
     for k in range(2):
         rows = [{"text": one.text, "label": one.label} for one in texts(6, k + 1)]

@@ -21,6 +21,7 @@ def test_calibration_inverts(target, steps, delta, accountant):
 def test_calibration_finds_the_noise_of_the_best_accountant(sampler, adjacency):
     plan = of_records(sampler=sampler, adjacency=adjacency, delta=1e-9)
     found = plan.calibrated(3.0)
+    assert found == of_records(sampler=sampler, adjacency=adjacency, delta=1e-9, noise=found.noise)
     assert found.epsilon().value <= 3.0 < found.with_noise(found.noise.std * (1 - 5e-4)).epsilon().value
 
 

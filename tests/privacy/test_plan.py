@@ -109,9 +109,7 @@ def test_calibration_of_an_adaptive_plan_pays_for_the_count_too():
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
-@pytest.mark.parametrize(
-    "sampler", [FullParticipation(), PoissonSampling(0.04), pytest.param(FIXED, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("sampler", [FullParticipation(), PoissonSampling(0.04)])
 def test_calibration_inverts(sampler, adjacency):
     plan = of_records(sampler=sampler, adjacency=adjacency).calibrated(3.0)
     assert 3.0 * (1 - 5e-4) < plan.epsilon().value <= 3.0 * (1 + 1e-4)

@@ -40,8 +40,7 @@ SECRET = {
 
 
 @pytest.fixture
-def make(tmp_path, llama_folder, monkeypatch):
-    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
+def make(tmp_path, llama_folder, monkeypatch, no_page):
     monkeypatch.setattr(activity, "_SECONDS_BETWEEN", -1.0)
     small.write_data(tmp_path)
     return partial(small.experiment, tmp_path, llama_folder)

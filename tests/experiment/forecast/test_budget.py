@@ -11,6 +11,8 @@ from murmura.privacy.journal import Journal
 from murmura.units import bound
 from tests.experiment.small import SIZES
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 STEPS = {"max_steps": 1, "batch_size": 2, "lr": 5e-3}
 
 

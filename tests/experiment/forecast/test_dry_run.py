@@ -34,7 +34,7 @@ PROTECTED = {
 
 
 @pytest.fixture
-def watched(monkeypatch):
+def watched(monkeypatch, no_page):
     """Optimiser steps and tokens written, by round, of a run that is made meanwhile."""
     steps, tokens = Counter(), Counter()
     train, complete = murmura.federation.site.cohort.train, murmura.model_runtime.complete
@@ -59,7 +59,6 @@ def watched(monkeypatch):
     monkeypatch.setattr(Cohort, "__init__", noting_the_round)
     monkeypatch.setattr("murmura.federation.site.cohort.train", counting_steps)
     monkeypatch.setattr("murmura.model_runtime.complete", counting_tokens)
-    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
     return steps, tokens
 
 
@@ -82,16 +81,11 @@ def test_steps_bytes_and_sites_are_those_of_the_run(make, watched, sections):
         rate = round(row["bytes_down"] - planned.bytes_down)
         assert rate == planned.sites * size({"lr": 5e-3}) if row["round"] == 1 else rate < planned.sites * 40
     assert {(row.verb, row.field) for row in expected.disclosure} == {(row["verb"], row["field"]) for row in released}
+    assert_disk(expected, result.folder)
 
 
-EVERY = METHODS | {name: {"method": method} for name, method in WRITERS.items()}
-
-
-@pytest.mark.parametrize("sections", EVERY.values(), ids=EVERY)
-def test_the_disk_holds_three_checkpoints_and_the_adapters(make, watched, sections):
-    experiment = make(**sections)
-    expected = dry_run(experiment)
-    folder = run(experiment).folder
+def assert_disk(expected, folder):
+    """It holds three checkpoints and the adapters."""
     final = "sites" if expected.plan.method.title in ("Local only", "LocIT+SG") else "adapter"
     assert expected.disk == 3 * numbers(folder, "round-0002*") + numbers(folder / final) + tokenizers(folder / final)
 
@@ -136,6 +130,7 @@ def test_what_is_not_known_before_is_planned_at_its_most(make, watched, method):
     uploaded = sum(row["bytes"] for row in released if row["kind"] == "weights")
     assert sum(planned.bytes_up for planned in expected.rounds) == uploaded
     assert {(row.verb, row.field) for row in expected.disclosure} == {(row["verb"], row["field"]) for row in released}
+    assert_disk(expected, result.folder)
 
 
 @pytest.mark.parametrize("method", PROTECTED.values(), ids=PROTECTED)
@@ -292,8 +287,7 @@ def test_clusters_are_stood_in_for_and_the_plan_says_so(make, tmp_path, monkeypa
     assert not any("Random vectors" in note for note in dry_run(make()).notes)
 
 
-def test_a_folder_with_a_run_is_noted(make, monkeypatch):
-    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
+def test_a_folder_with_a_run_is_noted(make, no_page):
     run(make(method={"rounds": 1}, evaluation={"attacks": False}))
     assert any("already holds a run" in note for note in dry_run(make()).notes)
 
@@ -353,12 +347,11 @@ def test_aggregation_rules_are_in_the_bytes(make):
         assert downs[1] > downs[0]
 
 
-def test_the_records_that_attacks_score_are_those_of_the_run(make, monkeypatch):
+def test_the_records_that_attacks_score_are_those_of_the_run(make, monkeypatch, no_page):
     """Members and non-members under the model, and under single uploads; the base model reads each once besides."""
     from murmura.generation import scoring
 
     scored, read = [], scoring.token_scores
-    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
     monkeypatch.setattr(
         "murmura.model_runtime.token_scores",
         lambda bank, items, *rest, **options: scored.append(len(items)) or read(bank, items, *rest, **options),

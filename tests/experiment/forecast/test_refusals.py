@@ -17,13 +17,12 @@ Disk = namedtuple("Disk", "total used free")
 
 @pytest.mark.parametrize("rule", ["mean", "flora"])
 @pytest.mark.parametrize("lacking", [1, 0])
-def test_a_disk_that_is_too_full_by_a_byte_and_one_that_is_not(make, monkeypatch, lacking, rule):
+def test_a_disk_that_is_too_full_by_a_byte_and_one_that_is_not(make, monkeypatch, lacking, rule, no_page):
     experiment = make(
         method={"rounds": 1, "sites_per_round": 1}, aggregation={"rule": rule}, evaluation={"attacks": False}
     )
     free = dry_run(experiment).disk + MARGIN - lacking
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Disk(10**12, 10**12 - free, free))
-    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
     refusals = dry_run(experiment).refusals
     assert not experiment.run.path.exists()
     if lacking:

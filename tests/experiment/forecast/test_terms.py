@@ -14,6 +14,8 @@ from murmura.federation.wire.releases import VOUCHED, protection_from_json
 from murmura.runs.record import read
 from tests.federation.world import instructions
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 SECURE = {"aggregation": {"secure": True}, "evaluation": {"attacks": False, "uploads": 0}}
 PRIVATE = {"method": {"name": "dplora", "rounds": 2, "epsilon": 4.0}, "training": {"batch_size": 2}}
 SITES = {"heart": 3, "skin": 3, "lung": 4}

@@ -9,8 +9,7 @@ from tests.methods.pretext.world import left
 
 @pytest.mark.deployed
 @pytest.mark.parametrize("secure", [False, True])
-def test_votes_on_many_machines_are_those_of_a_simulation(make, tmp_path, monkeypatch, secure):
-    monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
+def test_votes_on_many_machines_are_those_of_a_simulation(make, tmp_path, secure, no_page):
     sums = {"aggregation": {"secure": True}} if secure else {}
     voting = {"noise_multiplier": 0.0}
     alone = run(make(voting, run={"folder": str(tmp_path / "alone")}, **sums))

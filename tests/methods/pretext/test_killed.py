@@ -15,7 +15,7 @@ from murmura.training.adapter import load_peft
 from tests.experiment.small import method_with
 from tests.methods.pretext.world import POPRI, left
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("no_page")]
 
 
 def ended(folder):
@@ -130,7 +130,7 @@ def test_under_a_secure_sum_sites_add_the_noise_in_shares(make, options, tmp_pat
         method_with(make(options | {"noise": "gaussian"}).method.model_dump(), secure=True)
 
 
-def test_worker_processes_give_the_same(make, options, tmp_path):
+def test_worker_processes_give_the_same(make, options, tmp_path, forked_workers):
     folders = [
         run(make(options, run={"folder": str(tmp_path / engine), "engine": engine})).folder
         for engine in ("local", "processes")
