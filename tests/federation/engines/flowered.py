@@ -23,7 +23,7 @@ NAMES = [f"site-{k}" for k in range(5)]
 
 
 class Link:
-    """One SuperLink and a SuperNode for each site, started once for all tests: that takes seconds."""
+    """One SuperLink and a SuperNode for each site, started once for all tests, when one first needs it."""
 
     found = None
 
@@ -44,18 +44,26 @@ class Link:
         self.door = Door()
         self.superlink = SuperLink(folder / "superlink", ("127.0.0.1", 0), tls, self.keys, self.door.address)
         self.doors = {name: Swinging() for name in NAMES}
-        server = f"127.0.0.1:{self.superlink.port}"
-        self.supernodes = [
-            SuperNode(folder / name, server, self.authority, folder / f"{name}.key", self.doors[name].door.address)
-            for name in NAMES
-        ]
+        self.supernodes = {}
         self._engine = FlowerEngine(self.superlink.nodes, self.door, self.superlink.carry, lambda: None, patience=5.0)
-        assert self._engine.missing(120) == []
-        self.leave()
+
+    def _start(self, names):
+        """Start the SuperNodes that are not there yet."""
+        server, new = f"127.0.0.1:{self.superlink.port}", [name for name in names if name not in self.supernodes]
+        for name in new:
+            self.doors[name].worker, key = Worker(None), self.folder / f"{name}.key"
+            door = self.doors[name].door.address
+            self.supernodes[name] = SuperNode(self.folder / name, server, self.authority, key, door)
+        if new:
+            engine = self._engine
+            engine.sites, engine._seen = new, dict.fromkeys(new, time.monotonic())
+            engine._nodes = {name: self.superlink.nodes[name] for name in new}
+            assert engine.missing(120) == []
 
     def engine(self, workers):
         """The one engine, with these workers behind the doors: to start another would take seconds too."""
         self.places = dict(zip(workers, NAMES, strict=False))
+        self._start(self.places.values())
         for site, place in self.places.items():
             self.doors[place].worker = workers[site]
         engine = self._engine
@@ -71,7 +79,7 @@ class Link:
 
     def close(self):
         doors = [one.door for one in self.doors.values()]
-        for one in [self._engine, *self.supernodes, self.superlink, *doors]:
+        for one in [self._engine, *self.supernodes.values(), self.superlink, *doors]:
             one.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
