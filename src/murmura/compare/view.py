@@ -37,9 +37,9 @@ _DRAWN = 3  # seeds of an interval that is drawn: of two it is 13 standard error
 
 def section(outcome: Outcome) -> Section:
     """Which arm to take, how they lie to each other, and every arm's figures."""
-    seeds = ", ".join(map(str, outcome.seeds))
+    seeds = f"{'seed' if len(outcome.seeds) == 1 else 'seeds'} {listing(list(map(str, outcome.seeds)))}"
     lead = (
-        f"Every arm was run with the seeds {seeds}, on the same records. Figures are means over them, with 95 % "
+        f"Every arm was run with {seeds}, on the same records. Figures are means over them, with 95 % "
         "intervals (Student’s t); differences are paired by seed, and their p values corrected for how many there are "
         "(Holm)."
     )
