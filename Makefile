@@ -89,7 +89,7 @@ real: venv
 
 # What depends on the order of sums, as on other processors: one with AVX2, and one that nobody has, whose products of
 # matrices are off by as much as an order of sums makes them.
-NUMERIC := tests/test_precision.py tests/training tests/oracles -k "not accounting and not cohorts" \
+NUMERIC = tests/test_precision.py tests/training tests/oracles -k "not accounting and not cohorts $(LESS)" \
 	tests/methods/dpftrl/test_method.py::test_without_noise_and_norm_it_is_momentum_on_mean_updates
 processors: venv
 	$(MAKE) --jobs 2 $(PROCESSORS)
@@ -97,6 +97,8 @@ processors: venv
 processor-avx2: export MKL_CBWR := AVX2
 processor-avx2: export ATEN_CPU_CAPABILITY := avx2
 processor-avx2: export ONEDNN_MAX_CPU_ISA := AVX2
+# Which takes six times as long, so that what says the same once more, or nothing of an order, is left out.
+processor-nobodys: LESS := and not rslora and not learns and not planned_variance
 processor-nobodys: PLUGIN := -p tests.another_order
 # The plugin imports torch before tests/conftest.py can say so. Two threads each, two at a time, wait for one another.
 processor-nobodys: export OMP_NUM_THREADS := 1
@@ -126,6 +128,7 @@ bench: .venv/bench-stamp
 	$(BIN)/python bench/engine.py --megabytes 4 20
 
 # Finished runs and audits are kept. A comparison is printed anew once its runs are audited.
+DATA ?=
 STUDY = $(BIN)/python studies/$(1).py --data $(DATA) --out runs/$(or $(2),$(1)) --dtype bfloat16
 COMPARE = $(BIN)/murmura compare runs/$(1).toml --jobs 2 --out runs/$(2)
 AUDIT = for run in $(1); do test -e $$run/audit.json || $(BIN)/murmura audit $$run $(2) || exit; done

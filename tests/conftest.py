@@ -79,6 +79,15 @@ def coarse_losses(request):
         accounting._tightest.cache_clear()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def flower_ends(request):
+    """Flower's processes ask for work a few times a second. Where few tests need them they end with the module."""
+    yield
+    flowered = sys.modules.get("tests.federation.engines.flowered")
+    if flowered is not None and "not deployed" in request.config.option.markexpr:
+        flowered.Link.end()
+
+
 @functools.cache
 def remembering():
     """What takes most of the time of moments accounting, each function with a memory of what it has computed."""

@@ -93,12 +93,14 @@ def return_freed_memory() -> None:
 
 
 def _mapped() -> int:
-    """Bytes of files that are in this process's memory now; 0 where the system does not tell."""
+    """Bytes of files, and of what processes share, that are in this process's memory now; 0 where the system does not
+    tell. A file that lies in memory itself (tmpfs) counts as shared."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
         return 0
-    return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("RssFile:")), 0)
+    lines = (line for line in status.splitlines() if line.startswith(("RssFile:", "RssShmem:")))
+    return 1024 * sum(int(line.split()[1]) for line in lines)
 
 
 def _processor() -> str:

@@ -31,8 +31,14 @@ class Link:
     def of_tests(cls):
         if cls.found is None:
             cls.found = cls()
-            atexit.register(cls.found.close)
+            atexit.register(cls.end)
         return cls.found
+
+    @classmethod
+    def end(cls):
+        found, cls.found = cls.found, None
+        if found is not None:
+            found.close()
 
     def __init__(self):
         self.folder = folder = Path(tempfile.mkdtemp(prefix="murmura-tests-"))
