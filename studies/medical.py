@@ -146,7 +146,7 @@ def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
                 {"name": "FedMIT", "method": {"name": "fedmit", **scale.written}},
                 {"method": {"name": "fewfedpit", **scale.written}, "grid": {"method.beta": [0.0, 0.3, 0.5, 0.7]}},
                 {"method": untouched},
-                {"name": "FewFedPIT β=0.5, untouched, its rate", "method": untouched, "rate_of": "FewFedPIT β=0.5"},
+                {"name": "FewFedPIT untouched, rate of β=0.5", "method": untouched, "rate_of": "FewFedPIT β=0.5"},
                 {"method": {"name": "dplora"}, "grid": {"method.epsilon": [2.0, 8.0]}, "rates": scale.noisy_rates},
                 {
                     "name": "FedDCA",

@@ -22,7 +22,7 @@ settle()
 
 # Runs are small and many files are replaced in them, for which a disk takes a fifth of the time.
 _MEMORY = Path("/dev/shm")
-if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 * 2**30:
+if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 * 2**30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 # No test pulls the plug, and waiting for the disk was a fifth of their time. What is synced must be open all the same.
@@ -80,7 +80,7 @@ def coarse_losses(request):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def flower_ends(request):
+def flower_ends_with_its_module(request):
     """Flower's processes ask for work a few times a second. Where few tests need them they end with the module."""
     yield
     flowered = sys.modules.get("tests.federation.engines.flowered")
@@ -100,7 +100,7 @@ def remembering():
 @pytest.fixture(autouse=True)
 def moments_remembered(request, monkeypatch):
     """Tests make runs of few different plans. Those of accounting itself, and of what it warns of, compute anew."""
-    if not {"privacy", "cli"}.intersection(request.path.parts) and "dp_accounting" in sys.modules:
+    if not {"privacy", "cli", "oracles"}.intersection(request.path.parts) and "dp_accounting" in sys.modules:
         module, functions = remembering()
         for name, function in functions.items():
             monkeypatch.setattr(module, name, function)
@@ -108,7 +108,7 @@ def moments_remembered(request, monkeypatch):
 
 @pytest.fixture
 def no_page(monkeypatch):
-    """For tests that look at no run's page, which takes up to half of a small run."""
+    """For tests that look at no run's page: making one takes up to half of a small run."""
     monkeypatch.setattr("murmura.experiment.run.build_report", lambda folders, out: out)
 
 

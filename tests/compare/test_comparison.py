@@ -396,6 +396,7 @@ def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begu
     [one] = outcome.results
     assert [tried.utility is None for tried in one.tried] == [False, True] and one.rate == RATES[0]
     lost = f"The search came to nothing for FedAvg at {RATES[1]:g}: that rate was not among those chosen from."
+    assert "Every arm was run with seed 0, on the same records." in markdown(section(outcome))
     assert lost in outcome.remarks and f"{RATES[1]:g} (came to nothing)" in markdown(section(outcome))
 
 
@@ -411,10 +412,22 @@ def test_time_left_is_what_the_same_arms_took(monkeypatch):
     assert watch.words == f"1 of 5 runs done, about {clock((10 + 2 * 300 + 155) / 2)} left"
     watch.done(runs[1], 100.0)
     watch.done(runs[3], None)  # it failed
-    assert watch.words == f"3 of 5 runs done, about {clock((200 + 105) / 2)} left"
+    assert watch.words == f"3 of 5 runs done, about {clock((100 + 55) / 2)} left"  # a run of its own counts alone
     nothing = jobs._Watch(runs, [], 2)
     nothing.done(runs[0], None)
     assert nothing.words == "1 of 5 runs done"
+
+
+def test_a_run_that_was_begun_goes_on(comparison, monkeypatch, capsys):
+    job, commands = comparison().searches[0], []
+    under_way = SimpleNamespace(run=lambda command, **options: commands.append(command) or 0)
+    jobs._run(job, 1, under_way)
+    RunFolder(job.folder).checkpoint.mkdir(parents=True)
+    RunFolder(job.folder).config.write_text(job.experiment.dump())
+    jobs._run(job, 1, under_way)
+    assert [command[-1] == "--resume" for command in commands] == [False, True]
+    first, second = capsys.readouterr().err.splitlines()
+    assert f"{job.title}: begins" in first and f"{job.title}: goes on" in second
 
 
 def test_a_full_disk_is_told(comparison, tmp_path):

@@ -229,10 +229,7 @@ class _Watch:
     def __init__(self, jobs: Sequence[Job], before: Sequence[Job], at_once: int) -> None:
         self._open = [job.arm.name for job in jobs if not job.finished]
         self._total, self._at_once = len(jobs), at_once
-        self._took: dict[str, list[float]] = {}
-        for job in (*before, *jobs):
-            if job.finished and (wall := read(job.folder).totals.get("wall")):
-                self._took.setdefault(job.arm.name, []).append(wall)
+        self._before, self._took = _times(before), _times(jobs)
 
     def done(self, job: Job, seconds: float | None) -> None:
         """
@@ -246,11 +243,21 @@ class _Watch:
     @property
     def words(self) -> str:
         done = f"{self._total - len(self._open)} of {self._total} runs done"
-        if not self._open or not self._took:
+        known = self._before | self._took  # what has measured less says something where there is nothing else
+        if not self._open or not known:
             return done
-        mean = fmean(map(fmean, self._took.values()))
-        left = sum(fmean(self._took[name]) if name in self._took else mean for name in self._open)
+        mean = fmean(map(fmean, known.values()))
+        left = sum(fmean(known[name]) if name in known else mean for name in self._open)
         return f"{done}, about {clock(left / self._at_once)} left"
+
+
+def _times(jobs: Sequence[Job]) -> dict[str, list[float]]:
+    """Seconds of finished runs, by arm; without those that keep them secret."""
+    found: dict[str, list[float]] = {}
+    for job in jobs:
+        if job.finished and (wall := read(job.folder).totals.get("wall")):
+            found.setdefault(job.arm.name, []).append(wall)
+    return found
 
 
 class _UnderWay:
@@ -311,7 +318,8 @@ def _ran(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
     again = ["--resume"] if kept.holds_run else []
     threads = str(max(1, (os.cpu_count() or 1) // at_once))
     shared = {"OMP_NUM_THREADS": threads} if at_once > 1 else {}
-    say(f"{job.title}: {'goes on' if again else 'begins'}, and tells how far it is in {log}")
+    begins = f"{'goes on' if again else 'begins'}, and tells how far it is in {log}"
+    say(f"{job.title}: {begins}", event="run begins", run=str(job.folder))
     with log.open("ab") as output:
         code = under_way.run(
             [sys.executable, "-m", "murmura", "run", str(file), *again],

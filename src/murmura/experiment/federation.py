@@ -106,6 +106,7 @@ class Federation:
 
         Raises:
             ConfigError: it is no such folder, or no site is known yet.
+            CheckpointError: whom it knows cannot be read.
         """
         folder = folder.resolve()  # Flower's commands work in folders of their own
         shared, own = folder / FEDERATION, folder / SERVER

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class MaskFill:
-    """Masks random tokens of a text and draws others in their places, several times over: one after the other in random
-    order, each with what was filled in before it.
+    """Masks random tokens of a text and draws others in their places, one after the other in random order, each with
+    what was filled in before it; and all that several times.
 
     A text keeps its number of tokens while it is varied. Special tokens are never masked, never drawn, and no part of
     the text that comes out.
@@ -36,7 +36,7 @@ class MaskFill:
         tokens_per_pass: padded tokens that go through the model at once. It changes no result beyond float rounding.
 
     Raises:
-        ConfigError: a number is out of its range.
+        ConfigError: the model cannot read so many tokens.
         ModelError: the model is no masked one.
     """
 
