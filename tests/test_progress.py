@@ -6,7 +6,7 @@ import time
 import pytest
 
 from murmura import progress
-from murmura.progress import bar, collect_phases, discreet, forget, phase, relay, say, show
+from murmura.progress import bar, collect_phases, discreet, forget, once, phase, relay, say, show
 
 
 @pytest.fixture
@@ -82,6 +82,18 @@ def test_few_lines_in_a_log(capsys):
         for _ in range(1000):
             handle.advance()
     assert capsys.readouterr().err == ""
+
+
+def test_what_is_to_be_said_once_is_not_said_again(capsys):
+    @once()
+    def work():
+        for line in ("one record is left out", "another", "one record is left out"):
+            say(line)
+
+    work()
+    work()
+    told = [line.split(" ", 2)[2] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["one record is left out", "another"] * 2
 
 
 def test_bars_inside_each_other_on_a_terminal(terminal, capsys):

@@ -31,6 +31,7 @@ Told = dict[str, Any]
 
 _relay: Callable[[Told], None] | None = None
 _aside: Callable[[str], None] | None = None
+_said: set[str] | None = None  # what was said where each line is said once
 _others: dict[str, Bar] = {}  # what other processes work on, shown here
 
 
@@ -111,6 +112,17 @@ def discreet(aside: Callable[[str], None]) -> Iterator[None]:
         _aside = before
 
 
+@contextmanager
+def once() -> Iterator[None]:
+    """For the time of a ``with`` block, or of a function that this decorates, say each line once."""
+    global _said
+    before, _said = _said, set()
+    try:
+        yield
+    finally:
+        _said = before
+
+
 def say(message: str, *, public: bool = False, **about: Any) -> None:
     """A line for the person who watches the run; it does not disturb the bars.
 
@@ -119,6 +131,10 @@ def say(message: str, *, public: bool = False, **about: Any) -> None:
         about: what it is about, JSON, for programs that read the lines: ``event`` (``round``, ``planned``,
             ``unplanned``, ``progress``), ``round``, ``site``, figures.
     """
+    if _said is not None:
+        if message in _said:
+            return
+        _said.add(message)
     if _aside is not None and _relay is None and not public:
         _aside(f"{_now()} {message}")
     elif _relay is not None:

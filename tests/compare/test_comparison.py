@@ -326,6 +326,16 @@ def test_files_of_another_kind_are_not_written_over(comparison, begun, tmp_path)
     assert (first.folder / "report.html").read_text() == "mine" and begun == []
 
 
+def test_what_is_said_of_records_is_said_once_and_not_for_each_arm(comparison, tmp_path, capsys):
+    file = tmp_path / "sites" / "heart.jsonl"
+    [first, *_] = file.read_text().splitlines()
+    with file.open("a") as lines:
+        lines.write(first + "\n")  # a site has one twice
+    whole = comparison()
+    assert whole.check().keys() == {"FedAvg", "private"}
+    assert capsys.readouterr().err.count("site heart keeps 1 repeated record") == 1
+
+
 def test_arms_that_would_be_refused_are_all_named_before_anything_is_run(comparison, begun):
     arms = [
         ARMS[0],

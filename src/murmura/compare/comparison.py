@@ -27,6 +27,7 @@ from murmura.errors import ConfigError, MurmuraError, RunError
 from murmura.experiment.forecast.dry_run import DryRun, Foreseen, dry_run, finished
 from murmura.experiment.validate import method_of
 from murmura.measure.catalogue import figure, utility_of
+from murmura.progress import once
 from murmura.report.standing import UNTRIED, all_kept_and_audited
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
@@ -99,6 +100,7 @@ class Comparison:
     def _job(self, place: str, arm: Candidate, seed: int, rate: float, more: str = "") -> Job:
         return Job(arm, seed, rate, self.folder / place / f"{arm.slug}{more}-seed{seed}", place == SEARCH)
 
+    @once()  # arms have the same records, of which there is the same to say
     def check(self) -> dict[str, Foreseen]:
         """Work out every arm without running it. Of one with nothing left to run it is not asked what would stop it.
 
