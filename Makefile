@@ -89,9 +89,8 @@ real: venv
 
 # What depends on the order of sums, as on other processors: one with AVX2, and one that nobody has, whose products of
 # matrices are off by as much as an order of sums makes them.
-NUMERIC = tests/test_precision.py tests/training tests/oracles -k "not accounting and not cohorts $(LEFT_OUT)" \
+NUMERIC := tests/test_precision.py tests/training tests/oracles -k "not accounting and not cohorts" \
 	tests/methods/dpftrl/test_method.py::test_without_noise_and_norm_it_is_momentum_on_mean_updates
-LEFT_OUT :=
 PLUGIN :=
 processors: venv
 	$(MAKE) --jobs 2 $(PROCESSORS)
@@ -99,8 +98,6 @@ processors: venv
 processor-avx2: export MKL_CBWR := AVX2
 processor-avx2: export ATEN_CPU_CAPABILITY := avx2
 processor-avx2: export ONEDNN_MAX_CPU_ISA := AVX2
-# Which takes six times as long, so that what says the same once more, or nothing of an order, is left out.
-processor-nobodys: LEFT_OUT := and not rslora and not learns and not planned_variance
 processor-nobodys: PLUGIN := -p tests.another_order
 # The plugin imports torch before tests/conftest.py can say so. Two threads each, two at a time, wait for one another.
 processor-nobodys: export OMP_NUM_THREADS := 1

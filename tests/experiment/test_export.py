@@ -84,7 +84,7 @@ def test_the_card_says_what_the_record_says(folder, tmp_path):
     record = runs.read(folder)
     for form in ("adapter", "merged"):
         card = ModelCard.load(export(folder, tmp_path / form, form) / "README.md")
-        assert card.data.library_name == {"adapter": "peft", "merged": "transformers"}[form]
+        assert card.data.to_dict()["library_name"] == {"adapter": "peft", "merged": "transformers"}[form]
         assert f"{record.last.values['heldout_loss']:.3f}" in card.text and "FedAvg" in card.text
         for told in ("What is guaranteed", "Nothing.", "adapter", "What left", "2, a file each", "Limits"):
             assert told in card.text, told
@@ -205,7 +205,8 @@ class TestGGUF:
         assert sorted(path.name for path in made.iterdir()) == ["README.md", "model.gguf"]
         assert sorted(path.name for path in tmp_path.glob(".m*")) == []  # nothing is left behind
         card = ModelCard.load(made / "README.md")
-        assert card.data.library_name == "gguf" and "from llama_cpp" in card.text and "resolve" not in card.text
+        assert card.data.to_dict()["library_name"] == "gguf"
+        assert "from llama_cpp" in card.text and "resolve" not in card.text
         assert "What is guaranteed" in card.text
 
     def test_what_it_says_when_it_fails_is_told_and_nothing_is_left(self, folder, tmp_path, converter):

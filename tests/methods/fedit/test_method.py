@@ -206,6 +206,12 @@ def test_local_adapters_stay_where_they_are(tokenizer, tmp_path):
         assert not torch.equal(next(iter(site.store["adapter"].values())), next(iter(result.state.values())))
 
 
+def test_the_time_of_completing_own_records_counts_as_an_attack(tokenizer, tmp_path):
+    evaluation = EvaluationConfig(sample=2, memorisation=True, attacks=False, uploads=0)
+    world = lead(tokenizer, fedit("fedavg", rounds=1), tmp_path, evaluation=evaluation)
+    assert world.server.rows[-1]["seconds"]["attack"] > 0
+
+
 def test_a_site_that_joins_later_starts_like_the_others(tokenizer, tmp_path):
     """And one that never trained has no adapter that could be measured."""
     sampled = {1: ["site-0"], 2: ["site-0", "site-2"]}
