@@ -1,6 +1,8 @@
 """Columns of keys and values: where texts lie, and that nothing of another text shows through."""
 
+import gc
 import math
+import weakref
 
 import torch
 from transformers import DynamicCache
@@ -62,3 +64,15 @@ def test_models_that_keep_keys_and_values(llama):
     assert layers_of(llama) == len(DynamicCache(config=llama.config).layers) == 2
     llama.config.layer_types = ["full_attention", "linear_attention"]
     assert layers_of(llama) is None
+
+
+def test_memory_is_free_as_soon_as_nobody_needs_it():
+    cache = Columns(1, 2, 3)
+    cache.layers[0].lazy_initialization(*[torch.zeros(2, 1, 1, 1)] * 2)
+    keys = weakref.ref(cache.layers[0].keys)
+    gc.disable()
+    try:
+        del cache
+        assert keys() is None
+    finally:
+        gc.enable()

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from murmura import Experiment, run
+from murmura.generation import decoder, recorded
 from murmura.generation.sampling import Sampling
 from murmura.generation.scoring import score
 from murmura.generation.writer import complete
@@ -116,6 +117,31 @@ def test_what_is_drawn_is_that_of_a_cpu_and_the_same_again(pair, tokenizer):
 
     there = written(pair[1])
     assert written(pair[1]) == there == written(pair[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("slots", [SLOTS, [1] * 7])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_steps_that_are_replayed_write_what_others_do(family, tokenizer, monkeypatch, dtype, slots):
+    make, spec = FAMILIES[family]
+    bank, found, record = Bank(restless(make(tokenizer)).to(GPU, dtype), spec), [], recorded.Recorded.record
+    bank.load(states(bank))
+    how = {"sampling": Sampling(0.8, 0.95, 50), "streams": [Stream(0) / k for k in range(7)], "rows": 3}
+
+    def spied(*arguments):
+        found.append(record(*arguments))
+        return found[-1]
+
+    def written():
+        return [text.ids for text in complete(bank, tokenizer, PROMPTS, slots, [3, 9, 30, 30, 7, 5, 30], **how)]
+
+    monkeypatch.setattr(recorded.Recorded, "record", spied)
+    monkeypatch.setattr(decoder, "_RECORD_AT", 2)
+    ours = written()
+    assert found == [True] and written() == ours
+    if dtype is torch.float32:  # rounding to 8 bits decides between tokens
+        monkeypatch.setattr(recorded, "DEVICES", set())
+        assert written() == ours
 
 
 @pytest.mark.parametrize("below", [None, 0.3])

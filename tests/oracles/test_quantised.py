@@ -64,7 +64,7 @@ def test_a_quantised_model_learns_and_writes(quantised):
     before = [score(bank, shard, [k] * len(shard), tokens_per_pass=200) for k, shard in enumerate(SHARDS)]
     for one, other in zip(before, after, strict=True):
         assert np.mean([record.mean for record in other]) < 0.7 * np.mean([record.mean for record in one])
-    written = complete(bank, loaded.tokenizer, [[11, 12], [13], [14]], [0, 1, 2], [8] * 3, nonempty=True)
+    written = complete(bank, loaded.tokenizer, [[11, 12], [13], [14]], [0, 1, 2], [16] * 3, nonempty=True)
     assert all(text.ids for text in written)
 
 

@@ -8,6 +8,9 @@ sliding windows, position biases and all. A text that joins late is put where it
 from __future__ import annotations
 
 import inspect
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,12 +21,13 @@ class Columns(Cache):
     """Preallocated keys and values of ``rows`` texts in ``width`` columns, in use from ``first`` to ``end``.
 
     A forward pass of n rows reads and writes rows 0 to n − 1. It writes from column ``end`` on; who calls the model
-    then moves ``end``.
+    then moves ``end``. A pass ``at`` a column reads all columns.
     """
 
     def __init__(self, layers: int, rows: int, width: int) -> None:
         self.rows, self.width = rows, width
         self.first = self.end = 0
+        self.column: torch.Tensor | None = None
         self._layers = [_Layer(self) for _ in range(layers)]
         super().__init__(layers=list(self._layers))
 
@@ -47,6 +51,23 @@ class Columns(Cache):
         for tensor in self._tensors():
             tensor[:rows, :, : self.end - columns] = tensor[:rows, :, columns : self.end].clone()
         self.end -= columns
+        self.clear(rows)
+
+    def clear(self, rows: int) -> None:
+        """Set to zero what belongs to no text: from this row and from column ``end`` on."""
+        for tensor in self._tensors():
+            tensor[rows:] = 0
+            tensor[:, :, self.end :] = 0
+
+    @contextmanager
+    def at(self, column: torch.Tensor) -> Iterator[None]:
+        """Let passes of one token write into this column, int64 [1], and read all columns, so that no shape depends on
+        how far the texts are."""
+        self.column = column
+        try:
+            yield
+        finally:
+            self.column = None
 
     def _tensors(self) -> list[torch.Tensor]:
         return [tensor for layer in self._layers if layer.is_initialized for tensor in (layer.keys, layer.values)]
@@ -61,7 +82,7 @@ class _Layer(CacheLayerMixin):
 
     def __init__(self, columns: Columns) -> None:
         super().__init__()
-        self.columns = columns
+        self.columns = weakref.proxy(columns)  # not a cycle, so that memory is free as soon as the texts are written
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         if not self.is_initialized:
@@ -77,6 +98,10 @@ class _Layer(CacheLayerMixin):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         self.lazy_initialization(key_states, value_states)
         rows, first, old = key_states.shape[0], self.columns.first, self.columns.end
+        if self.columns.column is not None:
+            for mine, states in ((self.keys, key_states), (self.values, value_states)):
+                mine[:rows].index_copy_(2, self.columns.column, states.to(mine.dtype))
+            return self.keys[:rows], self.values[:rows]
         end = old + key_states.shape[2]
         self.keys[:rows, :, old:end] = key_states
         self.values[:rows, :, old:end] = value_states
@@ -102,3 +127,8 @@ def layers_of(model: Any) -> int | None:
     layers = DynamicCache(config=model.config).layers
     plain = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers)
     return len(layers) if layers and plain else None
+
+
+def has_window(model: Any) -> bool:
+    """Whether some layer sees the last tokens only."""
+    return any(isinstance(layer, DynamicSlidingWindowLayer) for layer in DynamicCache(config=model.config).layers)

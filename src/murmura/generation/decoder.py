@@ -12,12 +12,14 @@ import torch
 from transformers import Cache, DynamicCache
 
 from murmura.errors import ModelError
-from murmura.generation.cache import Columns, layers_of
+from murmura.generation import recorded
+from murmura.generation.cache import Columns, has_window, layers_of
 from murmura.generation.ending import Draft
 from murmura.generation.prefix import Prefix, shared_prefixes
 from murmura.training.bank import Bank
 
 _SLACK = 128  # columns beyond the longest text; so often, all columns are moved to the left
+_RECORD_AT = 3  # a graph is recorded at this step, since that costs about three steps
 _JOIN_AT = 8  # texts join when an eighth of the rows are free, since reading a prompt costs a pass
 
 
@@ -68,13 +70,13 @@ class _Calls:
         if cache is None:
             fix = "Use a model whose forward pass takes past_key_values."
             raise ModelError(f"{type(bank.model).__name__} keeps no cache between tokens, so it cannot write", fix=fix)
-        self._cache, self._takes_positions = cache, "position_ids" in takes
+        self._cache, self.takes_positions = cache, "position_ids" in takes
 
     def logits(
         self, ids: torch.Tensor, behind: torch.Tensor, cache: Cache, positions: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
         """Logits [rows, vocabulary] behind one place of each row of ``ids``; mask and positions are the model's own."""
-        options: dict[str, Any] = {self._cache: cache} | ({"position_ids": positions} if self._takes_positions else {})
+        options: dict[str, Any] = {self._cache: cache} | ({"position_ids": positions} if self.takes_positions else {})
         if self._cache == "cache_params" and ids.shape[1] == 1:
             mask = None  # a state that has taken in the past; a mask is of the present tokens
         return self._bank.head.logits_behind(ids, behind, attention_mask=mask, use_cache=True, **options)
@@ -96,6 +98,10 @@ class Decoder:
         longest = max(len(text.prompt) + text.limit for text in texts)
         self._cache = Columns(layers, self._rows, longest + _SLACK)
         self._cache.end = self._longest
+        slots = {text.slot for text in texts}
+        self._slot = min(slots) if len(slots) == 1 else None
+        self._recorded: recorded.Recorded | None = None
+        self._taken = 0
         self._places: WeakKeyDictionary[Prefix, tuple[Columns, int]] = WeakKeyDictionary()
         prefixes = shared_prefixes([text.prompt for text in texts], [text.slot for text in texts])
         for text, prefix in zip(texts, prefixes, strict=True):
@@ -130,12 +136,26 @@ class Decoder:
             self._shift()
         cache.first = min(text.start for text in self.texts)
         last = torch.tensor([text.draft.ids[-1] for text in self.texts], device=self.bank.device)
-        columns = torch.arange(cache.first, cache.end + 1, device=self.bank.device)
-        starts = self._starts[:, None]
-        seen = (columns >= starts).long()
-        logits = self._calls.logits(last[:, None], self._starts * 0, cache, cache.end - starts, seen)
+        if self._recorded is not None:
+            logits = self._recorded.logits(last, self._starts)
+        else:
+            columns = torch.arange(cache.first, cache.end + 1, device=self.bank.device)
+            starts = self._starts[:, None]
+            seen = (columns >= starts).long()
+            logits = self._calls.logits(last[:, None], self._starts * 0, cache, cache.end - starts, seen)
+            self._taken += 1
+            if self._taken == _RECORD_AT and self._is_recordable():
+                step = recorded.Recorded(self.bank, self._calls.logits, cache, self._slot)
+                self._recorded = step if step.record(last, starts[:, 0], logits) else None
         cache.end += 1
         return logits
+
+    def _is_recordable(self) -> bool:
+        """Whether steps may be recorded: all shapes must stay, and with weights of 8 bits they depend on values."""
+        model = self.bank.model
+        eight_bits = getattr(model, "is_loaded_in_8bit", False)
+        is_there = self.bank.device.type in recorded.DEVICES
+        return is_there and self._calls.takes_positions and not has_window(model) and not eight_bits
 
     def leave(self) -> list[Text]:
         """Let go of the texts that are over; returns them. Their rows are taken by the last ones."""
