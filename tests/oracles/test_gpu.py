@@ -139,8 +139,8 @@ def test_steps_that_are_replayed_write_what_others_do(family, tokenizer, monkeyp
     monkeypatch.setattr(decoder, "_RECORD_AT", 2)
     ours = written()
     assert found == [True] and written() == ours
-    if dtype is torch.float32:  # rounding to 8 bits decides between tokens
-        monkeypatch.setattr(recorded, "DEVICES", set())
+    if dtype is torch.float32:  # of nearly equal tokens bfloat16 takes either
+        monkeypatch.setattr(decoder, "DEVICES", set())
         assert written() == ours
 
 

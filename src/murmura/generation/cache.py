@@ -21,13 +21,13 @@ class Columns(Cache):
     """Preallocated keys and values of ``rows`` texts in ``width`` columns, in use from ``first`` to ``end``.
 
     A forward pass of n rows reads and writes rows 0 to n − 1. It writes from column ``end`` on; who calls the model
-    then moves ``end``. A pass ``at`` a column reads all columns.
+    then moves ``end``. A pass ``at`` a column is told which ones it reads.
     """
 
     def __init__(self, layers: int, rows: int, width: int) -> None:
         self.rows, self.width = rows, width
         self.first = self.end = 0
-        self.column: torch.Tensor | None = None
+        self.fixed: tuple[torch.Tensor, int] | None = None
         self._layers = [_Layer(self) for _ in range(layers)]
         super().__init__(layers=list(self._layers))
 
@@ -60,14 +60,14 @@ class Columns(Cache):
             tensor[:, :, self.end :] = 0
 
     @contextmanager
-    def at(self, column: torch.Tensor) -> Iterator[None]:
-        """Let passes of one token write into this column, int64 [1], and read all columns, so that no shape depends on
-        how far the texts are."""
-        self.column = column
+    def at(self, column: torch.Tensor, width: int) -> Iterator[None]:
+        """Let passes of one token write into this column, int64 [1], and read the first ``width`` ones: no shape then
+        depends on how far the texts are."""
+        self.fixed = column, width
         try:
             yield
         finally:
-            self.column = None
+            self.fixed = None
 
     def _tensors(self) -> list[torch.Tensor]:
         return [tensor for layer in self._layers if layer.is_initialized for tensor in (layer.keys, layer.values)]
@@ -98,10 +98,11 @@ class _Layer(CacheLayerMixin):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         self.lazy_initialization(key_states, value_states)
         rows, first, old = key_states.shape[0], self.columns.first, self.columns.end
-        if self.columns.column is not None:
+        if self.columns.fixed is not None:
+            column, width = self.columns.fixed
             for mine, states in ((self.keys, key_states), (self.values, value_states)):
-                mine[:rows].index_copy_(2, self.columns.column, states.to(mine.dtype))
-            return self.keys[:rows], self.values[:rows]
+                mine[:rows].index_copy_(2, column, states.to(mine.dtype))
+            return self.keys[:rows, :, :width], self.values[:rows, :, :width]
         end = old + key_states.shape[2]
         self.keys[:rows, :, old:end] = key_states
         self.values[:rows, :, old:end] = value_states

@@ -12,10 +12,10 @@ import torch
 from transformers import Cache, DynamicCache
 
 from murmura.errors import ModelError
-from murmura.generation import recorded
 from murmura.generation.cache import Columns, has_window, layers_of
 from murmura.generation.ending import Draft
 from murmura.generation.prefix import Prefix, shared_prefixes
+from murmura.generation.recorded import DEVICES, Recorded
 from murmura.training.bank import Bank
 
 _SLACK = 128  # columns beyond the longest text; so often, all columns are moved to the left
@@ -100,8 +100,8 @@ class Decoder:
         self._cache.end = self._longest
         slots = {text.slot for text in texts}
         self._slot = min(slots) if len(slots) == 1 else None
-        self._recorded: recorded.Recorded | None = None
-        self._taken = 0
+        self._recorded: Recorded | None = None
+        self._plain = 0  # steps taken one by one
         self._places: WeakKeyDictionary[Prefix, tuple[Columns, int]] = WeakKeyDictionary()
         prefixes = shared_prefixes([text.prompt for text in texts], [text.slot for text in texts])
         for text, prefix in zip(texts, prefixes, strict=True):
@@ -132,30 +132,36 @@ class Decoder:
     def step(self) -> torch.Tensor:
         """Take in the last token of each text; returns the logits behind it [texts, vocabulary]."""
         cache = self._cache
-        if cache.end == cache.width:
-            self._shift()
+        self._make_room()
         cache.first = min(text.start for text in self.texts)
         last = torch.tensor([text.draft.ids[-1] for text in self.texts], device=self.bank.device)
         if self._recorded is not None:
             logits = self._recorded.logits(last, self._starts)
         else:
+            recorded = self._record(last)
             columns = torch.arange(cache.first, cache.end + 1, device=self.bank.device)
             starts = self._starts[:, None]
             seen = (columns >= starts).long()
             logits = self._calls.logits(last[:, None], self._starts * 0, cache, cache.end - starts, seen)
-            self._taken += 1
-            if self._taken == _RECORD_AT and self._is_recordable():
-                step = recorded.Recorded(self.bank, self._calls.logits, cache, self._slot)
-                self._recorded = step if step.record(last, starts[:, 0], logits) else None
+            if recorded is not None and recorded.agrees(logits):
+                self._recorded = recorded
         cache.end += 1
         return logits
 
+    def _record(self, last: torch.Tensor) -> Recorded | None:
+        """The step that is about to be taken, recorded, if it is time and can be done."""
+        self._plain += 1
+        if self._plain != _RECORD_AT or not self._is_recordable():
+            return None
+        recorded = Recorded(self.bank, self._calls.logits, self._cache, self._slot)
+        return recorded if recorded.record(last, self._starts) else None
+
     def _is_recordable(self) -> bool:
-        """Whether steps may be recorded: all shapes must stay, and with weights of 8 bits they depend on values."""
+        """Whether a mask of rows and columns tells the model what each token sees, and all shapes stay, as they do not
+        where products with weights of 8 bits look at values."""
         model = self.bank.model
-        eight_bits = getattr(model, "is_loaded_in_8bit", False)
-        is_there = self.bank.device.type in recorded.DEVICES
-        return is_there and self._calls.takes_positions and not has_window(model) and not eight_bits
+        masked = self._calls.takes_positions and model.config._attn_implementation == "sdpa" and not has_window(model)
+        return self.bank.device.type in DEVICES and masked and not getattr(model, "is_loaded_in_8bit", False)
 
     def leave(self) -> list[Text]:
         """Let go of the texts that are over; returns them. Their rows are taken by the last ones."""
@@ -174,10 +180,23 @@ class Decoder:
         self._starts = torch.tensor([text.start for text in self.texts], device=self.bank.device)
         self.bank.route(torch.tensor([text.slot for text in self.texts]))
 
+    def _make_room(self) -> None:
+        """Move all texts to the left where no column is left for the next tokens. Where that would free few of those a
+        graph looks at, the next one looks at more."""
+        if self._recorded is not None and self._cache.end == self._recorded.width < self._cache.width:
+            if self._free() >= _SLACK:
+                self._shift()
+            else:
+                self._recorded, self._plain = None, 0
+        if self._cache.end == self._cache.width:
+            self._shift()
+
+    def _free(self) -> int:
+        """How many columns to the left of all texts are free, with room left for the longest prompt."""
+        return min(min(text.start for text in self.texts), self._cache.end - self._longest)
+
     def _shift(self) -> None:
-        """Move all texts to the left, but leave room for the longest prompt."""
-        first = min(text.start for text in self.texts)
-        columns = min(first, self._cache.end - self._longest)
+        columns = self._free()
         self._cache.shift(columns, len(self.texts))
         for text in self.texts:
             text.start -= columns
