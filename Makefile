@@ -142,6 +142,7 @@ results: .venv/stamp
 	$(call COMPARE,medical/medical,medical)
 	$(call STUDY,medical) --more
 	$(call COMPARE,medical/more,medical/more)
+	$(BIN)/python studies/medical.py --out runs/medical/more --show --from FedAvg FewFedPIT-by-IFS LocIT
 	$(call STUDY,leakage)
 	$(call COMPARE,leakage/leakage,leakage)
 	$(call AUDIT,runs/leakage/runs/*/,--texts 0)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from itertools import combinations
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -34,7 +33,7 @@ import runs
 from murmura.compare.statistics import Estimate, differences
 from murmura.runs import RunRecord
 from murmura.units import DASH
-from runs import as_instructions, build_pool, pipes, read_rows, run_records, shorten, write_rows
+from runs import as_instructions, build_pool, last_losses, pairs, pipes, read_rows, run_records, shorten, write_rows
 
 FILES = {"code": "code_codealpaca", "math": "math_gsm8k_train", "medical": "medical_icliniq"}
 FILES |= {"finance": "finance_phrasebank", "general": "general_seed_tasks"}
@@ -184,17 +183,7 @@ def shown(out: Path) -> str:
     text = pipes(lines)
     if len(places) > 2:
         text += f"\nSpearman's rank correlation of coverage and loss over {len(places)} arms: {_rank(places):.2f}\n"
-    return f"{text}\n{_pairs(by_seed)}\n{_given_away(by_seed)}"
-
-
-def _pairs(found: Mapping[str, Mapping[int, RunRecord]]) -> str:
-    """Differences in loss between every two arms, paired by seed; each p is by itself."""
-    losses = {arm: {seed: one.last.values["heldout_loss"] for seed, one in own.items()} for arm, own in found.items()}
-    lines = [["pair", "difference in loss"], ["---", "---"]]
-    for one, other in combinations(losses, 2):
-        apart = differences({one: losses[one]}, losses[other]).get(one)
-        lines.append([f"{one} − {other}", apart.words if apart else DASH])
-    return pipes(lines)
+    return f"{text}\n{pairs(last_losses(by_seed))}\n{_given_away(by_seed)}"
 
 
 def _given_away(found: Mapping[str, Mapping[int, RunRecord]]) -> str:

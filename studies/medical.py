@@ -2,6 +2,7 @@
 
     python studies/medical.py --data FOLDER --out runs/medical          # writes runs/medical/medical.toml and its files
     murmura compare runs/medical/medical.toml --jobs 2 --out runs/medical
+    python studies/medical.py --out runs/medical --show                 # losses round by round, drafts, every two arms
 
 FOLDER holds ``medical_icliniq.jsonl`` (private: questions of patients, which share one instruction, so the question
 itself is taken as the instruction), and ``medical_medinstruct_test.jsonl``, ``code_codealpaca.jsonl`` and
@@ -17,13 +18,19 @@ in it.
 from __future__ import annotations
 
 import argparse
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import tomli_w
 
 import runs
-from runs import build_pool, read_rows, shorten, write_rows
+from murmura.runs import RunRecord
+from murmura.units import DASH, decimal
+from runs import build_pool, last_losses, pairs, pipes, read_rows, run_records, shorten, write_rows
 
 FILES = ("medical_icliniq", "medical_medinstruct_test", "code_codealpaca", "general_seed_tasks")
 SMALL, FULL = runs.scales(
@@ -60,13 +67,19 @@ SMALL, FULL = runs.scales(
 def main() -> None:
     """Write the comparison and its files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the JSONL files")
-    parser.add_argument("--out", type=Path, required=True, help="where the comparison is written")
+    parser.add_argument("--data", type=Path, help="folder of the JSONL files")
+    parser.add_argument("--out", type=Path, required=True, help="where the comparison is written, or its runs are")
+    parser.add_argument("--show", action="store_true", help="show what finished runs came to, and write nothing")
+    parser.add_argument("--from", dest="references", nargs="+", default=[], help="with --show: arms others differ from")
     parser.add_argument("--full", action="store_true", help="the full one, for a large machine")
     parser.add_argument("--more", action="store_true", help="write more.toml instead")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--dtype", default="auto", help="of the model's weights")
     options = parser.parse_args()
+    if options.show:
+        return print(shown(options.out, options.references), end="")
+    if options.data is None:
+        parser.error("--data names the folder of the records")
     scale = FULL if options.full else SMALL
     prepare(options.data, options.out, scale)
     sources = (f"{name}={options.out / f'{name}.jsonl'}" for name in ("medical", "other"))
@@ -169,6 +182,41 @@ def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
         "method": {"name": "fedit", "rounds": scale.rounds},
         "evaluation": {"every": 1, "attacks": True, "attack_records": 100, "uploads": 0},
     }
+
+
+def shown(out: Path, references: Sequence[str] = ()) -> str:
+    """Of each arm, in Markdown: losses after each round and the least of each seed, and how many of the drafts that it
+    could choose from it kept, in all runs and rounds; below it, how arms differ in the last loss, and in the least.
+
+    Raises:
+        SystemExit: there is no run of a reference.
+    """
+    found = run_records(out)
+    if missing := [arm for arm in references if arm not in found]:
+        raise SystemExit(f"{out}: no finished run of {missing[0]}; there are {', '.join(found)}")
+    losses = {arm: {seed: _losses(one) for seed, one in own.items()} for arm, own in found.items()}
+    least = {arm: {seed: min(each[1:]) for seed, each in own.items()} for arm, own in losses.items()}
+    rounds = max(len(each) for own in losses.values() for each in own.values())
+    lines = [["arm", "seeds", *(f"round {k}" for k in range(rounds)), "least", "drafts kept"]]
+    lines.append(["---", *["--:"] * (rounds + 3)])
+    for arm, own in losses.items():
+        after = zip_longest(*own.values())
+        means = [decimal(fmean(known)) if (known := [x for x in each if x is not None]) else DASH for each in after]
+        means += [DASH] * (rounds - len(means))
+        lines.append([arm, str(len(own)), *means, decimal(fmean(least[arm].values())), _kept(found[arm])])
+    last = pairs(last_losses(found), references)
+    return f"{pipes(lines)}\nAfter the last round:\n\n{last}\nAt the least of each seed:\n\n{pairs(least, references)}"
+
+
+def _losses(run: RunRecord) -> list[float]:
+    return [one.values["heldout_loss"] for one in run.rounds if "heldout_loss" in one.values]
+
+
+def _kept(found: Mapping[int, RunRecord]) -> str:
+    """``178 of 310``: drafts that sites kept, of those that they could choose from."""
+    totals = sum((Counter(one.counts) for run in found.values() for one in run.rounds), Counter())
+    kept, outranked = totals["drafts.kept"], totals["drafts.outranked"]
+    return f"{kept} of {kept + outranked}" if kept else DASH
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ model writes, varies and is trained. All begin with it as it is, and the paper's
 on: in a trial texts by this small model made such a one worse.
 
 ``--more`` adds arms: all public texts, what threshold and weights of survivors do, one near text in a hundred,
-DP-Prompt, and DP-FedAvg and DP-FTRL on all parameters, as in the paper.
+DP-Prompt, DP-FedAvg and DP-FTRL on all parameters, as in the paper, and Expand-private with a quarter of the texts and
+with four times as many.
 """
 
 from __future__ import annotations
@@ -195,10 +196,13 @@ def averaging(scale: runs.Scale, name: str = "dpfedavg", trainable: str = "adapt
 
 
 def more(scale: runs.Scale, model: str, encoder: str) -> list[dict[str, Any]]:
-    """Arms about what makes votes good, and what else there is at one ε."""
+    """Arms about what makes votes good, what more texts are worth, and what else there is at one ε."""
 
     def voted(public: str = "public.jsonl", **options: Any) -> dict[str, Any]:
         return voting(model, encoder, scale, public, epsilon=7.58, **options)
+
+    def expanded(samples: int) -> dict[str, Any]:
+        return _on_texts(model, scale, "public.jsonl", "private", samples=samples)
 
     paraphrased = _on_texts(model, scale, "public.jsonl", "paraphrased", samples=0, epsilon=7.58, delta=DELTA)
     paraphrased |= {"paraphraser": model, "texts_per_site": scale.texts}
@@ -211,6 +215,8 @@ def more(scale: runs.Scale, model: str, encoder: str) -> list[dict[str, Any]]:
         {"name": "PrE-Text ε=7.58, one in a hundred near", "method": voted("few.jsonl")},
         {"name": "Expand-only, one in a hundred near", "method": _on_texts(model, scale, "few.jsonl", "public")},
         {"name": "DP-Prompt ε=7.58", "method": paraphrased},
+        {"name": "Expand-private, a quarter", "method": expanded(scale.samples // 4)},
+        {"name": "Expand-private, four times", "method": expanded(4 * scale.samples)},
         *averaging(scale, trainable="all"),
         *averaging(scale, "dpftrl", "all"),
     ]

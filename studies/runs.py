@@ -8,14 +8,16 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from random import Random
 from statistics import fmean, stdev
 from types import SimpleNamespace
 from typing import Any
 
+from murmura.compare.statistics import differences, holm
 from murmura.runs import RunFolder, RunRecord, read
-from murmura.units import DASH, signed
+from murmura.units import DASH, decimal, signed
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 QUERY_AND_VALUE = ("q_proj", "v_proj")
@@ -51,11 +53,36 @@ def run_records(out: Path) -> dict[str, dict[int, RunRecord]]:
     return found
 
 
+def last_losses(found: Mapping[str, Mapping[int, RunRecord]]) -> dict[str, dict[int, float]]:
+    """Held-out losses after the last round, by arm and seed."""
+    return {arm: {seed: one.last.values["heldout_loss"] for seed, one in own.items()} for arm, own in found.items()}
+
+
 def apart(one: Mapping[int, float], other: Mapping[int, float]) -> str:
     """By how much the first is larger with the same seed, in the mean and with its standard error; a dash for less than
     two seeds."""
     pairs = [one[seed] - other[seed] for seed in one if seed in other]
     return f"{signed(fmean(pairs))} ± {stdev(pairs) / len(pairs) ** 0.5:.3f}" if len(pairs) > 1 else DASH
+
+
+def pairs(found: Mapping[str, Mapping[int, float]], references: Sequence[str] = ()) -> str:
+    """How every two arms differ in a figure, paired by seed, as Markdown: by itself, and with p corrected for all that
+    are shown (Holm).
+
+    Args:
+        found: by arm and seed.
+        references: show how others differ from these alone, no pair twice.
+    """
+    two = [(one, other) for one, other in combinations(found, 2) if not references]
+    for place, reference in enumerate(references):
+        two += [(one, reference) for one in found if one not in references[: place + 1]]
+    apart = {pair: differences({pair[0]: found[pair[0]]}, found[pair[1]]).get(pair[0]) for pair in two}
+    corrected = holm({" ".join(pair): own.p for pair, own in apart.items() if own and own.p is not None})
+    lines = [["pair", "difference", "p, corrected for all pairs"], ["---", "---", "--:"]]
+    for pair, own in apart.items():
+        p = corrected.get(" ".join(pair))
+        lines.append([" − ".join(pair), own.words if own else DASH, DASH if p is None else decimal(p)])
+    return pipes(lines)
 
 
 def pipes(lines: Iterable[Sequence[str]]) -> str:

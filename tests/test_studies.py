@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import tomli_w
+from scipy.stats import ttest_1samp
 
 from murmura.compare.arms import load as load_arms
 from murmura.compare.jobs import Job
@@ -86,6 +87,33 @@ def test_medical(study, data, tmp_path, scale):
     assert len(more[0].rates) == len(sizes.more_rates) > 1
     methods = {"fedit", "centralised", "local", "fewfedpit", "locit-sg", "fewfedweight"}
     assert {arm.experiment.method.name for arm in more} == methods and len({arm.name for arm in more}) == 14
+
+
+def test_losses_round_by_round_and_of_every_two_arms(study, tmp_path):
+    module = study("medical")
+    losses = {"FedAvg": [(2.0, 3.0), (1.5, 2.0), (1.25, 2.75)], "local": [(2.0,), (1.0,)], "β": [(3.0,), (2.5,)]}
+    for arm, of_seeds in losses.items():
+        for seed, each in enumerate(of_seeds):
+            counts = {"drafts.kept": seed + 1, "drafts.outranked": 2, "drafts.echo": 9} if arm == "β" else {}
+            rows = [{"round": 0, "heldout_loss": 4.0}]
+            rows += [{"round": k, "heldout_loss": loss, "counts": counts} for k, loss in enumerate(each, 1)]
+            write_run(tmp_path / "runs" / f"{arm}-seed{seed}", seed=seed, rows=rows)
+    p = float(ttest_1samp([1.0, 1.5], 0).pvalue)
+    text = module.shown(tmp_path, ["local"])
+    assert text.splitlines()[:5] == [
+        "| arm | seeds | round 0 | round 1 | round 2 | least | drafts kept |",
+        "| --- | --: | --: | --: | --: | --: | --: |",
+        "| FedAvg | 3 | 4.000 | 1.583 | 2.583 | 1.583 | – |",
+        "| local | 2 | 4.000 | 1.500 | – | 1.500 | – |",
+        "| β | 2 | 4.000 | 2.750 | – | 2.750 | 3 of 7 |",
+    ]
+    last, least = text.split("At the least of each seed:")
+    told = f"| β − local | +1.250 (−1.927 to +4.427), p = {p:.3f} | {2 * p:.3f} |"
+    assert told in last and told in least
+    assert "| FedAvg − local | +1.000 (+1.000 to +1.000), p = 0.500 | 0.500 |" in last
+    assert least.count(" − ") == 2 and module.shown(tmp_path).count(" − ") == 6
+    with pytest.raises(SystemExit, match="no finished run of FedProx; there are FedAvg, local, β"):
+        module.shown(tmp_path, ["FedProx"])
 
 
 @pytest.mark.parametrize("scale", ["SMALL", "FULL"])
@@ -330,14 +358,14 @@ def test_loss_stands_beside_coverage(domain, tmp_path):
         "",
         "Spearman's rank correlation of coverage and loss over 3 arms: -0.50",
         "",
-        "| pair | difference in loss |",
-        "| --- | --- |",
-        "| FedDCA − direct | −0.125 (−0.125 to −0.125), p = 0.500 |",
-        "| FedDCA − local | −0.500 (−0.500 to −0.500), p = 0.500 |",
-        "| FedDCA − random | −0.250 (−0.250 to −0.250), p = 0.500 |",
-        "| direct − local | −0.375 (−0.375 to −0.375), p = 0.500 |",
-        "| direct − random | −0.125 (−0.125 to −0.125), p = 0.500 |",
-        "| local − random | +0.250 (+0.250 to +0.250), p = 0.500 |",
+        "| pair | difference | p, corrected for all pairs |",
+        "| --- | --- | --: |",
+        "| FedDCA − direct | −0.125 (−0.125 to −0.125), p = 0.500 | 1.000 |",
+        "| FedDCA − local | −0.500 (−0.500 to −0.500), p = 0.500 | 1.000 |",
+        "| FedDCA − random | −0.250 (−0.250 to −0.250), p = 0.500 | 1.000 |",
+        "| direct − local | −0.375 (−0.375 to −0.375), p = 0.500 | 1.000 |",
+        "| direct − random | −0.125 (−0.125 to −0.125), p = 0.500 | 1.000 |",
+        "| local − random | +0.250 (+0.250 to +0.250), p = 0.500 | 1.000 |",
         "",
         "| arm | audits | AUC of error zone | − local's | ROUGE-L, own − others | − local's |",
         "| --- | --: | --: | --: | --: | --: |",
