@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,6 +13,7 @@ import torch
 from murmura.data.cloze import Cloze
 from murmura.data.templates import Template
 from murmura.data.tokenising import Tokenised, plain_ids
+from murmura.generation.packed import products_in
 from murmura.generation.sampling import Numbers, Sampling
 from murmura.generation.scoring import CloseScores, Score, TokenScores, close_scores, energies, score, token_scores
 from murmura.generation.writer import Completion, complete
@@ -155,6 +157,16 @@ class ModelRuntime:
         self.bank.load(distinct)
         return [slot_of[id(adapter)] for adapter in adapters]
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Prepare the weights once for all that is written within, by many calls of ``write`` with few prompts each."""
+        with products_in(self.bank.model, torch.bfloat16 if self._in_bfloat16 else None):
+            yield
+
+    @property
+    def _in_bfloat16(self) -> bool:
+        return in_bfloat16(self.decode_dtype, self.bank.device)
+
     def write(
         self,
         adapters: Sequence[State],
@@ -191,7 +203,7 @@ class ModelRuntime:
                     halt=halt,
                     nonempty=nonempty,
                     rows=self.decode_rows,
-                    bfloat16=in_bfloat16(self.decode_dtype, self.bank.device),
+                    bfloat16=self._in_bfloat16,
                     description=description,
                 )
                 results.update(zip(chosen, written, strict=True))

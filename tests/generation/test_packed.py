@@ -70,6 +70,16 @@ def test_an_error_leaves_the_model_as_it_was():
     assert "forward" not in vars(model[0])
 
 
+def test_weights_are_packed_once_for_blocks_within_a_block():
+    model = nn.Sequential(nn.Linear(4, 4))
+    with products_in(model):
+        packed_once = vars(model[0])["forward"]
+        with products_in(model):
+            assert vars(model[0])["forward"] is packed_once
+        assert vars(model[0])["forward"] is packed_once
+    assert "forward" not in vars(model[0])
+
+
 @torch.no_grad()
 def test_without_the_operations_bfloat16_is_autocast(llama, monkeypatch):
     monkeypatch.setattr(packed, "available", lambda: False)

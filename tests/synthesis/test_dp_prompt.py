@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 
+from murmura import progress
 from murmura.errors import ConfigError, PrivacyError
+from murmura.generation import packed
 from murmura.generation.sampling import Sampling, filtered
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
 from murmura.streams import Stream
@@ -15,6 +17,7 @@ from tests.conftest import WORDS
 from tests.privacy.plans import Rehearsed
 from tests.synthesis.models import writer
 
+product = packed._product
 HOW = DPPrompt(tokens=10, low=-2.0, high=3.0, temperature=0.8)
 DOCUMENTS = [" ".join(WORDS[start : start + length]) for start, length in ((0, 9), (7, 30), (20, 3))]
 
@@ -46,6 +49,15 @@ def test_it_is_the_exponential_mechanism_token_by_token(bench):
     bench.load([bench.bank.untrained])
     assert found == [spelt_out(bench, *pair[:1], HOW, pair[1]) for pair in zip(DOCUMENTS, numbers, strict=True)]
     assert all(found) and len(set(found)) == 3
+
+
+def test_weights_are_packed_once_for_all_documents_and_progress_is_shown(bench, monkeypatch, capsys):
+    times = []
+    monkeypatch.setattr(packed, "_product", lambda module, *rest: times.append(module) or product(module, *rest))
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    paraphrased(bench, DOCUMENTS, HOW, OSEntropy())
+    assert len(times) == len(set(times)) > 0
+    assert "paraphrase: 2/3, " in capsys.readouterr().err
 
 
 def test_no_two_documents_are_further_apart_than_its_epsilon_says(bench):

@@ -20,7 +20,8 @@ _ROWS = 32  # the layout suits about this many rows; it is correct for any numbe
 
 @contextmanager
 def products_in(model: nn.Module, dtype: torch.dtype | None = None) -> Iterator[None]:
-    """While the block runs, linear layers use packed copies of their weights; elsewhere than on a CPU, autocast.
+    """While the block runs, linear layers use packed copies of their weights; elsewhere than on a CPU, autocast. Where
+    they do already, nothing is packed again.
 
     Args:
         model: its weights must not change in the meantime. Quantised layers stay as they are.
@@ -32,7 +33,7 @@ def products_in(model: nn.Module, dtype: torch.dtype | None = None) -> Iterator[
         with torch.autocast(device, dtype, enabled=dtype not in (None, first.dtype)):
             yield
         return
-    changed = [module for module in model.modules() if _is_plain(module)]
+    changed = [module for module in model.modules() if _is_plain(module) and "forward" not in vars(module)]
     try:
         for module in changed:
             module.forward = _product(module, dtype)

@@ -18,6 +18,7 @@ from murmura.errors import ConfigError, PrivacyError
 from murmura.generation.sampling import Sampling
 from murmura.model_runtime import ModelRuntime
 from murmura.privacy.entropy import Entropy
+from murmura.progress import bar
 from murmura.synthesis.prompts import Wording
 from murmura.training.batch import collate, micro_batches
 
@@ -79,7 +80,12 @@ def paraphrased(runtime: ModelRuntime, documents: Sequence[str], how: DPPrompt, 
         what = f"the prompt leaves no room for {how.tokens} tokens in the model's context of {runtime.context}"
         raise ConfigError(what, fix="Write fewer tokens.")
     prompts = [_fitting(runtime, wording, document, room) for document in documents]
-    return [_written(runtime, prompt, how, entropy) for prompt in prompts]
+    found = []
+    with bar("paraphrase", len(prompts)) as progress, runtime.writing():
+        for prompt in prompts:
+            found.append(_written(runtime, prompt, how, entropy))
+            progress.advance()
+    return found
 
 
 def _written(runtime: ModelRuntime, prompt: list[int], how: DPPrompt, entropy: Entropy) -> str:
