@@ -186,7 +186,7 @@ def averaging(scale: runs.Scale, name: str = "dpfedavg", trainable: str = "adapt
         {
             "name": f"{TITLES[name]} ε={epsilon}" + ", all parameters" * (trainable == "all"),
             "method": {"name": name, "rounds": scale.steps, "epsilon": epsilon, "delta": DELTA},
-            "model": {"trainable": trainable},
+            "model": {"trainable": trainable} | ({"dtype": "float32"} if trainable == "all" else {}),
             "training": step,
             "rates": [10.0],
             "grid": {"method.clip_norm": scale.clips},

@@ -64,6 +64,8 @@ def test_uploads_that_sites_have_made_noisy_themselves_may_be_kept(make):
 @pytest.mark.parametrize(
     ("sections", "where"),
     [
+        ({"model": {"trainable": "all", "dtype": "bfloat16"}}, "model.dtype"),
+        ({"model": {"trainable": "all", "quantization": "4bit"}}, "model.quantization"),
         ({"model": {"trainable": "all"}, "aggregation": {"rule": "ffa"}}, "aggregation"),
         ({"aggregation": {"ranks": [4, 2]}}, "aggregation.ranks"),
         ({"data": {"kind": "labelled"}}, "data.kind"),

@@ -81,6 +81,14 @@ def require_run(run: Run) -> None:
 # ---- sections ----------------------------------------------------------------------------------------------------
 
 
+def _weights_can_train(experiment: Experiment) -> None:
+    model = experiment.model
+    if model.trainable == "all" and (model.quantization or model.load_dtype != "float32"):
+        key = "quantization" if model.quantization else "dtype"
+        what = f"model.trainable is 'all', and only weights in float32 can train, not in {getattr(model, key)}"
+        raise ConfigError(what, where=f"model.{key}", fix=f"Remove model.{key}, or set model.trainable = 'adapter'.")
+
+
 def _adapters_are_combined(experiment: Experiment) -> None:
     if experiment.model.trainable == "all" and not experiment.aggregation.is_mean:
         what = "rules and ranks are about adapters, and model.trainable is 'all'"
@@ -156,6 +164,7 @@ def _transcripts_are_simulated(experiment: Experiment) -> None:
 
 
 OF_SECTIONS = (
+    _weights_can_train,
     _adapters_are_combined,
     _ranks_fit,
     _magnitudes_are_combined,
