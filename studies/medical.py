@@ -65,19 +65,20 @@ SMALL, FULL = runs.scales(
 
 
 def main() -> None:
-    """Write the comparison and its files."""
+    """Write the comparison and its files, or show what its runs came to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of the JSONL files")
     parser.add_argument("--out", type=Path, required=True, help="where the comparison is written, or its runs are")
     parser.add_argument("--show", action="store_true", help="show what finished runs came to, and write nothing")
-    parser.add_argument("--from", dest="references", nargs="+", default=[], help="with --show: arms others differ from")
+    parser.add_argument("--from", dest="references", nargs="+", default=[], help="arms that --show tells others from")
     parser.add_argument("--full", action="store_true", help="the full one, for a large machine")
     parser.add_argument("--more", action="store_true", help="write more.toml instead")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--dtype", default="auto", help="of the model's weights")
     options = parser.parse_args()
     if options.show:
-        return print(shown(options.out, options.references), end="")
+        print(shown(options.out, options.references), end="")
+        return
     if options.data is None:
         parser.error("--data names the folder of the records")
     scale = FULL if options.full else SMALL
@@ -185,13 +186,16 @@ def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
 
 
 def shown(out: Path, references: Sequence[str] = ()) -> str:
-    """Of each arm, in Markdown: losses after each round and the least of each seed, and how many of the drafts that it
-    could choose from it kept, in all runs and rounds; below it, how arms differ in the last loss, and in the least.
+    """Of each arm, in Markdown: losses after each round, all of which are measured, and the least of each seed, and how
+    many drafts it kept, of how many it could choose from, in all runs; below it, how arms differ in the last loss, and
+    in the least.
 
     Raises:
-        SystemExit: there is no run of a reference.
+        SystemExit: there is no finished run, or none of a reference.
     """
     found = run_records(out)
+    if not found:
+        raise SystemExit(f"{out}: no finished run")
     if missing := [arm for arm in references if arm not in found]:
         raise SystemExit(f"{out}: no finished run of {missing[0]}; there are {', '.join(found)}")
     losses = {arm: {seed: _losses(one) for seed, one in own.items()} for arm, own in found.items()}
@@ -216,7 +220,7 @@ def _kept(found: Mapping[int, RunRecord]) -> str:
     """``178 of 310``: drafts that sites kept, of those that they could choose from."""
     totals = sum((Counter(one.counts) for run in found.values() for one in run.rounds), Counter())
     kept, outranked = totals["drafts.kept"], totals["drafts.outranked"]
-    return f"{kept} of {kept + outranked}" if kept else DASH
+    return f"{kept} of {kept + outranked}" if kept + outranked else DASH
 
 
 if __name__ == "__main__":

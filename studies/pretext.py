@@ -22,7 +22,7 @@ on: in a trial texts by this small model made such a one worse.
 
 ``--more`` adds arms: all public texts, what threshold and weights of survivors do, one near text in a hundred,
 DP-Prompt, DP-FedAvg and DP-FTRL on all parameters, as in the paper, and Expand-private with a quarter of the texts and
-with four times as many.
+with four times as many, and so of the steps.
 """
 
 from __future__ import annotations

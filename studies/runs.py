@@ -61,8 +61,8 @@ def last_losses(found: Mapping[str, Mapping[int, RunRecord]]) -> dict[str, dict[
 def apart(one: Mapping[int, float], other: Mapping[int, float]) -> str:
     """By how much the first is larger with the same seed, in the mean and with its standard error; a dash for less than
     two seeds."""
-    pairs = [one[seed] - other[seed] for seed in one if seed in other]
-    return f"{signed(fmean(pairs))} ± {stdev(pairs) / len(pairs) ** 0.5:.3f}" if len(pairs) > 1 else DASH
+    by_seed = [one[seed] - other[seed] for seed in one if seed in other]
+    return f"{signed(fmean(by_seed))} ± {stdev(by_seed) / len(by_seed) ** 0.5:.3f}" if len(by_seed) > 1 else DASH
 
 
 def pairs(found: Mapping[str, Mapping[int, float]], references: Sequence[str] = ()) -> str:
@@ -73,15 +73,15 @@ def pairs(found: Mapping[str, Mapping[int, float]], references: Sequence[str] = 
         found: by arm and seed.
         references: show how others differ from these alone, no pair twice.
     """
-    two = [(one, other) for one, other in combinations(found, 2) if not references]
+    two = [] if references else list(combinations(found, 2))
     for place, reference in enumerate(references):
         two += [(one, reference) for one in found if one not in references[: place + 1]]
-    apart = {pair: differences({pair[0]: found[pair[0]]}, found[pair[1]]).get(pair[0]) for pair in two}
-    corrected = holm({" ".join(pair): own.p for pair, own in apart.items() if own and own.p is not None})
+    named = {" − ".join(pair): differences({pair[0]: found[pair[0]]}, found[pair[1]]).get(pair[0]) for pair in two}
+    corrected = holm({name: own.p for name, own in named.items() if own and own.p is not None})
     lines = [["pair", "difference", "p, corrected for all pairs"], ["---", "---", "--:"]]
-    for pair, own in apart.items():
-        p = corrected.get(" ".join(pair))
-        lines.append([" − ".join(pair), own.words if own else DASH, DASH if p is None else decimal(p)])
+    for name, own in named.items():
+        p = corrected.get(name)
+        lines.append([name, own.words if own else DASH, DASH if p is None else decimal(p)])
     return pipes(lines)
 
 

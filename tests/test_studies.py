@@ -111,7 +111,11 @@ def test_losses_round_by_round_and_of_every_two_arms(study, tmp_path):
     told = f"| β − local | +1.250 (−1.927 to +4.427), p = {p:.3f} | {2 * p:.3f} |"
     assert told in last and told in least
     assert "| FedAvg − local | +1.000 (+1.000 to +1.000), p = 0.500 | 0.500 |" in last
+    assert "| FedAvg − local | +1.000" in last and "| FedAvg − local | +0.250" in least
     assert least.count(" − ") == 2 and module.shown(tmp_path).count(" − ") == 6
+    assert module.shown(tmp_path, ["local", "β"]).count(" − ") == 6  # FedAvg and β from local, FedAvg from β
+    with pytest.raises(SystemExit, match="no finished run"):
+        module.shown(tmp_path / "elsewhere")
     with pytest.raises(SystemExit, match="no finished run of FedProx; there are FedAvg, local, β"):
         module.shown(tmp_path, ["FedProx"])
 
@@ -414,6 +418,10 @@ def test_pretext(pretext, tmp_path, scale):
     (tmp_path / "out" / "pretext.toml").write_text(tomli_w.dumps(table))
     config, arms = load_arms([tmp_path / "out" / "pretext.toml"])
     found = {arm.name: arm for arm in arms}
+    samples = [found[f"Expand-private, {much}"].experiment.method.samples for much in ("a quarter", "four times")]
+    assert samples == [sizes.samples // 4, 4 * sizes.samples]
+    whole = [arm.experiment.model for arm in arms if "all parameters" in arm.name]
+    assert len(whole) > 3 and {(one.trainable, one.dtype) for one in whole} == {("all", "float32")}
     controls = ["PrE-Text ε=7.58, one round", "Expand-only, near ones alone"]
     assert {len(arm.rates) for arm in arms} == {1, len(config.rates)} and config.reference == "Expand-only"
     assert [name for name, arm in found.items() if arm.rate_of] == controls
