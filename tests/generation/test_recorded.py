@@ -83,8 +83,8 @@ def test_what_is_in_no_text_is_not_looked_at(records, tokenizer, monkeypatch):
     assert written(bank, tokenizer, rows=3) == plain
 
 
-def states_of(monkeypatch):
-    """Filled with all logits that tokens are chosen by."""
+def logits_of(monkeypatch):
+    """All logits that tokens are chosen by, as they come."""
     seen, choose = [], writer.choose
 
     def spied(logits, *rest):
@@ -110,7 +110,7 @@ def refused(compute, device):
 @pytest.mark.parametrize("graph", [Wrong, refused])
 def test_what_cannot_be_recorded_is_written_step_by_step(records, tokenizer, monkeypatch, graph):
     bank = bank_of(make_llama, tokenizer, ("q_proj", "v_proj"))
-    seen = states_of(monkeypatch)
+    seen = logits_of(monkeypatch)
     monkeypatch.setattr(decoder, "DEVICES", set())
     written(bank, tokenizer)
     plain = seen.copy()
@@ -130,7 +130,7 @@ def make_falcon(tokenizer):
 
 def test_a_model_that_wants_another_mask_is_written_step_by_step(records, tokenizer, monkeypatch):
     bank = bank_of(make_falcon, tokenizer, ("query_key_value",))
-    seen = states_of(monkeypatch)
+    seen = logits_of(monkeypatch)
     tried, record = [], recorded.Recorded.record
     monkeypatch.setattr(recorded.Recorded, "record", lambda *a: tried.append(record(*a)) or tried[-1])
     written(bank, tokenizer)
@@ -144,6 +144,13 @@ def test_a_model_that_wants_another_mask_is_written_step_by_step(records, tokeni
 
 def test_attention_that_adds_its_mask_is_written_step_by_step(records, tokenizer):
     written(bank_of(partial(made, "qwen3", attn_implementation="eager"), tokenizer, ("q_proj",)), tokenizer)
+    assert Again.made == 0
+
+
+def test_weights_of_eight_bits_are_written_with_step_by_step(records, tokenizer):
+    bank = bank_of(make_llama, tokenizer, ("q_proj",))
+    bank.model.is_loaded_in_8bit = True  # as transformers says it
+    written(bank, tokenizer)
     assert Again.made == 0
 
 
