@@ -70,7 +70,8 @@ SMALL, FULL = runs.scales(
     max_length=(64, 96),
     rates=([1e-3, 3e-3], [1e-4, 3e-4, 1e-3, 3e-3]),
     seeds=(3, 5),
-    clips=([0.6, 2.0], [0.3, 1.0, 3.0]),  # of DP-FedAvg
+    clips=([0.6, 2.0], [0.3, 1.0, 3.0]),  # of DP-FedAvg, with an adapter
+    whole_clips=([0.05, 0.1], [0.03, 0.1, 0.3]),  # of all parameters, by a trial: at 0.2 a step goes too far
     steps=(2, 100),  # its rounds, in each of which every site takes a step on all its texts
     decode_rows=(64, 512),
 )
@@ -189,7 +190,7 @@ def averaging(scale: runs.Scale, name: str = "dpfedavg", trainable: str = "adapt
             "model": {"trainable": trainable} | ({"dtype": "float32"} if trainable == "all" else {}),
             "training": step,
             "rates": [10.0],
-            "grid": {"method.clip_norm": scale.clips},
+            "grid": {"method.clip_norm": scale.whole_clips if trainable == "all" else scale.clips},
         }
         for epsilon in (7.58, 1.29)
     ]

@@ -428,7 +428,7 @@ def test_pretext(pretext, tmp_path, scale):
     assert {len(arm.rates) for arm in arms} == {1, len(config.rates)} and config.reference == "Expand-only"
     assert [name for name, arm in found.items() if arm.rate_of] == controls
     whole = [name for name, arm in found.items() if arm.experiment.model.trainable == "all"]
-    assert len(whole) == 4 * len(sizes.clips)  # Hou et al. 2024, section 4.1
+    assert len(whole) == 4 * len(sizes.whole_clips)  # Hou et al. 2024, section 4.1
     assert {arm.rates for name, arm in found.items() if "DP-F" in name} == {(10.0,)}
     # The same noise for the same ε, whatever it hides, and one way to read all texts.
     assert {arm.experiment.method.delta for arm in arms if arm.experiment.method.private} == {3e-6}
@@ -464,7 +464,15 @@ def test_the_cluster_that_is_put_apart_is_the_smallest_that_is_large_enough(stud
 def test_the_pretext_study_from_its_runs_to_its_table(pretext, llama_folder, tmp_path, monkeypatch):
     voting = {"rounds": 2, "population": 6, "text_tokens": 24, "lookahead": 0, "variation": "continue", "torn": "kept"}
     module, sizes, encoder = pretext(
-        voting=voting, epochs=1, sample_tokens=20, rates=[1e-3], seeds=1, steps=1, clips=[0.1], layers="all"
+        voting=voting,
+        epochs=1,
+        sample_tokens=20,
+        rates=[1e-3],
+        seeds=1,
+        steps=1,
+        clips=[0.1],
+        whole_clips=[0.1],
+        layers="all",
     )
     out, model = tmp_path / "out", str(llama_folder)
     # The tiny model never comes to the end of a sentence.

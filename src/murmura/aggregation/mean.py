@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 import torch
 
 from murmura.errors import RunError
+from murmura.finite import is_finite
 
 if TYPE_CHECKING:
     from murmura.training.adapter import State
@@ -114,6 +115,6 @@ def _check(state: State, shapes: dict[str, torch.Size], where: str) -> None:
         if tensor.shape != shapes[name]:
             what = f"the tensor '{name}' has shape {tuple(tensor.shape)}, expected {tuple(shapes[name])}"
             raise RunError(what, where=where, fix="All sites must use the same model and the same adapter rank.")
-        if not torch.isfinite(tensor).all():
+        if not is_finite(tensor):
             fix = "Training has diverged there: lower the learning rate."
             raise RunError(f"the tensor '{name}' holds a NaN or an infinity", where=where, fix=fix)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import torch
 
 from murmura.errors import RunError
+from murmura.finite import is_finite
 from murmura.training.adapter import State
 
 _CUTOFF = 1e-4  # of a factor's largest singular value: smaller ones count as zero
@@ -39,7 +40,7 @@ class ProductSpace:
     def __init__(self, fixed: State) -> None:
         self._roots: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # the other factor's name -> G^½, G^-½ [r, r]
         for name, tensor in fixed.items():
-            if not (_is_a(name) or _is_b(name)) or not torch.isfinite(tensor).all():
+            if not (_is_a(name) or _is_b(name)) or not is_finite(tensor):
                 raise RunError(f"the tensor '{name}' is not a finite LoRA factor", fix="Fix all A's or all B's.")
             self._roots[_other(name)] = _roots(tensor if _is_a(name) else tensor.T)
 

@@ -21,6 +21,7 @@ from murmura.augment.strategies import Chosen, FromPool, Rows, Selections
 from murmura.data.tokenising import Tokenised, tokenise_all
 from murmura.errors import RunError
 from murmura.federation.forecast import Forecast, Trial, Work, seconds
+from murmura.finite import is_finite
 from murmura.progress import bar, phase
 from murmura.retrieval.search import Found
 from murmura.streams import Stream
@@ -144,7 +145,7 @@ class LESS(FromPool):
         for reply in fleet.ask("features", sites, epochs=len(milestones), **sent):
             found: torch.Tensor = reply["features"]
             like = (len(milestones), found.shape[1] if found.dim() == 3 else 0, self.config.less_dimension)
-            if found.shape != like or not found.isfinite().all():
+            if found.shape != like or not is_finite(found):
                 what = f"the gradients that came are no table of finite numbers [{like[0]}, records, {like[2]}]"
                 fix = "Use the same release and the same options there."
                 raise RunError(what, where=f"site {reply.site}, round {round}", fix=fix)

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from murmura.errors import ModelError
+from murmura.finite import is_finite
 from murmura.streams import Stream
 from murmura.training.adapter import (
     MAGNITUDE,
@@ -326,7 +327,7 @@ class Bank:
         """
         lora = self.lora
         try:
-            if lora and 1 < self.slots <= _WIDEST // lora.rank and bool(self.flat.isfinite().all()):
+            if lora and 1 < self.slots <= _WIDEST // lora.rank and is_finite(self.flat):
                 for layer in self._layers.values():
                     layer.stack = layer.A.flatten(0, 1), layer.B.permute(1, 0, 2).flatten(1)
                 own = torch.eye(self.slots, device=self.device).repeat_interleave(lora.rank, 1)

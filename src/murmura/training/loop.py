@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from murmura.errors import PrivacyError
+from murmura.finite import is_finite
 from murmura.privacy.ledger import Spent
 from murmura.progress import Bar, bar
 from murmura.streams import Stream
@@ -208,7 +209,7 @@ def _take_steps(
         if watch is not None:
             watch(done + 1, update.optimizer)
         for slot in (slot for slot in chosen if len(plans[slot]) == done + 1):
-            if finite and not torch.isfinite(update.weight[slot]).all():
+            if finite and not is_finite(update.weight[slot]):
                 raise NonFiniteLoss(slot, done + 1)
             results[slot] = tallies[slot].result(bank.read(slot), source.spent(slot))
         progress.advance(len(chosen))

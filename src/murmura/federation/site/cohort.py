@@ -19,6 +19,7 @@ from murmura.federation.site.masking import Masking
 from murmura.federation.site.released import Released
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.messages import Ask, Payload, Reply
+from murmura.finite import is_finite
 from murmura.model_runtime import ModelRuntime
 from murmura.privacy.budget import Budget
 from murmura.privacy.journal import Journal
@@ -183,7 +184,7 @@ def received(sent: Any) -> State:
     if not isinstance(sent, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in sent.values()):
         raise RefusedError("the server has sent something else than an adapter")
     state = unpacked(sent)
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in state.values()):
+    if not all(map(is_finite, state.values())):
         raise RefusedError("the adapter that the server has sent holds a NaN or an infinity")
     return state
 

@@ -13,6 +13,7 @@ from murmura.aggregation.mean import StateSum
 from murmura.errors import RunError
 from murmura.federation.wire.messages import Payload
 from murmura.federation.wire.well_formed import is_count
+from murmura.finite import is_finite
 
 
 @dataclass
@@ -123,7 +124,7 @@ def _misfit(found: Any, expected: torch.Tensor | None) -> str | None:
         return f"has shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
     if found.is_floating_point() != expected.is_floating_point():
         return f"is {found.dtype}, expected {expected.dtype}"
-    return None if bool(torch.isfinite(found).all()) else "holds a NaN or an infinity"
+    return None if is_finite(found) else "holds a NaN or an infinity"
 
 
 def _is_state(value: Any) -> bool:

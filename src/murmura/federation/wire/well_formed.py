@@ -13,6 +13,7 @@ import torch
 
 from murmura.federation.wire.messages import Payload
 from murmura.federation.wire.releases import Kind, Release
+from murmura.finite import is_finite
 
 TEXTS = 1_000_000
 """Most texts in a field."""
@@ -118,5 +119,5 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 def _is_finite(value: torch.Tensor | int | float) -> bool:
     if isinstance(value, torch.Tensor):
-        return value.dtype in _WHOLE or (value.dtype in _REAL and bool(torch.isfinite(value).all()))
+        return value.dtype in _WHOLE or (value.dtype in _REAL and is_finite(value))
     return abs(value) <= LARGEST if isinstance(value, int) else math.isfinite(value)
