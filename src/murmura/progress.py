@@ -138,7 +138,7 @@ def say(message: str, *, public: bool = False, **about: Any) -> None:
     if _aside is not None and _relay is None and not public:
         _aside(f"{_now()} {message}")
     elif _relay is not None:
-        print(_object(message, about) if _is_json() else message, file=sys.stderr, flush=True)
+        _print(_object(message, about) if _is_json() else message)
     elif _is_terminal():
         with _display:
             _live().console.print(message, markup=False, highlight=False)
@@ -150,7 +150,13 @@ def say(message: str, *, public: bool = False, **about: Any) -> None:
 def _log(message: str, about: Mapping[str, Any]) -> None:
     dated: Mapping[str, Any] = {} if _aside else {"time": datetime.now(UTC).isoformat(timespec="milliseconds")}
     plain = message if _aside else f"{_now()} {message}"
-    print(_object(message, about, dated) if _is_json() else plain, file=sys.stderr, flush=True)
+    _print(_object(message, about, dated) if _is_json() else plain)
+
+
+def _print(line: str) -> None:
+    """Write a line at once, so that those of several threads stand below each other."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def _object(message: str, about: Mapping[str, Any], dated: Mapping[str, Any] | None = None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from murmura.federation.engines import Simulation
 from murmura.federation.site.answer import Host
 from murmura.federation.wire.messages import Ask, Failure, Reply
+from murmura.progress import bar
 
 
 class LocalEngine:
@@ -17,7 +18,10 @@ class LocalEngine:
 
     def ask(self, ask: Ask, sites: Sequence[str]) -> Iterator[Reply | Failure]:
         """Answers of the host."""
-        return self.host.answer(ask, sites)
+        with bar(f"answers to '{ask.verb}'", len(sites)) as progress:
+            for answer in self.host.answer(ask, sites):
+                progress.advance()
+                yield answer
 
     def close(self) -> None:
         """Let other processes work with what the sites keep."""
