@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -60,7 +62,7 @@ def conclude(
     from murmura.report.terminal import draw
 
     name = str(judge.described["model"])
-    slug = _slug(f"{'before' if other is None else other.name}-by-{name}")
+    slug = _slug(other, name)
     transcript = Transcript(RunFolder(run).verdicts(slug))
     waiting = open_prompts(judge, compared, transcript)
     if waiting and confirmed is not None and not confirmed(costs(waiting, url)):
@@ -98,5 +100,9 @@ def _judgement(standing: Standing, other: Path | None, name: str, url: str | Non
     )
 
 
-def _slug(text: str) -> str:
-    return "".join(one if one.isalnum() or one in "-._" else "-" for one in text)
+def _slug(other: Path | None, judge: str) -> str:
+    """A name for files. The digest tells runs apart whose folders have the same name, and judges named nearly alike."""
+    text = f"{'before' if other is None else other.name}-by-{judge}"
+    known = json.dumps([None if other is None else str(other.resolve()), judge])
+    kept = "".join(one if one.isalnum() or one in "-._" else "-" for one in text)
+    return f"{kept}-{hashlib.sha256(known.encode()).hexdigest()[:8]}"
