@@ -193,7 +193,7 @@ def shown(out: Path, references: Sequence[str] = ()) -> str:
     Raises:
         SystemExit: there is no finished run, or none of a reference.
     """
-    found = run_records(out)
+    found = {arm: own for arm, every in run_records(out).items() if (own := _trained(every))}
     if not found:
         raise SystemExit(f"{out}: no finished run")
     if missing := [arm for arm in references if arm not in found]:
@@ -210,6 +210,11 @@ def shown(out: Path, references: Sequence[str] = ()) -> str:
         lines.append([arm, str(len(own)), *means, decimal(fmean(least[arm].values())), _kept(found[arm])])
     last = pairs(last_losses(found), references)
     return f"{pipes(lines)}\nAfter the last round:\n\n{last}\nAt the least of each seed:\n\n{pairs(least, references)}"
+
+
+def _trained(found: Mapping[int, RunRecord]) -> dict[int, RunRecord]:
+    """Those runs that were measured after a round, too."""
+    return {seed: run for seed, run in found.items() if len(_losses(run)) > 1}
 
 
 def _losses(run: RunRecord) -> list[float]:
