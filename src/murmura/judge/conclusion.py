@@ -10,7 +10,6 @@ from pathlib import Path
 from murmura.errors import ConfigError
 from murmura.judge.judges import TOKENS, LocalJudge, endpoint
 from murmura.judge.judging import Compared, Transcript, judged, open_prompts
-from murmura.judge.verdicts import Standing
 from murmura.report.sections.judged import doubts, table
 from murmura.runs.folder import RunFolder
 from murmura.runs.judgement import Judgement
@@ -67,7 +66,13 @@ def conclude(
     waiting = open_prompts(judge, compared, transcript)
     if waiting and confirmed is not None and not confirmed(costs(waiting, url)):
         raise ConfigError("nothing was asked", where=str(url))
-    found = _judgement(judged(judge, compared, transcript), other, name, url, len(compared))
+    found = Judgement(
+        against=BEFORE if other is None else other.name,
+        judge=name,
+        where=url or "here",
+        questions=len(compared),
+        **judged(judge, compared, transcript),
+    )
     RunFolder(run).write_judgement(slug, found)
     console = Console(highlight=False)
     console.print(f"Against {found.against}, by {name}:")
@@ -83,20 +88,6 @@ def costs(prompts: Sequence[str], url: str | None) -> str:
     return (
         f"{count(len(prompts))} calls of {url}, about {count(there)} tokens to it and at most "
         f"{count(TOKENS * len(prompts))} back; it sees the questions and both answers"
-    )
-
-
-def _judgement(standing: Standing, other: Path | None, name: str, url: str | None, questions: int) -> Judgement:
-    return Judgement(
-        against=BEFORE if other is None else str(other.name),
-        judge=name,
-        where=url or "here",
-        questions=questions,
-        counts={aspect: {str(one): n for one, n in counts.items()} for aspect, counts in standing.counts.items()},
-        unparsed=standing.unparsed,
-        asked=standing.asked,
-        turned=standing.turned,
-        first=standing.first,
     )
 
 
