@@ -18,7 +18,7 @@ from murmura.measure.attacks import ATTACKS, CONTROL, Passes
 from murmura.measure.reader import Read, Reader
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import bar
-from murmura.runs.audit import AuditedModel, Histogram, Separation
+from murmura.runs.audit import AuditedModel, Separation
 from murmura.streams import Stream
 from murmura.tasks import Task
 from murmura.training.adapter import State
@@ -198,8 +198,7 @@ def measured(target: str, found: Mapping[str, AttackScores], stream: Stream) -> 
         tpr_low, tpr_high = (None, None) if tpr is None else part.tpr_interval(samples)
         deciding = every.part(apart[0], apart[1]).auc if enough else None
         attacks.append(Separation(name, part.auc, low, high, tpr, tpr_low, tpr_high, name == CONTROL, deciding))
-    drawn = shape(found[best].members[rest[0]], found[best].others[:, rest[1]])
-    histogram = Histogram(tuple(drawn.edges), tuple(drawn.members), tuple(drawn.others))
+    histogram = shape(found[best].members[rest[0]], found[best].others[:, rest[1]])
     return AuditedModel(target, *counts, best, tuple(attacks), histogram)
 
 
