@@ -14,6 +14,7 @@ from murmura.errors import ConfigError
 from murmura.generation.sampling import Sampling
 from murmura.generation.scoring import CloseScores, TokenScores
 from murmura.measure.attacks import ATTACKS, CONTROL, Passes
+from murmura.measure.membership import one_in_four
 from murmura.measure.reader import Read, Reader
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import bar
@@ -25,7 +26,6 @@ from murmura.training.adapter import State
 MIN_K = "Min-K%++"
 _SHARE = 0.2  # k of Min-K%++: the share of tokens that count, those that look least like it
 _LEAST = 1e-6  # of σ, which is 0 where the model is sure of a token
-_APART = 4  # one record in so many decides which attack is the strongest
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def measured(target: str, found: Mapping[str, AttackScores], stream: Stream) -> 
     """
     first = next(iter(found.values()))
     apart = [
-        _apart(count, stream / name)
+        one_in_four(count, stream / name)
         for name, count in (("members", len(first.members)), ("others", first.others.shape[1]))
     ]
     rest = [~one for one in apart]
@@ -209,8 +209,3 @@ def measured(target: str, found: Mapping[str, AttackScores], stream: Stream) -> 
         attacks.append(Separation(name, part.auc, low, high, tpr, tpr_low, tpr_high, name == CONTROL, deciding))
     histogram = shape(found[best].members[rest[0]], found[best].others[:, rest[1]])
     return AuditedModel(target, *counts, best, tuple(attacks), histogram)
-
-
-def _apart(count: int, stream: Stream) -> np.ndarray:
-    """Which of so many records are set apart, bool [count]."""
-    return (np.arange(count) + (stream / "apart").python().randrange(_APART)) % _APART == 0
