@@ -7,39 +7,13 @@ would only make it slower: a trainer class, data sets, quantisation, evaluation.
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterable
-from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
+from timed_fedavg import TimedFedAvg
 from work import Work, finish, gpu_peak, learnt
-
-
-class TimedFedAvg(FedAvg):
-    """FedAvg that notes the seconds of each round and the sites' GPU memory."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.seconds: list[float] = []
-        self.gpu_peak = 0
-
-    def configure_train(self, server_round: int, *rest: Any) -> Iterable[Message]:
-        self.begun = time.perf_counter()
-        return super().configure_train(server_round, *rest)
-
-    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
-        replies = list(replies)
-        failed = [reply.error for reply in replies if reply.has_error()]
-        if failed:
-            raise RuntimeError(f"{len(failed)} sites failed: {failed[0]}")
-        self.gpu_peak = max(self.gpu_peak, *(int(reply.content["metrics"]["gpu-peak"]) for reply in replies))
-        result = super().aggregate_train(server_round, replies)
-        self.seconds.append(time.perf_counter() - self.begun)
-        return result
 
 
 def client(work_file: str) -> ClientApp:

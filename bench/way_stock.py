@@ -4,38 +4,17 @@ example shows; each message makes a process that loads the model, puts the adapt
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAvg
+from timed_fedavg import TimedFedAvg
 
 client_app = ClientApp()
 server_app = ServerApp()
 ROUNDS, STEPS, BATCH, LENGTH = 4, 2, 4, 64
-
-
-class TimedFedAvg(FedAvg):
-    """FedAvg that notes the seconds of each round."""
-
-    seconds: list[float]
-
-    def configure_train(self, server_round: int, *rest: Any) -> Iterable[Message]:
-        self.begun = time.perf_counter()
-        return super().configure_train(server_round, *rest)
-
-    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
-        replies = list(replies)
-        failed = [reply.error for reply in replies if reply.has_error()]
-        if failed:
-            raise RuntimeError(f"{len(failed)} sites failed: {failed[0]}")
-        result = super().aggregate_train(server_round, replies)
-        self.seconds.append(time.perf_counter() - self.begun)
-        return result
 
 
 def build(folder: str) -> Any:
@@ -73,7 +52,6 @@ def main(grid: Grid, context: Context) -> None:
 
     told = json.loads(str(context.run_config["murmura"]))
     strategy = TimedFedAvg(fraction_evaluate=0.0, min_train_nodes=4, min_available_nodes=4)
-    strategy.seconds = []
     begin = ArrayRecord({k: v.detach() for k, v in get_peft_model_state_dict(build(told["model"])).items()})
     strategy.start(grid=grid, initial_arrays=begin, num_rounds=ROUNDS, train_config=ConfigRecord({}))
     Path(told["folder"], "stock.json").write_text(json.dumps(strategy.seconds))

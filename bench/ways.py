@@ -140,7 +140,6 @@ class Comparison:
         pairs: the first of two is compared with the second.
         alike: pairs that must have found the same, by what they found.
         bounds: ways against which more time is taken, and not less.
-        exact: whether they must on a GPU too.
         wall: whether the time from start to exit counts too.
         tokens: so many are written, and shown by the second; 0: seconds are shown.
     """
@@ -150,7 +149,6 @@ class Comparison:
     pairs: Sequence[Pair]
     alike: Mapping[str, Pair] = field(default_factory=dict)
     bounds: str = ""
-    exact: bool = False
     wall: bool = False
     tokens: int = 0
 
@@ -176,7 +174,7 @@ class Comparison:
             if {one, other} <= medians.keys():
                 print(f"{f'({one}) against ({other})':32}{self._ratios(medians[one], medians[other], other)}")
         alike = {words: pair for words, pair in self.alike.items() if medians.keys() >= {*pair}}
-        return print_differences(folder, alike, strict=self.exact or is_exact(work))
+        return print_differences(folder, alike, strict=is_exact(work))
 
     def _show(self, found: Figures) -> str:
         speed = f"{self.tokens / found.seconds:12.1f}/s" if self.tokens else f"{found.seconds:12.4f} s"

@@ -1,4 +1,4 @@
-"""The work that all three ways do: the same model, adapter, tokens, order and optimiser."""
+"""The work that all ways of a benchmark do: the same model, adapter, tokens, order and optimiser."""
 
 from __future__ import annotations
 

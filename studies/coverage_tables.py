@@ -109,8 +109,8 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """A Markdown table; lines and columns without a figure are left out."""
     told = [line for line in lines if any(cell != DASH for cell in line[1:])]
     kept = [0, *(place for place in range(1, len(head)) if any(line[place] != DASH for line in told))]
-    every = [head, ["---", *["--:"] * (len(head) - 1)], *told]
-    return pipes([[line[place] for place in kept] for line in every])
+    first, *rest = ([line[place] for place in kept] for line in (head, *told))
+    return pipes(first, rest)
 
 
 def coverages(results: Results, arms: Sequence[str], seeds: Sequence[int], settings: Settings | None = None) -> str:

@@ -18,22 +18,20 @@ sites are given random records of a pool that holds their domain alone, so that 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Any
 
-import tomli_w
 from scipy.stats import spearmanr
 from site_encoder import shortened
 
 import runs
-from murmura.compare.statistics import Estimate, differences
+from murmura.compare.statistics import Estimate
 from murmura.runs import RunRecord
 from murmura.units import DASH
-from runs import as_instructions, build_pool, last_losses, pairs, pipes, read_rows, run_records, shorten, write_rows
+from runs import apart, as_instructions, build_pool, last_losses, pairs, pipes, read_rows, run_records, write_rows
 
 FILES = {"code": "code_codealpaca", "math": "math_gsm8k_train", "medical": "medical_icliniq"}
 FILES |= {"finance": "finance_phrasebank", "general": "general_seed_tasks"}
@@ -64,29 +62,21 @@ SMALL, FULL = runs.scales(
 
 def main() -> None:
     """Write the comparison and its files, or show what its runs were given."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of the JSONL files")
-    parser.add_argument("--out", type=Path, required=True, help="where the comparison is written")
+    parser = runs.parser(__doc__)
     parser.add_argument("--domain", choices=DOMAINS, default="code", help="of the sites' records")
-    parser.add_argument("--full", action="store_true", help="the full one, for a large machine")
     parser.add_argument("--more", action="store_true", help="LESS and Self-Instruct, too")
     parser.add_argument("--show", action="store_true", help="loss beside coverage of finished runs, nothing else")
-    parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--dtype", default="auto", help="of the model's weights")
-    options = parser.parse_args()
+    options = runs.parse(parser, reading="show")
     if options.show:
         print(shown(options.out))
         return
-    if options.data is None:
-        parser.error("--data is missing, the folder of the JSONL files")
     scale = FULL if options.full else SMALL
     prepare(options.domain, options.data, options.out, scale)
     shortened(ENCODER, SITE_LAYERS, options.out / "site-encoder")
     written = comparison(options.domain, options.model, options.dtype, scale)
     if options.more:
         written["compare"]["arms"] += more(options.domain, scale)
-    (options.out / f"{options.domain}.toml").write_text(tomli_w.dumps(written))
-    print(f"murmura compare {options.out / f'{options.domain}.toml'} --out {options.out}")
+    runs.save(written, options.out / f"{options.domain}.toml")
 
 
 def prepare(domain: str, data: Path, out: Path, scale: runs.Scale) -> None:
@@ -97,7 +87,7 @@ def prepare(domain: str, data: Path, out: Path, scale: runs.Scale) -> None:
         question, answer = scale.words.get(name, scale.words[domain])
         rows = as_instructions(read_rows(data / f"{file}.jsonl"))
         if name not in DOMAINS:  # code and sums are spoilt where they are cut
-            rows = [row | {"output": shorten(row["output"], answer)} for row in rows]
+            rows = [row | {"output": runs.shorten(row["output"], answer)} for row in rows]
         rows = _short(rows, question, answer)
         Random(0).shuffle(rows)
         if name == domain:
@@ -169,8 +159,7 @@ def shown(out: Path) -> str:
     audits got out of the models."""
     by_seed = run_records(out)
     found = {arm: list(own.values()) for arm, own in by_seed.items()}
-    lines = [["arm", "seeds", "given", "domain coverage", "held-out loss"], ["---", "--:", "---", "--:", "--:"]]
-    places = []
+    lines, places = [], []
     for arm, own in found.items():
         loss = fmean(one.last.values["heldout_loss"] for one in own)
         given = [one.augment[0] for one in own if one.augment]
@@ -180,7 +169,7 @@ def shown(out: Path) -> str:
         lines.append([arm, str(len(own)), words or DASH, f"{fmean(covered):.3f}" if covered else DASH, f"{loss:.3f}"])
         if covered:
             places.append((fmean(covered), loss))
-    text = pipes(lines)
+    text = pipes(["arm", "seeds", "given", "domain coverage", "held-out loss"], lines, words=(0, 2))
     if len(places) > 2:
         text += f"\nSpearman's rank correlation of coverage and loss over {len(places)} arms: {_rank(places):.2f}\n"
     return f"{text}\n{pairs(last_losses(by_seed))}\n{_given_away(by_seed)}"
@@ -191,9 +180,7 @@ def _given_away(found: Mapping[str, Mapping[int, RunRecord]]) -> str:
     unasked comes closer to the nearest of the sites' own instructions than to the nearest of as many held-out ones
     (template extraction, FedDCA, Wang et al. 2024, arXiv 2409.20135). Beside each its difference from the arm trained
     without public records, paired by seed; each p is by itself."""
-    lines = [["arm", "audits", f"AUC of {ATTACK}", "− local's", "ROUGE-L, own − others", "− local's"]]
-    lines.append(["---", *["--:"] * 5])
-    attacks, written = {}, {}
+    lines, attacks, written = [], {}, {}
     for arm, own in found.items():
         audits = {seed: run.audit for seed, run in own.items() if run.audit}
         attacks[arm] = {
@@ -212,11 +199,10 @@ def _given_away(found: Mapping[str, Mapping[int, RunRecord]]) -> str:
     for arm in (arm for arm in found if attacks[arm]):
         cells = [str(len(attacks[arm]))]
         for told, least, most in ((attacks, 0, 1), (written, -1, 1)):
-            apart = differences({arm: told[arm]}, told.get("local", {})).get(arm) if arm != "local" else None
             mean = Estimate.of(list(told[arm].values()), least, most).words if told[arm] else DASH
-            cells += [mean, apart.words if apart else DASH]
+            cells += [mean, apart(told[arm], told.get("local", {})) if arm != "local" else DASH]
         lines.append([arm, *cells])
-    return pipes(lines)
+    return pipes(["arm", "audits", f"AUC of {ATTACK}", "− local's", "ROUGE-L, own − others", "− local's"], lines)
 
 
 def _rank(places: list[tuple[float, float]]) -> float:

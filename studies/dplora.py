@@ -13,11 +13,7 @@ of its own. ``--more`` adds T-FedAvg, CMFL and other ranks. ``--full`` writes th
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
-
-import tomli_w
 
 import runs
 from runs import short_questions
@@ -46,21 +42,15 @@ SMALL, FULL = runs.scales(
 
 def main() -> None:
     """Write the comparison and its records."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the JSONL file")
-    parser.add_argument("--out", type=Path, required=True, help="where the comparison is written")
-    parser.add_argument("--full", action="store_true", help="the full one, for a large machine")
+    parser = runs.parser(__doc__)
     parser.add_argument("--more", action="store_true", help="T-FedAvg, CMFL and other ranks, too")
-    parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--dtype", default="auto", help="of the model's weights")
-    options = parser.parse_args()
+    options = runs.parse(parser)
     scale = FULL if options.full else SMALL
     short_questions(options.data, options.out, scale.words, SITES * scale.records + scale.heldout)
     written = comparison(options.model, options.dtype, scale)
     if options.more:
         written["compare"]["arms"] += more()
-    (options.out / "dplora.toml").write_text(tomli_w.dumps(written))
-    print(f"murmura compare {options.out / 'dplora.toml'} --out {options.out}")
+    runs.save(written, options.out / "dplora.toml")
 
 
 def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:

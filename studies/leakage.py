@@ -14,7 +14,6 @@ of their own, but for the controls: FedAvg at a rate at which nothing is learnt,
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from itertools import combinations
 from math import inf, log2
@@ -22,16 +21,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import tomli_w
-
 import runs
 from murmura.audit.curious import FEDMIA, RMIA
-from murmura.compare.statistics import Estimate, differences
+from murmura.compare.statistics import Estimate
 from murmura.measure.catalogue import exposure_by_chance
 from murmura.runs import RunRecord
 from murmura.runs.audit import TARGETS
 from murmura.units import DASH
-from runs import pipes, run_records, short_questions
+from runs import apart, pipes, run_records, short_questions
 
 SITES = 5
 RANK = 4
@@ -66,24 +63,16 @@ SMALL, FULL = runs.scales(
 
 def main() -> None:
     """Write the comparison and its records, or show what its runs and audits have found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of the JSONL file")
-    parser.add_argument("--out", type=Path, required=True, help="where the comparison is written")
-    parser.add_argument("--full", action="store_true", help="the full one, for a large machine")
+    parser = runs.parser(__doc__)
     parser.add_argument("--show", action="store_true", help="what finished runs and audits have found, nothing else")
-    parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--dtype", default="auto", help="of the model's weights")
-    options = parser.parse_args()
+    options = runs.parse(parser, reading="show")
     if options.show:
         print(shown(options.out))
         return
-    if options.data is None:
-        parser.error("--data is missing, the folder of the JSONL file")
     scale = FULL if options.full else SMALL
     short_questions(options.data, options.out, scale.words, SITES * scale.records + scale.heldout)
     written = comparison(options.model, options.dtype, scale)
-    (options.out / "leakage.toml").write_text(tomli_w.dumps(written))
-    print(f"murmura compare {options.out / 'leakage.toml'} --out {options.out}")
+    runs.save(written, options.out / "leakage.toml")
 
 
 def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
@@ -143,7 +132,7 @@ def shown(out: Path) -> str:
 def _losses(found: Found) -> str:
     """The held-out loss round by round, and by how much it is larger after the last than after the first measured."""
     rounds = _rounds(found, "attack")
-    lines = [["held-out loss after round", *map(str, rounds), "last − first"], ["---", *["--:"] * (len(rounds) + 1)]]
+    lines = []
     for arm, own in found.items() if rounds else ():
         each = [
             {
@@ -154,20 +143,19 @@ def _losses(found: Found) -> str:
             }
             for number in rounds
         ]
-        lines.append([arm, *(_mean(one, inf) for one in each), _apart(each[-1], each[0])])
-    return pipes(lines)
+        lines.append([arm, *(_mean(one, inf) for one in each), apart(each[-1], each[0])])
+    return pipes(["held-out loss after round", *map(str, rounds), "last − first"], lines)
 
 
 def _by_round(found: Found) -> str:
     """The AUC of one attack on the model, and by how much it is larger after the last round than after the first that
     was measured."""
     rounds = _rounds(found, "attack")
-    lines = [[f"AUC of {ATTACK} on the model after round", *map(str, rounds), "last − first"]]
-    lines.append(["---", *["--:"] * (len(rounds) + 1)])
+    lines = []
     for arm, own in found.items() if rounds else ():
         each = [_auc(own, number, "attack") for number in rounds]
-        lines.append([arm, *map(_mean, each), _apart(each[-1], each[0])])
-    return pipes(lines)
+        lines.append([arm, *map(_mean, each), apart(each[-1], each[0])])
+    return pipes([f"AUC of {ATTACK} on the model after round", *map(str, rounds), "last − first"], lines)
 
 
 def _of_uploads(found: Found) -> str:
@@ -175,19 +163,18 @@ def _of_uploads(found: Found) -> str:
     the latter by audits, which attack the last upload of every site."""
     rounds = _rounds(found, "upload")
     heads = [head for number in rounds for head in (f"round {number}", "above the model")]
-    lines = [[f"AUC of {ATTACK} on single uploads", *heads, "audits: above the model"]]
-    lines.append(["---", *["--:"] * (len(heads) + 1)])
+    lines = []
     for arm, own in found.items():
         pairs = [(_auc(own, number, "upload"), _auc(own, number, "attack")) for number in rounds]
         uploads, model = (_audited(own, "auc").get((target, ATTACK), {}) for target in ("uploads", "model"))
-        cells = [cell for some, other in pairs for cell in (_mean(some), _apart(some, other))]
-        lines.append([arm, *cells, _apart(uploads, model)])
-    return pipes(lines)
+        cells = [cell for some, other in pairs for cell in (_mean(some), apart(some, other))]
+        lines.append([arm, *cells, apart(uploads, model)])
+    return pipes([f"AUC of {ATTACK} on single uploads", *heads, "audits: above the model"], lines)
 
 
 def _of_canaries(found: Found) -> str:
     """How far the last models and uploads give canaries away. Which ε goes with that is on the pages of the runs."""
-    lines = [["exposure of canaries, bits", "the model", "single uploads", "by chance"], ["---", "--:", "--:", "--:"]]
+    lines = []
     for arm, own in found.items():
         last = {seed: run.last.values for seed, run in own.items()}
         counts = [run.options.get("audit", {}).get("candidates", 2) for run in own.values()]
@@ -197,32 +184,30 @@ def _of_canaries(found: Found) -> str:
             for key in ("exposure", "upload_exposure")
         ]
         lines.append([arm, *cells, f"{chance:.3f}"])
-    return pipes(lines)
+    return pipes(["exposure of canaries, bits", "the model", "single uploads", "by chance"], lines)
 
 
 def _of_audits(found: Found) -> str:
     """The AUC of each attack of the audits, by how much it is above that of the one attack, and the share of members
     that it finds at 1 % false positives, seed by seed."""
-    lines = [["arm, attacked", "attack", "AUC", f"above {ATTACK}", "found at 1 %", "runs"]]
-    lines.append(["---", "---", *["--:"] * 4])
+    lines = []
     for arm, own in found.items():
         told, shares = _audited(own, "auc"), _audited(own, "tpr")
         for (target, attack), auc in told.items():
-            above = DASH if attack == ATTACK else _apart(auc, told.get((target, ATTACK), {}))
+            above = DASH if attack == ATTACK else apart(auc, told.get((target, ATTACK), {}))
             found_of = ", ".join(f"{share:.0%}" for share in shares.get((target, attack), {}).values()) or DASH
             lines.append([f"{arm}, {TARGETS[target]}", attack, _mean(auc), above, found_of, str(len(auc))])
-    return pipes(lines)
+    return pipes(["arm, attacked", "attack", "AUC", f"above {ATTACK}", "found at 1 %", "runs"], lines, words=(0, 1))
 
 
 def _between_arms(found: Found) -> str:
     """By how much the AUC of an audit's attacks is larger of one arm than of another."""
     told = {arm: _audited(own, "auc") for arm, own in found.items() if any(run.audit for run in own.values())}
-    lines = [["difference in AUC", *(f"{attack}, {TARGETS[target]}" for target, attack in BETWEEN)]]
-    lines.append(["---", *["--:"] * len(BETWEEN)])
+    lines = []
     for one, other in combinations(told, 2):
-        cells = [_apart(told[one].get(key, {}), told[other].get(key, {})) for key in BETWEEN]
+        cells = [apart(told[one].get(key, {}), told[other].get(key, {})) for key in BETWEEN]
         lines.append([f"{one} − {other}", *cells])
-    return pipes(lines)
+    return pipes(["difference in AUC", *(f"{attack}, {TARGETS[target]}" for target, attack in BETWEEN)], lines)
 
 
 def _audited(own: Mapping[int, RunRecord], figure: str) -> dict[tuple[str, str], dict[int, float]]:
@@ -251,12 +236,6 @@ def _auc(own: Mapping[int, RunRecord], number: int, target: str) -> Series:
 def _mean(series: Series, most: float = 1) -> str:
     """Of figures from 0 to ``most``, as AUCs are."""
     return Estimate.of(list(series.values()), 0, most).words if series else DASH
-
-
-def _apart(one: Series, other: Series) -> str:
-    """Paired by seed; each p is by itself."""
-    apart = differences({"": one}, other)
-    return apart[""].words if apart else DASH
 
 
 if __name__ == "__main__":

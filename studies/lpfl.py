@@ -20,18 +20,16 @@ is surest. A linear model stands below the arms of each comparison. ``--more`` a
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from random import Random
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
-import tomli_w
-
 import runs
-from murmura.units import DASH
-from runs import apart, pipes, read_rows, run_records, write_rows
+from murmura.units import DASH, signed
+from runs import pipes, read_rows, run_records, write_rows
 
 TASKS: dict[str, dict[str, Any]] = {
     "movie": {
@@ -77,16 +75,11 @@ SMALL, FULL = runs.scales(
 
 def main() -> None:
     """Write the comparisons and their files, or read what they have left."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the JSONL files")
-    parser.add_argument("--out", type=Path, required=True, help="where the comparisons are written")
-    parser.add_argument("--full", action="store_true", help="the full ones, for a large machine")
+    parser = runs.parser(__doc__)
     parser.add_argument("--more", action="store_true", help="arms that train all parameters, too")
     parser.add_argument("--tasks", choices=TASKS, nargs="+", default=["movie"])
-    parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--dtype", default="auto", help="of the model's weights")
     parser.add_argument("--table", action="store_true", help="write nothing, but say how accuracy goes with the sites")
-    options = parser.parse_args()
+    options = runs.parse(parser, reading="table")
     scale = FULL if options.full else SMALL
     for name in options.tasks:
         if options.table:
@@ -97,9 +90,7 @@ def main() -> None:
             written = comparison(name, sites, options.model, options.dtype, scale)
             if options.more:
                 written["compare"]["arms"] += whole(scale)
-            file = options.out / f"{name}-{sites}.toml"
-            file.write_text(tomli_w.dumps(written))
-            print(f"murmura compare {file} --out {options.out / file.stem}")
+            runs.save(written, options.out / f"{name}-{sites}.toml", options.out / f"{name}-{sites}")
 
 
 def prepare(name: str, data: Path, out: Path, scale: runs.Scale) -> None:
@@ -165,15 +156,22 @@ def by_sites(out: Path, name: str, counts: tuple[int, ...]) -> str:
         for arm, sites in product(ARMS, counts)
         if (own := left[sites].get(arm.replace(",", "").replace(" ", "-")))
     }
-    lines = [["accuracy by the number of sites", *map(str, counts)], ["---", *["--:"] * len(counts)]]
+    lines = []
     for arm in ARMS:
         first, cells = found.get((arm, counts[0]), {}), []
         for sites in counts:
             own = found.get((arm, sites), {})
-            far = f" ({apart(own, first)})" if sites != counts[0] and own else ""
+            far = f" ({_apart(own, first)})" if sites != counts[0] and own else ""
             cells.append(f"{fmean(own.values()):.3f}{far}" if own else DASH)
         lines.append([arm, *cells])
-    return pipes(lines)
+    return pipes(["accuracy by the number of sites", *map(str, counts)], lines)
+
+
+def _apart(one: Mapping[int, float], other: Mapping[int, float]) -> str:
+    """By how much the first is larger with the same seed, in the mean and with its standard error; a dash for less than
+    two seeds."""
+    by_seed = [one[seed] - other[seed] for seed in one if seed in other]
+    return f"{signed(fmean(by_seed))} ± {stdev(by_seed) / len(by_seed) ** 0.5:.3f}" if len(by_seed) > 1 else DASH
 
 
 if __name__ == "__main__":

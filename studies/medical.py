@@ -17,15 +17,12 @@ in it.
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
 from typing import Any
-
-import tomli_w
 
 import runs
 from murmura.runs import RunRecord
@@ -66,29 +63,21 @@ SMALL, FULL = runs.scales(
 
 def main() -> None:
     """Write the comparison and its files, or show what its runs came to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of the JSONL files")
-    parser.add_argument("--out", type=Path, required=True, help="where the comparison is written, or its runs are")
+    parser = runs.parser(__doc__)
     parser.add_argument("--show", action="store_true", help="show what finished runs came to, and write nothing")
     parser.add_argument("--from", dest="references", nargs="+", default=[], help="arms that --show tells others from")
-    parser.add_argument("--full", action="store_true", help="the full one, for a large machine")
     parser.add_argument("--more", action="store_true", help="write more.toml instead")
-    parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--dtype", default="auto", help="of the model's weights")
-    options = parser.parse_args()
+    options = runs.parse(parser, reading="show")
     if options.show:
         print(shown(options.out, options.references), end="")
         return
-    if options.data is None:
-        parser.error("--data names the folder of the records")
     scale = FULL if options.full else SMALL
     prepare(options.data, options.out, scale)
     sources = (f"{name}={options.out / f'{name}.jsonl'}" for name in ("medical", "other"))
     build_pool(options.out / "pool", sources)  # of FedDCA: medical records among others
     written = (more if options.more else comparison)(options.model, options.dtype, scale)
-    file = options.out / f"{written['compare']['name']}.toml"
-    file.write_text(tomli_w.dumps(written))
-    print(f"murmura compare {file} --out {options.out / 'more' if options.more else options.out}")
+    place = options.out / "more" if options.more else options.out
+    runs.save(written, options.out / f"{written['compare']['name']}.toml", place)
 
 
 def prepare(data: Path, out: Path, scale: runs.Scale) -> None:
@@ -193,7 +182,7 @@ def shown(out: Path, references: Sequence[str] = ()) -> str:
     Raises:
         SystemExit: there is no finished run, or none of a reference.
     """
-    found = run_records(out)
+    found = {arm: own for arm, every in run_records(out).items() if (own := _trained(every))}
     if not found:
         raise SystemExit(f"{out}: no finished run")
     if missing := [arm for arm in references if arm not in found]:
@@ -201,15 +190,20 @@ def shown(out: Path, references: Sequence[str] = ()) -> str:
     losses = {arm: {seed: _losses(one) for seed, one in own.items()} for arm, own in found.items()}
     least = {arm: {seed: min(each[1:]) for seed, each in own.items()} for arm, own in losses.items()}
     rounds = max(len(each) for own in losses.values() for each in own.values())
-    lines = [["arm", "seeds", *(f"round {k}" for k in range(rounds)), "least", "drafts kept"]]
-    lines.append(["---", *["--:"] * (rounds + 3)])
+    head, lines = ["arm", "seeds", *(f"round {k}" for k in range(rounds)), "least", "drafts kept"], []
     for arm, own in losses.items():
         after = zip_longest(*own.values())
         means = [decimal(fmean(known)) if (known := [x for x in each if x is not None]) else DASH for each in after]
         means += [DASH] * (rounds - len(means))
         lines.append([arm, str(len(own)), *means, decimal(fmean(least[arm].values())), _kept(found[arm])])
     last = pairs(last_losses(found), references)
-    return f"{pipes(lines)}\nAfter the last round:\n\n{last}\nAt the least of each seed:\n\n{pairs(least, references)}"
+    told = f"{pipes(head, lines)}\nAfter the last round:\n\n{last}"
+    return f"{told}\nAt the least of each seed:\n\n{pairs(least, references)}"
+
+
+def _trained(found: Mapping[int, RunRecord]) -> dict[int, RunRecord]:
+    """Those runs that were measured after a round, too."""
+    return {seed: run for seed, run in found.items() if len(_losses(run)) > 1}
 
 
 def _losses(run: RunRecord) -> list[float]:

@@ -27,7 +27,6 @@ with four times as many, and so of the steps.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
@@ -35,7 +34,6 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-import tomli_w
 from sklearn.cluster import KMeans
 
 import runs
@@ -79,16 +77,11 @@ SMALL, FULL = runs.scales(
 
 def main() -> None:
     """Write the comparison and its files, or read what it has left."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the JSONL files")
-    parser.add_argument("--out", type=Path, required=True, help="where the comparison is written")
-    parser.add_argument("--full", action="store_true", help="the full one, for a large machine")
+    parser = runs.parser(__doc__, dtype="float32")
     parser.add_argument("--more", action="store_true", help="more arms, about what votes are made of")
-    parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--encoder", default="minilm", help="the sentence encoder that places texts")
-    parser.add_argument("--dtype", default="float32", help="of the model's weights")
     parser.add_argument("--seeds", action="store_true", help="write nothing, but say how near the texts of runs come")
-    options = parser.parse_args()
+    options = runs.parse(parser, reading="seeds")
     if options.seeds:
         print(near_table(options.out, Encoder(options.encoder)))
         return
@@ -97,8 +90,7 @@ def main() -> None:
     written = comparison(options.model, options.encoder, options.dtype, scale)
     if options.more:
         written["compare"]["arms"] += more(scale, options.model, options.encoder)
-    (options.out / "pretext.toml").write_text(tomli_w.dumps(written))
-    print(f"murmura compare {options.out / 'pretext.toml'} --out {options.out}")
+    runs.save(written, options.out / "pretext.toml")
 
 
 # ---- records ---------------------------------------------------------------------------------------------------------
@@ -278,11 +270,11 @@ def near_table(out: Path, encoder: Encoder) -> str:
             far = distances(private, encoder.embed(list(dict.fromkeys(_rows(texts / "train.jsonl")))))
             share = float(np.mean(nearest >= len(public) - near))
             found.setdefault(arm, []).append((share, float(far.mean())))
-    lines = [["arm", "seeds of runs", "its seeds that are near", "distance of private texts"], ["---", *["--:"] * 3]]
+    lines = []
     for arm, own in found.items():
         share, far = (fmean(column) for column in zip(*own, strict=True))
         lines.append([arm, str(len(own)), f"{share:.0%}", f"{far:.3f}"])
-    return runs.pipes(lines)
+    return runs.pipes(["arm", "seeds of runs", "its seeds that are near", "distance of private texts"], lines)
 
 
 def _seeds(texts: Path) -> Iterator[str]:

@@ -51,8 +51,7 @@ class Item:
 def rounding(sizes: Sequence[int] = (2, 8, 32), seeds: int = 5, longest: int = 64) -> str:
     """What one record less moves a sum by, besides its own clipped gradient: the largest of all sizes and seeds, and
     of any two ways in which records share passes."""
-    lines = [["the model computes in", "others move together by, in C", "the whole sum, had it no margin, by, in C"]]
-    lines.append(["---", "--:", "--:"])
+    lines = []
     torch.manual_seed(0)
     shape = {"vocab_size": 500, "hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 512}
     shape |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
@@ -71,7 +70,9 @@ def rounding(sizes: Sequence[int] = (2, 8, 32), seeds: int = 5, longest: int = 6
                 others = max(others, float((one - other - alone).norm()) / _NORM)
                 whole = max(whole, float((one - other).norm() / alone.norm()))
         lines.append([precision, f"{others:.1e}", f"{whole:.6f}"])
-    return pipes(lines)
+    return pipes(
+        ["the model computes in", "others move together by, in C", "the whole sum, had it no margin, by, in C"], lines
+    )
 
 
 def _records(count: int, seed: int, longest: int) -> list[Item]:
@@ -106,11 +107,11 @@ def _sum_of_clipped(bank: Bank, records: Sequence[Item], precision: str, seed: i
 
 def canaries(counts: Sequence[int] = (8, 100, 1_000, 10_000), delta: float = 1e-5) -> str:
     """The least ε, with 95 % confidence, had all coins been guessed right."""
-    lines = [["canaries", "a record exchanged", "a record blanked"], ["--:", "--:", "--:"]]
+    lines = []
     for count in counts:
         shown = [audited([1.0] * count, [1] * count, delta, kind).epsilon for kind in ("replace-one", "zero-out")]
         lines.append([f"{count:,}", *(at_least(epsilon, 2) for epsilon in shown)])
-    return pipes(lines)
+    return pipes(["canaries", "a record exchanged", "a record blanked"], lines, words=())
 
 
 # ---- sums ------------------------------------------------------------------------------------------------------------
@@ -137,8 +138,7 @@ def sums(
 ) -> str:
     """The noise in the sum of all updates so far, of all rounds since the first, at one ε: root mean square over the
     rounds, and after the last one."""
-    lines = [["sites, a round, rounds", "noise", "of a draw, in C", "in all sums, in C", "in the last sum, in C"]]
-    lines.append(["---", "---", "--:", "--:", "--:"])
+    lines = []
     for sites, each, rounds in settings:
         for name, options in _noises(sites // each):
             config = DPFTRLConfig(rounds=rounds, epsilon=epsilon, delta=delta, sites_per_round=each, **options)
@@ -146,7 +146,8 @@ def sums(
             found = _variances(noise, rounds)
             mean, last = (sum(found) / rounds) ** 0.5, found[-1] ** 0.5
             lines.append([f"{sites:,}, {each}, {rounds}", name, *(f"{one:.2f}" for one in (noise.std, mean, last))])
-    return pipes(lines)
+    head = ["sites, a round, rounds", "noise", "of a draw, in C", "in all sums, in C", "in the last sum, in C"]
+    return pipes(head, lines, words=(0, 1))
 
 
 def _noises(epoch: int) -> list[tuple[str, dict[str, object]]]:
@@ -188,7 +189,7 @@ def centres(
     seeds: int = 3,
 ) -> str:
     """The mean cosine of noisy centres with the means of the same clusters, where k-means starts next to these."""
-    lines = [["ε", "noise", *(f"{count:,} records in a cluster" for count in each)], ["--:"] * (2 + len(each))]
+    lines = []
     for epsilon in epsilons:
         plan = plan_of(1.0, iterations, 1, delta).calibrated(epsilon)
         found = [
@@ -196,7 +197,7 @@ def centres(
             for count in each
         ]
         lines.append([f"{epsilon:g}", f"{plan.noise.std:.3g}", *(f"{one:.2f}" for one in found)])
-    return pipes(lines)
+    return pipes(["ε", "noise", *(f"{count:,} records in a cluster" for count in each)], lines, words=())
 
 
 def _kept(each: int, clusters: int, dimension: int, iterations: int, plan: PrivacyPlan, seed: int) -> float:

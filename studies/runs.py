@@ -1,23 +1,25 @@
-"""What studies share: sizes, records, what comparisons have left, and tables."""
+"""What studies share: the command line, sizes, records, what comparisons have left, and tables."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from random import Random
-from statistics import fmean, stdev
 from types import SimpleNamespace
 from typing import Any
 
+import tomli_w
+
 from murmura.compare.statistics import differences, holm
 from murmura.runs import RunFolder, RunRecord, read
-from murmura.units import DASH, decimal, signed
+from murmura.units import DASH, decimal
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 QUERY_AND_VALUE = ("q_proj", "v_proj")
@@ -35,6 +37,31 @@ class Scale(SimpleNamespace):
 def scales(**numbers: tuple[Any, Any]) -> tuple[Scale, Scale]:
     """A small study and the full one, of what each has."""
     return tuple(Scale(**{name: pair[k] for name, pair in numbers.items()}) for k in (0, 1))  # type: ignore[return-value]
+
+
+def parser(what: str | None, dtype: str = "auto") -> argparse.ArgumentParser:
+    """The options that studies share."""
+    made = argparse.ArgumentParser(description=what, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--data", type=Path, help="folder of the JSONL files; what only reads runs needs none")
+    made.add_argument("--out", type=Path, required=True, help="where the comparison is written, or its runs are")
+    made.add_argument("--full", action="store_true", help="the full one, for a large machine")
+    made.add_argument("--model", default="smollm2-135m")
+    made.add_argument("--dtype", default=dtype, help="of the model's weights")
+    return made
+
+
+def parse(made: argparse.ArgumentParser, reading: str = "") -> argparse.Namespace:
+    """What was asked for; records are needed, unless it is ``--reading`` of finished runs alone."""
+    options = made.parse_args()
+    if options.data is None and not (reading and getattr(options, reading)):
+        made.error("--data is missing, the folder of the records")
+    return options
+
+
+def save(written: Mapping[str, Any], file: Path, runs: Path | None = None) -> None:
+    """Write a comparison, and print the command that makes it; its runs go beside it if no folder is given."""
+    file.write_text(tomli_w.dumps(written))
+    print(f"murmura compare {file} --out {runs or file.parent}")
 
 
 def finished(out: Path) -> Iterator[tuple[str, int, Path]]:
@@ -59,10 +86,9 @@ def last_losses(found: Mapping[str, Mapping[int, RunRecord]]) -> dict[str, dict[
 
 
 def apart(one: Mapping[int, float], other: Mapping[int, float]) -> str:
-    """By how much the first is larger with the same seed, in the mean and with its standard error; a dash for less than
-    two seeds."""
-    by_seed = [one[seed] - other[seed] for seed in one if seed in other]
-    return f"{signed(fmean(by_seed))} ± {stdev(by_seed) / len(by_seed) ** 0.5:.3f}" if len(by_seed) > 1 else DASH
+    """By how much the first is larger, paired by seed; p is by itself."""
+    found = differences({"": one}, other)
+    return found[""].words if found else DASH
 
 
 def pairs(found: Mapping[str, Mapping[int, float]], references: Sequence[str] = ()) -> str:
@@ -78,16 +104,17 @@ def pairs(found: Mapping[str, Mapping[int, float]], references: Sequence[str] = 
         two += [(one, reference) for one in found if one not in references[: place + 1]]
     named = {" − ".join(pair): differences({pair[0]: found[pair[0]]}, found[pair[1]]).get(pair[0]) for pair in two}
     corrected = holm({name: own.p for name, own in named.items() if own and own.p is not None})
-    lines = [["pair", "difference", "p, corrected for all pairs"], ["---", "---", "--:"]]
+    lines = []
     for name, own in named.items():
         p = corrected.get(name)
         lines.append([name, own.words if own else DASH, DASH if p is None else "< 0.001" if p < 0.001 else decimal(p)])
-    return pipes(lines)
+    return pipes(["pair", "difference", "p, corrected for all pairs"], lines, words=(0, 1))
 
 
-def pipes(lines: Iterable[Sequence[str]]) -> str:
-    """A Markdown table of these lines, the rule below its head included."""
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+def pipes(head: Sequence[str], lines: Iterable[Sequence[str]], words: Collection[int] = (0,)) -> str:
+    """A Markdown table; all columns are aligned at the right but those of words, which are given by their places."""
+    rule = ["---" if place in words else "--:" for place in range(len(head))]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *lines))
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -89,7 +89,7 @@ def table(costs: Sequence[Cost], texts: int) -> str:
     head = ["encoder", "parameters", "float32 weights", f"processor seconds for {texts} records"]
     lines = [[one.name, count(one.parameters), size(one.bytes), f"{one.seconds:.2f}"] for one in costs]
     ratios = ["saved", *[f"{first.parameters / last.parameters:.1f} times"] * 2]
-    return pipes([head, ["---", *["--:"] * 3], *lines, [*ratios, f"{first.seconds / last.seconds:.1f} times"]])
+    return pipes(head, [*lines, [*ratios, f"{first.seconds / last.seconds:.1f} times"]])
 
 
 def main() -> None:

@@ -26,7 +26,6 @@ ON_A_TINY_MODEL = {
     "feddca.py": "--random tiny --repeats 1 --pool 3000 --width 16 --sites 3 --clusters 3 --records 40 --domain 300 "
     "--texts 12 --cores 1",
     "secure_sum.py": "--sites 4 --votes 30 --update 200 --many 150 --measured 1",
-    "pretext.py": "--repeats 1 --sites 30 --texts 3 --candidates 40 --width 16 --cores 1 --many 300",
     "writing.py": "--random tiny --repeats 1 --texts 6 --batches 3 --ways g,m,s,p,f",
 }
 
@@ -208,15 +207,6 @@ def test_feddca_measures_and_compares(printed):
         assert re.search(pair + r" +\d+\.\d+x the time +\d+\.\d+x memory", printed)
     assert "what (m) and (s) found: largest difference 0.0e+00 of the largest value, the same" in printed
     assert len(re.findall(r"found: largest difference \S+ of the largest value, the same", printed)) == 3
-
-
-def test_pretext_measures_and_compares(printed):
-    printed = printed["pretext.py"]
-    for way in "pvm":
-        assert re.search(rf"\({way}\) against \(l\) +\d+\.\d+x faster +\d+\.\d+x memory", printed)
-    for way in "vm":
-        assert f"votes of ({way}) and (l): largest difference 0.0e+00 of the largest value, the same" in printed
-    assert re.search(r"peak memory of 300 sites / 30 sites: \d+\.\d\d", printed)
 
 
 def test_digests_repeat_themselves_and_name_what_differs(tmp_path):

@@ -1,6 +1,8 @@
 """The studies prepare their data and write experiment files that load; the runs themselves take hours."""
 
 import json
+import sys
+import tomllib
 from dataclasses import replace
 
 import pytest
@@ -69,6 +71,24 @@ def test_shortening_keeps_whole_sentences(study):
     assert shorten("One two three.", 2) == ""
 
 
+def test_records_are_named_unless_a_study_only_reads_runs(study, monkeypatch, capsys):
+    module = study("runs")
+    made = module.parser("a study")
+    made.add_argument("--show", action="store_true")
+    monkeypatch.setattr(sys, "argv", ["study.py", "--out", "runs/study"])
+    with pytest.raises(SystemExit):
+        module.parse(made, reading="show")
+    assert "--data is missing" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["study.py", "--out", "runs/study", "--show"])
+    assert module.parse(made, reading="show").show
+
+
+def test_a_comparison_is_written_with_the_command_that_makes_it(study, tmp_path, capsys):
+    study("runs").save({"compare": {"name": "a"}}, tmp_path / "a.toml")
+    assert capsys.readouterr().out == f"murmura compare {tmp_path / 'a.toml'} --out {tmp_path}\n"
+    assert tomllib.loads((tmp_path / "a.toml").read_text()) == {"compare": {"name": "a"}}
+
+
 @pytest.mark.parametrize("scale", ["SMALL", "FULL"])
 def test_medical(study, data, tmp_path, scale):
     module, out = study("medical"), tmp_path / "out"
@@ -98,6 +118,7 @@ def test_losses_round_by_round_and_of_every_two_arms(study, tmp_path):
             rows = [{"round": 0, "heldout_loss": 4.0}]
             rows += [{"round": k, "heldout_loss": loss, "counts": counts} for k, loss in enumerate(each, 1)]
             write_run(tmp_path / "runs" / f"{arm}-seed{seed}", seed=seed, rows=rows)
+    write_run(tmp_path / "runs" / "local-seed2", seed=2, rows=[{"round": 0, "heldout_loss": 4.0}])  # no loss after it
     p = float(ttest_1samp([1.0, 1.5], 0).pvalue)
     text = module.shown(tmp_path, ["local"])
     assert text.splitlines()[:5] == [

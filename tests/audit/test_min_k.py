@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from murmura.audit.min_k import min_k
+from murmura.audit import membership
+from murmura.audit.membership import min_k
 from murmura.generation.sampling import Sampling
 from murmura.generation.scoring import CloseScores, close_scores
+from murmura.measure.attacks import Passes
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
 from tests.training.helpers import items, random_state
@@ -24,7 +26,8 @@ def by_hand(logits, tokens, share):
 
 
 @pytest.mark.parametrize("share", [0.2, 0.6, 1.0])
-def test_it_is_its_definition(llama, share):
+def test_it_is_its_definition(llama, share, monkeypatch):
+    monkeypatch.setattr(membership, "_SHARE", share)
     bank = Bank(llama, LoraSpec(rank=4, alpha=8))
     bank.load([random_state(bank, seed) for seed in range(2)])
     records, slots = items(5), [0, 1, 1, 0, 0]
@@ -35,11 +38,12 @@ def test_it_is_its_definition(llama, share):
             logits = bank.model(input_ids=torch.tensor([record.ids])).logits[0, :-1].double().numpy()
         kept = [place for place, label in enumerate(record.labels[1:]) if label >= 0]
         tokens = [record.labels[place + 1] for place in kept]
-        assert min_k(one, share) == pytest.approx(by_hand(logits[kept], tokens, share), abs=1e-3)
+        assert min_k(Passes(one, one)) == pytest.approx(by_hand(logits[kept], tokens, share), abs=1e-3)
 
 
 def test_one_token_is_enough_and_certainty_gives_a_finite_score():
     sure = CloseScores(*(np.array([x], dtype=np.float32) for x in (0.0, 1, 0.0, 0.0, 0.0)))
-    assert min_k(sure) == 0.0
+    assert min_k(Passes(sure, sure)) == 0.0
     wrong = CloseScores(*(np.array([x], dtype=np.float32) for x in (30.0, 0, 0.0, 0.0, 0.0)))
-    assert np.isfinite(min_k(wrong)) and min_k(wrong) < -1e6
+    found = min_k(Passes(wrong, wrong))
+    assert np.isfinite(found) and found < -1e6

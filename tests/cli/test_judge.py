@@ -1,6 +1,7 @@
 """A judgement by the command line, of a server that speaks the protocol."""
 
 import json
+import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -65,6 +66,15 @@ def test_a_run_against_its_own_model_before_training(folder, server):
     assert "the answer that stood first won 100%" in render([runs.read(folder)])
     first = len(Judge.asked)
     assert invoke(*words).exit_code == 0 and len(Judge.asked) == first  # nothing is asked twice
+
+
+def test_runs_whose_folders_have_the_same_name_are_judged_apart(folder, server, tmp_path):
+    others = [tmp_path / place / folder.name for place in ("a", "b")]
+    for other in others:
+        shutil.copytree(folder, other)
+        assert invoke(folder, other, "--endpoint", server, "--model", "m", "--tokens", 5, "--yes").exit_code == 0
+    assert [one.against for one in runs.read(folder).judged] == [folder.name] * 2
+    assert len(list((folder / "private" / "@run" / "judged").iterdir())) == 2
 
 
 def test_an_endpoint_is_not_asked_without_a_yes(folder, server):

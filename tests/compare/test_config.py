@@ -14,7 +14,7 @@ def test_sizes_have_units(text, number):
     assert parse(limits={"max_bytes": text}).limits.max_bytes == number
 
 
-@pytest.mark.parametrize("text", ["", "MB", "5 apples"])
+@pytest.mark.parametrize("text", ["", "MB", "5 apples", "inf"])
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(ConfigError, match="max_bytes"):
         parse(limits={"max_bytes": text})

@@ -51,14 +51,14 @@ def file(tmp_path):
 
 def test_a_judge_that_prefers_what_is_longer(file):
     found = judged(Planted(longer), PAIRS, Transcript(file))
-    assert found.counts[OVERALL] == {"win": 3, "tie": 3, "lose": 3}
-    assert (found.unparsed, found.turned, found.asked, found.first) == (0, 0, 18, 0.5)
+    assert found["counts"][OVERALL] == {"win": 3, "tie": 3, "lose": 3}
+    assert (found["unparsed"], found["turned"], found["asked"], found["first"]) == (0, 0, 18, 0.5)
 
 
 def test_a_judge_that_prefers_what_stands_first(file):
     found = judged(Planted(lambda asked: lines(5, 1)), PAIRS, Transcript(file))
-    assert found.counts[OVERALL] == {"win": 0, "tie": 9, "lose": 0}
-    assert (found.turned, found.first) == (9, 1.0)
+    assert found["counts"][OVERALL] == {"win": 0, "tie": 9, "lose": 0}
+    assert (found["turned"], found["first"]) == (9, 1.0)
 
 
 def test_what_cannot_be_read_is_counted_and_counts_for_nobody(file):
@@ -66,7 +66,7 @@ def test_what_cannot_be_read_is_counted_and_counts_for_nobody(file):
         return "I cannot say." if "question 0?" in asked or "question 8?" in asked else longer(asked)
 
     found = judged(Planted(moody), PAIRS, Transcript(file))
-    assert found.unparsed == 4 and found.n == 7 and found.counts[OVERALL] == {"win": 2, "tie": 3, "lose": 2}
+    assert found["unparsed"] == 4 and found["counts"][OVERALL] == {"win": 2, "tie": 3, "lose": 2}
 
 
 def test_nothing_is_asked_twice_and_a_judgement_that_stopped_goes_on(file):
@@ -76,7 +76,7 @@ def test_nothing_is_asked_twice_and_a_judgement_that_stopped_goes_on(file):
         stream.write('{"key": "torn')  # as a process leaves it that is killed while it writes
     second = Planted(longer)
     found = judged(second, PAIRS, Transcript(file))
-    assert found.counts[OVERALL] == {"win": 3, "tie": 3, "lose": 3}
+    assert found["counts"][OVERALL] == {"win": 3, "tie": 3, "lose": 3}
     every = {asked for one in PAIRS for asked in one.prompts}
     assert len(second.asked) == len(every) - 5
     assert judged(third := Planted(longer), PAIRS, Transcript(file)) == found and third.asked == []

@@ -8,6 +8,7 @@ import torch
 
 from murmura.data.records import Document, Labelled
 from murmura.measure.attacks import CONTROL
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.membership import Nonmembers, chosen, cuts, scores, set_apart, tallies
 from murmura.measure.reader import Reader
 from murmura.streams import Stream
@@ -29,7 +30,7 @@ def learnt(bench, records, *, lr=0.01, epochs=30):
 
 
 def nonmembers(task, records, most=200):
-    return Nonmembers(task, records, most, Stream(0), Reader(task.token_scores))
+    return Nonmembers(EvaluationSet(task, records), most, Stream(0))
 
 
 def scores_of(bench, adapters, records, reader=None):

@@ -66,7 +66,7 @@ def test_an_adapter_that_adds_nothing_is_the_base_model(bench, reading):
 
 def test_held_out_records_that_are_attacked_are_read_once(bench, reading):
     public = evaluation_set(heldout=5)
-    nonmembers, adapter = Nonmembers.of(public, 200, Stream(0)), random_state(bench.bank, 0)
+    nonmembers, adapter = Nonmembers(public, 200, Stream(0)), random_state(bench.bank, 0)
     heldout.losses(bench, public, [adapter])
     nonmembers.seen(bench, [adapter])
     assert counts(reading) == (5, 5)

@@ -13,7 +13,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenize import tokenize
 
 from murmura.errors import DataError
-from murmura.measure.text import References, answer_words, rouge_l, token_f1, tokens
+from murmura.measure.text import References, answer_words, distinct, rouge_l, token_f1, tokens
 
 ORACLE = RougeScorer(["rougeL"], use_stemmer=False)
 
@@ -146,3 +146,29 @@ def test_token_f1_is_that_of_squad(answer: str, reference: str) -> None:
 def test_token_f1_by_hand() -> None:
     """Of three words and two, one in common: 2 · (1/3) · (1/2) / (1/3 + 1/2)."""
     assert token_f1("An aspirin, taken daily!", "aspirin weekly") == pytest.approx(0.4)
+
+
+SENTENCES = st.lists(st.sampled_from(["dose", "skin", "rash"]), max_size=6).map(" ".join)
+
+
+def test_distinct_by_hand() -> None:
+    """Three different words and two different pairs, of five words."""
+    assert distinct(["the dose the dose", "rash"], 1) == 3 / 5
+    assert distinct(["the dose the dose", "rash"], 2) == 2 / 5
+    assert distinct([], 1) == distinct(["薬"], 2) == 0
+
+
+@given(st.lists(SENTENCES, max_size=5), st.integers(1, 3))
+def test_distinct_by_brute_force(texts: list[str], n: int) -> None:
+    runs: list[str] = []
+    whole = 0
+    for text in texts:
+        own = tokens(text)
+        whole += len(own)
+        runs += [" ".join(own[k : k + n]) for k in range(len(own)) if k + n <= len(own)]
+    assert distinct(texts, n) == (len(set(runs)) / whole if whole else 0)
+
+
+@given(st.lists(SENTENCES, min_size=1, max_size=4))
+def test_texts_that_repeat_are_less_diverse(texts: list[str]) -> None:
+    assert distinct(texts * 2, 2) <= distinct(texts, 2)

@@ -55,7 +55,7 @@ def counted(cohort, **shared):
 
 @pytest.fixture
 def public(cohort):
-    return Nonmembers.of(EvaluationSet(INSTRUCTION, instructions(9, seed=100)), 200, cohort.stream)
+    return Nonmembers(EvaluationSet(INSTRUCTION, instructions(9, seed=100)), 200, cohort.stream)
 
 
 def test_attack_counts_own_records_between_the_servers_cut_points(cohort, public):

@@ -13,6 +13,7 @@ import numpy as np
 
 from murmura.measure.auc_interval import interval
 from murmura.measure.roc import ENOUGH, FALSE_POSITIVES
+from murmura.runs.audit import Histogram
 
 DRAWS = 2000
 ENDS = (0.025, 0.975)
@@ -89,23 +90,7 @@ def draws(members: int, others: int, generator: np.random.Generator) -> tuple[np
     )
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Of two lots of scores how many lie in each of some bins of equal width; what lies beyond the ends is in the first
-    and the last.
-
-    Attributes:
-        edges: [B + 1].
-        members: [B].
-        others: [B].
-    """
-
-    edges: list[float]
-    members: list[int]
-    others: list[int]
-
-
-def shape(members: np.ndarray, others: np.ndarray) -> Shape:
+def shape(members: np.ndarray, others: np.ndarray) -> Histogram:
     """The distribution of scores. Ends are where one in fifty lies beyond, rounded, so that no edge is a score."""
     both = np.concatenate([members.ravel(), others.ravel()])
     low, high = np.quantile(both, (0.02, 0.98))
@@ -113,4 +98,4 @@ def shape(members: np.ndarray, others: np.ndarray) -> Shape:
     low, high = (float(np.round(end, digits)) for end in (low, high))
     edges = np.linspace(low, max(high, low + 10.0**-digits), _BINS + 1)
     counts = [np.histogram(np.clip(one, edges[0], edges[-1]), edges)[0] for one in (members.ravel(), others.ravel())]
-    return Shape([float(edge) for edge in edges], *([int(n) for n in one] for one in counts))
+    return Histogram(tuple(edges.tolist()), *(tuple(one.tolist()) for one in counts))

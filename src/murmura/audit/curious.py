@@ -21,19 +21,18 @@ def trajectory(losses: Losses) -> AttackScores:
     return _split(losses, (losses.base - losses.models.mean(axis=0))[None, :])
 
 
-def rmia(losses: Losses, target: np.ndarray, gamma: float = 1.0) -> AttackScores:
+def rmia(losses: Losses, target: np.ndarray) -> AttackScores:
     """RMIA (Zarifzadeh et al. 2024, arXiv 2312.03262), with models as references that have not seen the record.
 
     Of a record x, asked about a site, p(x) is the likelihood of a token under the target, its geometric mean, and P(x)
     the mean of the same under the references: the base model, and the first upload of every other site, which has seen
     none of this site's records if it is of the first round. The score is the share of other records z with
-    (p(x)/P(x)) / (p(z)/P(z)) ≥ γ, where equality counts half: of one of the others one z is the record itself, and in a
-    model that has learnt nothing all ratios are equal, so that members would win every such tie.
+    (p(x)/P(x)) / (p(z)/P(z)) ≥ γ = 1, where equality counts half: of one of the others one z is the record itself, and
+    in a model that has learnt nothing all ratios are equal, so that members would win every such tie.
 
     Args:
         losses: of all records.
         target: under what is attacked, [1 or K, M + N]: one model, or one for each site.
-        gamma: γ, at least 1.
     """
     first, sites = np.exp(-losses.upload(first=True)), len(losses.sites)
     members = len(losses.owners)
@@ -42,8 +41,8 @@ def rmia(losses: Losses, target: np.ndarray, gamma: float = 1.0) -> AttackScores
         known = [np.exp(-losses.base), *(first[k] for k in range(sites) if k != site)]
         seen = np.nanmean(known, axis=0)  # a site that never sent anything is no reference
         ratio = np.exp(-target[site if len(target) > 1 else 0]) / seen
-        least = gamma * ratio[members:]
-        found.append(((ratio[:, None] > least) + 0.5 * (ratio[:, None] == least)).mean(axis=1))
+        others = ratio[members:]
+        found.append(((ratio[:, None] > others) + 0.5 * (ratio[:, None] == others)).mean(axis=1))
     return _split(losses, np.array(found))
 
 

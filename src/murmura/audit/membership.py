@@ -10,21 +10,22 @@ import numpy as np
 
 from murmura.audit import BROUGHT
 from murmura.audit.attack_scores import AttackScores, draws, shape
-from murmura.audit.min_k import min_k
 from murmura.errors import ConfigError
 from murmura.generation.sampling import Sampling
 from murmura.generation.scoring import CloseScores, TokenScores
 from murmura.measure.attacks import ATTACKS, CONTROL, Passes
+from murmura.measure.membership import one_in_four
 from murmura.measure.reader import Read, Reader
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import bar
-from murmura.runs.audit import AuditedModel, Histogram, Separation
+from murmura.runs.audit import AuditedModel, Separation
 from murmura.streams import Stream
 from murmura.tasks import Task
 from murmura.training.adapter import State
 
 MIN_K = "Min-K%++"
-_APART = 4  # one record in so many decides which attack is the strongest
+_SHARE = 0.2  # k of Min-K%++: the share of tokens that count, those that look least like it
+_LEAST = 1e-6  # of σ, which is 0 where the model is sure of a token
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def scored(task: Task, readings: Readings) -> dict[str, AttackScores]:
     """
     attacks = {name: ATTACKS[name] for name in task.attacks}
     if task.is_text:
-        attacks[MIN_K] = _min_k
+        attacks[MIN_K] = min_k
     for name, source in BROUGHT.items():
         if name in attacks:
             fix = "Uninstall the package, or have it name the attack otherwise."
@@ -162,9 +163,17 @@ def versus(readings: Readings, attack: Callable[[Passes], float]) -> AttackScore
     return AttackScores(np.array(members), np.array(others), np.array(rows, dtype=np.int64))
 
 
-def _min_k(passes: Passes) -> float:
-    assert isinstance(passes.model, CloseScores)
-    return min_k(passes.model)
+def min_k(passes: Passes) -> float:
+    """Min-K%++ (Zhang et al. 2024, arXiv 2404.02936) of a record with at least one token: is it a mode of what the
+    model would write? The higher, the more it looks like one that was trained on.
+
+    With μ and σ the mean and standard deviation of log p(z) over tokens z that the model itself draws at a place, a
+    token's score is (log p(x) − μ)/σ; the record's is the mean of the lowest k % of them, of one at least.
+    """
+    scores = passes.model
+    assert isinstance(scores, CloseScores)
+    each = (-scores.nll.astype(np.float64) - scores.mean) / np.maximum(scores.std, _LEAST)
+    return float(np.sort(each)[: max(1, int(len(each) * _SHARE))].mean())
 
 
 def measured(target: str, found: Mapping[str, AttackScores], stream: Stream) -> AuditedModel:
@@ -180,7 +189,7 @@ def measured(target: str, found: Mapping[str, AttackScores], stream: Stream) -> 
     """
     first = next(iter(found.values()))
     apart = [
-        _apart(count, stream / name)
+        one_in_four(count, stream / name)
         for name, count in (("members", len(first.members)), ("others", first.others.shape[1]))
     ]
     rest = [~one for one in apart]
@@ -198,11 +207,5 @@ def measured(target: str, found: Mapping[str, AttackScores], stream: Stream) -> 
         tpr_low, tpr_high = (None, None) if tpr is None else part.tpr_interval(samples)
         deciding = every.part(apart[0], apart[1]).auc if enough else None
         attacks.append(Separation(name, part.auc, low, high, tpr, tpr_low, tpr_high, name == CONTROL, deciding))
-    drawn = shape(found[best].members[rest[0]], found[best].others[:, rest[1]])
-    histogram = Histogram(tuple(drawn.edges), tuple(drawn.members), tuple(drawn.others))
+    histogram = shape(found[best].members[rest[0]], found[best].others[:, rest[1]])
     return AuditedModel(target, *counts, best, tuple(attacks), histogram)
-
-
-def _apart(count: int, stream: Stream) -> np.ndarray:
-    """Which of so many records are set apart, bool [count]."""
-    return (np.arange(count) + (stream / "apart").python().randrange(_APART)) % _APART == 0

@@ -17,8 +17,7 @@ from murmura.data.records import Instruction
 from murmura.errors import MurmuraError
 from murmura.federation.site.cohort import WRITTEN
 from murmura.federation.site.store import SiteStore
-from murmura.measure.diversity import distinct
-from murmura.measure.text import References
+from murmura.measure.text import References, distinct
 from murmura.methods.fewfedpit.synthetic import KEPT
 from murmura.progress import bar
 from murmura.runs import schema

@@ -33,14 +33,15 @@ def audit(
     Figures are kept in the run folder, and `murmura report` puts them on the page; scores of single records are for the
     run's owner alone, in private/@run. Stop it at any time with Ctrl-C: what an earlier audit has found stays.
     """
-    from murmura import report as reports
     from murmura.audit.run import Options
     from murmura.audit.run import audit as make
     from murmura.generation.sampling import Sampling
+    from murmura.report.sections.audit import figures_of
+    from murmura.report.terminal import show_blocks
     from murmura.runs import read
     from murmura.runs.schema import AUDIT, AUDIT_SCORES
 
     make(run, Options(records, texts, Sampling(temperature, top_k=top_k), probability))
-    reports.show_audit(read(run))
+    show_blocks(figures_of(read(run)))
     typer.echo(f"Figures: {run / AUDIT}; `murmura report {run}` puts them on the page.")
     typer.echo(f"Scores of single records, for the run's owner alone: {run / AUDIT_SCORES}")

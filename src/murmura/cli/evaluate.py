@@ -38,13 +38,14 @@ def evaluate(
     Nothing is trained and no private record is read. Figures are kept in the run folder, and `murmura report` puts them
     on the page.
     """
-    from murmura import report as reports
     from murmura.evaluate import Options
     from murmura.evaluate import evaluate as make
+    from murmura.report.sections.evaluation import benchmarks_of
+    from murmura.report.terminal import show_blocks
     from murmura.runs import read
     from murmura.runs.schema import EVALUATION
 
     names = [name.strip() for name in (tasks or "").split(",") if name.strip()]
     make(run, Options(names, limit, few_shot, form))
-    reports.show_evaluation(read(run))
+    show_blocks(benchmarks_of(read(run)))
     typer.echo(f"Figures: {run / EVALUATION}; `murmura report {run}` puts them on the page.")

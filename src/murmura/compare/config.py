@@ -51,7 +51,7 @@ def bytes_of(text: str) -> int:
     unit = next((unit for unit in _BYTES if bare.lower().endswith(unit.lower())), "")
     try:
         return round(float(bare[: len(bare) - len(unit)]) * _BYTES.get(unit, 1))
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError('say a number of bytes, or one with kB, MB or GB: "50MB"') from None
 
 

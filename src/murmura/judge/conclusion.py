@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from murmura.errors import ConfigError
 from murmura.judge.judges import TOKENS, LocalJudge, endpoint
 from murmura.judge.judging import Compared, Transcript, judged, open_prompts
-from murmura.judge.verdicts import Standing
 from murmura.report.sections.judged import doubts, table
 from murmura.runs.folder import RunFolder
 from murmura.runs.judgement import Judgement
@@ -60,12 +61,18 @@ def conclude(
     from murmura.report.terminal import draw
 
     name = str(judge.described["model"])
-    slug = _slug(f"{'before' if other is None else other.name}-by-{name}")
+    slug = _slug(other, name)
     transcript = Transcript(RunFolder(run).verdicts(slug))
     waiting = open_prompts(judge, compared, transcript)
     if waiting and confirmed is not None and not confirmed(costs(waiting, url)):
         raise ConfigError("nothing was asked", where=str(url))
-    found = _judgement(judged(judge, compared, transcript), other, name, url, len(compared))
+    found = Judgement(
+        against=BEFORE if other is None else other.name,
+        judge=name,
+        where=url or "here",
+        questions=len(compared),
+        **judged(judge, compared, transcript),
+    )
     RunFolder(run).write_judgement(slug, found)
     console = Console(highlight=False)
     console.print(f"Against {found.against}, by {name}:")
@@ -84,19 +91,9 @@ def costs(prompts: Sequence[str], url: str | None) -> str:
     )
 
 
-def _judgement(standing: Standing, other: Path | None, name: str, url: str | None, questions: int) -> Judgement:
-    return Judgement(
-        against=BEFORE if other is None else str(other.name),
-        judge=name,
-        where=url or "here",
-        questions=questions,
-        counts={aspect: {str(one): n for one, n in counts.items()} for aspect, counts in standing.counts.items()},
-        unparsed=standing.unparsed,
-        asked=standing.asked,
-        turned=standing.turned,
-        first=standing.first,
-    )
-
-
-def _slug(text: str) -> str:
-    return "".join(one if one.isalnum() or one in "-._" else "-" for one in text)
+def _slug(other: Path | None, judge: str) -> str:
+    """A name for files. The digest tells runs apart whose folders have the same name, and judges named nearly alike."""
+    text = f"{'before' if other is None else other.name}-by-{judge}"
+    known = json.dumps([None if other is None else str(other.resolve()), judge])
+    kept = "".join(one if one.isalnum() or one in "-._" else "-" for one in text)
+    return f"{kept}-{hashlib.sha256(known.encode()).hexdigest()[:8]}"

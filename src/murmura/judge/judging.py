@@ -13,7 +13,7 @@ from typing import Any
 from murmura import atomic
 from murmura.errors import CheckpointError
 from murmura.judge.prompts import Ratings, parse, prompt
-from murmura.judge.verdicts import Pair, Standing
+from murmura.judge.verdicts import Pair, counted
 from murmura.progress import bar
 from murmura.streams import Stream
 from murmura.synthesis.generators import Generator, Request
@@ -91,8 +91,8 @@ def open_prompts(judge: Generator, compared: Sequence[Compared], transcript: Tra
     return [asked for asked in every if transcript.answer(judge, asked) is None]
 
 
-def judged(judge: Generator, compared: Sequence[Compared], transcript: Transcript) -> Standing:
-    """Ask what was not asked yet, in both orders, and count.
+def judged(judge: Generator, compared: Sequence[Compared], transcript: Transcript) -> dict[str, Any]:
+    """Ask what was not asked yet, in both orders, and count (``verdicts.counted``).
 
     Raises:
         RunError: the judge cannot be asked any more; what it said is kept.
@@ -104,7 +104,7 @@ def judged(judge: Generator, compared: Sequence[Compared], transcript: Transcrip
             for one in answers:
                 transcript.add(judge, one.request.prompt, one.text or "")
                 progress.advance()
-    return Standing.of(Pair(*(_ratings(judge, asked, transcript) for asked in one.prompts)) for one in compared)
+    return counted(Pair(*(_ratings(judge, asked, transcript) for asked in one.prompts)) for one in compared)
 
 
 def _ratings(judge: Generator, asked: str, transcript: Transcript) -> Ratings | None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 from murmura.judge.prompts import ASPECTS, Ratings
-from murmura.measure.figure import interval
 
 Outcome = Literal["win", "tie", "lose"]
 OUTCOMES: tuple[Outcome, ...] = ("win", "tie", "lose")
@@ -55,51 +53,18 @@ class Pair:
         return compare(self.ours_first) != compare(self.ours_second.swapped)
 
 
-@dataclass(frozen=True)
-class Standing:
-    """Our answers against the others', over all questions with a verdict in both orders.
-
-    Attributes:
-        counts: of wins, ties and losses, by aspect and overall.
-        unparsed: verdicts that could not be read.
-        asked: verdicts that were asked for, two for each question.
-        turned: questions whose outcome changed with the order.
-        first: of verdicts that were no tie, the share that the answer that stood first won; None where all were ties.
-    """
-
-    counts: dict[str, dict[Outcome, int]]
-    unparsed: int
-    asked: int
-    turned: int
-    first: float | None
-
-    @classmethod
-    def of(cls, pairs: Iterable[Pair]) -> Standing:
-        """Of all questions that were asked."""
-        every = list(pairs)
-        whole = [pair for pair in every if pair.whole]
-        verdicts = [one for pair in every for one in (pair.ours_first, pair.ours_second)]
-        counts: dict[str, dict[Outcome, int]] = {}
-        for aspect in (OVERALL, *ASPECTS):
-            found = Counter(pair.outcome(aspect) for pair in whole)
-            counts[aspect] = {outcome: found[outcome] for outcome in OUTCOMES}
-        settled = [compare(one) for one in verdicts if one is not None and compare(one) != "tie"]
-        return cls(
-            counts,
-            sum(one is None for one in verdicts),
-            len(verdicts),
-            sum(pair.turned for pair in whole),
-            settled.count("win") / len(settled) if settled else None,
-        )
-
-    @property
-    def n(self) -> int:
-        """Questions with a verdict in both orders."""
-        return sum(self.counts[OVERALL].values())
-
-    def share(self, outcomes: Sequence[Outcome], aspect: str = OVERALL) -> tuple[float, float, float]:
-        """How often it came to one of them, with the ends of the 95 % interval (Wilson 1927). ``["win", "tie"]`` is the
-        paper's WT. Only where there is a verdict."""
-        hits = sum(self.counts[aspect][outcome] for outcome in outcomes)
-        share = float(Fraction(hits, self.n))
-        return (share, *interval(share, self.n))
+def counted(pairs: Iterable[Pair]) -> dict[str, Any]:
+    """What all questions that were asked come to: ``counts``, ``unparsed``, ``asked``, ``turned`` and ``first`` of a
+    ``runs.judgement.Judgement``."""
+    every = list(pairs)
+    whole = [pair for pair in every if pair.whole]
+    verdicts = [one for pair in every for one in (pair.ours_first, pair.ours_second)]
+    found = {aspect: Counter(pair.outcome(aspect) for pair in whole) for aspect in (OVERALL, *ASPECTS)}
+    settled = [compare(one) for one in verdicts if one is not None and compare(one) != "tie"]
+    return {
+        "counts": {aspect: {outcome: own[outcome] for outcome in OUTCOMES} for aspect, own in found.items()},
+        "unparsed": sum(one is None for one in verdicts),
+        "asked": len(verdicts),
+        "turned": sum(pair.turned for pair in whole),
+        "first": settled.count("win") / len(settled) if settled else None,
+    }

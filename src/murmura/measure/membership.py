@@ -28,7 +28,7 @@ from murmura.training.adapter import State
 if TYPE_CHECKING:
     from murmura.tasks.task import Task
 
-_APART = 4  # one in so many
+_APART = 4  # one in so many decides which attack is the strongest
 
 Scores = dict[str, np.ndarray]
 """Of each attack by name, float64 [records]."""
@@ -59,9 +59,12 @@ def chosen(records: Sequence[Any], most: int, stream: Stream) -> list[Any]:
 
 def set_apart(count: int, task: Task, stream: Stream) -> np.ndarray:
     """Which of so many records decide on the strongest attack, bool [count]; none where there is one attack only."""
-    start = (stream / "apart").python().randrange(_APART)
-    several = len(_rivals(task)) > 1
-    return (np.arange(count) + start) % _APART == 0 if several else np.zeros(count, dtype=bool)
+    return one_in_four(count, stream) if len(_rivals(task)) > 1 else np.zeros(count, dtype=bool)
+
+
+def one_in_four(count: int, stream: Stream) -> np.ndarray:
+    """One in four of so many records, bool [count]."""
+    return (np.arange(count) + (stream / "apart").python().randrange(_APART)) % _APART == 0
 
 
 def tallies(scores: Scores, cuts: Mapping[str, torch.Tensor], apart: np.ndarray) -> State:
@@ -106,23 +109,16 @@ class Nonmembers:
     """The server's part.
 
     Args:
-        task: the kind of record.
-        records: that no site trains on.
+        public: the server's records.
         most: at most so many of them are scored.
         stream: the run's randomness.
-        reader: what reads them.
     """
 
-    def __init__(self, task: Task, records: Sequence[Any], most: int, stream: Stream, reader: Reader) -> None:
+    def __init__(self, public: EvaluationSet, most: int, stream: Stream) -> None:
         stream = others_stream(stream)
-        self.task, self.records = task, chosen(records, most, stream)
-        self.apart = set_apart(len(self.records), task, stream)
-        self._reader = reader
-
-    @classmethod
-    def of(cls, public: EvaluationSet, most: int, stream: Stream) -> Nonmembers:
-        """Those of the server's public records."""
-        return cls(public.task, public.nonmembers, most, stream, public.reader)
+        self.task, self.records = public.task, chosen(public.nonmembers, most, stream)
+        self.apart = set_apart(len(self.records), self.task, stream)
+        self._reader = public.reader
 
     def to_payload(self) -> dict[str, Any]:
         """What a site needs to make cut points itself, as a payload."""

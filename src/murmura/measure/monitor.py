@@ -59,7 +59,7 @@ class Monitor:
         self.runtime, self.evaluation_set, self.config, self.stream = runtime, evaluation_set, config, stream
         self.sizes, self._canaries = sizes or {}, canaries
         self._planted = Counter(canary.site for canary in canaries.canaries) if canaries else Counter[str]()
-        self._nonmembers = Nonmembers.of(evaluation_set, config.attack_records, stream) if config.attacks else None
+        self._nonmembers = Nonmembers(evaluation_set, config.attack_records, stream) if config.attacks else None
         self._round = 0
         self._uploads: dict[str, State] = {}
 

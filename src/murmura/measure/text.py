@@ -1,4 +1,4 @@
-"""Text metrics: ROUGE-L, token F1 and common prefix.
+"""Text metrics: ROUGE-L, token F1 and distinct-n.
 
 Tokens and scores are those of Google's `rouge_score` without stemming, to the last bit, so that a filter at 0.7 decides
 as the published systems do. Scripts other than Latin have no tokens there: such texts score 0 against everything.
@@ -11,7 +11,7 @@ import string
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from rapidfuzz.distance import LCSseq
@@ -53,6 +53,16 @@ def token_f1(answer: str, reference: str) -> float:
     if not own or not other:
         return float(own == other)
     return 2 * (Counter(own) & Counter(other)).total() / (len(own) + len(other))
+
+
+def distinct(texts: Sequence[str], n: int) -> float:
+    """Distinct-n (Li et al. 2016, "A Diversity-Promoting Objective Function", §5.1): the number of different runs of n
+    tokens in texts, divided by the number of all their tokens, in [0, 1]; 0 where they have none. No run goes from one
+    text into the next. It falls as texts become more, so compare as many.
+    """
+    words = [tokens(text) for text in texts]
+    runs = {tuple(one[start : start + n]) for one in words for start in range(len(one) - n + 1)}
+    return len(runs) / max(1, sum(map(len, words)))
 
 
 class References:

@@ -226,7 +226,8 @@ class Measuring(Verbs):
         measures=True,
     )
     def assess(self, cohort: Cohort, ask: Ask) -> list[Reply]:
-        """Evaluate each site's personal adapter on public records, which come with the ask (``EvaluationSet.told``).
+        """Evaluate each site's personal adapter on public records (``EvaluationSet.to_payload``), which come with the
+        ask.
 
         ``adapter`` holds the factors that are not personal, where an aggregation rule leaves some.
         """

@@ -5,17 +5,6 @@ from murmura.report.markdown import markdown
 from murmura.report.page import write
 from murmura.report.sheet import write_sheet
 from murmura.report.table import Row, table
-from murmura.report.terminal import show, show_audit, show_evaluation
+from murmura.report.terminal import show
 
-__all__ = [
-    "CATALOGUE",
-    "Row",
-    "figure",
-    "markdown",
-    "show",
-    "show_audit",
-    "show_evaluation",
-    "table",
-    "write",
-    "write_sheet",
-]
+__all__ = ["CATALOGUE", "Row", "figure", "markdown", "show", "table", "write", "write_sheet"]

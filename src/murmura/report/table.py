@@ -75,10 +75,10 @@ class Cell:
             return ""
         return f"± {figure.unit.write_sd(self.sd)}" if self.sd else "± 0"
 
-    def entry(self, figure: Figure, more: Sequence[str] = ()) -> Entry:
-        """The figure with what is known of it as small print, and ``more``."""
+    def entry(self, figure: Figure) -> Entry:
+        """The figure with what is known of it as small print."""
         interval = self.interval().split(", ")
-        return entry(self.value(figure), self.spread(figure), *interval, self.together, self.guessing(figure), *more)
+        return entry(self.value(figure), self.spread(figure), *interval, self.together, self.guessing(figure))
 
     def span(self, figure: Figure) -> Span | None:
         """A bar for the 95 % interval of a share or an AUC, where there is one."""

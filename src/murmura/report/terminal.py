@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING
 
 from murmura.report.content import Answers, Block, Entry, Paragraph, Table
 from murmura.report.in_short import in_short
-from murmura.report.sections.audit import figures_of
-from murmura.report.sections.evaluation import benchmarks_of
 from murmura.report.sections.results import remarks, summary
 from murmura.report.table import Row
-from murmura.runs.record import RunRecord
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,16 +48,6 @@ def show_answers(answers: Answers, console: Console) -> None:
     for question, told in answers.answers.items():
         console.print(Text.assemble((question, "bold"), " ", " ".join(told)))
     console.print()
-
-
-def show_audit(run: RunRecord, console: Console | None = None) -> None:
-    """Print what the audit of a run has found."""
-    show_blocks(figures_of(run), console)
-
-
-def show_evaluation(run: RunRecord, console: Console | None = None) -> None:
-    """Print how good a run's model is on benchmarks."""
-    show_blocks(benchmarks_of(run), console)
 
 
 def show_blocks(blocks: Sequence[Block], console: Console | None = None) -> None:

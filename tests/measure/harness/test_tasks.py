@@ -142,6 +142,20 @@ def test_the_metric_of_a_task_is_one_that_people_quote():
     assert Result({"mc2,none": 0.1}, {}, 1).first == "mc2,none"
 
 
+def test_a_task_without_a_number_is_named():
+    with pytest.raises(ConfigError, match="tasks: odd: no metric of the task is a number"):
+        headline("odd", [Result({}, {}, 1)])
+    assert headline("some", [Result({}, {}, 1), Result({"acc,none": 0.5}, {}, 2)]) == {"lm_eval.some.acc": 0.5}
+
+
+def test_a_task_without_a_metric_is_refused_before_it_is_asked(tmp_path):
+    path, _ = write_tasks(tmp_path)
+    yaml = tmp_path / "doses.yaml"
+    yaml.write_text(yaml.read_text().replace("[{metric: acc}, {metric: acc_norm}]", "[]"))
+    with pytest.raises(ConfigError, match="tasks: doses: the task has no metric"):
+        load([path])
+
+
 def test_every_task_has_its_words():
     key = "lm_eval.gsm8k.exact_match,strict-match"
     one = figure(key)

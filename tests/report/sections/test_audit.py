@@ -7,11 +7,11 @@ import pytest
 from rich.console import Console
 
 from murmura.measure.catalogue import READS
-from murmura.report import show_audit
 from murmura.report.content import Heading, Table
-from murmura.report.sections.audit import audit
+from murmura.report.sections.audit import audit, figures_of
 from murmura.report.sections.results import results
 from murmura.report.table import table
+from murmura.report.terminal import show_blocks
 from murmura.runs import RunFolder, read, read_all
 from murmura.runs.audit import Audit, AuditedModel, Extraction, Histogram, Separation, Written
 from tests.report.blocks import blocks, pictures, said, small, tables
@@ -36,7 +36,7 @@ def audited(tmp_path):
 
 def printed(run):
     console = Console(file=io.StringIO(), width=160)
-    show_audit(run, console)
+    show_blocks(figures_of(run), console)
     return console.file.getvalue()
 
 

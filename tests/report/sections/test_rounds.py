@@ -1,4 +1,4 @@
-"""Pictures of figures round by round, and of leakage against utility."""
+"""Pictures of figures round by round."""
 
 import re
 
@@ -7,7 +7,6 @@ import pytest
 from murmura import report
 from murmura.report.sections.results import results
 from murmura.report.sections.rounds import rounds
-from murmura.report.sections.trade_off import trade_off
 from tests.report.blocks import pictures, said, small
 from tests.report.runs import classifier, metrics, rows_of, write_run
 
@@ -22,7 +21,7 @@ def words(svg):
 
 def test_one_measured_round_is_enough_for_pictures(tmp_path):
     rows = rows_of(write_run(tmp_path / "a", rows=[metrics(2)]))
-    assert len(pictures(rounds(rows))) + len(pictures(trade_off(rows))) == 5
+    assert len(pictures(rounds(rows))) == 3
 
 
 @pytest.mark.parametrize("numbers", [(2,), (0, 1), (0, 1, 2)])
@@ -39,7 +38,6 @@ def test_a_figure_that_did_not_move_has_no_picture(tmp_path):
     told = [metrics(n, heldout_loss=10.82 + n * 1e-6, attack_auc=0.5, upload_auc=None) for n in (0, 1, 2)]
     rows = rows_of(write_run(tmp_path / "a", rows=told))
     assert list(drawn(rounds(rows))) == ["Held-out ROUGE-L"]
-    assert list(drawn(trade_off(rows))) == ["Leakage against held-out ROUGE-L"]
     assert "nothing moved: Held-out loss, Leakage." in said(rounds(rows))
 
 

@@ -142,9 +142,15 @@ class Result:
 def headline(name: str, results: Sequence[Result]) -> dict[str, Any]:
     """The figure of a task, or of a group: the mean over its questions, as where the harness weighs by size.
 
-    The metric is the one that stands for the first of its tasks; those that lack it take no part.
+    The metric is the one that stands for the first of its tasks that has one; those that lack it take no part.
+
+    Raises:
+        ConfigError: none has a metric that is a number.
     """
-    metric = results[0].first
+    metric = next((one.first for one in results if one.values), None)
+    if metric is None:
+        fix = "Leave it out, or give its YAML file a metric that is one, such as metric_list: [{metric: acc}]."
+        raise ConfigError("no metric of the task is a number", where=f"{WHERE}: {name}", fix=fix)
     having = [one for one in results if metric in one.values]
     total = sum(one.count for one in having)
     value = sum(one.values[metric] * one.count for one in having) / total
@@ -251,6 +257,8 @@ def _loaded(manager: Any, spec: Any) -> tuple[str, dict[str, Any]]:
 def _require(name: str, task: Any) -> None:
     """Refuse what is not measured here."""
     where = f"{WHERE}: {name}"
+    if not task.aggregation():
+        raise ConfigError("the task has no metric", where=where, fix="Give its YAML file one, or leave it out.")
     if getattr(task, "UNSAFE_CODE", False) or getattr(task.config, "unsafe_code", False):
         fix = "For HumanEval use [evaluation.benchmarks.humaneval], which runs programs in a sandbox."
         raise ConfigError("the task runs programs that a model wrote in this very process", where=where, fix=fix)

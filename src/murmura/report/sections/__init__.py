@@ -26,12 +26,10 @@ from murmura.report.sections.results import results
 from murmura.report.sections.rounds import rounds
 from murmura.report.sections.sites import sites
 from murmura.report.sections.text_evolution import by_texts, text_evolution
-from murmura.report.sections.trade_off import trade_off
 from murmura.report.table import Row
 
 SECTIONS: tuple[Callable[[Sequence[Row]], Section | None], ...] = (
     results,
-    trade_off,
     rounds,
     confusion,
     answers,
