@@ -9,7 +9,7 @@ import pytest
 from murmura.errors import CheckpointError, MurmuraError
 from murmura.runs import RunFolder, read, read_all
 from murmura.runs.record import read_classifier
-from murmura.runs.schema import Disclosure, Exclusions, PatternWeights, Resumption
+from murmura.runs.schema import RESUMED, Disclosure, Exclusions, PatternWeights, Resumption
 from tests.report.runs import PLAIN, SITES, metrics, write_run
 
 
@@ -49,7 +49,7 @@ def test_the_kind_of_record_is_what_the_run_wrote_down_and_no_guess(tmp_path, ki
 
 def test_what_was_different_after_a_resume_is_read_back(tmp_path):
     folder, told = write_run(tmp_path / "a"), [Resumption(1, {"training.clip": (None, 1.0)}, ("another clip",))]
-    RunFolder(folder).write_resumed(told)
+    RunFolder(folder).write(RESUMED, told)
     assert list(read(folder).resumed) == told
 
 

@@ -14,8 +14,6 @@ from murmura.errors import CheckpointError, remedy
 from murmura.progress import say
 from murmura.runs import jsontext, schema
 from murmura.runs.audit import Audit
-from murmura.runs.augment import Selection
-from murmura.runs.evaluation import Evaluation
 from murmura.runs.judgement import Judgement
 from murmura.runs.locks import LOCK, acquire_run
 from murmura.runs.previous import has_saved, is_run, make_way, previous_of, remove
@@ -216,12 +214,20 @@ class RunFolder:
 
     # ---- what a run writes -------------------------------------------------------------------------------------------
 
+    def write(self, name: str, value: Any) -> None:
+        """A file of JSON: a dataclass of ``runs.schema``, a list of them, or what JSON has.
+
+        Args:
+            name: of the file, a constant of ``runs.schema``.
+
+        Raises:
+            CheckpointError: the disk is full or the folder cannot be written; the old file is intact.
+        """
+        self._write_text(name, jsontext.dumps(_plain(value), indent=1) + "\n")
+
     def write_config(self, text: str) -> None:
         """The experiment, as TOML."""
-        self._write(schema.CONFIG, text)
-
-    def write_environment(self, environment: schema.Environment) -> None:
-        self._write_json(schema.ENVIRONMENT, environment)
+        self._write_text(schema.CONFIG, text)
 
     def write_records(
         self,
@@ -244,43 +250,20 @@ class RunFolder:
             self._write_private(schema.RECORDS, lines)
             sites = [schema.SiteReport(one.site, None, None, None, None, one.canaries) for one in sites]
             exclusions, unused = replace(exclusions, bad=None, overlap=None), []
-        self._write_json(schema.SITES, sites)
-        self._write_json(schema.EXCLUSION_COUNTS, exclusions)
-        self._write_json(schema.EXCLUSIONS, unused)
-
-    def write_measured(self, measured: schema.Measured) -> None:
-        """What the run is measured on."""
-        self._write_json(schema.MEASURED, measured)
-
-    def write_resumed(self, resumed: Sequence[schema.Resumption]) -> None:
-        """What was different when the run was resumed; no file where nothing was."""
-        if resumed:
-            self._write_json(schema.RESUMED, resumed)
+        self.write(schema.SITES, sites)
+        self.write(schema.EXCLUSION_COUNTS, exclusions)
+        self.write(schema.EXCLUSIONS, unused)
 
     def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """All rounds so far."""
-        self._write(schema.METRICS, "".join(jsontext.dumps(row) + "\n" for row in rows))
-
-    def write_disclosure(self, table: Sequence[Mapping[str, Any]]) -> None:
-        """What left the sites: rows as ``schema.Disclosure``."""
-        self._write_json(schema.DISCLOSURE, table)
-
-    def write_augment(self, selections: Sequence[Selection]) -> None:
-        """Which public records sites were given, each time that they were chosen; no file where they never were."""
-        if selections:
-            self._write_json(schema.AUGMENT, selections)
-
-    def write_personal(self, models: Sequence[schema.PersonalModel]) -> None:
-        """What single sites gain; no file where none has told."""
-        if models:
-            self._write_json(schema.PERSONAL, models)
+        self._write_text(schema.METRICS, "".join(jsontext.dumps(row) + "\n" for row in rows))
 
     def write_sent(self, state: Mapping[str, Any]) -> None:
         """What has travelled so far, JSON; as often as that changes, so that the disk is not waited for. A run that has
         not begun leaves nothing."""
         if self.config.exists():
             place = f"{schema.CHECKPOINTS}/{schema.SENT}"
-            self._write(place, jsontext.dumps(state), private=True, synced=False)
+            self._write_text(place, jsontext.dumps(state), private=True, synced=False)
 
     def write_live(self, told: Mapping[str, Any] | None) -> None:
         """What the run is doing, JSON, for its owner; None when it ends. As ``write_sent``."""
@@ -288,7 +271,7 @@ class RunFolder:
         if told is None:
             (self.path / place).unlink(missing_ok=True)
         elif self.config.exists():
-            self._write(place, jsontext.dumps(told), private=True, synced=False)
+            self._write_text(place, jsontext.dumps(told), private=True, synced=False)
 
     def sent(self) -> dict[str, Any] | None:
         """What ``write_sent`` wrote last; None where nothing was, or a failure of power has left no more of it."""
@@ -350,10 +333,7 @@ class RunFolder:
                 with self.replacing(place / name) as draft:
                     value(draft)
             else:
-                self._write_json(f"{schema.OUTCOMES}/{name}", value)
-
-    def write_summary(self, summary: schema.Summary) -> None:
-        self._write_json(schema.SUMMARY, summary)
+                self.write(f"{schema.OUTCOMES}/{name}", value)
 
     def write_audit(self, audit: Audit, records: Sequence[Mapping[str, Any]]) -> None:
         """What an audit has found.
@@ -363,7 +343,7 @@ class RunFolder:
             records: record by record, for the run's owner alone.
         """
         self._write_private(schema.AUDIT_SCORES, records)
-        self._write_json(schema.AUDIT, audit)
+        self.write(schema.AUDIT, audit)
 
     def verdicts(self, name: str) -> Path:
         """Where a judge's verdicts are kept, with questions that may be private: for the run's owner alone.
@@ -383,21 +363,14 @@ class RunFolder:
             name: of the file, without its end.
         """
         (self.path / schema.JUDGED).mkdir(exist_ok=True)
-        self._write_json(f"{schema.JUDGED}/{name}.json", judgement)
-
-    def write_evaluation(self, evaluation: Evaluation) -> None:
-        """How good the run's model is on benchmarks."""
-        self._write_json(schema.EVALUATION, evaluation)
-
-    def _write_json(self, name: str, value: Any) -> None:
-        self._write(name, jsontext.dumps(_plain(value), indent=1) + "\n")
+        self.write(f"{schema.JUDGED}/{name}.json", judgement)
 
     def _write_private(self, name: str, lines: Sequence[Mapping[str, Any]]) -> None:
         atomic.make_private(self.path / schema.PRIVATE / schema.OWNER)
         text = [jsontext.dumps(line) + "\n" for line in ({"private": schema.NOT_FOR_PUBLICATION}, *lines)]
-        self._write(name, "".join(text), private=True)
+        self._write_text(name, "".join(text), private=True)
 
-    def _write(self, name: str, text: str, *, private: bool = False, synced: bool = True) -> None:
+    def _write_text(self, name: str, text: str, *, private: bool = False, synced: bool = True) -> None:
         """Write a file so that readers see the old one or the new one.
 
         Args:
