@@ -87,22 +87,6 @@ def test_a_run_that_trained_all_parameters_is_called_so(tmp_path):
     assert read(folder).label == "FedAvg, all parameters"
 
 
-def test_a_torn_last_line_is_left_out_of_an_unfinished_run_only(tmp_path):
-    for name, finished in (("killed", False), ("done", True)):
-        folder = write_run(tmp_path / name, finished=finished)
-        with (folder / "metrics.jsonl").open("a") as file:
-            file.write('{"round": 3, "heldout')
-    assert read(tmp_path / "killed").last.number == 2
-    with pytest.raises(MurmuraError, match=r"metrics\.jsonl, line 4: not valid JSON"):
-        read(tmp_path / "done")
-
-
-def test_a_round_done_again_counts_as_done_the_last_time(tmp_path):
-    rows = [metrics(0), metrics(1, heldout_loss=9.0), metrics(1, heldout_loss=1.5)]
-    run = read(write_run(tmp_path / "a", rows=rows))
-    assert [(one.number, one.values["heldout_loss"]) for one in run.rounds] == [(0, 2.25), (1, 1.5)]
-
-
 def test_files_that_are_missing_are_unknown_not_empty(tmp_path):
     folder = write_run(tmp_path / "a")
     for name in ("sites.json", "disclosure.json", "environment.json", "data.json"):

@@ -71,27 +71,17 @@ def rows(path: Path, of: type[T]) -> tuple[T, ...] | None:
     return tuple(made(row, of, f"{path}, entry {number}") for number, row in enumerate(found, start=1))
 
 
-def lines(path: Path, torn: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a JSON-lines file with their places.
-
-    Args:
-        torn: Whether the last line may be half written, as a killed run leaves it; it is then left out.
+def lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a JSON-lines file with their places; none where there is no such file.
 
     Raises:
         CheckpointError: a line is something else.
     """
     content = (text(path) or "").split("\n")  # str.splitlines would also break at U+0085, which texts may hold
-    last = max((number for number, line in enumerate(content, start=1) if line.strip()), default=0)
     for number, line in enumerate(content, start=1):
         if not line.strip():
             continue
-        where = f"{path}, line {number}"
-        try:
-            row = _parsed(line, str(path), number)
-        except CheckpointError:
-            if torn and number == last:
-                return
-            raise
+        row, where = _parsed(line, str(path), number), f"{path}, line {number}"
         if not isinstance(row, dict):
             raise CheckpointError("not a JSON object", where=where, fix=REPAIR)
         yield where, row

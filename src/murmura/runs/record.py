@@ -140,7 +140,7 @@ def read(folder: str | Path) -> RunRecord:
     _require_run(folder)
     summary = files.value(folder / schema.SUMMARY, Summary)
     config, experiment = _config(folder / schema.CONFIG)
-    rounds = _rounds(folder / schema.METRICS, torn=summary is None)
+    rounds = _rounds(folder / schema.METRICS)
     run, model, method, data = (_section(experiment, name) for name in ("run", "model", "method", "data"))
     if not isinstance(data.get("kind"), str):
         where = str(folder / schema.CONFIG)
@@ -255,13 +255,11 @@ def _without_round(folder: Path) -> CheckpointError:
     return CheckpointError("the run has not recorded a round yet", where=str(folder), fix=fix)
 
 
-def _rounds(path: Path, torn: bool) -> tuple[Round, ...]:
-    """Rows in the order of their rounds; a round that a resumed run did again counts as done the last time."""
-    found = [_round(row, where) for where, row in files.lines(path, torn=torn)]
-    if not found:
+def _rounds(path: Path) -> tuple[Round, ...]:
+    rounds = tuple(_round(row, where) for where, row in files.lines(path))
+    if not rounds:
         raise _without_round(path.parent)
-    rounds = {one.number: one for one in found}
-    return tuple(rounds[number] for number in sorted(rounds))
+    return rounds
 
 
 def _round(row: Mapping[str, Any], where: str) -> Round:
