@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from murmura import atomic
-from murmura.errors import CheckpointError, remedy
+from murmura.errors import CheckpointError, explaining
 from murmura.progress import say
 from murmura.runs import jsontext, schema
 from murmura.runs.audit import Audit
@@ -134,11 +134,9 @@ class RunFolder:
             self._lock.release()
 
     def _acquired(self) -> FileLock:
-        try:
+        with self._written():
             self.path.mkdir(parents=True, exist_ok=True)
             return acquire_run(self.path)
-        except OSError as error:
-            raise self._unwritable(error) from error
 
     def _require(self, *, resume: bool, overwrite: bool) -> None:
         where = str(self.path)
@@ -162,13 +160,11 @@ class RunFolder:
         Raises:
             CheckpointError: the folder cannot be written, or the disk is too full.
         """
-        try:
+        with self._written():
             self.path.mkdir(parents=True, exist_ok=True)
             probe = self.path / ".writable"
             probe.write_bytes(b"")
             probe.unlink()
-        except OSError as error:
-            raise self._unwritable(error) from error
         self.require_room(needed)
         if self.holds_run and not resume:
             self._start_over()
@@ -297,10 +293,8 @@ class RunFolder:
         """
         path = self.path / schema.LOG
         head = "" if path.exists() else f"{schema.NOT_FOR_PUBLICATION}\n"
-        try:
+        with self._written():
             atomic.append(path, f"{head}{line}\n".encode())
-        except OSError as error:
-            raise self._unwritable(error) from error
 
     @contextmanager
     def replacing(self, place: Path, remark: str = "") -> Iterator[Path]:
@@ -314,13 +308,10 @@ class RunFolder:
         """
         from safetensors import SafetensorError
 
-        try:
-            with atomic.replacing_folder(place) as draft:
-                yield draft
-                if remark:
-                    (draft / schema.NOT_FOR_RELEASE).write_text(remark, encoding="utf-8")
-        except (OSError, SafetensorError) as error:
-            raise self._unwritable(error) from error
+        with self._written(SafetensorError), atomic.replacing_folder(place) as draft:
+            yield draft
+            if remark:
+                (draft / schema.NOT_FOR_RELEASE).write_text(remark, encoding="utf-8")
 
     def write_outcomes(self, outcomes: Mapping[str, Any]) -> None:
         """What a method leaves besides, by file name: JSON or a dataclass of it, or what writes a folder of that name.
@@ -379,15 +370,11 @@ class RunFolder:
         Raises:
             CheckpointError: the disk is full or the folder cannot be written; the old file is intact.
         """
-        try:
-            with atomic.replacing(self.path / name, private=private, synced=synced) as stream:
-                stream.write(text.encode())
-        except OSError as error:
-            raise self._unwritable(error) from error
+        with self._written(), atomic.replacing(self.path / name, private=private, synced=synced) as stream:
+            stream.write(text.encode())
 
-    def _unwritable(self, error: Exception) -> CheckpointError:
-        what = f"the run folder cannot be written ({getattr(error, 'strerror', None) or error})"
-        return CheckpointError(what, where=str(self.path), fix=f"{remedy(error)}, or change run.folder.")
+    def _written(self, *others: type[Exception]) -> AbstractContextManager[None]:
+        return explaining("the run folder cannot be written", self.path, "or change run.folder", *others)
 
 
 def _plain(value: Any) -> Any:
