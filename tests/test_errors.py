@@ -1,10 +1,11 @@
 """What a user is told."""
 
 import errno
+from pathlib import Path
 
 import pytest
 
-from murmura.errors import ConfigError, MurmuraError, nearest, remedy
+from murmura.errors import CheckpointError, ConfigError, MurmuraError, explaining, nearest, remedy
 
 
 def test_where_what_and_what_to_do():
@@ -47,3 +48,16 @@ def test_a_name_from_elsewhere_is_proposed_if_it_is_closer():
 )
 def test_what_to_do_follows_from_why_a_file_cannot_be_written(number, told):
     assert remedy(OSError(number, "...")).startswith(told)
+
+
+def test_what_the_system_refuses_is_told_with_the_place_and_what_to_do():
+    with pytest.raises(CheckpointError) as told, explaining("it cannot be kept", Path("a"), "or give another --out"):
+        raise OSError(errno.ENOSPC, "No space left")
+    assert str(told.value) == "a: it cannot be kept (No space left). Free some space, or give another --out."
+    with pytest.raises(ConfigError) as told, explaining("it cannot be read", None, kind=ConfigError):
+        raise OSError("no device")
+    assert str(told.value) == "it cannot be read (no device). Free some space or fix the permissions."
+    with pytest.raises(CheckpointError, match=r"\(torn\)"), explaining("it cannot be read", "a", "", ValueError):
+        raise ValueError("torn")
+    with pytest.raises(ValueError), explaining("it cannot be read", "a"):
+        raise ValueError("another")

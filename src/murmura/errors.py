@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import SequenceMatcher
 
 
@@ -115,3 +116,25 @@ _REMEDIES: dict[int | None, str] = {
 def remedy(error: Exception) -> str:
     """What to do where a file cannot be written: the beginning of a sentence."""
     return _REMEDIES.get(getattr(error, "errno", None), "Free some space or fix the permissions")
+
+
+@contextmanager
+def explaining(
+    what: str, where: object, fix: str = "", *others: type[Exception], kind: type[MurmuraError] = CheckpointError
+) -> Iterator[None]:
+    """Where the system refuses what the block does, say what could not be done, why, and what to do.
+
+    Args:
+        what: could not be done.
+        where: as of ``MurmuraError``; the path of a file or folder.
+        fix: how the sentence that begins with the remedy goes on.
+        others: errors that are explained besides those of the system.
+        kind: of the error that is raised.
+    """
+    explained: tuple[type[Exception], ...] = (OSError, *others)
+    try:
+        yield
+    except explained as error:
+        why = getattr(error, "strerror", None) or error
+        begun = ", ".join(filter(None, (remedy(error), fix)))
+        raise kind(f"{what} ({why})", where=None if where is None else str(where), fix=f"{begun}.") from error

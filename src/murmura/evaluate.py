@@ -18,6 +18,7 @@ from murmura.measure.harness import tasks as harness
 from murmura.model_runtime import ModelRuntime
 from murmura.runs.evaluation import Evaluated, Evaluation
 from murmura.runs.folder import RunFolder
+from murmura.runs.schema import EVALUATION
 from murmura.training.adapter import State
 
 BASE, TRAINED = "base model", "after the run"
@@ -70,7 +71,7 @@ def evaluate(path: Path, options: Options) -> Evaluation:
         told = tuple(Evaluated(name, own) for name, own in zip(models, found, strict=True))
         made = datetime.now().astimezone().isoformat(timespec="seconds")
         evaluation = Evaluation(__version__, made, told, options.limit, options.few_shot, form)
-        folder.write_evaluation(evaluation)
+        folder.write(EVALUATION, evaluation)
     return evaluation
 
 

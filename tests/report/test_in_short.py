@@ -13,7 +13,7 @@ from murmura.report.page import render
 from murmura.report.standing import UNTRIED, Standing, costs, leaks, promised
 from murmura.runs import RunFolder, read_all
 from murmura.runs.audit import Audit
-from murmura.runs.schema import PersonalModel
+from murmura.runs.schema import PERSONAL, PersonalModel
 from tests.report.runs import PLAIN, classifier, metrics, rows_of, seeds, write_run
 from tests.report.sections.test_audit import MODEL
 
@@ -235,16 +235,17 @@ def test_without_a_test_nothing_is_called_better(tmp_path):
 
 def test_who_pays_is_told(tmp_path):
     path = write_run(tmp_path / "a")
-    RunFolder(path).write_personal(
-        [PersonalModel(site, 4, 2.5, shared, 2.0, 3.0, 2.75, 2.875) for site, shared in (("x", 2.0), ("y", 2.75))]
+    RunFolder(path).write(
+        PERSONAL,
+        [PersonalModel(site, 4, 2.5, shared, 2.0, 3.0, 2.75, 2.875) for site, shared in (("x", 2.0), ("y", 2.75))],
     )
     assert "1 of 2 sites gain" in told(rows_of(path), GAINS) and "y pays" in told(rows_of(path), GAINS)
     again = write_run(tmp_path / "c", seed=1)
-    RunFolder(again).write_personal([PersonalModel("x", 4, 2.5, 2.0, 2.0, 3.0, 2.75, 2.875)])
+    RunFolder(again).write(PERSONAL, [PersonalModel("x", 4, 2.5, 2.0, 2.0, 3.0, 2.75, 2.875)])
     one, two = in_short(rows_of(path, again)).answers[GAINS]  # a row of two seeds
     assert "ε" not in told(rows_of(path), GAINS)
     private = write_run(tmp_path / "d", rows=[metrics(0), metrics(2, **PROMISE)])
-    RunFolder(private).write_personal([PersonalModel("x", 4, 2.5, 2.0, 2.0, 3.0, 2.75, 2.875)])
+    RunFolder(private).write(PERSONAL, [PersonalModel("x", 4, 2.5, 2.0, 2.0, 3.0, 2.75, 2.875)])
     assert told(rows_of(private), GAINS).endswith("No ε covers that: sites tell it of their own records.")
     assert one.startswith("a: ") and two.startswith("c: 1 of 1 sites gain")
     assert GAINS not in in_short(rows_of(write_run(tmp_path / "b"))).answers

@@ -16,7 +16,7 @@ from murmura.report.run_facts import facts
 from murmura.report.sections import sections
 from murmura.report.table import table
 from murmura.runs import RunFolder, read, read_all
-from murmura.runs.schema import OtherModel, SiteReport
+from murmura.runs.schema import ENVIRONMENT, OtherModel, SiteReport
 from tests.report.blocks import pictures, said
 from tests.report.runs import PLAIN, classifier, metrics, write_run
 
@@ -213,7 +213,7 @@ def test_how_much_trains_is_told(tmp_path):
         (replace(told, trained_at="server"), f"{many}, at the server"),  # then no message holds it
         (replace(told, trained=0), "none of 335,000,000 parameters"),
     ):
-        RunFolder(folder).write_environment(environment)
+        RunFolder(folder).write(ENVIRONMENT, environment)
         assert facts_of(folder)["Trained"] == words
 
 
@@ -221,7 +221,7 @@ def test_a_model_that_is_used_twice_is_named_once(tmp_path):
     folders = [write_run(tmp_path / name) for name in "ab"]
     for folder in folders:
         writers = (OtherModel(option, "tiny", "causal language model", "at the server", 7, None) for option in "xy")
-        RunFolder(folder).write_environment(replace(read(folder).environment, resources=tuple(writers)))
+        RunFolder(folder).write(ENVIRONMENT, replace(read(folder).environment, resources=tuple(writers)))
     assert facts_of(*folders)["Other models"] == "tiny (causal language model, 7 parameters, at the server)"
 
 

@@ -8,6 +8,7 @@ import pytest
 from murmura.errors import CheckpointError
 from murmura.runs import RunFolder, read
 from murmura.runs.augment import Example, Given, Guarantee, Point, ScoreHistogram, Selection, Similarity
+from murmura.runs.schema import AUGMENT
 from tests.report.runs import write_run
 
 SELECTION = Selection(
@@ -34,9 +35,7 @@ SELECTION = Selection(
 def test_selections_are_read_as_they_were_written(tmp_path):
     folder = RunFolder(write_run(tmp_path / "a"))
     assert read(folder.path).augment == ()
-    folder.write_augment([])
-    assert read(folder.path).augment == ()
-    folder.write_augment([SELECTION, SELECTION])
+    folder.write(AUGMENT, [SELECTION, SELECTION])
     assert read(folder.path).augment == (SELECTION, SELECTION)
 
 

@@ -11,7 +11,7 @@ def test_a_file_that_is_missing_says_nothing(tmp_path):
     assert (
         files.text(tmp_path / "a") is files.value(tmp_path / "a", Exclusions) is files.rows(tmp_path / "a", int) is None
     )
-    assert list(files.lines(tmp_path / "a", torn=False)) == []
+    assert list(files.lines(tmp_path / "a")) == []
 
 
 def test_a_value_has_all_its_fields_of_their_types(tmp_path):
@@ -36,16 +36,7 @@ def test_a_value_has_all_its_fields_of_their_types(tmp_path):
 def test_a_line_may_hold_what_unicode_calls_the_end_of_one(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"event": "a\x85b\u2028c"}\n\n{"round": 1}\n', encoding="utf-8")
-    assert [(where.rpartition(" ")[2], row) for where, row in files.lines(path, torn=False)] == [
+    assert [(where.rpartition(" ")[2], row) for where, row in files.lines(path)] == [
         ("1", {"event": "a\x85b\u2028c"}),
         ("3", {"round": 1}),
     ]
-
-
-def test_only_the_last_line_may_be_torn(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"round": 0}\n{"round"')
-    assert [row for _, row in files.lines(path, torn=True)] == [{"round": 0}]
-    path.write_text('{"round"\n{"round": 1}\n')
-    with pytest.raises(CheckpointError, match="line 1: not valid JSON"):
-        list(files.lines(path, torn=True))

@@ -8,6 +8,7 @@ import torch
 
 from murmura.runs import RunFolder
 from murmura.runs.machine import environment, peak_memory, return_freed_memory
+from murmura.runs.schema import ENVIRONMENT
 
 
 def test_environment(tmp_path):
@@ -17,7 +18,7 @@ def test_environment(tmp_path):
     assert (found.model, found.parameters, found.trained) == ("hub a/b@1", 1000, 10)
     assert (found.training_precision, found.writing_precision) == ("bfloat16", "float32")
     assert {"torch", "transformers", "peft"} <= found.packages.keys()
-    RunFolder(tmp_path).write_environment(found)
+    RunFolder(tmp_path).write(ENVIRONMENT, found)
     assert json.loads((tmp_path / "environment.json").read_text())["packages"] == found.packages
 
 

@@ -110,17 +110,17 @@ def index(
 
 
 def _print(pool: Pool) -> None:
-    from rich.console import Console
-    from rich.table import Column, Table
-
+    from murmura.report.content import Table
+    from murmura.report.terminal import draw, wide
     from murmura.retrieval.pool import WITHOUT_PRIVATE
     from murmura.units import count, size
 
-    right = [Column(name, justify="right") for name in ("in the pool", "repeated", "left out", "bad")]
-    table = Table("domain", Column("source", overflow="fold"), *right)
-    for one in pool.manifest.sources:
-        table.add_row(one.domain, one.source, *map(count, (one.records, one.repeated, one.exclusions, one.bad)))
-    Console().print(table)
+    rows = [
+        [one.domain, one.source, *map(count, (one.records, one.repeated, one.exclusions, one.bad))]
+        for one in pool.manifest.sources
+    ]
+    columns = ["domain", "source", "in the pool", "repeated", "left out", "bad"]
+    wide(120).print(draw(Table(columns, rows, text=(0, 1))))
     on_disk = size(sum(file.bytes for file in pool.manifest.files.values()))
     typer.echo(
         f"{pool.folder}: {count(len(pool))} records, vectors of {pool.dimension} numbers by '{pool.encoder.name}' "

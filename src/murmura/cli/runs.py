@@ -17,10 +17,8 @@ def runs(
     """List runs with method, state, ε and headline figure, the newest last."""
     from dataclasses import asdict
 
-    from rich.console import Console
-
     from murmura.report.content import Table
-    from murmura.report.terminal import draw
+    from murmura.report.terminal import draw, wide
     from murmura.runs import jsontext
     from murmura.status.listing import COLUMNS, listing
 
@@ -28,9 +26,7 @@ def runs(
     if as_json:
         typer.echo(jsontext.dumps([asdict(one) for one in found], indent=1))
         return
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(200, console.width)
+    console = wide(200)
     if not found:
         console.print("no run here")
         return

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from murmura.experiment.forecast.terms import Terms
+    from murmura.report.content import Table
 
 app = typer.Typer(
     suggest_commands=False, no_args_is_help=True, help="What the owner of a site sees of runs, in its folder."
@@ -143,20 +141,19 @@ def log(folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="As
 
 
 def _print_terms(found: Terms) -> None:
-    console = _console()
+    from murmura.report.terminal import draw, facts, wide
+
+    console = wide(_NARROW)
     console.print(f"What is asked of site {found.site}", style="bold", markup=False)
-    console.print(_facts(found))
+    console.print(facts(_facts(found).items()))
     console.print("\nWhat may leave the site", markup=False)
-    console.print(_asked(found))
+    console.print(draw(_asked(found)))
 
 
-def _facts(found: Terms) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
+def _facts(found: Terms) -> dict[str, str]:
     from murmura.units import DASH, count, size
 
-    facts = {
+    return {
         "experiment": found.experiment,
         "method": found.method,
         "rounds": count(found.rounds),
@@ -166,43 +163,30 @@ def _facts(found: Terms) -> Table:
         "sums": found.secure or "not secure: the server reads each answer",
         "guarantee": "\n".join(found.guarantee) or "none: no ε is promised for what leaves the site",
     }
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts.items():
-        table.add_row(name, Text(value))
-    return table
 
 
 def _asked(found: Terms) -> Table:
     """The disclosure table before the run, a row a field."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     from murmura.federation.wire.releases import protection_from_json
+    from murmura.report.content import Table
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim")
-    for name in ("verb", "field"):
-        table.add_column(name, no_wrap=True)
-    for name in ("kind", "what", "protection", "how often"):
-        table.add_column(name, overflow="fold")
+    rows = []
     for one in found.fields:
         protection = protection_from_json(one.protection)
         what = f"{one.what}. {one.note}" if one.note else one.what
-        shown = protection.words if protection else "none"
-        table.add_row(*map(Text, [one.verb, one.field, one.kind, what, shown, one.often]))
-    return table
+        rows.append([one.verb, one.field, one.kind, what, protection.words if protection else "none", one.often])
+    return Table(["verb", "field", "kind", "what", "protection", "how often"], rows, text=range(6))
 
 
 def _print_log(lines: Sequence[Mapping[str, Any]]) -> None:
     """A table for each run."""
+    from murmura.report.terminal import draw, wide
     from murmura.units import count, size
 
-    console = _console()
+    console = wide(_NARROW)
     for run in dict.fromkeys(line["run"] for line in lines):
         console.print(f"Run {run}", markup=False)
-        console.print(_left([line for line in lines if line["run"] == run]))
+        console.print(draw(_left([line for line in lines if line["run"] == run])))
         console.print()
     replies = [line["fields"] for line in lines if "fields" in line]
     total = sum(field["bytes"] for fields in replies for field in fields)
@@ -215,30 +199,22 @@ def _print_log(lines: Sequence[Mapping[str, Any]]) -> None:
 
 def _left(lines: Sequence[Mapping[str, Any]]) -> Table:
     """What has left in a run, a row a field."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
+    from murmura.report.content import Table
     from murmura.units import count
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim")
-    for name in ("when (UTC)", "round", "verb", "field"):
-        table.add_column(name, overflow="fold")
-    table.add_column("bytes", justify="right", no_wrap=True)
-    table.add_column("protection", overflow="fold")
-    table.add_column("SHA-256", no_wrap=True)
+    rows = []
     for line in lines:
         about = [line["at"].removesuffix("+00:00").replace("T", " "), str(line["round"]), line["verb"]]
         if "failed" in line:
-            table.add_row(*map(Text, [*about, line["failed"], "", line["why"], ""]))
+            rows.append([*about, line["failed"], "", line["why"], ""])
             continue
         for field in line["fields"]:
-            told = [_field(field), count(field["bytes"]), _protection(field), field["sha256"][:_DIGEST]]
-            table.add_row(*map(Text, about + told))
+            rows.append([*about, _field(field), count(field["bytes"]), _protection(field), field["sha256"][:_DIGEST]])
             about = [""] * len(about)
         if not line["fields"]:
-            table.add_row(*map(Text, [*about, "nothing", "0"]))
-    return table
+            rows.append([*about, "nothing", "0", "", ""])
+    columns = ["when (UTC)", "round", "verb", "field", "bytes", "protection", "SHA-256"]
+    return Table(columns, rows, text=(0, 1, 2, 3, 5))
 
 
 def _field(field: Mapping[str, Any]) -> str:
@@ -253,13 +229,3 @@ def _protection(field: Mapping[str, Any]) -> str:
 
     found = [protection_from_json(one["protection"]) for one in (field, *field.get("holds", ()))]
     return "; ".join(dict.fromkeys(one.words for one in found if one is not None)) or "none"
-
-
-def _console() -> Console:
-    """Standard output; in a file or a pipe lines are folded at a fixed width."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(_NARROW, console.width)
-    return console

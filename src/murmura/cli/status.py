@@ -74,13 +74,7 @@ def _watch(run: Path) -> None:
 
 
 def _table(status: Status) -> Table:
-    from rich.table import Table
-
+    from murmura.report.terminal import facts
     from murmura.status.view import lines
 
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for label, value in lines(status):
-        table.add_row(label, value)
-    return table
+    return facts(lines(status))

@@ -22,7 +22,7 @@ from murmura import atomic
 from murmura.audit.subject import hold_to_digests
 from murmura.compare.arms import Candidate
 from murmura.config import leaves
-from murmura.errors import CheckpointError, MurmuraError, RunError, remedy
+from murmura.errors import CheckpointError, MurmuraError, RunError, explaining
 from murmura.experiment.augmenting import opened
 from murmura.experiment.config import Experiment
 from murmura.experiment.prepare import Plan
@@ -301,12 +301,9 @@ def _run(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
     Raises:
         CheckpointError: its experiment or its log cannot be written.
     """
-    try:
+    what, fix = "the runs of a comparison cannot be kept here", "and give the same command again"
+    with explaining(what, job.folder.parent, fix):
         return _ran(job, at_once, under_way)
-    except OSError as error:
-        what = f"the runs of a comparison cannot be kept here ({error.strerror or error})"
-        fix = f"{remedy(error)}, and give the same command again."
-        raise CheckpointError(what, where=str(job.folder.parent), fix=fix) from error
 
 
 def _ran(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:

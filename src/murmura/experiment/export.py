@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from murmura import atomic, models
-from murmura.errors import CheckpointError, ConfigError, remedy
+from murmura.errors import CheckpointError, ConfigError, explaining
 from murmura.experiment.canaries import NOT_FOR_RELEASE as WHY_NOT
 from murmura.experiment.config import Experiment
 from murmura.experiment.trained import adapter_of, finished
@@ -76,22 +76,18 @@ def export(
     source = _source(experiment, folder, form, site)
     script = _converter(converter) if form == "gguf" else None
     card = _card(experiment, folder, source, form, site)
-    try:
-        with atomic.replacing_folder(out) as draft:
-            if script is not None:
-                _merge(experiment, source, draft / "merged", precision)
-                _convert(script, draft / "merged", draft / GGUF, precision)
-                shutil.rmtree(draft / "merged")
-            elif form == "merged":
-                _merge(experiment, source, draft, precision)
-            else:
-                shutil.copytree(source, draft, dirs_exist_ok=True)
-            (draft / CARD).write_text(card, encoding="utf-8")
-            if experiment.audit.canaries:
-                (draft / NOT_FOR_RELEASE).write_text(WHY_NOT, encoding="utf-8")
-    except OSError as error:
-        what = f"it cannot be written ({error.strerror or error})"
-        raise CheckpointError(what, where=str(out), fix=f"{remedy(error)}, or give another --out.") from error
+    with explaining("it cannot be written", out, "or give another --out"), atomic.replacing_folder(out) as draft:
+        if script is not None:
+            _merge(experiment, source, draft / "merged", precision)
+            _convert(script, draft / "merged", draft / GGUF, precision)
+            shutil.rmtree(draft / "merged")
+        elif form == "merged":
+            _merge(experiment, source, draft, precision)
+        else:
+            shutil.copytree(source, draft, dirs_exist_ok=True)
+        (draft / CARD).write_text(card, encoding="utf-8")
+        if experiment.audit.canaries:
+            (draft / NOT_FOR_RELEASE).write_text(WHY_NOT, encoding="utf-8")
     return out
 
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from murmura import atomic
 from murmura.data.loading import load_records
 from murmura.data.records import KINDS, digest
-from murmura.errors import CheckpointError, ConfigError, DataError, remedy
+from murmura.errors import CheckpointError, ConfigError, DataError, explaining, remedy
 from murmura.experiment.config import Experiment
 from murmura.experiment.elsewhere import Remote
 from murmura.experiment.prepare import Plan
@@ -149,7 +149,7 @@ def found(plan: Plan, folder: Path, address: str, sites: Sequence[str] | None = 
     host, port = split(address)
     _, records = plan.complete
     folders = {name: folder / site_folder(name) for name in names}
-    try:
+    with explaining("the federation cannot be written", folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         for one in (folder, folder / SERVER, *folders.values()):
             atomic.make_private(one)
@@ -171,9 +171,6 @@ def found(plan: Plan, folder: Path, address: str, sites: Sequence[str] | None = 
         apart = [*people.heldout, *people.nonmembers]
         _write(shared / HELDOUT_DIGESTS, json.dumps(sorted(digest([one.identity]) for one in apart)))
         _write(shared / SERVER_ADDRESS, json.dumps({"address": f"{host}:{port}"}))
-    except OSError as error:
-        what = f"the federation cannot be written ({error.strerror})"
-        raise CheckpointError(what, where=str(folder), fix=f"{remedy(error)}.") from error
     new_authority(shared / AUTHORITY, own / _AUTHORITY_KEY, plan.experiment.run.name)
     certify(folder)
     return folders
@@ -216,11 +213,8 @@ def introduce(folder: Path, site: str, records: int) -> Path:
     """
     member = Member(site, records, public(identity(folder)).hex(), node_key(folder / NODE_KEY))
     path = folder / PUBLIC_KEYS
-    try:
+    with explaining("what the site is made known by cannot be written", path):
         _write(path, json.dumps(asdict(member), indent=2))
-    except OSError as error:
-        what = f"what the site is made known by cannot be written ({error.strerror})"
-        raise CheckpointError(what, where=str(path), fix=f"{remedy(error)}.") from error
     return path
 
 
@@ -286,13 +280,10 @@ def _members(folder: Path) -> dict[str, Member]:
 def _know(folder: Path, members: Mapping[str, Member]) -> None:
     """Write down whom a federation knows, and its roster."""
     path = folder / SERVER / _MEMBERS
-    try:
+    with explaining("the federation's members cannot be written down", path):
         _write(path, json.dumps({name: asdict(one) for name, one in members.items()}, indent=2))
         roster = {name: one.identity for name, one in members.items()}
         _write(folder / FEDERATION / ROSTER, json.dumps(roster, indent=0))
-    except OSError as error:
-        what = f"the federation's members cannot be written down ({error.strerror})"
-        raise CheckpointError(what, where=str(path), fix=f"{remedy(error)}.") from error
 
 
 def split(address: str) -> tuple[str, int]:

@@ -37,6 +37,7 @@ from murmura.privacy.journal import Journal
 from murmura.privacy.standing import standing
 from murmura.progress import discreet, say
 from murmura.report import write as build_report
+from murmura.runs import schema
 from murmura.runs.folder import RunFolder
 from murmura.runs.machine import environment
 from murmura.runs.record import read
@@ -186,7 +187,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
             _note_brought(side.fleet, method, people)
         _describe(plan, folder, resumed)
         taken_out = experiment.data.heldout is None or experiment.data.nonmember_records is not None
-        folder.write_measured(public.measured(secret=plan.guarantee is not None and taken_out))
+        folder.write(schema.MEASURED, public.measured(secret=plan.guarantee is not None and taken_out))
         started.told = True
         with _published(side.server, folder, engine), _tracked(experiment, folder, side.server, run):
             side.method.lead(side.server, side.fleet)
@@ -294,14 +295,14 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
     people = records.planted
     folder.reopen()
     folder.write_config(_remarks(resumed) + plan.experiment.dump())
-    folder.write_resumed([Resumption(**one) for one in resumed])
+    if resumed:
+        folder.write(schema.RESUMED, [Resumption(**one) for one in resumed])
     model, resources = context.model, tuple(supply.told() for supply in context.supplies)
     trained = model.trainable if method.traits.trained_at != "nowhere" else 0
     where: Literal["sites", "server"] = "server" if method.traits.trained_at == "server" else "sites"
     arithmetic = multiplied_in(plan.experiment)
-    folder.write_environment(
-        environment(model.device, model.origin[0], model.parameters, trained, arithmetic, resources, where)
-    )
+    told = environment(model.device, model.origin[0], model.parameters, trained, arithmetic, resources, where)
+    folder.write(schema.ENVIRONMENT, told)
     unused = [one.row() for one in [*people.unused, *(plan.asked.unused if plan.asked else ())]]
     folder.write_records(people.reports, people.exclusions, unused, private=plan.guarantee is not None)
 
@@ -332,17 +333,16 @@ def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, context
     folder.write_outcomes(method.outcomes(server))
     rows = server.published
     timed = server.publication.timed(server.rows)
-    folder.write_summary(
-        Summary(
-            name=experiment.run.name,
-            method=method.title,
-            seed=experiment.run.seed,
-            rounds=rows[-1]["round"],
-            final=rows[-1],
-            bytes_up=sum(row["bytes_up"] for row in rows),
-            bytes_down=sum(row["bytes_down"] for row in rows),
-            wall=sum(row["wall"] for row in timed) if timed else None,
-            peak_memory=max((row["peak_memory"] for row in timed), default=None),
-        )
+    summary = Summary(
+        name=experiment.run.name,
+        method=method.title,
+        seed=experiment.run.seed,
+        rounds=rows[-1]["round"],
+        final=rows[-1],
+        bytes_up=sum(row["bytes_up"] for row in rows),
+        bytes_down=sum(row["bytes_down"] for row in rows),
+        wall=sum(row["wall"] for row in timed) if timed else None,
+        peak_memory=max((row["peak_memory"] for row in timed), default=None),
     )
+    folder.write(schema.SUMMARY, summary)
     build_report([read(folder.path)], folder.report)

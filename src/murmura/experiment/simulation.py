@@ -12,7 +12,7 @@ from typing import Any
 import tomli_w
 
 from murmura import atomic
-from murmura.errors import CheckpointError, remedy
+from murmura.errors import explaining
 from murmura.experiment import worker
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext
@@ -110,7 +110,7 @@ def share_out(
         common["user"] = ""  # these records are bounded
     if results is not None:
         common["results"] = str(results.resolve())
-    try:
+    with explaining("the records cannot be shared out to the sites' folders", federation.parent):
         for number, (name, folder) in enumerate(folders.items()):
             file = {"name": name, **common, "device": devices[number % len(devices)], "budget": dict(budget)}
             if not simulated and "folder" in budget:
@@ -120,9 +120,6 @@ def share_out(
             _write(folder / SITE_FILE, [tomli_w.dumps(file)])
         atomic.make_private(federation)
         _write(federation / EXPERIMENT, [experiment.dump()])
-    except OSError as error:
-        what = f"the records cannot be shared out to the sites' folders ({error.strerror})"
-        raise CheckpointError(what, where=str(federation.parent), fix=f"{remedy(error)}.") from error
     if experiment.aggregation.secure:
         write_roster(federation / ROSTER, folders)
 

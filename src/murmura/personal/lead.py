@@ -10,6 +10,7 @@ from murmura.federation.server.rounds import Server
 from murmura.measure.gains import summary
 from murmura.personal.verbs import PERSONAL, losses, unfit
 from murmura.progress import say
+from murmura.runs import schema
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import PersonalModel
 
@@ -43,7 +44,7 @@ class Personalisation:
             PersonalModel(site, fields["records"], **fields["losses"], **_public(before, shared, fields["public"]))
             for site, fields in told
         ]
-        self.folder.write_personal(models)
+        self.folder.write(schema.PERSONAL, models)
         for sentence in summary(models):
             say(sentence)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from murmura import atomic
-from murmura.errors import CheckpointError, PrivacyError, remedy
+from murmura.errors import PrivacyError, explaining
 
 Anchor = Mapping[str, Any]
 """How far a journal had come, kept in another place than the journal: ``lines`` (how many) and ``head`` (digest)."""
@@ -82,12 +82,8 @@ class Journal:
         text = json.dumps(line)
         digest = _chained(_head(self._digests), text)
         if self.path is not None:
-            try:
+            with explaining(f"the {self.what} cannot be written", self.path, "then start again with --resume"):
                 atomic.append(self.path, f"{digest} {text}\n".encode())
-            except OSError as error:
-                what = f"the {self.what} cannot be written ({error.strerror})"
-                fix = f"{remedy(error)}, then start again with --resume."
-                raise CheckpointError(what, where=str(self.path), fix=fix) from error
         self.lines.append(json.loads(text))
         self._digests.append(digest)
 

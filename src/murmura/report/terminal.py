@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from murmura.report.content import Answers, Block, Entry, Paragraph, Table
@@ -27,14 +27,11 @@ def show(rows: Sequence[Row], console: Console | None = None, which: Sequence[st
     Args:
         which: of several rows, which is better (``in_short``).
     """
-    from rich.console import Console
     from rich.measure import Measurement
 
-    console = console or Console(highlight=False)
-    table = summary(rows)
+    console, table = wide(0, console), summary(rows)
     needed = Measurement.get(console, console.options.update(max_width=_UNBOUNDED), draw(table)).maximum
-    if not console.is_terminal:
-        console.width = max(needed, console.width)
+    wide(needed, console)
     show_answers(in_short(rows, which), console)
     console.print(draw(table, upright=needed > console.width))
     for sentence in remarks(rows):
@@ -52,11 +49,7 @@ def show_answers(answers: Answers, console: Console) -> None:
 
 def show_blocks(blocks: Sequence[Block], console: Console | None = None) -> None:
     """Print the answers, sentences and tables of a section."""
-    from rich.console import Console
-
-    console = console or Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(140, console.width)
+    console = wide(140, console)
     for block in blocks:
         if isinstance(block, Answers):
             show_answers(block, console)
@@ -66,6 +59,30 @@ def show_blocks(blocks: Sequence[Block], console: Console | None = None) -> None
             console.print(draw(block))
         elif isinstance(block, Paragraph):
             console.print(block.text)
+
+
+def wide(least: int, console: Console | None = None) -> Console:
+    """Standard output, or this console; in a file or a pipe, where nothing has an edge, at least so many characters
+    wide."""
+    from rich.console import Console
+
+    console = console or Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(least, console.width)
+    return console
+
+
+def facts(told: Iterable[tuple[str, str]]) -> Drawn:
+    """Names and what there is to say of each, one a line."""
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    drawn = Drawn(box=None, show_header=False, padding=(0, 2, 0, 2))
+    drawn.add_column(style="dim", no_wrap=True)
+    drawn.add_column(overflow="fold")
+    for name, text in told:
+        drawn.add_row(name, Text(text))
+    return drawn
 
 
 def draw(table: Table, upright: bool = False) -> Drawn:
@@ -90,7 +107,9 @@ def draw(table: Table, upright: bool = False) -> Drawn:
     for place, title in enumerate(table.short or table.columns):
         words = place in table.text
         drawn.add_column(title, justify="left" if words else "right", overflow="fold", no_wrap=not words)
-    for name, *cells in table.entries:
+    for place, (name, *cells) in enumerate(table.entries, start=1):
+        if table.total and place == len(table.rows):
+            drawn.add_section()
         beside = [] if table.short else [", ".join(name.small)]  # what is said of a row stands at its end
         drawn.add_row(Text(name.text) if beside else _text(name), *map(_text, cells), *beside)
     return drawn

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from murmura.atomic import replacing
-from murmura.errors import ConfigError, DataError, remedy
+from murmura.errors import ConfigError, DataError, explaining
 from murmura.progress import bar
 from murmura.retrieval.pool import VECTORS, File, Pool
 from murmura.retrieval.search import Found, Rows, Vectors, best_of, nearest
@@ -93,7 +93,7 @@ class Index:
         exact = nearest(queries, pool.vectors, most)
         while (shares := _shares(index, pool, queries, most, probes, exact)).mean() < recall and probes < lists:
             probes = min(2 * probes, lists)
-        try:
+        with explaining("the index cannot be written", pool.folder, kind=DataError):
             with replacing(pool.folder / INDEX) as file:
                 faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
             found = {"recall": float(shares.mean()), "least": float(shares.min())}
@@ -101,9 +101,6 @@ class Index:
             about = About(vectors=vectors, file=file_of_index, lists=lists, probes=probes, most=most, **found)
             with replacing(pool.folder / ABOUT) as file:
                 file.write(about.model_dump_json(indent=1).encode())
-        except OSError as error:
-            what = f"the index cannot be written ({error.strerror or error})"
-            raise DataError(what, where=str(pool.folder), fix=f"{remedy(error)}.") from error
         return cls(index, about)
 
     @classmethod

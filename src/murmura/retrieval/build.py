@@ -25,7 +25,7 @@ from murmura.data.layout import BadRecord, Layout
 from murmura.data.loading import one_by_one
 from murmura.data.records import Instruction
 from murmura.data.refusal import refusal
-from murmura.errors import DataError, nearest, remedy
+from murmura.errors import DataError, explaining, nearest
 from murmura.progress import bar
 from murmura.retrieval import pool as files
 from murmura.retrieval.cache import Cached
@@ -110,17 +110,13 @@ def build(
         ModelError: The encoder cannot be found, or gives something that is no vector of length 1.
     """
     out = Path(out)
-    try:
-        with _alone(out):
-            _refuse_other_things(out, overwrite)
-            with replacing_folder(out) as draft:
-                reading = reading or Reading()
-                sources = _write_records(draft, origins, reading)
-                _write_vectors(draft, Cached(encoder, cache))
-                _write_manifest(draft, encoder, sources, without_private=bool(reading.without_private))
-    except OSError as error:
-        fix = f"{remedy(error)}."
-        raise DataError(f"the pool cannot be written ({error.strerror or error})", where=str(out), fix=fix) from error
+    with explaining("the pool cannot be written", out, kind=DataError), _alone(out):
+        _refuse_other_things(out, overwrite)
+        with replacing_folder(out) as draft:
+            reading = reading or Reading()
+            sources = _write_records(draft, origins, reading)
+            _write_vectors(draft, Cached(encoder, cache))
+            _write_manifest(draft, encoder, sources, without_private=bool(reading.without_private))
     return Pool.open(out)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from filelock import FileLock
 
-from murmura.errors import ModelError, remedy
+from murmura.errors import ModelError, explaining
 from murmura.models.wheel import cache_root
 from murmura.progress import bar, say
 from murmura.retrieval.encoder import Encoder
@@ -70,7 +70,8 @@ class Cached:
         Raises:
             ModelError: As ``embed``.
         """
-        try:
+        fix = "or set MURMURA_CACHE to a writable folder"
+        with explaining("the cache of vectors cannot be written", self.folder, fix, kind=ModelError):
             self.folder.mkdir(parents=True, exist_ok=True)
             missing = self._recall(vectors, hashes)
             with bar("encoding", len(hashes), done=len(hashes) - len(missing)) as progress:
@@ -80,10 +81,6 @@ class Cached:
                         vectors[rows[batch]] = found
                         self._append(hashes[rows[batch]], found)
                         progress.advance(len(batch))
-        except OSError as error:
-            what = f"the cache of vectors cannot be written ({error.strerror or error})"
-            fix = f"{remedy(error)}, or set MURMURA_CACHE to a writable folder."
-            raise ModelError(what, where=str(self.folder), fix=fix) from error
 
     def _recall(self, vectors: Vectors, hashes: Hashes) -> npt.NDArray[np.int64]:
         """Fill in what is known; the rows that are not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,7 +53,7 @@ def value(path: Path, of: type[T]) -> T | None:
     content = text(path)
     if content is None:
         return None
-    return _made(_parsed(content, str(path)), _adapter(of), str(path))
+    return made(_parsed(content, str(path)), of, str(path))
 
 
 def rows(path: Path, of: type[T]) -> tuple[T, ...] | None:
@@ -68,51 +68,43 @@ def rows(path: Path, of: type[T]) -> tuple[T, ...] | None:
     found = _parsed(content, str(path))
     if not isinstance(found, list):
         raise CheckpointError("not a JSON list", where=str(path), fix=REPAIR)
-    return tuple(_made(row, _adapter(of), f"{path}, entry {number}") for number, row in enumerate(found, start=1))
+    return tuple(made(row, of, f"{path}, entry {number}") for number, row in enumerate(found, start=1))
 
 
-def lines(path: Path, torn: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a JSON-lines file with their places.
-
-    Args:
-        torn: Whether the last line may be half written, as a killed run leaves it; it is then left out.
+def lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a JSON-lines file with their places; none where there is no such file.
 
     Raises:
         CheckpointError: a line is something else.
     """
     content = (text(path) or "").split("\n")  # str.splitlines would also break at U+0085, which texts may hold
-    last = max((number for number, line in enumerate(content, start=1) if line.strip()), default=0)
     for number, line in enumerate(content, start=1):
         if not line.strip():
             continue
-        where = f"{path}, line {number}"
-        try:
-            row = _parsed(line, str(path), number)
-        except CheckpointError:
-            if torn and number == last:
-                return
-            raise
+        row, where = _parsed(line, str(path), number), f"{path}, line {number}"
         if not isinstance(row, dict):
             raise CheckpointError("not a JSON object", where=where, fix=REPAIR)
         yield where, row
 
 
-def figures(row: Any, where: str, skip: tuple[str, ...] = ()) -> dict[str, float]:
-    """The measured figures of an object: null counts as not measured and is left out.
+def made(found: Any, of: type[T], where: str) -> T:
+    """A dataclass of ``runs.schema`` from an object that was read.
 
     Raises:
-        CheckpointError: ``row`` is no object, or a value is neither a figure nor null.
+        CheckpointError: it is something else; the key is named.
     """
-    if not isinstance(row, Mapping):
-        raise CheckpointError("an object of figures is expected", where=where, fix=REPAIR)
-    found: dict[str, float] = {}
-    for key, figure in row.items():
-        if key in skip or figure is None:
-            continue
-        if isinstance(figure, bool) or not isinstance(figure, int | float):
-            raise CheckpointError(f"'{key}' is not a number: {str(figure)[:40]!r}", where=where, fix=REPAIR)
-        found[key] = figure
-    return found
+    if not isinstance(found, dict):
+        raise CheckpointError("not a JSON object", where=where, fix=REPAIR)
+    if of not in _ADAPTERS:  # made once for each of a few kinds: that takes longer than to read a file
+        _ADAPTERS[of] = TypeAdapter(of)
+    adapter: TypeAdapter[T] = _ADAPTERS[of]
+    try:
+        return adapter.validate_python(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        what = f"'{name}' is missing" if first["type"] == "missing" else f"'{name}': {first['msg']}"
+        raise CheckpointError(what, where=where, fix=REPAIR) from None
 
 
 def _parsed(content: str, file: str, line: int = 1) -> Any:
@@ -124,22 +116,3 @@ def _parsed(content: str, file: str, line: int = 1) -> Any:
     except ValueError as error:
         where, what = file if line == 1 else f"{file}, line {line}", str(error)
     raise CheckpointError(f"not valid JSON ({what})", where=where, fix=REPAIR)
-
-
-def _adapter(of: type[T]) -> TypeAdapter[T]:
-    """Made once for each of a few kinds: that takes longer than to read a file."""
-    if of not in _ADAPTERS:
-        _ADAPTERS[of] = TypeAdapter(of)
-    return _ADAPTERS[of]
-
-
-def _made(found: Any, adapter: TypeAdapter[T], where: str) -> T:
-    if not isinstance(found, dict):
-        raise CheckpointError("not a JSON object", where=where, fix=REPAIR)
-    try:
-        return adapter.validate_python(found)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        what = f"'{name}' is missing" if first["type"] == "missing" else f"'{name}': {first['msg']}"
-        raise CheckpointError(what, where=where, fix=REPAIR) from None

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from murmura import atomic
-from murmura.errors import CheckpointError, remedy
+from murmura.errors import CheckpointError, explaining
 from murmura.progress import say
 from murmura.runs import jsontext, schema
 from murmura.runs.audit import Audit
-from murmura.runs.augment import Selection
-from murmura.runs.evaluation import Evaluation
 from murmura.runs.judgement import Judgement
 from murmura.runs.locks import LOCK, acquire_run
 from murmura.runs.previous import has_saved, is_run, make_way, previous_of, remove
@@ -136,11 +134,9 @@ class RunFolder:
             self._lock.release()
 
     def _acquired(self) -> FileLock:
-        try:
+        with self._written():
             self.path.mkdir(parents=True, exist_ok=True)
             return acquire_run(self.path)
-        except OSError as error:
-            raise self._unwritable(error) from error
 
     def _require(self, *, resume: bool, overwrite: bool) -> None:
         where = str(self.path)
@@ -164,13 +160,11 @@ class RunFolder:
         Raises:
             CheckpointError: the folder cannot be written, or the disk is too full.
         """
-        try:
+        with self._written():
             self.path.mkdir(parents=True, exist_ok=True)
             probe = self.path / ".writable"
             probe.write_bytes(b"")
             probe.unlink()
-        except OSError as error:
-            raise self._unwritable(error) from error
         self.require_room(needed)
         if self.holds_run and not resume:
             self._start_over()
@@ -216,12 +210,20 @@ class RunFolder:
 
     # ---- what a run writes -------------------------------------------------------------------------------------------
 
+    def write(self, name: str, value: Any) -> None:
+        """A file of JSON: a dataclass of ``runs.schema``, a list of them, or what JSON has.
+
+        Args:
+            name: of the file, a constant of ``runs.schema``.
+
+        Raises:
+            CheckpointError: the disk is full or the folder cannot be written; the old file is intact.
+        """
+        self._write_text(name, jsontext.dumps(_plain(value), indent=1) + "\n")
+
     def write_config(self, text: str) -> None:
         """The experiment, as TOML."""
-        self._write(schema.CONFIG, text)
-
-    def write_environment(self, environment: schema.Environment) -> None:
-        self._write_json(schema.ENVIRONMENT, environment)
+        self._write_text(schema.CONFIG, text)
 
     def write_records(
         self,
@@ -244,43 +246,20 @@ class RunFolder:
             self._write_private(schema.RECORDS, lines)
             sites = [schema.SiteReport(one.site, None, None, None, None, one.canaries) for one in sites]
             exclusions, unused = replace(exclusions, bad=None, overlap=None), []
-        self._write_json(schema.SITES, sites)
-        self._write_json(schema.EXCLUSION_COUNTS, exclusions)
-        self._write_json(schema.EXCLUSIONS, unused)
-
-    def write_measured(self, measured: schema.Measured) -> None:
-        """What the run is measured on."""
-        self._write_json(schema.MEASURED, measured)
-
-    def write_resumed(self, resumed: Sequence[schema.Resumption]) -> None:
-        """What was different when the run was resumed; no file where nothing was."""
-        if resumed:
-            self._write_json(schema.RESUMED, resumed)
+        self.write(schema.SITES, sites)
+        self.write(schema.EXCLUSION_COUNTS, exclusions)
+        self.write(schema.EXCLUSIONS, unused)
 
     def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """All rounds so far."""
-        self._write(schema.METRICS, "".join(jsontext.dumps(row) + "\n" for row in rows))
-
-    def write_disclosure(self, table: Sequence[Mapping[str, Any]]) -> None:
-        """What left the sites: rows as ``schema.Disclosure``."""
-        self._write_json(schema.DISCLOSURE, table)
-
-    def write_augment(self, selections: Sequence[Selection]) -> None:
-        """Which public records sites were given, each time that they were chosen; no file where they never were."""
-        if selections:
-            self._write_json(schema.AUGMENT, selections)
-
-    def write_personal(self, models: Sequence[schema.PersonalModel]) -> None:
-        """What single sites gain; no file where none has told."""
-        if models:
-            self._write_json(schema.PERSONAL, models)
+        self._write_text(schema.METRICS, "".join(jsontext.dumps(row) + "\n" for row in rows))
 
     def write_sent(self, state: Mapping[str, Any]) -> None:
         """What has travelled so far, JSON; as often as that changes, so that the disk is not waited for. A run that has
         not begun leaves nothing."""
         if self.config.exists():
             place = f"{schema.CHECKPOINTS}/{schema.SENT}"
-            self._write(place, jsontext.dumps(state), private=True, synced=False)
+            self._write_text(place, jsontext.dumps(state), private=True, synced=False)
 
     def write_live(self, told: Mapping[str, Any] | None) -> None:
         """What the run is doing, JSON, for its owner; None when it ends. As ``write_sent``."""
@@ -288,7 +267,7 @@ class RunFolder:
         if told is None:
             (self.path / place).unlink(missing_ok=True)
         elif self.config.exists():
-            self._write(place, jsontext.dumps(told), private=True, synced=False)
+            self._write_text(place, jsontext.dumps(told), private=True, synced=False)
 
     def sent(self) -> dict[str, Any] | None:
         """What ``write_sent`` wrote last; None where nothing was, or a failure of power has left no more of it."""
@@ -314,10 +293,8 @@ class RunFolder:
         """
         path = self.path / schema.LOG
         head = "" if path.exists() else f"{schema.NOT_FOR_PUBLICATION}\n"
-        try:
+        with self._written():
             atomic.append(path, f"{head}{line}\n".encode())
-        except OSError as error:
-            raise self._unwritable(error) from error
 
     @contextmanager
     def replacing(self, place: Path, remark: str = "") -> Iterator[Path]:
@@ -331,13 +308,10 @@ class RunFolder:
         """
         from safetensors import SafetensorError
 
-        try:
-            with atomic.replacing_folder(place) as draft:
-                yield draft
-                if remark:
-                    (draft / schema.NOT_FOR_RELEASE).write_text(remark, encoding="utf-8")
-        except (OSError, SafetensorError) as error:
-            raise self._unwritable(error) from error
+        with self._written(SafetensorError), atomic.replacing_folder(place) as draft:
+            yield draft
+            if remark:
+                (draft / schema.NOT_FOR_RELEASE).write_text(remark, encoding="utf-8")
 
     def write_outcomes(self, outcomes: Mapping[str, Any]) -> None:
         """What a method leaves besides, by file name: JSON or a dataclass of it, or what writes a folder of that name.
@@ -350,10 +324,7 @@ class RunFolder:
                 with self.replacing(place / name) as draft:
                     value(draft)
             else:
-                self._write_json(f"{schema.OUTCOMES}/{name}", value)
-
-    def write_summary(self, summary: schema.Summary) -> None:
-        self._write_json(schema.SUMMARY, summary)
+                self.write(f"{schema.OUTCOMES}/{name}", value)
 
     def write_audit(self, audit: Audit, records: Sequence[Mapping[str, Any]]) -> None:
         """What an audit has found.
@@ -363,7 +334,7 @@ class RunFolder:
             records: record by record, for the run's owner alone.
         """
         self._write_private(schema.AUDIT_SCORES, records)
-        self._write_json(schema.AUDIT, audit)
+        self.write(schema.AUDIT, audit)
 
     def verdicts(self, name: str) -> Path:
         """Where a judge's verdicts are kept, with questions that may be private: for the run's owner alone.
@@ -383,21 +354,14 @@ class RunFolder:
             name: of the file, without its end.
         """
         (self.path / schema.JUDGED).mkdir(exist_ok=True)
-        self._write_json(f"{schema.JUDGED}/{name}.json", judgement)
-
-    def write_evaluation(self, evaluation: Evaluation) -> None:
-        """How good the run's model is on benchmarks."""
-        self._write_json(schema.EVALUATION, evaluation)
-
-    def _write_json(self, name: str, value: Any) -> None:
-        self._write(name, jsontext.dumps(_plain(value), indent=1) + "\n")
+        self.write(f"{schema.JUDGED}/{name}.json", judgement)
 
     def _write_private(self, name: str, lines: Sequence[Mapping[str, Any]]) -> None:
         atomic.make_private(self.path / schema.PRIVATE / schema.OWNER)
         text = [jsontext.dumps(line) + "\n" for line in ({"private": schema.NOT_FOR_PUBLICATION}, *lines)]
-        self._write(name, "".join(text), private=True)
+        self._write_text(name, "".join(text), private=True)
 
-    def _write(self, name: str, text: str, *, private: bool = False, synced: bool = True) -> None:
+    def _write_text(self, name: str, text: str, *, private: bool = False, synced: bool = True) -> None:
         """Write a file so that readers see the old one or the new one.
 
         Args:
@@ -406,15 +370,11 @@ class RunFolder:
         Raises:
             CheckpointError: the disk is full or the folder cannot be written; the old file is intact.
         """
-        try:
-            with atomic.replacing(self.path / name, private=private, synced=synced) as stream:
-                stream.write(text.encode())
-        except OSError as error:
-            raise self._unwritable(error) from error
+        with self._written(), atomic.replacing(self.path / name, private=private, synced=synced) as stream:
+            stream.write(text.encode())
 
-    def _unwritable(self, error: Exception) -> CheckpointError:
-        what = f"the run folder cannot be written ({getattr(error, 'strerror', None) or error})"
-        return CheckpointError(what, where=str(self.path), fix=f"{remedy(error)}, or change run.folder.")
+    def _written(self, *others: type[Exception]) -> AbstractContextManager[None]:
+        return explaining("the run folder cannot be written", self.path, "or change run.folder", *others)
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from murmura import atomic
-from murmura.errors import CheckpointError, remedy
+from murmura.errors import CheckpointError, explaining
 from murmura.runs.locks import LOCK, acquire_run, alone
 from murmura.runs.schema import CHECKPOINTS, CONFIG, ENVIRONMENT, METRICS, PRIVATE, WRITTEN
 
@@ -42,21 +42,18 @@ def make_way(folder: Path) -> Path | None:
         CheckpointError: a worker still writes, or something stands in the way; nothing was moved.
     """
     here, previous = folder.resolve(), previous_of(folder.resolve())
-    try:
-        with alone(here / PRIVATE):
-            if not has_saved(here):
-                remove(here, WRITTEN[::-1])  # what makes it a run goes last
-                return None
-            _require_elsewhere(here)
-            atomic.clear_drafts(previous)
-            if not os.path.lexists(previous):
-                here.rename(previous)
-            else:
-                _replace(previous, here)
-            atomic.sync(here.parent)
-    except OSError as error:
-        what = f"the run cannot be renamed to {previous.name} ({error.strerror})"
-        raise CheckpointError(what, where=str(folder), fix=f"{remedy(error)}, or take another run.folder.") from error
+    what, fix = f"the run cannot be renamed to {previous.name}", "or take another run.folder"
+    with explaining(what, folder, fix), alone(here / PRIVATE):
+        if not has_saved(here):
+            remove(here, WRITTEN[::-1])  # what makes it a run goes last
+            return None
+        _require_elsewhere(here)
+        atomic.clear_drafts(previous)
+        if not os.path.lexists(previous):
+            here.rename(previous)
+        else:
+            _replace(previous, here)
+        atomic.sync(here.parent)
     return previous_of(folder)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from murmura.runs.folder import RunFolder
 from murmura.runs.judgement import Judgement
 from murmura.runs.previous import previous_of
 from murmura.runs.schema import (
-    Attack,
     Disclosure,
     Environment,
     Exclusions,
@@ -33,8 +32,7 @@ from murmura.runs.schema import (
     Summary,
 )
 
-_NESTED = ("seconds", "counts", "privacy", "calibration", "confusion", "attacks", "answers")
-_NO_FIGURES = ("round", "events", "told", "expected", *_NESTED)
+_NO_FIGURES = {"round", *(one.name for one in fields(Round))} - {"number", "values"}
 """What a row of ``metrics.jsonl`` holds besides figures."""
 
 
@@ -142,7 +140,7 @@ def read(folder: str | Path) -> RunRecord:
     _require_run(folder)
     summary = files.value(folder / schema.SUMMARY, Summary)
     config, experiment = _config(folder / schema.CONFIG)
-    rounds = _rounds(folder / schema.METRICS, torn=summary is None)
+    rounds = _rounds(folder / schema.METRICS)
     run, model, method, data = (_section(experiment, name) for name in ("run", "model", "method", "data"))
     if not isinstance(data.get("kind"), str):
         where = str(folder / schema.CONFIG)
@@ -257,61 +255,18 @@ def _without_round(folder: Path) -> CheckpointError:
     return CheckpointError("the run has not recorded a round yet", where=str(folder), fix=fix)
 
 
-def _rounds(path: Path, torn: bool) -> tuple[Round, ...]:
-    """Rows in the order of their rounds; a round that a resumed run did again counts as done the last time."""
-    found = [_round(row, where) for where, row in files.lines(path, torn=torn)]
-    if not found:
+def _rounds(path: Path) -> tuple[Round, ...]:
+    rounds = tuple(_round(row, where) for where, row in files.lines(path))
+    if not rounds:
         raise _without_round(path.parent)
-    rounds = {one.number: one for one in found}
-    return tuple(rounds[number] for number in sorted(rounds))
+    return rounds
 
 
 def _round(row: Mapping[str, Any], where: str) -> Round:
-    number = _integer(row.get("round"))
-    if number is None:
-        raise CheckpointError("the row has no round number", where=where, fix=files.REPAIR)
-    part = {name: row.get(name) or {} for name in ("privacy", "confusion", "attacks", "answers")}
-    texts = {name: row.get(name) or [] for name in ("events", "told", "expected")}
-    calibration = row.get("calibration") or []
-    for name, value in texts.items():
-        if not isinstance(value, list):
-            raise CheckpointError(f"'{name}' is not a list of texts", where=where, fix=files.REPAIR)
-    for name, value in part.items():
-        if not isinstance(value, Mapping):
-            raise CheckpointError(f"'{name}' is not an object", where=where, fix=files.REPAIR)
-    try:
-        bins = tuple((float(said), float(right), int(n)) for said, right, n in calibration)
-    except (TypeError, ValueError):
-        what = "'calibration' is not a list of three numbers each"
-        raise CheckpointError(what, where=where, fix=files.REPAIR) from None
-    return Round(
-        number,
-        files.figures(row, where, skip=_NO_FIGURES),
-        files.figures(row.get("seconds") or {}, f"{where}, seconds"),
-        files.figures(row.get("counts") or {}, f"{where}, counts"),
-        tuple(map(str, texts["events"])),
-        part["privacy"],
-        bins,
-        _tables(part["confusion"], f"{where}, confusion"),
-        tuple(map(str, texts["expected"])),
-        {target: _attack(told, f"{where}, attacks, {target}") for target, told in part["attacks"].items()},
-        _tables(part["answers"], f"{where}, answers"),
-        tuple(map(str, texts["told"])),
-    )
-
-
-def _tables(told: Mapping[str, Any], where: str) -> dict[str, dict[str, float]]:
-    return {str(name): files.figures(counts, f"{where}, {name}") for name, counts in told.items()}
-
-
-def _attack(told: Any, where: str) -> Attack:
-    try:
-        each = {
-            str(name): (float(auc), float(low), float(high)) for name, (auc, low, high) in told.get("each", {}).items()
-        }
-        return Attack(str(told["attack"]), int(told["members"]), int(told["others"]), each)
-    except (KeyError, TypeError, ValueError):
-        raise CheckpointError("not an attack with its numbers of records", where=where, fix=files.REPAIR) from None
+    """What was not measured is null in the row, and every key that no other field has is a figure."""
+    known = {key: value for key, value in row.items() if value is not None}
+    figures = {key: known.pop(key) for key in [*known] if key not in _NO_FIGURES}
+    return files.made({**known, "values": figures}, Round, where)
 
 
 def _totals(rounds: Sequence[Round], summary: Summary | None) -> dict[str, float]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote, unquote
+
+from pydantic import Field, PlainValidator, StrictInt
+from pydantic_core import PydanticCustomError
 
 CONFIG = "config.toml"
 """The experiment with every option written out, as the last round was run with; the kind of record too."""
@@ -149,6 +152,16 @@ class Attack:
     each: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
 
 
+def _figure(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PydanticCustomError("figure", "Input should be a number")
+    return value
+
+
+Figure = Annotated[float, PlainValidator(_figure)]
+"""A whole number stays one, and true is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """One row of ``metrics.jsonl``; round 0 is the model before training.
@@ -170,17 +183,17 @@ class Round:
         answers: By benchmark, how many of the model's answers met which rejection.
     """
 
-    number: int
-    values: Mapping[str, float]
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    counts: Mapping[str, float] = field(default_factory=dict)
+    number: Annotated[StrictInt, Field(alias="round")]
+    values: Mapping[str, Figure]
+    seconds: Mapping[str, Figure] = field(default_factory=dict)
+    counts: Mapping[str, Figure] = field(default_factory=dict)
     events: tuple[str, ...] = ()
     privacy: Mapping[str, Any] = field(default_factory=dict)
     calibration: tuple[tuple[float, float, int], ...] = ()
-    confusion: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    confusion: Mapping[str, Mapping[str, Figure]] = field(default_factory=dict)
     expected: tuple[str, ...] = ()
     attacks: Mapping[str, Attack] = field(default_factory=dict)
-    answers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    answers: Mapping[str, Mapping[str, Figure]] = field(default_factory=dict)
     told: tuple[str, ...] = ()
 
     @property

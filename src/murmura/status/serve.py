@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from murmura.errors import CheckpointError, RunError, remedy
+from murmura.errors import CheckpointError, RunError, explaining
 from murmura.status.status import Status, look
 from murmura.status.view import lines
 
@@ -132,11 +132,8 @@ def serve(folder: Path, port: int, ready: Callable[[str], None]) -> None:
         RunError: something else listens at this port.
     """
     _ = look(folder).published
-    try:
+    with explaining(f"the page cannot be served at port {port}", None, "or take another port", kind=RunError):
         server = make_server(HOST, port, application(folder), handler_class=_Quiet)
-    except OSError as error:
-        what = f"the page cannot be served at port {port} ({error.strerror})"
-        raise RunError(what, fix=f"{remedy(error)}, or take another port.") from error
     with server:
         ready(f"http://{HOST}:{server.server_port}/")
         server.serve_forever()

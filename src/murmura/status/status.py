@@ -97,7 +97,7 @@ def look(folder: Path) -> Status:
     config = folder / schema.CONFIG
     experiment = files.toml(files.text(config) or "", config)
     run, method = experiment.get("run", {}), experiment.get("method", {})
-    rows = [row for _, row in files.lines(folder / schema.METRICS, torn=True)]
+    rows = [row for _, row in files.lines(folder / schema.METRICS)]
     secret = live.get("secret", {})
     up, down = _traffic(folder, rows)
     found = Status(
@@ -162,7 +162,7 @@ def _traffic(folder: Path, rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]
 
 def _timed(folder: Path) -> list[Mapping[str, Any]]:
     """The rows with their times, where those are for the run's owner alone."""
-    return [row for _, row in files.lines(folder / schema.FIGURES, torn=True) if "round" in row]
+    return [row for _, row in files.lines(folder / schema.FIGURES) if "round" in row]
 
 
 def _seconds_left(rows: Sequence[Mapping[str, Any]], rounds: int | None, live: Mapping[str, Any]) -> float | None:

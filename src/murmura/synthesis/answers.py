@@ -7,14 +7,14 @@ import os
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from murmura import atomic
-from murmura.errors import CheckpointError, remedy
+from murmura.errors import CheckpointError, explaining
 
 Line = dict[str, Any]
 _DONE = 255  # of a sample that there is; of any other, how many attempts at it have been answered
@@ -43,15 +43,13 @@ class Answers:
     def __init__(self, path: Path, asked: Mapping[str, Any], samples: int) -> None:
         self.path, self.texts, self.faults = path, 0, Counter[str]()
         self._state, self._size = np.zeros(samples, np.uint8), 0
-        try:
+        with self._kept():
             if path.exists():
                 self._recall(json.loads(json.dumps(asked)))
                 os.truncate(path, self._size)
             if not self._size:
                 self._write([asked])
                 atomic.sync(path.parent)
-        except OSError as error:
-            raise self._unusable(error) from error
 
     def _recall(self, asked: Line) -> None:
         for end, line in _lines(self.path):
@@ -77,10 +75,8 @@ class Answers:
         Raises:
             CheckpointError: they could not be written, and none was added.
         """
-        try:
+        with self._kept():
             self._write(lines)
-        except OSError as error:
-            raise self._unusable(error) from error
         for line in lines:
             self._count(line)
 
@@ -108,9 +104,8 @@ class Answers:
             raise
         self._size += len(data)
 
-    def _unusable(self, error: OSError) -> CheckpointError:
-        what = f"the texts cannot be kept ({error.strerror or error})"
-        return CheckpointError(what, where=str(self.path), fix=f"{remedy(error)}, then start again with --resume.")
+    def _kept(self) -> AbstractContextManager[None]:
+        return explaining("the texts cannot be kept", self.path, "then start again with --resume")
 
 
 class Texts(Sequence[str]):

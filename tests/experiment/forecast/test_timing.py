@@ -12,6 +12,7 @@ from murmura.experiment.forecast.timing import timing
 from murmura.experiment.forecast.view import figures
 from murmura.federation.forecast import Work, few
 from murmura.model_runtime import ModelRuntime
+from murmura.report.terminal import facts
 from murmura.training import loop
 from tests.experiment.small import experiment, write_data
 
@@ -56,7 +57,7 @@ def test_what_else_is_done_with_texts_is_tried_with_a_few(planned, monkeypatch):
     found = timing(made)
     assert tried == [1, 8] and found.of("embedding") == found.total == 70 * 3.0
     console = Console(file=io.StringIO(), width=200)
-    console.print(figures(made, found))
+    console.print(facts(figures(made, found)))
     lines = {" ".join(line.split()) for line in console.file.getvalue().splitlines()}
     assert {"texts to embed at most 70", "texts to ask for 5"} <= lines
     assert "3 min 30 s at most embedding; texts to ask for: not tried" in console.file.getvalue()

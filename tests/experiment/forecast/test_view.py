@@ -35,6 +35,7 @@ def test_the_figures_are_there(make):
         assert part in text
     assert line(text, "heart").split() == ["heart", "6", "6", "0", "0", "3"]
     assert line(text, "all 2").split() == ["all", "2", "9", "9", "0", "0", "5"]
+    assert not text.partition(line(text, "all 2"))[0].splitlines()[-1].strip()  # an empty line sets it apart
     assert line(text, "train ").split()[:2] == ["train", "adapter"]
     assert "template 'alpaca'" in text and "### Instruction:" in text and "kidney" in text
     assert "Not known" not in text and text.count("To be noted") == 1

@@ -12,6 +12,7 @@ from murmura.report.sections.guarantee import guarantee
 from murmura.report.table import table
 from murmura.runs import RunFolder, read
 from murmura.runs.augment import Given, Guarantee, Selection
+from murmura.runs.schema import AUGMENT
 from tests.report.blocks import blocks, pictures, said, tables
 from tests.report.runs import NOISED, PLAIN, write_run
 from tests.runs.test_augment import SELECTION
@@ -24,7 +25,7 @@ PLAINLY = replace(SELECTION, guarantee=None)
 def run(tmp_path):
     def build(*selections, name="a", **options):
         path = write_run(tmp_path / name, **options)
-        RunFolder(path).write_augment(selections)
+        RunFolder(path).write(AUGMENT, selections)
         return read(path)
 
     return build

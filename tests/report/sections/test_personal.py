@@ -3,15 +3,15 @@
 from murmura.report.content import Details, Listing
 from murmura.report.sections.personal import personal
 from murmura.runs import RunFolder
-from murmura.runs.schema import PersonalModel
+from murmura.runs.schema import PERSONAL, PersonalModel
 from tests.report.blocks import blocks, pictures, tables
 from tests.report.runs import rows_of, write_run
 
 
 def run(folder, sites):
     path = write_run(folder)
-    RunFolder(path).write_personal(
-        [PersonalModel(f"site {n}", 4 + n, 2.5, 2.0, 1.75 + n / 4, 3.0, 2.75, 2.875) for n in range(sites)]
+    RunFolder(path).write(
+        PERSONAL, [PersonalModel(f"site {n}", 4 + n, 2.5, 2.0, 1.75 + n / 4, 3.0, 2.75, 2.875) for n in range(sites)]
     )
     return path
 

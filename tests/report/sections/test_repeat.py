@@ -9,7 +9,7 @@ from murmura.experiment.config import parse_override
 from murmura.report.content import Details, Paragraph
 from murmura.report.sections.repeat import repeat
 from murmura.runs import RunFolder, read
-from murmura.runs.schema import Resumption
+from murmura.runs.schema import RESUMED, Resumption
 from tests.report.blocks import blocks, said
 from tests.report.runs import metrics, rows_of, write_run
 from tests.report.test_in_short import PROMISE
@@ -41,7 +41,7 @@ def test_what_the_seed_does_not_repeat_is_told(tmp_path):
     private = said(repeat(rows_of(write_run(tmp_path / "b", rows=[metrics(0), metrics(2, **PROMISE)]))))
     assert "operating system" in private and "operating system" not in plain
     resumed = write_run(tmp_path / "c")
-    RunFolder(resumed).write_resumed([Resumption(1, {"training.lr": (1e-3, 2e-3)}, ())])
+    RunFolder(resumed).write(RESUMED, [Resumption(1, {"training.lr": (1e-3, 2e-3)}, ())])
     assert "An option changed" in said(repeat(rows_of(resumed))) and "An option changed" not in plain
 
 

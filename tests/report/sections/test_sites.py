@@ -6,7 +6,7 @@ from murmura.report.content import Details, Table
 from murmura.report.sections.bars import counts, time
 from murmura.report.sections.sites import sites
 from murmura.runs import RunFolder
-from murmura.runs.schema import PersonalModel, SiteReport
+from murmura.runs.schema import PERSONAL, PersonalModel, SiteReport
 from tests.report.blocks import bars, blocks, said, tables
 from tests.report.runs import metrics, rows_of, write_run
 
@@ -36,7 +36,7 @@ def test_that_nobody_measured_who_gains_is_told_where_it_could_have_been(tmp_pat
     private = rows(tmp_path / "b", rows=[metrics(0), metrics(2, privacy={"epsilon": 1.0})])
     assert "Whether every site gains" not in said(sites(private))
     gained = write_run(tmp_path / "c")
-    RunFolder(gained).write_personal([PersonalModel("x", 4, 2.5, 2.0, 2.0, 3.0, 2.75, 2.875)])
+    RunFolder(gained).write(PERSONAL, [PersonalModel("x", 4, 2.5, 2.0, 2.0, 3.0, 2.75, 2.875)])
     assert "Whether every site gains" not in said(sites(rows_of(gained)))
 
 

@@ -12,13 +12,14 @@ from murmura.experiment.forecast.proportions import of_time
 from murmura.experiment.forecast.training import STEPS
 from murmura.experiment.precision import multiplied_in
 from murmura.federation.wire.releases import protection_from_json
+from murmura.report.content import Table
+from murmura.report.terminal import draw, facts, wide
 from murmura.resources import KINDS, PLACES, full_name
 from murmura.runs.folder import MARGIN
 from murmura.units import DASH, count, duration, size
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from murmura.experiment.config import Experiment
     from murmura.experiment.forecast.rounds import ForeseenRound
@@ -37,25 +38,22 @@ def show(dry_run: DryRun, console: Console | None = None, timing: Timing | None 
     Args:
         timing: how long the run will take, if that was tried.
     """
-    from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
-    console = console or Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(_WIDE, console.width)
-    experiment = dry_run.experiment
+    console, experiment = wide(_WIDE, console), dry_run.experiment
     console.print(Text(f"What the run '{experiment.run.name}' would do. Nothing is trained or written.", style="bold"))
+    console.print()
+    console.print(facts(figures(dry_run, timing)))
     tables = {
-        "": figures(dry_run, timing),
         "Models besides the base": resources(dry_run),
         "Sites": sites(dry_run),
         "What sites would release": releases(dry_run),
     }
     for title, table in tables.items():
         if table is not None:
-            console.print(f"\n{title}" if title else "")
-            console.print(table)
+            console.print(f"\n{title}")
+            console.print(draw(table))
     if dry_run.example is not None:
         names, form = _form(experiment)
         told = {"template": f", in the template '{form}'", "patterns": ", in its patterns"}.get(names, "")
@@ -83,23 +81,8 @@ def _form(experiment: Experiment) -> tuple[str, str]:
     return "template", experiment.data.template
 
 
-def figures(dry_run: DryRun, timing: Timing | None = None) -> Table:
-    """Names and figures, one a line."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in _figures(dry_run):
-        table.add_row(name, Text(value))
-    if timing is not None:
-        untried = [f"; {one.what}: not tried" for one in dry_run.work if one.attempt is None]
-        table.add_row("time", Text(_time(timing) + "".join(untried)))
-    return table
-
-
-def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
+def figures(dry_run: DryRun, timing: Timing | None = None) -> Iterator[tuple[str, str]]:
+    """Names and figures."""
     e = dry_run.experiment
     yield "method", dry_run.plan.method.title
     yield "model", e.model.name + (f", {count(dry_run.model.parameters)} parameters" if dry_run.model else "")
@@ -133,6 +116,9 @@ def _figures(dry_run: DryRun) -> Iterator[tuple[str, str]]:
     yield "guaranteed", dry_run.guarantee or DASH
     yield "memory", _memory(dry_run)
     yield "disk", _disk(dry_run.disk)
+    if timing is not None:
+        untried = [f"; {one.what}: not tried" for one in dry_run.work if one.attempt is None]
+        yield "time", _time(timing) + "".join(untried)
 
 
 def _disk(needed: int | None) -> str:
@@ -215,30 +201,17 @@ def _memory(dry_run: DryRun) -> str:
 
 def resources(dry_run: DryRun) -> Table | None:
     """A line for each model that the method uses besides the base; None where it uses none."""
-    from rich import box
-    from rich.table import Table
-
-    if not dry_run.plan.supplies:
-        return None
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim")
-    for name in ("option", "model", "kind", "where"):
-        table.add_column(name, overflow="fold")
-    table.add_column("parameters", justify="right", no_wrap=True)
+    rows = []
     for one in dry_run.plan.supplies:
         asked = one.resource
-        table.add_row(full_name(one.option), asked.name, KINDS[asked.kind], PLACES[asked.side], _known(one.parameters))
-    return table
+        rows.append([full_name(one.option), asked.name, KINDS[asked.kind], PLACES[asked.side], _known(one.parameters)])
+    return Table(["option", "model", "kind", "where", "parameters"], rows, text=range(4)) if rows else None
 
 
 def sites(dry_run: DryRun) -> Table | None:
     """A line a site, and their sum; None where the sites are not known."""
-    from rich import box
-    from rich.table import Table
-
     if dry_run.sites is None:
         return None
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim")
-    table.add_column("site", overflow="fold")
     columns: dict[str, list[int | None]] = {
         "records": [site.records for site in dry_run.sites],
         "used": [site.used for site in dry_run.sites],
@@ -249,31 +222,23 @@ def sites(dry_run: DryRun) -> Table | None:
     }
     if _form(dry_run.experiment)[0] != "patterns":
         del columns["labelled"]
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    for place, site in enumerate(dry_run.sites[:_SITES_SHOWN]):
-        table.add_row(site.site, *(_known(values[place]) for values in columns.values()))
+    rows = [
+        [site.site, *(_known(values[place]) for values in columns.values())]
+        for place, site in enumerate(dry_run.sites[:_SITES_SHOWN])
+    ]
     if len(dry_run.sites) > _SITES_SHOWN:
-        table.add_row(f"and {len(dry_run.sites) - _SITES_SHOWN} more", *[""] * len(columns))
-    table.add_section()
-    table.add_row(f"all {len(dry_run.sites)}", *(_known(_sum(values)) for values in columns.values()))
-    return table
+        rows.append([f"and {len(dry_run.sites) - _SITES_SHOWN} more", *[""] * len(columns)])
+    rows.append([f"all {len(dry_run.sites)}", *(_known(_sum(values)) for values in columns.values())])
+    return Table(["site", *columns], rows, total=True)
 
 
 def releases(dry_run: DryRun) -> Table:
     """The disclosure table as far as it is known before a run."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim")
-    for name in ("verb", "field"):
-        table.add_column(name, no_wrap=True)
-    for name in ("what", "protection", "note"):
-        table.add_column(name, overflow="fold")
+    rows = []
     for row in dry_run.disclosure:
         protection = protection_from_json(row.protection)
-        table.add_row(row.verb, row.field, row.what, protection.words if protection else "none", row.note)
-    return table
+        rows.append([row.verb, row.field, row.what, protection.words if protection else "none", row.note])
+    return Table(["verb", "field", "what", "protection", "note"], rows, text=range(5))
 
 
 def _first_lines(text: str) -> list[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from murmura import atomic
-from murmura.errors import CheckpointError, RunError, remedy
+from murmura.errors import CheckpointError, RunError, explaining
 from murmura.federation.wire.messages import Payload, decode, encode
 from murmura.runs import jsontext
 
@@ -50,17 +50,14 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     """
     final = folder / f"round-{checkpoint.round:04d}"
     partial = folder / f".partial-{checkpoint.round:04d}"
-    try:
+    fix = "then use --resume; the checkpoint before is intact"
+    with explaining("the checkpoint could not be written", folder, fix):
         shutil.rmtree(partial, ignore_errors=True)
         atomic.make_private(partial)
         _write(partial, checkpoint)
         shutil.rmtree(final, ignore_errors=True)  # a damaged one
         partial.rename(final)
         atomic.sync(folder)
-    except OSError as error:
-        what = f"the checkpoint could not be written ({error.strerror})"
-        fix = f"{remedy(error)}, then use --resume; the checkpoint before is intact."
-        raise CheckpointError(what, where=str(folder), fix=fix) from error
     for _, old in _found(folder)[_KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
 

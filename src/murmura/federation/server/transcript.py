@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from murmura import atomic
-from murmura.errors import CheckpointError, RunError
+from murmura.errors import CheckpointError, RunError, explaining
 from murmura.federation.wire.messages import Payload, decode, encode
 from murmura.runs.schema import site_folder, site_of
 from murmura.training.adapter import State
@@ -43,11 +44,9 @@ class TranscriptWriter:
             CheckpointError: it cannot be removed, or nothing can be written.
         """
         self._round = self._folder / f"round-{round:04d}"
-        try:
+        with self._kept():
             if self._round.exists():
                 shutil.rmtree(self._round)
-        except OSError as error:
-            raise self._unwritable(error) from error
 
     def observe_upload(self, site: str, upload: State) -> None:
         """Keep an upload of this round, whole.
@@ -74,20 +73,15 @@ class TranscriptWriter:
         self._write(self._round / _MODEL, {"adapter": adapter})
 
     def _write(self, path: Path, what: Payload) -> None:
-        try:
+        with self._kept():
             for place in (self._folder.parent, self._folder, self._round, path.parent):
                 atomic.make_private(place)
             with atomic.replacing(path, private=True) as stream:
                 stream.write(encode(what))
-        except OSError as error:
-            raise self._unwritable(error) from error
 
-    def _unwritable(self, error: OSError) -> CheckpointError:
-        return CheckpointError(
-            f"what the round has sent could not be kept ({error.strerror})",
-            where=str(self._folder),
-            fix="Free some space or fix the permissions, then use --resume; or start over without audit.keep.",
-        )
+    def _kept(self) -> AbstractContextManager[None]:
+        fix = "then use --resume; or start over without audit.keep"
+        return explaining("what the round has sent could not be kept", self._folder, fix)
 
 
 @dataclass(frozen=True)

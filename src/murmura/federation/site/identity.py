@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from murmura import atomic
-from murmura.errors import CheckpointError, remedy
+from murmura.errors import CheckpointError, explaining
 from murmura.runs.schema import SITE_IDENTITY
 
 Roster = Mapping[str, bytes]
@@ -34,16 +34,15 @@ def identity(folder: Path) -> Ed25519PrivateKey:
         CheckpointError: it cannot be read or written, or is no such key.
     """
     path = folder / SITE_IDENTITY
-    try:
+    with explaining("the site's identity key cannot be used", path):
         if not path.exists():
             atomic.make_private(folder)
             made = Ed25519PrivateKey.generate()
             pem = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
             atomic.write(path, pem, private=True)
-        key = load_pem_private_key(path.read_bytes(), None)
-    except OSError as error:
-        what = f"the site's identity key cannot be used ({error.strerror})"
-        raise CheckpointError(what, where=str(path), fix=f"{remedy(error)}.") from error
+        pem = path.read_bytes()
+    try:
+        key = load_pem_private_key(pem, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
@@ -64,11 +63,8 @@ def write_roster(path: Path, folders: Mapping[str, Path]) -> None:
         CheckpointError: something cannot be written.
     """
     keys = {site: public(identity(folder)).hex() for site, folder in folders.items()}
-    try:
+    with explaining("the roster of sites cannot be written", path):
         atomic.write(path, json.dumps(keys, indent=0).encode(), private=True)
-    except OSError as error:
-        what = f"the roster of sites cannot be written ({error.strerror})"
-        raise CheckpointError(what, where=str(path), fix=f"{remedy(error)}.") from error
 
 
 def read_roster(path: Path) -> Roster:

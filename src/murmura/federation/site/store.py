@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 from filelock import FileLock
 
 from murmura import atomic
-from murmura.errors import CheckpointError, RunError, remedy
+from murmura.errors import CheckpointError, RunError, explaining
 from murmura.federation.wire.messages import Payload, decode, encode
 from murmura.privacy.journal import Anchor, Journal, chained
 from murmura.progress import say
@@ -93,11 +93,9 @@ class SiteStore:
             CheckpointError: another process holds it, or it cannot be written.
             PrivacyError: a journal is damaged.
         """
-        try:
+        with _written(site, folder):
             atomic.make_private(folder)
             lock = acquire(folder)
-        except OSError as error:
-            raise _unwritable(site, folder, error) from error
         try:
             store = cls(folder, site)
         except BaseException:
@@ -147,7 +145,7 @@ class SiteStore:
             CheckpointError: it cannot be written.
         """
         path = self.folder / SITE_NOTES
-        with self._writing():
+        with _written(self.site, self.folder):
             head = "" if path.exists() else f"{NOT_FOR_PUBLICATION}\n"
             atomic.append(path, f"{head}{what}\n".encode())
 
@@ -158,7 +156,7 @@ class SiteStore:
             CheckpointError: they cannot be written.
         """
         lines = [{"private": _DRAFTS}, *map(asdict, drafts)]
-        with self._writing():
+        with _written(self.site, self.folder):
             text = "".join(f"{jsontext.dumps(line)}\n" for line in lines)
             with atomic.replacing(self.folder / SITE_DRAFTS, private=True) as stream:
                 stream.write(text.encode())
@@ -182,7 +180,7 @@ class SiteStore:
         digest = hashlib.sha256(data).hexdigest()
         if self._has(round, digest):
             return
-        with self._writing():
+        with _written(self.site, self.folder):
             atomic.make_private(self.folder)
             with atomic.replacing(self._file(round), private=True) as stream:
                 stream.write(data)
@@ -263,13 +261,6 @@ class SiteStore:
     def _file(self, round: int) -> Path:
         return self.folder / f"round-{round:04d}.safetensors"
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise _unwritable(self.site, self.folder, error) from error
-
 
 def released(folder: Path) -> Iterator[dict[str, Any]]:
     """What has left the site of a folder, line by line, also while its process goes on; nothing where no line is there.
@@ -289,12 +280,9 @@ def released(folder: Path) -> Iterator[dict[str, Any]]:
         read.check(anchor)
 
 
-def _unwritable(site: str, folder: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(
-        f"what site {site} keeps could not be written ({error.strerror})",
-        where=str(folder),
-        fix=f"{remedy(error)}, then use --resume; what it kept before is intact.",
-    )
+def _written(site: str, folder: Path) -> AbstractContextManager[None]:
+    fix = "then use --resume; what it kept before is intact"
+    return explaining(f"what site {site} keeps could not be written", folder, fix)
 
 
 def _digest(store: Payload) -> str:

@@ -110,9 +110,7 @@ def degree(count: int, asked: int, options: SecureSumConfig) -> Degree | None:
 
 
 @lru_cache(maxsize=64)
-def fewest(
-    count: int, corrupted: int, dropouts: int, security: int, correctness: int, least: int = 2, *, lying: bool = True
-) -> Degree | None:
+def fewest(count: int, corrupted: int, dropouts: int, security: int, correctness: int, least: int = 2) -> Degree | None:
     """The fewest neighbours with which a sum is secure and succeeds, and the lowest threshold; None if all would have
     to be.
 
@@ -123,9 +121,6 @@ def fewest(
       h + 1 + c shares of its seed could be had, where c of these h help the server. So it cannot join that seed, with
       t = h + c + 2, unless more than c of the h on one side of any site help it (n · P[X > c] ≤ 2^−security, X of
       h out of n − 1 with so many corrupted), *whichever* sites drop out;
-    * a server that is curious does not choose who drops out: it is enough that fewer than t of a site's k neighbours
-      help it, and that the honest ones who are left hang together, which they do unless h in a row are gone in two
-      places (Bell et al. 2020, Section 3; each with half of 2^−security);
     * at least t of each site's k neighbours are left (n · P[X > k − t] ≤ 2^−correctness).
 
     Args:
@@ -134,15 +129,9 @@ def fewest(
         dropouts: most that drop out after they have shared their secrets.
         security, correctness: −log2 of how probable it may be that the one or the other fails.
         least: neighbours that there are to be at least.
-        lying: whether the server may depart from the protocol.
     """
     for k in range(max(2, least + least % 2), count - 1, 2):
-        if lying:
-            t = k // 2 + _most(count - 1, corrupted, k // 2, count << security) + 2
-        elif _apart(count, corrupted + dropouts, k, security + 1):
-            continue
-        else:
-            t = max(2, _most(count - 1, corrupted, k, count << security + 1) + 1)
+        t = k // 2 + _most(count - 1, corrupted, k // 2, count << security) + 2
         if t <= k and _most(count - 1, dropouts, k, count << correctness) <= k - t:
             return Degree(k, t)
     return None
@@ -159,10 +148,3 @@ def _most(population: int, marked: int, drawn: int, rarity: int) -> int:
             return x
         x -= 1
     return 0
-
-
-def _apart(count: int, gone: int, k: int, security: int) -> bool:
-    """Whether a ring of which so many are gone falls apart with a probability that may be above 2^−security: k of them
-    stand in two rows of k/2 then, for which there are n(n − k − 1)/2 pairs of places."""
-    pairs = count * (count - k - 1) // 2
-    return (pairs * math.perm(min(gone, count), k)) << security > math.perm(count, k)

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from murmura import atomic
-from murmura.errors import CheckpointError, ConfigError, remedy
+from murmura.errors import CheckpointError, ConfigError, explaining
 
 _DAYS = {"authority": 3650, "server": 825, "local": 825}
 _EARLY = timedelta(hours=1)  # clocks differ
@@ -145,16 +145,10 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    try:
+    with explaining("this key or certificate cannot be read", path):
         return path.read_bytes()
-    except OSError as error:
-        what = f"this key or certificate cannot be read ({error.strerror})"
-        raise CheckpointError(what, where=str(path), fix=f"{remedy(error)}.") from error
 
 
 def _write(path: Path, data: bytes, *, private: bool) -> None:
-    try:
+    with explaining("this key or certificate cannot be written", path):
         atomic.write(path, data, private=private)
-    except OSError as error:
-        what = f"this key or certificate cannot be written ({error.strerror})"
-        raise CheckpointError(what, where=str(path), fix=f"{remedy(error)}.") from error

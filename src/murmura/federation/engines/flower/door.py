@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Self
 
-from murmura.errors import RunError, remedy
+from murmura.errors import RunError, explaining
 
 _BYTES = 32
 _WAITING = 128  # connections that may wait until somebody takes them
@@ -32,15 +32,12 @@ class Door:
 
     def __init__(self) -> None:
         self._closed = False
-        try:
+        with explaining("a local socket cannot be made", tempfile.gettempdir(), kind=RunError):
             self._folder = Path(tempfile.mkdtemp(prefix="murmura-"))  # with mode 0700
             self.address = self._folder / "door"
             token = secrets.token_bytes(_BYTES)
             (self._folder / "token").write_bytes(token)
             self._listener = Listener(str(self.address), "AF_UNIX", backlog=_WAITING, authkey=token)
-        except OSError as error:
-            what = f"a local socket cannot be made ({error.strerror or error})"
-            raise RunError(what, where=tempfile.gettempdir(), fix=f"{remedy(error)}.") from error
 
     def accept(self) -> Connection:
         """The next one who knows the token.
