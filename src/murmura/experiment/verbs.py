@@ -47,7 +47,7 @@ def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
     membership = Membership(task.kind, counts=counts, experiment=digest)
     planted = bool(experiment.audit.canaries)
     evaluation = experiment.evaluation.settled(promises=method.protects is not None)
-    uploads = method.traits.trained_at == "sites" and method.uploads_are_heard and not method.rule.config.secure
+    uploads = evaluation.uploads > 0 and method.uploads_are_heard and not method.rule.config.secure
     measured = Measured(evaluation, rounds, personal=method.keeps_adapters, uploads=uploads, planted=planted)
     every: list[Verbs] = [method, membership, Measuring(task, method.members, measured)]
     if method.keeps_adapters:

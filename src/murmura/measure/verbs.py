@@ -38,7 +38,7 @@ class Measured:
         evaluation: settled.
         rounds: of the run.
         personal: sites keep adapters of their own.
-        uploads: single uploads can be attacked, if they are to be.
+        uploads: single uploads are attacked.
         planted: there are canaries among the records.
     """
 
@@ -68,7 +68,7 @@ class Measured:
         wrong = {
             f"it is about more than {most} records": any(not 0 <= count <= most for count in counts),
             "its cut points are not those between the scores of non-members": any(p.shape != (CUTS,) for p in points),
-            "no single uploads are attacked": "upload" in given and not (self.uploads and config.uploads),
+            "no single uploads are attacked": "upload" in given and not self.uploads,
             "there are no such questions": bool(
                 (given.get("choices") and config.choices is None)
                 or (given.get("benchmarks") and config.benchmarks is None)

@@ -14,7 +14,7 @@ from murmura.augment.strategies import Selections, strategy
 from murmura.experiment.config import Experiment
 from murmura.experiment.forecast import training
 from murmura.experiment.forecast.disk import disk
-from murmura.experiment.forecast.measuring import Measuring, attacks_uploads
+from murmura.experiment.forecast.measuring import Measuring
 from murmura.experiment.forecast.memory import Memory, peak
 from murmura.experiment.forecast.notes import notes
 from murmura.experiment.forecast.proportions import proportions
@@ -240,7 +240,7 @@ def _sites(plan: Plan, public: int) -> list[SitePlan]:
 
 def _counts(experiment: Experiment, method: Method, name: str) -> bool:
     """Whether a field of what an attack counts would be sent."""
-    needed = {"upload_tally": attacks_uploads(experiment, method), "others": method.keeps_adapters}
+    needed = {"upload_tally": bool(experiment.evaluation.uploads) and method.uploads_are_heard, "others": method.keeps_adapters}
     return needed.get(name, True)
 
 
