@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from murmura.data.records import KINDS
 from murmura.errors import RefusedError
 from murmura.federation.wire.messages import Ask, Reply
-from murmura.federation.wire.releases import Metric, Verbs, verb
+from murmura.federation.wire.releases import Metric, Release, Verbs, verb
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.heldout import continuations
@@ -137,6 +137,14 @@ class Measuring(Verbs):
 
     def verbs(self) -> list[str]:
         return super().verbs() if self._measured is None else list(self._measured.verbs)
+
+    def releases(self, name: str) -> Mapping[str, Release]:
+        declared, measured = super().releases(name), self._measured
+        if measured is None:
+            return declared
+        absent = {"upload_tally"} if not measured.uploads else set()
+        absent |= {"others"} if not measured.personal else set()
+        return {field: release for field, release in declared.items() if field not in absent}
 
     def reads(self, records: int, training: LocalTraining) -> int:
         if self._measured is None:
