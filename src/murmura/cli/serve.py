@@ -40,9 +40,11 @@ def serve(
     """
     from murmura import report as reports
     from murmura import runs
+    from murmura.cli.ending import end_as_by_hand
     from murmura.errors import ConfigError
     from murmura.federation.engines.flower import require
 
+    end_as_by_hand()
     require()
     from murmura.experiment.config import parse_override
     from murmura.experiment.deployment import Deployment
