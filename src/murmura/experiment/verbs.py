@@ -17,7 +17,7 @@ from murmura.federation.server.ledger import declared
 from murmura.federation.summing import SecureSumming
 from murmura.federation.wire.releases import Verbs, disclosed
 from murmura.measure.verbs import Measured, Measuring
-from murmura.personal.verbs import Keeping, Personalising
+from murmura.personal.verbs import PERSONAL, Personalising
 from murmura.runs.schema import Disclosure
 
 _OWN: Any = {  # of each member, or of the server alone
@@ -71,5 +71,6 @@ def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
         every.append(Augmenting(experiment.augment, drops=not method.protects, rounds=rounds, planted=canaries))
     if experiment.personal is not None:
         tells = bool(experiment.personal.apart(promises=method.protects is not None))
-        every += [Personalising(experiment.personal, task, method.members, tells=tells), Keeping()]
+        every.append(Personalising(experiment.personal, task, method.members, tells=tells))
+        every.append(Exporting(PERSONAL, beside=True))
     return every
