@@ -112,9 +112,9 @@ def Weights(what: str = "adapter tensors", protection: Protection = None, note: 
     return Release("weights", what, protection, note)
 
 
-def Count(what: str = "number of examples", protection: Protection = None) -> Release:
+def Count(what: str = "number of examples") -> Release:
     """How many of something a site has."""
-    return Release("count", what, protection)
+    return Release("count", what)
 
 
 def Metric(what: str, protection: Protection = None, note: str = "") -> Release:
@@ -149,9 +149,9 @@ _VOUCHER = Keys("the site's signature of what it was asked, and of the sites who
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """What a verb says of itself.
+    """What a verb says of itself: a function ``(self, cohort, ask) -> list[Reply]`` that runs at sites.
 
     Args:
         releases: every field that its replies may hold.
@@ -169,24 +169,13 @@ class Declaration:
     singly: bool = False
     late: bool = False
 
-
-def verb(
-    *,
-    releases: Mapping[str, Release],
-    slots: bool = True,
-    measures: bool = False,
-    everyone: bool = False,
-    singly: bool = False,
-    late: bool = False,
-) -> Callable[[Function], Function]:
-    """Mark a function ``(self, cohort, ask) -> list[Reply]`` as one that runs at sites; see ``Declaration``."""
-
-    def mark(function: Function) -> Function:
-        declared = Declaration(dict(releases), slots, measures, everyone, singly, late)
-        function.declaration = declared  # type: ignore[attr-defined]
+    def __call__(self, function: Function) -> Function:
+        function.declaration = self  # type: ignore[attr-defined]
         return function
 
-    return mark
+
+verb = Declaration
+"""Marks a function as a verb."""
 
 
 class Verbs:
