@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from murmura.federation.engines import Simulation
 from murmura.federation.site.answer import Host
 from murmura.federation.wire.messages import Ask, Failure, Reply
+
+if TYPE_CHECKING:
+    from murmura.experiment.simulation import Simulated
 
 
 class LocalEngine:
@@ -24,6 +27,6 @@ class LocalEngine:
         self.host.close()
 
 
-def start(simulation: Simulation) -> LocalEngine:
+def start(simulation: Simulated) -> LocalEngine:
     """Play all sites here."""
     return LocalEngine(simulation.open(list(simulation.folders.values())))
