@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,10 @@ from murmura.experiment.config import Experiment
 from murmura.federation.exporting import Exporting
 from murmura.federation.membership import Membership
 from murmura.federation.method import Method
-from murmura.federation.server.ledger import declared
 from murmura.federation.summing import SecureSumming
-from murmura.federation.wire.releases import Verbs, disclosed
+from murmura.federation.wire.releases import Verbs
 from murmura.measure.verbs import Measured, Measuring
 from murmura.personal.verbs import PERSONAL, Personalising
-from murmura.runs.schema import Disclosure
 
 _OWN: Any = {  # of each member, or of the server alone
     "budget": True,
@@ -41,15 +38,6 @@ def _without_places(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_places(one) for one in value]
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
-
-
-def rows_of(verbs: Sequence[Verbs]) -> Iterator[tuple[Verbs, Disclosure]]:
-    """The disclosure table before a run: whose verb it is, and the row of a field, for every field that may leave a
-    site that can be asked for these."""
-    for one in verbs:
-        for verb in one.verbs():
-            for field, release in disclosed(one, verb).items():
-                yield one, declared(verb, field, release)
 
 
 def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:

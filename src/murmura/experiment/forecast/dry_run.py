@@ -29,9 +29,10 @@ from murmura.experiment.forecast.rounds import (
 )
 from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.prepare import Plan, prepare
-from murmura.experiment.verbs import rows_of, verbs_of
+from murmura.experiment.verbs import verbs_of
 from murmura.federation.forecast import Forecast, Work
 from murmura.federation.server.ledger import Ledger
+from murmura.federation.wire.releases import rows_of
 from murmura.runs.schema import Disclosure
 from murmura.streams import Stream
 

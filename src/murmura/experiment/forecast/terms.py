@@ -19,12 +19,12 @@ from murmura.experiment.site_file import AskedOf, SiteFile
 from murmura.experiment.site_side import records_of
 from murmura.experiment.skeleton import OutOfReachError
 from murmura.experiment.validate import method_of
-from murmura.experiment.verbs import rows_of, verbs_of
+from murmura.experiment.verbs import verbs_of
 from murmura.federation.membership import Membership
 from murmura.federation.method import Method
 from murmura.federation.site.identity import read_roster
 from murmura.federation.wire.masks import STEPS
-from murmura.federation.wire.releases import Verbs
+from murmura.federation.wire.releases import Verbs, rows_of
 from murmura.privacy.guarantee import Guarantee
 from murmura.runs.schema import EXPERIMENT, ROSTER, Disclosure
 

@@ -3,11 +3,12 @@ the disclosure table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from murmura.errors import RefusedError, UndeclaredReleaseError, nearest
+from murmura.runs.schema import Disclosure
 
 if TYPE_CHECKING:
     from murmura.privacy.guarantee import Cost
@@ -249,6 +250,21 @@ def _summed(release: Release, sum: SecureSum) -> Release:
     if release.protection is None:
         return replace(release, protection=sum)
     return replace(release, note=". ".join(part for part in (release.note.rstrip("."), f"{sum.words}.") if part))
+
+
+def declared(verb: str, field: str, release: Release) -> Disclosure:
+    """The row of a field that nobody has sent yet."""
+    protection = protection_to_json(release.protection)
+    return Disclosure(verb, field, release.kind, release.what, protection, release.note)
+
+
+def rows_of(verbs: Sequence[Verbs]) -> Iterator[tuple[Verbs, Disclosure]]:
+    """The disclosure table before a run: whose verb it is, and the row of a field, for every field that may leave a
+    site that can be asked for these."""
+    for one in verbs:
+        for verb in one.verbs():
+            for field, release in disclosed(one, verb).items():
+                yield one, declared(verb, field, release)
 
 
 def owner(verbs: Sequence[Verbs], name: str) -> Verbs:
