@@ -19,6 +19,19 @@ def test_a_file_is_replaced_and_no_draft_is_left(tmp_path):
     assert names(tmp_path) == ["a"]
 
 
+def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):
+    atomic.write(tmp_path / "a", b"before")
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(atomic.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        atomic.write(tmp_path / "a", b"after")
+    assert (tmp_path / "a").read_bytes() == b"before"
+    assert names(tmp_path) == ["a"]
+
+
 def test_what_stops_half_way_leaves_what_was_there(tmp_path):
     (tmp_path / "a").write_bytes(b"before")
     with pytest.raises(KeyboardInterrupt), atomic.replacing(tmp_path / "a") as stream:

@@ -92,15 +92,9 @@ def clear_drafts(path: Path) -> None:
 
 
 def write(path: Path, data: bytes, *, private: bool = False) -> None:
-    """Write a file into a folder that nobody reads yet, and have it on the disk.
-
-    Args:
-        private: nobody but its owner may read it.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    with _written(path, private=private) as stream:
+    """Write a file, or replace the one that is there, and have it on the disk; arguments and errors as of
+    ``replacing``."""
+    with replacing(path, private=private) as stream:
         stream.write(data)
 
 

@@ -7,6 +7,8 @@ from cryptography import x509
 from typer.testing import CliRunner
 
 from murmura.cli import app
+from murmura.errors import CheckpointError
+from murmura.experiment import federation
 from murmura.experiment.site_side import open_sites
 from murmura.federation.site.identity import read_roster
 from tests.experiment.small import experiment, write_data, write_lines
@@ -47,6 +49,21 @@ def test_sites_open_from_the_folders_that_it_makes(file, tmp_path, secure):
     assert all((site.masking is not None) == secure for site in host.sites.values())
     host.close()
     assert "something already" in murmura("federation", "new", file(**sums), "--out", folder, fails=True)
+
+
+@pytest.mark.parametrize("sites", [(), ("--sites", "north,south")])
+@pytest.mark.parametrize("step", ["_write", "new_server"])
+def test_one_that_could_not_be_made_can_be_made_again(file, tmp_path, monkeypatch, step, sites):
+    words = ["federation", "new", file(), "--out", tmp_path / "members", *sites]
+
+    def full(*parts):
+        raise CheckpointError("no space is left") if step == "new_server" else OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(federation, step, full)
+        assert "no space" in murmura(*words, fails=True).lower()
+    assert not (tmp_path / "members").exists()
+    murmura(*words)
 
 
 def test_no_private_key_is_in_what_is_handed_round(file, tmp_path):

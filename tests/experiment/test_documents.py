@@ -75,7 +75,7 @@ def test_a_plan_of_it(make):
     made = dry_run(make())
     assert [(site.records, site.used, site.truncated) for site in made.sites] == [(6, 6, 0), (3, 3, 0)]
     assert made.example in TEXTS and made.count("tokens to measure") == 0
-    assert {row.verb for row in made.disclosure} == {"join", "train", "attack"}
+    assert {row.verb for row in made.disclosure} == {"join", "commit", "train", "attack"}
 
 
 def test_documents_that_are_too_long_are_cut_and_counted(make):

@@ -173,7 +173,7 @@ def test_a_plan_of_it(make):
     assert found.plan.method.title == "LP-FL"
     assert found.count("tokens to write") == found.count("tokens to measure") == 0
     assert found.example.endswith("it is {blank}")
-    assert {row.verb for row in found.disclosure} == {"join", "train", "annotate", "attack"}
+    assert {row.verb for row in found.disclosure} == {"join", "commit", "train", "annotate", "attack"}
     sites = found.rounds[0].sites
     adapters = sites * found.model.trainable * 4
     assert [round.bytes_up for round in found.rounds] == [adapters] * 2

@@ -8,6 +8,7 @@ import torch
 
 from murmura.data.records import Instruction
 from murmura.errors import ConfigError
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.federation.site.store import SiteStore
 from murmura.runs import read
@@ -49,6 +50,7 @@ def test_sites_train_from_the_global_model_keep_the_result_and_tell_losses(asked
         assert one.personal < one.shared < one.before  # of one kind of text, at a tiny model
     rows = {(row.verb, row.field): row.messages for row in record.disclosure}
     assert rows["personalise", "losses"] == rows["personalise", "public"] == len(SIZES)
+    assert {(row.verb, row.field) for row in dry_run(experiment).disclosure} == rows.keys() | {("commit", "unkept")}
     trained = [sum(1 for _ in (result.folder / "private" / site).glob("*.jsonl")) for site in SIZES]
     assert trained == [0, 0]  # copies of records are gone
 
@@ -125,10 +127,10 @@ def test_only_b_trains_over_the_shared_a(asked):
 @pytest.mark.usefixtures("no_page")
 def test_under_an_epsilon_nothing_is_told_and_sites_have_models_all_the_same(asked):
     method = {"name": "dplora", "noise_multiplier": 1.0, "accountant": "rdp", "rounds": 1}
-    result = run(asked(method, {"heldout": None}))
+    foreseen, result = (do(asked(method, {"heldout": None})) for do in (dry_run, run))
     record = read(result.folder)
     assert record.personal == () and not (result.folder / PERSONAL).exists()
-    assert "personalise" not in {row.verb for row in record.disclosure}
+    assert "personalise" not in {row.verb for row in (*record.disclosure, *foreseen.disclosure)}
     assert (result.folder / "sites" / "heart" / "adapter_model.safetensors").is_file()
     with pytest.raises(ConfigError, match="does not cover"):
         run(asked(method, run={"folder": str(result.folder) + "-2"}))

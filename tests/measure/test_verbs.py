@@ -5,10 +5,11 @@ import pytest
 from murmura.data.records import Choice
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask, decode, encode
+from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.membership import Nonmembers, chosen, member_stream, scores, set_apart, tallies
 from murmura.measure.reader import Reader
-from murmura.measure.verbs import Measuring
+from murmura.measure.verbs import Measured, Measuring
 from murmura.streams import Stream
 from murmura.tasks import INSTRUCTION
 from murmura.training.adapter import is_same
@@ -20,6 +21,13 @@ def test_all_its_verbs_only_measure():
     measuring = Measuring(INSTRUCTION)
     assert measuring.verb_names() == ["assess", "attack", "memorise"]
     assert all(measuring.declaration(name).measures for name in measuring.verb_names())
+
+
+@pytest.mark.parametrize(("personal", "uploads"), [(False, False), (False, True), (True, False)])
+def test_of_what_an_attack_may_release_a_run_declares_what_it_measures(personal, uploads):
+    measured = Measured(EvaluationConfig(attacks=True), 2, personal=personal, uploads=uploads, planted=False)
+    released = set(Measuring(INSTRUCTION, measured=measured).releases("attack"))
+    assert released == {"tally", *["others"] * personal, *["upload_tally"] * uploads}
 
 
 @pytest.fixture

@@ -79,6 +79,17 @@ def test_a_resumed_run_tells_what_is_new_and_what_was_missed(tracking, tmp_path)
     assert [round for round, _ in second.rounds] == [2, 3, 2]
 
 
+@pytest.mark.parametrize("left", [b"", b'{"tensorboard": 1', b"[1]", b'{"tensorboard": Infinity}', b"\xff"])
+def test_a_run_goes_on_where_what_trackers_know_is_torn_or_foreign(tracking, tmp_path, left):
+    (tmp_path / "tracked.json").write_bytes(left)
+    tracking("tensorboard").rounds(rows(2))
+    [whole] = Remembering.all
+    assert [round for round, _ in whole.rounds] == [0, 1] and whole.run.after == -1
+    [said] = tracking.said
+    assert "what they know of cannot be read" in said
+    assert json.loads((tmp_path / "tracked.json").read_text()) == {"tensorboard": 1}
+
+
 def test_finite_numbers_are_told_and_those_of_tables():
     row = {"round": 1, "loss": 2, "nan": float("nan"), "events": ["x"], "attacks": {"attack": {"members": 3}}}
     row |= {"seconds": {"train": 0.5}, "counts": {"drafts.kept": 4}, "epsilon": None, "counted": True}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from murmura.cli.of_run import SkipBad
 from murmura.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,9 +46,7 @@ def compare(
     override: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override an option in all arms.")
     ] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out bad records and count them, instead of refusing them.")
-    ] = False,
+    skip_bad: SkipBad = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, without running it.")] = False,
     time: Annotated[
         bool,

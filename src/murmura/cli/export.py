@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from murmura.cli.of_run import Run
+from murmura.cli.of_run import Run, Site
 from murmura.errors import ConfigError
 
 
@@ -21,10 +21,7 @@ def export(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where to. Default: NAME-FORM here.")
     ] = None,
-    site: Annotated[
-        str | None,
-        typer.Option("--site", metavar="NAME", help="Site whose adapter to take, where each site keeps its own."),
-    ] = None,
+    site: Site = None,
     precision: Annotated[
         Literal["float32", "bfloat16", "float16"], typer.Option("--precision", help="Of a whole model's weights.")
     ] = "float32",

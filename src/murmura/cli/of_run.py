@@ -1,4 +1,4 @@
-"""Options that commands about a finished run share."""
+"""Options that several commands about a run share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ Site = Annotated[
     str | None, typer.Option("--site", metavar="NAME", help="Site whose adapter to use, where each site keeps its own.")
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume after the last saved round.")]
+StartOver = Annotated[
+    bool, typer.Option("--overwrite", help="Start over; the run that is there is renamed to NAME.previous.")
+]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Leave out bad records and count them, instead of refusing them.")
+]
 
 
 def require_new(target: Path, source: Path, overwrite: bool) -> None:

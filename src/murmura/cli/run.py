@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from murmura.cli.of_run import Resume, SkipBad, StartOver
 from murmura.errors import ConfigError
 
 REFUSED = 2  # exit code of a dry run whose run would not start, as the run itself would end
@@ -17,13 +18,9 @@ def run(
     override: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override an option, e.g. method.beta=0.7.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume after the last saved round.")] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Start over; the run that is there is renamed to NAME.previous.")
-    ] = False,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out bad records and count them, instead of refusing them.")
-    ] = False,
+    resume: Resume = False,
+    overwrite: StartOver = False,
+    skip_bad: SkipBad = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what the run would do, without running it.")] = False,
     time: Annotated[
         bool, typer.Option("--time", help="With --dry-run: time a few steps, and estimate how long the run would take.")

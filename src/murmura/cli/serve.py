@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from murmura.cli.of_run import Resume, StartOver
+
 
 def serve(
     folder: Annotated[
@@ -28,10 +30,8 @@ def serve(
             "--set", metavar="KEY=VALUE", help="Override an option of the server's own, e.g. run.folder=runs/a."
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume after the last saved round.")] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Start over; the run that is there is renamed to NAME.previous.")
-    ] = False,
+    resume: Resume = False,
+    overwrite: StartOver = False,
 ) -> None:
     """Lead the run of a federation's experiment: wait for its sites, train, measure, and write a report.
 
@@ -40,9 +40,11 @@ def serve(
     """
     from murmura import report as reports
     from murmura import runs
+    from murmura.cli.ending import end_as_by_hand
     from murmura.errors import ConfigError
     from murmura.federation.engines.flower import require
 
+    end_as_by_hand()
     require()
     from murmura.experiment.config import parse_override
     from murmura.experiment.deployment import Deployment

@@ -7,6 +7,7 @@ the site's owner.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -145,16 +146,29 @@ def found(plan: Plan, folder: Path, address: str, sites: Sequence[str] | None = 
     """
     if folder.exists():
         raise ConfigError("there is something already", where=str(folder), fix="Name another folder.")
-    names = _checked(list(sites or plan.owned or {}))
+    folders = {name: folder / site_folder(name) for name in _checked(list(sites or plan.owned or {}))}
+    try:
+        _make(plan, folder, address, folders, shared_out=sites is None)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)  # else nobody could try again
+        raise
+    return folders
+
+
+def _make(plan: Plan, folder: Path, address: str, folders: Mapping[str, Path], *, shared_out: bool) -> None:
+    """Write all that a new federation has.
+
+    Args:
+        shared_out: whether each site has its share of the plan's records.
+    """
     host, port = split(address)
     _, records = plan.complete
-    folders = {name: folder / site_folder(name) for name in names}
     with explaining("the federation cannot be written", folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         for one in (folder, folder / SERVER, *folders.values()):
             atomic.make_private(one)
         own, shared = folder / SERVER, folder / FEDERATION
-        if sites is None:
+        if shared_out:
             shares = {site.name: [*site.records, *site.apart] for site in records.planted.sites}
             share_out(plan.experiment, shares, folders, None, ["auto"], simulated=False)
         else:
@@ -173,7 +187,6 @@ def found(plan: Plan, folder: Path, address: str, sites: Sequence[str] | None = 
         _write(shared / SERVER_ADDRESS, json.dumps({"address": f"{host}:{port}"}))
     new_authority(shared / AUTHORITY, own / _AUTHORITY_KEY, plan.experiment.run.name)
     certify(folder)
-    return folders
 
 
 def server_of(federation: Path) -> str:

@@ -16,7 +16,6 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext, in_context, process_context
 from murmura.experiment.elsewhere import Remote
 from murmura.experiment.model_spec import model_spec
-from murmura.experiment.personal import apart_of
 from murmura.experiment.precision import settled
 from murmura.experiment.questions import Asked, ask
 from murmura.experiment.reading import evaluation_set
@@ -32,6 +31,7 @@ from murmura.federation.site.cohort import Site
 from murmura.measure.canaries import Canary
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
+from murmura.personal.apart import apart_of
 from murmura.privacy.guarantee import Guarantee
 from murmura.privacy.plan import PrivacyPlan
 from murmura.reading import Reading

@@ -62,7 +62,13 @@ def simulate(
 
 @dataclass(frozen=True)
 class Simulated:
-    """What an engine is told of simulated sites; see ``federation.engines.Simulation``."""
+    """The sites of a run that are played on this machine, as an engine is told of them.
+
+    Args:
+        folders: of each site, in the order of the run: all that whoever plays it is told.
+        workers: most processes to play them in.
+        shared: model and method of this process, whose server has them too.
+    """
 
     folders: Mapping[str, Path]
     workers: int
@@ -70,11 +76,11 @@ class Simulated:
 
     @property
     def program(self) -> Sequence[str]:
-        """What Python runs in a worker process."""
+        """What Python runs in a process that plays sites, with the file descriptor of a pipe as its last argument."""
         return worker.PROGRAM
 
     def open(self, folders: Sequence[Path]) -> Host:
-        """Play the sites of these folders in this process."""
+        """Play the sites of these folders in this process, over the server's own model."""
         return open_sites(folders, self.shared)
 
 

@@ -17,7 +17,6 @@ from murmura.errors import ConfigError, DataError, RunError
 from murmura.experiment.config import Experiment
 from murmura.experiment.consent import digest_of, missing_consent
 from murmura.experiment.context import ProcessContext, process_context
-from murmura.experiment.personal import apart_of
 from murmura.experiment.sharing import bounded
 from murmura.experiment.site_file import AskedOf, SiteFile
 from murmura.experiment.summing import agreement
@@ -33,6 +32,7 @@ from murmura.federation.site.released import Released
 from murmura.federation.site.signed import SignedInAllRuns
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.layout import Agreement
+from murmura.personal.apart import apart_of
 from murmura.privacy.budget import Budget
 from murmura.privacy.journal import Journal
 from murmura.reading import Reading

@@ -271,8 +271,7 @@ def _personal_models_suit(experiment: Experiment, method: Method) -> None:
 
 
 def _transcript_has_uploads(experiment: Experiment, method: Method) -> None:
-    heard = method.traits.trained_at == "sites" and method.uploads_are_heard and not method.keeps_adapters
-    if experiment.audit.keep and not heard:
+    if experiment.audit.keep and not method.uploads_are_heard:
         what = "of this method no server sees what could be kept: sites send it no adapter of theirs"
         raise ConfigError(what, where="audit.keep", fix="Remove it; `murmura audit` attacks what the run leaves.")
 
@@ -326,10 +325,11 @@ def _secure_sums_hide(run: Run) -> None:
         return
     what = fix = None
     sites = run.sites if run.sites is None else min(run.experiment.method.cohort_size or run.sites, run.sites)
+    attacked = run.evaluation.attacks or run.experiment.audit.canaries
     if run.experiment.audit.keep:
         what = "audit.keep keeps what each site sends, which no server sees where sums are secure"
         fix = "Remove one of the two."
-    elif _attacks_uploads(run):
+    elif attacked and run.evaluation.uploads and run.method.uploads_are_heard:
         what = "single uploads are to be attacked, which no server sees where sums are secure"
         fix = "Set evaluation.uploads = 0: the model is attacked all the same."
     elif run.plan is not None and run.plan.has_secret_cohort:
@@ -340,12 +340,6 @@ def _secure_sums_hide(run: Run) -> None:
         fix = f"Have {_FEWEST} sites or more in a round."
     if what is not None:
         raise ConfigError(what, where="aggregation.secure", fix=fix)
-
-
-def _attacks_uploads(run: Run) -> bool:
-    method, evaluation = run.method, run.evaluation
-    wanted = (bool(evaluation.attacks) or bool(run.experiment.audit.canaries)) and evaluation.uploads > 0
-    return wanted and method.traits.trained_at == "sites" and method.uploads_are_heard and not method.keeps_adapters
 
 
 def _rule_has_sites(run: Run) -> None:

@@ -15,7 +15,7 @@ from murmura.federation.method import Method
 from murmura.federation.summing import SecureSumming
 from murmura.federation.wire.releases import Verbs
 from murmura.measure.verbs import Measured, Measuring
-from murmura.personal.verbs import Keeping, Personalising
+from murmura.personal.verbs import PERSONAL, Personalising
 
 _OWN: Any = {  # of each member, or of the server alone
     "budget": True,
@@ -47,7 +47,7 @@ def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
     membership = Membership(task.kind, counts=counts, experiment=digest)
     planted = bool(experiment.audit.canaries)
     evaluation = experiment.evaluation.settled(promises=method.protects is not None)
-    uploads = method.traits.trained_at == "sites" and method.uploads_are_heard and not method.rule.config.secure
+    uploads = evaluation.uploads > 0 and method.uploads_are_heard and not method.rule.config.secure
     measured = Measured(evaluation, rounds, personal=method.keeps_adapters, uploads=uploads, planted=planted)
     every: list[Verbs] = [method, membership, Measuring(task, method.members, measured)]
     if method.keeps_adapters:
@@ -59,5 +59,6 @@ def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
         every.append(Augmenting(experiment.augment, drops=not method.protects, rounds=rounds, planted=canaries))
     if experiment.personal is not None:
         tells = bool(experiment.personal.apart(promises=method.protects is not None))
-        every += [Personalising(experiment.personal, task, method.members, tells=tells), Keeping()]
+        every.append(Personalising(experiment.personal, task, method.members, tells=tells))
+        every.append(Exporting(PERSONAL, beside=True))
     return every

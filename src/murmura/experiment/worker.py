@@ -32,7 +32,7 @@ class Inbox:
             os._exit(0)
 
     def receive(self) -> tuple[bytes, float]:
-        """The next message, and when it arrived."""
+        """The next message, and when it arrived (``time.monotonic``)."""
         return self._messages.get()
 
 

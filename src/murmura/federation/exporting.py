@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from murmura import atomic
 from murmura.federation.adapter_folder import leave_adapter
 from murmura.federation.wire.messages import Ask, Reply
-from murmura.federation.wire.releases import Verbs, verb
+from murmura.federation.wire.releases import Declaration, Verbs, verb
 from murmura.runs.schema import site_folder
 
 if TYPE_CHECKING:
@@ -25,10 +26,14 @@ class Exporting(Verbs):
 
     Args:
         kept: what their stores call these.
+        beside: they were made beside the method, whose traffic this is then none of.
     """
 
-    def __init__(self, kept: str = "adapter") -> None:
-        self.kept = kept
+    def __init__(self, kept: str = "adapter", *, beside: bool = False) -> None:
+        self.kept, self._beside = kept, beside
+
+    def declaration(self, name: str) -> Declaration:
+        return replace(super().declaration(name), measures=self._beside)
 
     def reads(self, records: int, training: LocalTraining) -> int:
         return 0  # no answer depends on what records say

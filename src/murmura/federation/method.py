@@ -45,8 +45,10 @@ class Method(Verbs, ABC):
 
     @property
     def uploads_are_heard(self) -> bool:
-        """True when single uploads can be attacked."""
-        return self.traits.tells_uploads or self.sends("adapter")
+        """True when single uploads can be attacked: what sites send is an adapter of theirs, and not a part of one that
+        they keep."""
+        adapters = self.traits.tells_uploads or self.sends("adapter")
+        return adapters and self.traits.trained_at == "sites" and not self.keeps_adapters
 
     @property
     def protects(self) -> Unit | None:

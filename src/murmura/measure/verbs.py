@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from murmura.data.records import KINDS
 from murmura.errors import RefusedError
 from murmura.federation.wire.messages import Ask, Reply
-from murmura.federation.wire.releases import Metric, Verbs, verb
+from murmura.federation.wire.releases import Metric, Release, Verbs, verb
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.heldout import continuations
@@ -38,7 +38,7 @@ class Measured:
         evaluation: settled.
         rounds: of the run.
         personal: sites keep adapters of their own.
-        uploads: single uploads can be attacked, if they are to be.
+        uploads: single uploads are attacked.
         planted: there are canaries among the records.
     """
 
@@ -68,7 +68,7 @@ class Measured:
         wrong = {
             f"it is about more than {most} records": any(not 0 <= count <= most for count in counts),
             "its cut points are not those between the scores of non-members": any(p.shape != (CUTS,) for p in points),
-            "no single uploads are attacked": "upload" in given and not (self.uploads and config.uploads),
+            "no single uploads are attacked": "upload" in given and not self.uploads,
             "there are no such questions": bool(
                 (given.get("choices") and config.choices is None)
                 or (given.get("benchmarks") and config.benchmarks is None)
@@ -137,6 +137,14 @@ class Measuring(Verbs):
 
     def verbs(self) -> list[str]:
         return super().verbs() if self._measured is None else list(self._measured.verbs)
+
+    def releases(self, name: str) -> Mapping[str, Release]:
+        declared, measured = super().releases(name), self._measured
+        if measured is None:
+            return declared
+        absent = {"upload_tally"} if not measured.uploads else set()
+        absent |= {"others"} if not measured.personal else set()
+        return {field: release for field, release in declared.items() if field not in absent}
 
     def reads(self, records: int, training: LocalTraining) -> int:
         if self._measured is None:

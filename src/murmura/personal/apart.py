@@ -4,9 +4,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from murmura.streams import Stream
+
+if TYPE_CHECKING:
+    from murmura.experiment.config import Experiment
+    from murmura.federation.method import Method
+
+
+def apart_of(experiment: Experiment, method: Method, site: str, records: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The records that a site takes part with, and those that it only measures its own model with (``[personal]``); the
+    same in every process.
+
+    Canaries are never set apart: they are to be trained on.
+    """
+    options = experiment.personal
+    share = 0.0 if options is None else options.apart(promises=method.protects is not None)
+    stays = experiment.task.is_canary if experiment.audit.canaries else lambda record: False
+    return set_apart(records, share, Stream(experiment.run.seed), site, stays)
 
 
 def set_apart(

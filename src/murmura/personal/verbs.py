@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from murmura.data.records import KINDS
-from murmura.federation.exporting import Exporting
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Metric, Release, Verbs, verb
 from murmura.federation.wire.well_formed import is_count
@@ -90,19 +89,6 @@ class Personalising(Verbs):
         records = [KINDS[self.task.kind](**fields) for fields in public]
         [there] = losses(self.task, bench, records, models[-1:])
         return {"losses": dict(zip(MODELS, found, strict=True)), "records": len(site.apart), "public": there}
-
-
-class Keeping(Exporting):
-    """Asked of sites that have made a model of their own. It is no part of the method, and one that is missing stops no
-    run."""
-
-    def __init__(self) -> None:
-        super().__init__(PERSONAL)
-
-    @verb(releases={}, slots=False, measures=True)
-    def keep(self, cohort: Cohort, ask: Ask) -> list[Reply]:
-        """Write it as a PEFT folder where its owner finds it; nothing leaves."""
-        return super().keep(cohort, ask)
 
 
 def losses(task: Task, bench: ModelRuntime, records: Sequence[Any], models: Sequence[State]) -> list[float]:

@@ -60,9 +60,9 @@ class Tracking:
         tell: Callable[[str], None],
     ) -> None:
         self._file, self._tell = told, tell
-        self._told: dict[str, int] = {} if not told.exists() else json.loads(told.read_text(encoding="utf-8"))
         self._sinks: dict[str, Sink] = {}
         self._failed: list[str] = []
+        self._told = self._known()
         folder, known = Path(config.folder) if config.folder else place, parameters(options)
         for one in config.to:
             about = Tracked(run, name, config.project, folder, config.mlflow_uri, known, self._told.get(one, -1))
@@ -92,6 +92,17 @@ class Tracking:
             self._try(name, partial(sink.close, report))
         self._sinks.clear()
         self._say()
+
+    def _known(self) -> dict[str, int]:
+        """The last round that each has been told of; without a file that says so they are told of all rounds again."""
+        try:
+            told = json.loads(self._file.read_text(encoding="utf-8"))
+            return {str(name): int(round) for name, round in told.items()}
+        except FileNotFoundError:
+            return {}
+        except Exception as error:  # whatever is there instead
+            self._failed.append(f"trackers are told of all rounds again: what they know of cannot be read ({error})")
+            return {}
 
     def _say(self) -> None:
         for sentence in self._failed:

@@ -102,5 +102,6 @@ def test_the_digest_is_of_all_that_is_shown(shared):
 
 def test_a_dry_run_tells_the_same_of_what_travels(shared, make):
     _, folders = shared({"heart": 6})
-    foreseen = dry_run(make()).rounds[0]
-    assert terms(folders["heart"]).bytes_up == foreseen.bytes_up / foreseen.sites
+    expected, found = dry_run(make()), terms(folders["heart"])
+    assert found.bytes_up == expected.rounds[0].bytes_up / expected.rounds[0].sites
+    assert {(one.verb, one.field) for one in found.fields} == {(row.verb, row.field) for row in expected.disclosure}

@@ -56,7 +56,8 @@ def test_a_dry_run_says_what_would_be_sent_and_promised(make):
         (0, 0, 0),
     ]
     assert made.guarantee.startswith("ε = 2.0") and "at most 8 votes a site" in made.guarantee
-    assert {(row.verb, row.field) for row in made.disclosure if row.verb != "join"} == {("vote", "votes")}
+    released = {(row.verb, row.field) for row in made.disclosure if row.verb not in ("join", "commit")}
+    assert released == {("vote", "votes")}
     assert {one.option for one in made.plan.supplies} == {"encoder", "variation_model"}
     told = dry_run(make({"distance": True}))
     assert any("without noise: summed distance of its texts" in note for note in told.notes)

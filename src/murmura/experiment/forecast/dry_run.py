@@ -14,7 +14,7 @@ from murmura.augment.strategies import Selections, strategy
 from murmura.experiment.config import Experiment
 from murmura.experiment.forecast import training
 from murmura.experiment.forecast.disk import disk
-from murmura.experiment.forecast.measuring import Measuring, attacks_uploads
+from murmura.experiment.forecast.measuring import Measuring
 from murmura.experiment.forecast.memory import Memory, peak
 from murmura.experiment.forecast.notes import notes
 from murmura.experiment.forecast.proportions import proportions
@@ -31,10 +31,8 @@ from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.prepare import Plan, prepare
 from murmura.experiment.verbs import verbs_of
 from murmura.federation.forecast import Forecast, Work
-from murmura.federation.method import Method
-from murmura.federation.server.ledger import Ledger, declared
-from murmura.federation.wire.masks import STEPS
-from murmura.federation.wire.releases import disclosed, owner
+from murmura.federation.server.ledger import Ledger
+from murmura.federation.wire.releases import rows_of
 from murmura.runs.schema import Disclosure
 from murmura.streams import Stream
 
@@ -238,27 +236,12 @@ def _sites(plan: Plan, public: int) -> list[SitePlan]:
     return [SitePlan(**asdict(report), **known(owned.get(report.site, []))) for report in reports]
 
 
-def _counts(experiment: Experiment, method: Method, name: str) -> bool:
-    """Whether a field of what an attack counts would be sent."""
-    needed = {"upload_tally": attacks_uploads(experiment, method), "others": method.keeps_adapters}
-    return needed.get(name, True)
-
-
 def _disclosure(plan: Plan) -> list[Disclosure]:
-    """Every declared release of the verbs that the run would ask for, with those that measure it last."""
-    experiment, method, ledger = plan.decided, plan.method, Ledger()
+    """Every field that may leave a site, after what was brought together before."""
+    method, ledger = plan.method, Ledger()
     if method.traits.pooled:
         ledger.pooled(sum(plan.sizes.values()) if plan.sizes else 1, 0)
-    if experiment.data.takes_from_sites:
+    if plan.experiment.data.takes_from_sites:
         ledger.set_apart(len(plan.records.people.from_sites) if plan.records else 1, 0)
-    measuring = ["assess"] * method.keeps_adapters + ["attack"] * bool(experiment.evaluation.attacks)
-    measuring += ["memorise"] * experiment.evaluation.memorisation
-    known = verbs_of(experiment, method)
-    asks = strategy(experiment.augment).asks if experiment.augment else ()
-    promised = [
-        declared(verb, name, r)
-        for verb in ["join", *asks, *method.verbs(), *(STEPS if method.rule.config.secure else ()), *measuring]
-        for name, r in disclosed(owner(known, verb), verb).items()
-        if verb != "attack" or _counts(experiment, method, name)
-    ]
-    return [*(Disclosure(**row) for row in ledger.table()), *promised]
+    brought = [Disclosure(**row) for row in ledger.table()]
+    return [*brought, *(row for _, row in rows_of(verbs_of(plan.decided, method)))]

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from murmura.data.records import Instruction
-from murmura.experiment.config import Experiment
 from murmura.experiment.prepare import Plan, Records
 from murmura.federation.forecast import Trial, Work, seconds, token
-from murmura.federation.method import Method
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.streams import Stream
 from murmura.tasks import Task
@@ -80,7 +78,7 @@ class Measuring:
             return 0
         members = sum(len(site.records) for site in people.sites)
         others = min(config.attack_records, len(people.nonmembers or people.heldout))
-        uploads = min(config.uploads, cohort) if attacks_uploads(self.plan.decided, self.plan.method) else 0
+        uploads = min(config.uploads, cohort) if self.plan.method.uploads_are_heard else 0
         return (models + uploads) * others + (2 if uploads else 1) * min(config.attack_records, members)
 
 
@@ -89,11 +87,6 @@ def read_one(task: Task, trial: Trial) -> float:
     some = EvaluationSet(task, trial.heldout[:_READ], sample=0)  # nothing is written
     start = trial.server.bank.initial(Stream(0))
     return seconds(lambda: some.measure(trial.server, [start])) / len(some.heldout)
-
-
-def attacks_uploads(experiment: Experiment, method: Method) -> bool:
-    """Whether single uploads are attacked."""
-    return bool(experiment.evaluation.uploads) and not method.keeps_adapters and method.uploads_are_heard
 
 
 def _lengths(records: Sequence[Instruction], tokenizer: Any) -> list[int]:

@@ -24,9 +24,9 @@ from murmura.federation.membership import Membership
 from murmura.federation.method import Method
 from murmura.federation.site.identity import read_roster
 from murmura.federation.wire.masks import STEPS
-from murmura.federation.wire.releases import Release, Verbs, disclosed, protection_to_json
+from murmura.federation.wire.releases import Verbs, rows_of
 from murmura.privacy.guarantee import Guarantee
-from murmura.runs.schema import EXPERIMENT, ROSTER
+from murmura.runs.schema import EXPERIMENT, ROSTER, Disclosure
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def terms(folder: Path, *, rostered: bool = True) -> Terms:
         rounds=experiment.method.total_rounds,
         records=len(records),
         reads=asked.reads,
-        fields=tuple(_fields(experiment, verbs)),
+        fields=tuple(_asked(row, _often(experiment, one, row.verb)) for one, row in rows_of(verbs)),
         bytes_up=_bytes_up(experiment, method, model, file, records, sites),
         measured=tuple(asked.measured),
         secure=secure[0] if secure else None,
@@ -124,18 +124,8 @@ def terms(folder: Path, *, rostered: bool = True) -> Terms:
     )
 
 
-def _fields(experiment: Experiment, verbs: list[Verbs]) -> Iterator[Asked]:
-    """The disclosure table before the run: what every verb may release that the site would answer."""
-    for one in verbs:
-        for verb in one.verbs():
-            often = _often(experiment, one, verb)
-            for name, release in disclosed(one, verb).items():
-                yield _asked(verb, name, release, often)
-
-
-def _asked(verb: str, name: str, release: Release, often: str) -> Asked:
-    protection = protection_to_json(release.protection)
-    return Asked(verb, name, release.kind, release.what, protection, release.note, often)
+def _asked(row: Disclosure, often: str) -> Asked:
+    return Asked(row.verb, row.field, row.kind, row.what, row.protection, row.note, often)
 
 
 def _often(experiment: Experiment, verbs: Verbs, verb: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from murmura.federation.engines import Simulation
 from murmura.federation.site.answer import Host
 from murmura.federation.wire.messages import Ask, Failure, Reply
 from murmura.progress import bar
+
+if TYPE_CHECKING:
+    from murmura.experiment.simulation import Simulated
 
 
 class LocalEngine:
@@ -28,6 +31,6 @@ class LocalEngine:
         self.host.close()
 
 
-def start(simulation: Simulation) -> LocalEngine:
+def start(simulation: Simulated) -> LocalEngine:
     """Play all sites here."""
     return LocalEngine(simulation.open(list(simulation.folders.values())))

@@ -11,13 +11,16 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from murmura.errors import RunError
-from murmura.federation.engines import Simulation
 from murmura.federation.engines.process import WorkerProcess
 from murmura.federation.wire.frames import answer_of, ask_frame, frame, unframe
 from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply
 from murmura.progress import add_phases, bar, forget, say, show
+
+if TYPE_CHECKING:
+    from murmura.experiment.simulation import Simulated
 
 _NAMED = 5  # sites named in a message
 
@@ -177,7 +180,7 @@ class _Line:
         return seconds
 
 
-def start(simulation: Simulation) -> ProcessesEngine:
+def start(simulation: Simulated) -> ProcessesEngine:
     """Play the sites in worker processes, which share the processor's cores.
 
     Raises:

@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from murmura.errors import MurmuraError
@@ -16,15 +16,8 @@ from murmura.federation.wire.messages import Failure
 from murmura.progress import Told, collect_phases, relay
 from murmura.runs.machine import peak_memory, return_freed_memory
 
-
-class Inbox(Protocol):
-    """The end of a pipe of whole messages, where they may have to wait."""
-
-    def send_bytes(self, buffer: bytes) -> None: ...
-
-    def receive(self) -> tuple[bytes, float]:
-        """The next message, and when it arrived (``time.monotonic``)."""
-        ...
+if TYPE_CHECKING:
+    from murmura.experiment.worker import Inbox
 
 
 class Worker:

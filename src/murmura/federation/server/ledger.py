@@ -6,14 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from murmura.federation.wire.releases import Release, protection_to_json
+from murmura.federation.wire.releases import Release, declared
 from murmura.runs.schema import Disclosure
-
-
-def declared(verb: str, field: str, release: Release) -> Disclosure:
-    """The row of a field that nobody has sent yet."""
-    protection = protection_to_json(release.protection)
-    return Disclosure(verb, field, release.kind, release.what, protection, release.note)
 
 
 @dataclass(frozen=True)

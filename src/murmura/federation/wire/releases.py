@@ -3,11 +3,12 @@ the disclosure table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from murmura.errors import RefusedError, UndeclaredReleaseError, nearest
+from murmura.runs.schema import Disclosure
 
 if TYPE_CHECKING:
     from murmura.privacy.guarantee import Cost
@@ -112,9 +113,9 @@ def Weights(what: str = "adapter tensors", protection: Protection = None, note: 
     return Release("weights", what, protection, note)
 
 
-def Count(what: str = "number of examples", protection: Protection = None) -> Release:
+def Count(what: str = "number of examples") -> Release:
     """How many of something a site has."""
-    return Release("count", what, protection)
+    return Release("count", what)
 
 
 def Metric(what: str, protection: Protection = None, note: str = "") -> Release:
@@ -149,9 +150,9 @@ _VOUCHER = Keys("the site's signature of what it was asked, and of the sites who
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """What a verb says of itself.
+    """What a verb says of itself: a function ``(self, cohort, ask) -> list[Reply]`` that runs at sites.
 
     Args:
         releases: every field that its replies may hold.
@@ -169,24 +170,13 @@ class Declaration:
     singly: bool = False
     late: bool = False
 
-
-def verb(
-    *,
-    releases: Mapping[str, Release],
-    slots: bool = True,
-    measures: bool = False,
-    everyone: bool = False,
-    singly: bool = False,
-    late: bool = False,
-) -> Callable[[Function], Function]:
-    """Mark a function ``(self, cohort, ask) -> list[Reply]`` as one that runs at sites; see ``Declaration``."""
-
-    def mark(function: Function) -> Function:
-        declared = Declaration(dict(releases), slots, measures, everyone, singly, late)
-        function.declaration = declared  # type: ignore[attr-defined]
+    def __call__(self, function: Function) -> Function:
+        function.declaration = self  # type: ignore[attr-defined]
         return function
 
-    return mark
+
+verb = Declaration
+"""Marks a function as a verb."""
 
 
 class Verbs:
@@ -260,6 +250,21 @@ def _summed(release: Release, sum: SecureSum) -> Release:
     if release.protection is None:
         return replace(release, protection=sum)
     return replace(release, note=". ".join(part for part in (release.note.rstrip("."), f"{sum.words}.") if part))
+
+
+def declared(verb: str, field: str, release: Release) -> Disclosure:
+    """The row of a field that nobody has sent yet."""
+    protection = protection_to_json(release.protection)
+    return Disclosure(verb, field, release.kind, release.what, protection, release.note)
+
+
+def rows_of(verbs: Sequence[Verbs]) -> Iterator[tuple[Verbs, Disclosure]]:
+    """The disclosure table before a run: whose verb it is, and the row of a field, for every field that may leave a
+    site that can be asked for these."""
+    for one in verbs:
+        for verb in one.verbs():
+            for field, release in disclosed(one, verb).items():
+                yield one, declared(verb, field, release)
 
 
 def owner(verbs: Sequence[Verbs], name: str) -> Verbs:

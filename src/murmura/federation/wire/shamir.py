@@ -38,15 +38,15 @@ def split(secret: bytes, count: int, threshold: int) -> list[bytes]:
 
 
 @lru_cache(maxsize=256)
-def basis(places: tuple[int, ...]) -> Mapping[int, int]:
+def _basis(places: tuple[int, ...]) -> Mapping[int, int]:
     """What a share at each of these places counts for in the secret: Lagrange's polynomials at 0. The same for all
     secrets that are joined from these places.
 
     Raises:
-        ValueError: a place is there twice, or is none.
+        ValueError: a place is none.
     """
-    if len(set(places)) < len(places) or any(place < 1 for place in places):
-        raise ValueError("places of shares are different, and counted from 1")
+    if any(place < 1 for place in places):
+        raise ValueError("places of shares are counted from 1")
     above, found = math.prod(places), {}
     for place in places:
         below = math.prod(other - place for other in places if other != place)
@@ -54,16 +54,13 @@ def basis(places: tuple[int, ...]) -> Mapping[int, int]:
     return found
 
 
-def join(shares: Mapping[int, bytes], basis: Mapping[int, int]) -> bytes:
-    """The secret of which these are shares, by their places.
-
-    Args:
-        basis: of at least as many of these places as the threshold.
+def join(shares: Mapping[int, bytes]) -> bytes:
+    """The secret of which these are shares, by their places: at least as many as the threshold.
 
     Raises:
-        ValueError: they are not shares of one secret of 32 bytes.
-        KeyError: a share of the basis' places is missing.
+        ValueError: they are not shares of one secret of 32 bytes, or a place is none.
     """
+    basis = _basis(tuple(sorted(shares)))
     value = sum(int.from_bytes(shares[place]) * factor for place, factor in basis.items()) % PRIME
     if value >> 8 * SECRET_BYTES:
         raise ValueError("these are not shares of one secret")

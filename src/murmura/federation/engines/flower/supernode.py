@@ -6,6 +6,7 @@ import re
 import shutil
 import tempfile
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 from murmura import atomic
@@ -40,14 +41,19 @@ class SuperNode:
         self._local = folder / "local.crt", folder / "local.key"
         new_local(*self._local)
         self._server, rules = server, Rules(app=expected(folder))
-        self._gateway = Gateway(("127.0.0.1", 0), self._local, f"https://{server}", authority, rules, self._notice)
-        self._temporary = Path(tempfile.mkdtemp(prefix="murmura-"))
         self._children: dict[str, Child] = {}
         self._known: list[str] = []
         self._problem: str | None = None
         self._wait, self._ended = _WATCH, threading.Event()
-        self._forking = prefork.prepare(self._temporary)
-        self._ensure()
+        with ExitStack() as opened:
+            self._temporary = Path(tempfile.mkdtemp(prefix="murmura-"))
+            opened.callback(shutil.rmtree, self._temporary, ignore_errors=True)
+            self._gateway = Gateway(("127.0.0.1", 0), self._local, f"https://{server}", authority, rules, self._notice)
+            opened.callback(self._gateway.close)
+            opened.callback(self._end)
+            self._forking = prefork.prepare(self._temporary)
+            self._ensure()
+            self._opened = opened.pop_all()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="supernode")
         self._thread.start()
 
@@ -57,10 +63,11 @@ class SuperNode:
             self._ending = True
             self._ended.set()
             self._thread.join()
-            for child in self._children.values():
-                child.end()
-            self._gateway.close()
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._opened.close()
+
+    def _end(self) -> None:
+        for child in self._children.values():
+            child.end()
 
     def _ensure(self) -> None:
         """Have both processes run."""
