@@ -74,10 +74,6 @@ class CMFL(Averaging):
         found = super().forecast(part)
         return replace(found, site_keeps=found.site_keeps + 2 * part.adapter)
 
-    def lead(self, server: Server, fleet: Fleet) -> None:
-        for _ in server.rounds(self.config.rounds):
-            self.average(server, fleet, fleet.sites, "train_relevant")
-
     def contributions(self, server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
         """The uploads that arrived; the global adapter itself where all sites kept theirs back."""
         sent = kept_back = 0
