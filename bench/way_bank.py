@@ -37,8 +37,9 @@ def main(work: Work, out: str) -> None:
             shards = [shard(work, site) for site in range(work.sites)]
             streams = [stream(site, round) for site in range(work.sites)]
             mean = WeightedMean()
-            for result in train(murmura, shards, [adapter] * work.sites, training, work.lr, streams):
-                mean.add(result.state, result.examples)
+            results = train(murmura, shards, [adapter] * work.sites, training, work.lr, streams)
+            for own, result in zip(shards, results, strict=True):
+                mean.add(result.state, len(own))
             adapter = mean.result()
     finish(out, learnt(adapter), seconds, gpu_peak(work))
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from murmura.data.records import Instruction
-from murmura.data.tokenising import prompt_ids
+from murmura.data.tokenising import tokenise_all
 from murmura.generation import writer
 from murmura.generation.sampling import Sampling
 from murmura.resources import Loader, Resource, Resources
@@ -78,7 +78,7 @@ def test_nothing_to_do(bench):
 def test_records_are_tokenised_as_everywhere(bench, tokenizer):
     record, long = instructions(1, seed=0)[0], Instruction("explain", "", "the patient " * 200)
     tokenised = bench.tokenise(record)
-    assert tokenised.ids[: tokenised.start] == prompt_ids(record, bench.template, tokenizer, bench.max_length)
+    assert tokenise_all([record], bench.template, tokenizer, bench.max_length).items == [tokenised]
     assert bench.tokenise(record) is tokenised
     assert bench.tokenise(long) is None
     assert bench.tokenise_fitting([record, long, record]) == [tokenised, tokenised]

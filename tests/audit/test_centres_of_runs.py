@@ -17,6 +17,8 @@ from murmura.runs import read
 from murmura.runs.schema import AUDIT_SCORES
 from tests.augment.public import embedded_pool, public, save_encoder
 from tests.experiment import small
+from tests.privacy.folders import run_folder
+from tests.privacy.plans import RECORDS
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +88,17 @@ def test_the_epsilon_of_noisy_centres_is_that_of_their_ledgers_and_not_the_runs(
     page = render([record])
     assert "It covers the centres and nothing else" in page and "only centres and sizes left with noise" in page
     assert "<h2>What is guaranteed</h2>" not in page
+
+
+def test_beside_a_run_that_keeps_its_promise_one_with_noisy_centres_is_named_and_no_total_is_told(finished, tmp_path):
+    noisy = odometer.read(finished[1.0])
+    kept = odometer.read(run_folder(tmp_path / "kept", noisy.records, dict.fromkeys(noisy.records, RECORDS)))
+    assert all(one.epsilon for one in odometer.totals([kept]))
+    found = odometer.totals([kept, noisy])
+    assert {(one.epsilon, one.refused) for one in found} == {
+        (None, f"{finished[1.0]} used these records, and promised no privacy")
+    }
+    assert odometer.anywhere([kept, noisy], "record") is None
 
 
 def test_without_what_a_curious_server_keeps_centres_are_not_attacked(finished, tmp_path):

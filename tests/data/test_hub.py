@@ -4,7 +4,7 @@ import datasets
 import pytest
 
 from murmura.data.hub import is_hub_id
-from murmura.data.loading import load_records
+from murmura.data.loading import load_records, scan
 from murmura.data.records import Instruction, Labelled
 from murmura.errors import DataError
 
@@ -58,7 +58,7 @@ FIELDS = {"instruction": "question", "output": "answer"}
 
 
 def test_rows_come_with_split_and_configuration(hub):
-    loaded = load_records("openai/gsm8k:main", fields=FIELDS, site_column="level", split="test", skip_bad=True)
+    loaded = scan("openai/gsm8k:main", Instruction, fields=FIELDS, site_column="level", split="test")
     assert hub == [("openai/gsm8k", "main", "test")]
     assert loaded.records == [Instruction("2+2?", output="4"), Instruction("4+4?", output="8")]
     assert loaded.sites == ["1", "2"]
@@ -67,20 +67,20 @@ def test_rows_come_with_split_and_configuration(hub):
 
 def test_a_bad_row_is_named_by_set_split_and_number(hub):
     with pytest.raises(DataError, match=r"openai/gsm8k \(train\): row 2: record without 'answer'.*--skip-bad"):
-        load_records("openai/gsm8k", fields=FIELDS)
+        load_records("openai/gsm8k", Instruction, fields=FIELDS)
 
 
 def test_a_missing_column_and_a_missing_split(hub):
     with pytest.raises(DataError, match=r"openai/gsm8k \(train\): no column 'levl'.*Did you mean 'level'"):
         load_records("openai/gsm8k", Labelled, fields={"text": "question", "label": "levl"})
     with pytest.raises(DataError, match=r"split 'dev' \(Unknown split \"dev\"\. Should be one of"):
-        load_records("openai/gsm8k", fields=FIELDS, split="dev")
+        load_records("openai/gsm8k", Instruction, fields=FIELDS, split="dev")
 
 
 def test_offline_the_message_says_what_to_do(monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     with pytest.raises(DataError) as error:
-        load_records("lavita/AlpaCare-MedInstruct-52k")
+        load_records("lavita/AlpaCare-MedInstruct-52k", Instruction)
     message = str(error.value)
     assert message.startswith("lavita/AlpaCare-MedInstruct-52k: there is no such path here")
     assert "hf download --repo-type dataset lavita/AlpaCare-MedInstruct-52k" in message

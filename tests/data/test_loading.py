@@ -2,7 +2,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from murmura.data.loading import load_records, require_usable, scan_sites
+from murmura.data.loading import load_records, require_usable, scan, scan_sites
 from murmura.data.records import Document, Instruction, Labelled
 from murmura.errors import DataError
 
@@ -25,7 +25,7 @@ def test_the_same_records_from_every_type_of_file(jsonl, tmp_path):
     parquet = tmp_path / "site.parquet"
     pq.write_table(pa.Table.from_pylist(rows), parquet)
     for path in (jsonl(*rows), csv, parquet, str(parquet)):
-        loaded = load_records(path)
+        loaded = load_records(path, Instruction)
         assert loaded.records == expected
         assert loaded.sites is None
         assert loaded.bad == []
@@ -43,7 +43,7 @@ def test_other_kinds_and_renamed_fields(jsonl):
 def test_a_record_without_output_names_file_line_what_is_expected_and_the_way_round(jsonl):
     path = jsonl(GOOD, {"question": "Explain", "answer": "A rise"})
     with pytest.raises(DataError) as error:
-        load_records(path)
+        load_records(path, Instruction)
     assert error.value.where == f"{path}:2"
     assert error.value.what == "record without 'instruction' (it has 'question', 'answer')"
     assert error.value.fix == (
@@ -61,8 +61,8 @@ def test_bad_records_stop_the_load_or_are_dropped_and_counted(jsonl, line):
     with pytest.raises(
         DataError, match=rf"(?s)2 of 4 records cannot be used:\n  {path}:2: .*\n  {path}:4: .*--skip-bad"
     ):
-        load_records(path)
-    loaded = load_records(path, skip_bad=True)
+        load_records(path, Instruction)
+    loaded = load_records(path, Instruction, skip_bad=True)
     assert len(loaded.records) == 2
     assert [str(bad.where) for bad in loaded.bad] == [f"{path}:2", f"{path}:4"]
 
@@ -70,7 +70,7 @@ def test_bad_records_stop_the_load_or_are_dropped_and_counted(jsonl, line):
 def test_all_bad_records_are_told_at_once_the_first_ten_by_line(jsonl):
     path = jsonl(GOOD, *[{"instruction": "a", "output": ""}] * 11, b"{", GOOD)
     with pytest.raises(DataError) as error:
-        load_records(path)
+        load_records(path, Instruction)
     first, *lines, last = str(error.value).splitlines()
     assert first == "12 of 14 records cannot be used:"
     assert lines == [f"  {path}:{n}: 'output' is empty" for n in range(2, 12)] + ["  ... and 2 more"]
@@ -96,26 +96,25 @@ def test_a_label_that_is_a_boolean_is_named_by_its_line(jsonl):
 
 def test_a_file_without_a_usable_record_is_refused(jsonl):
     with pytest.raises(DataError, match=r"holds no records\. Expected 'instruction' and 'output'"):
-        load_records(jsonl())
+        load_records(jsonl(), Instruction)
     with pytest.raises(DataError, match=r"holds no records"):
-        load_records(jsonl(b"", b" "))
+        load_records(jsonl(b"", b" "), Instruction)
     path = jsonl(b"{", {"instruction": "a", "output": ""})
     with pytest.raises(DataError, match=rf"none of the 2 records can be used:\n  {path}:1: not one JSON"):
-        load_records(path, skip_bad=True)
+        load_records(path, Instruction, skip_bad=True)
     with pytest.raises(DataError, match="no column 'output'"):
-        load_records(jsonl({"instruction": "a", "answer": "b"}), skip_bad=True)
+        load_records(jsonl({"instruction": "a", "answer": "b"}), Instruction, skip_bad=True)
 
 
 def test_a_user_column_gives_sites(jsonl):
     rows = [GOOD | {"clinic": name, "output": str(n)} for n, name in enumerate(["skin", "heart", "skin"])]
-    loaded = load_records(jsonl(*rows), site_column="clinic")
+    loaded = scan(jsonl(*rows), Instruction, site_column="clinic")
     assert loaded.sites == ["skin", "heart", "skin"]
 
 
 def test_sites_stay_beside_their_records_when_some_are_dropped(jsonl):
-    loaded = load_records(
-        jsonl(GOOD | {"clinic": "a"}, GOOD, b"{", GOOD | {"clinic": "b"}), site_column="clinic", skip_bad=True
-    )
+    path = jsonl(GOOD | {"clinic": "a"}, GOOD, b"{", GOOD | {"clinic": "b"})
+    loaded = scan(path, Instruction, site_column="clinic")
     assert loaded.sites == ["a", "b"]
     assert loaded.bad[0].why.startswith("record without 'clinic'")
 
@@ -123,13 +122,13 @@ def test_sites_stay_beside_their_records_when_some_are_dropped(jsonl):
 def test_sources_that_are_not_there(jsonl, tmp_path):
     jsonl(GOOD, name="clinic.jsonl")
     with pytest.raises(DataError, match=r"there is no such file\. Did you mean 'clinic.jsonl'"):
-        load_records(tmp_path / "clinics.jsonl")
+        load_records(tmp_path / "clinics.jsonl", Instruction)
     with pytest.raises(DataError, match=r"there is no such file.*owner/name"):
-        load_records("imdb")
+        load_records("imdb", Instruction)
     with pytest.raises(DataError, match="a folder where a file is expected"):
-        load_records(tmp_path)
+        load_records(tmp_path, Instruction)
     with pytest.raises(DataError, match="a file has no split 'test'"):
-        load_records(tmp_path / "clinic.jsonl", split="test")
+        load_records(tmp_path / "clinic.jsonl", Instruction, split="test")
 
 
 def test_one_file_a_site(jsonl, tmp_path):

@@ -13,8 +13,6 @@ from murmura.data.tokenising import (
     chat_template,
     left_open,
     plain_ids,
-    prompt_ids,
-    tokenise,
     tokenise_all,
     tokenise_documents,
     tokenise_response,
@@ -27,6 +25,11 @@ words = st.lists(st.sampled_from(VOCABULARY), max_size=60).map(" ".join)
 texts = st.one_of(words, st.text(max_size=80))
 records = st.builds(Instruction, texts.filter(str.strip), texts, texts.filter(str.strip))
 ROOMY = 10_000
+
+
+def tokenise(record, *options):
+    """One record's ids; None where it does not fit."""
+    return next(iter(tokenise_all([record], *options).items), None)
 
 
 def plain(tokenizer, text):
@@ -79,7 +82,6 @@ def test_the_response_is_whole_the_prompt_a_prefix_and_the_length_kept(any_token
         return
     assert len(item.ids) <= max_length
     assert item.ids[item.start :] == response
-    assert item.ids[: item.start] == prompt_ids(record, made, any_tokenizer, max_length)
     shown = decode(any_tokenizer, item.ids[: item.start])
     bos = any_tokenizer.bos_token or ""
     allowed = shortenings(record) if item.truncated else [record]
@@ -140,8 +142,6 @@ def test_a_response_that_leaves_no_room_is_dropped_and_counted(tokenizer):
     assert tokenise(long, made, tokenizer, 200) is None
     found = tokenise_all([long, short], made, tokenizer, 200)
     assert (found.kept, found.dropped, found.truncated) == ([1], 1, 0)
-    with pytest.raises(DataError, match="does not fit into 200 tokens"):
-        prompt_ids(long, made, tokenizer, 200)
 
 
 def test_the_limit_itself_fits(tokenizer):
@@ -174,7 +174,8 @@ def test_a_saved_chat_template_gives_the_ids_of_training(any_tokenizer, name, gi
     if name == "chat" and given:
         said["content"] += f"\n\n{given}"
     ids = asking.apply_chat_template([said], add_generation_prompt=True, return_dict=True)["input_ids"]
-    assert ids == prompt_ids(record, made, any_tokenizer, ROOMY)
+    item = tokenise(record, made, any_tokenizer, ROOMY)
+    assert ids == item.ids[: item.start]
 
 
 def test_a_bos_that_the_tokenizer_does_not_set_is_not_set(tokenizer):
@@ -199,9 +200,8 @@ def test_the_response_alone_has_the_same_response_ids(any_tokenizer, name):
 
 def test_an_unanswered_question_has_a_prompt(tokenizer):
     record = Instruction("Explain", "a fever")
-    assert prompt_ids(record, template("alpaca"), tokenizer, ROOMY) == plain(
-        tokenizer, template("alpaca").prompt(record)
-    )
+    item = tokenise(record, template("alpaca"), tokenizer, ROOMY)
+    assert item.ids[: item.start] == plain(tokenizer, template("alpaca").prompt(record))
 
 
 def test_a_text_without_a_template_opens_as_the_tokenizer_has_it_and_never_ends(any_tokenizer):

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from murmura.errors import ConfigError
 from murmura.retrieval.centres import cluster
 from murmura.streams import Stream
 from tests.retrieval.pools import normed
@@ -60,9 +59,3 @@ def test_fewer_texts_than_the_smallest_cluster_may_have_are_not_told_at_all(grou
     assert cluster(vectors[:4], 2, seed=0, smallest=5).points.shape == (0, 8)
     assert len(cluster(vectors[:0], 2, seed=0)) == 0
     assert cluster(vectors[:5], 2, seed=0, smallest=5).sizes.tolist() == [5]
-
-
-@pytest.mark.parametrize(("clusters", "smallest"), [(0, 1), (3, 0)])
-def test_what_makes_no_sense_is_refused(groups, clusters, smallest):
-    with pytest.raises(ConfigError, match=r"^0 .*expected at least 1"):
-        cluster(groups[0], clusters, seed=0, smallest=smallest)

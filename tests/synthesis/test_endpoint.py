@@ -15,7 +15,6 @@ import openai  # noqa: F401 (before processes are forked)
 import pytest
 
 from murmura.errors import ConfigError, RunError
-from murmura.generation.sampling import Sampling
 from murmura.streams import Stream
 from murmura.synthesis import endpoint as endpoint_module
 from murmura.synthesis.endpoint import Endpoint
@@ -88,8 +87,7 @@ def written(path, endpoint, samples=12):
 def test_every_sample_is_asked_for_once_in_the_servers_language(serve, tmp_path, monkeypatch, chat):
     monkeypatch.setenv("A_KEY", "very-secret")
     server = serve("answer")
-    sampling = Sampling(temperature=0.7, top_p=0.9)
-    endpoint = Endpoint(server.url, "tiny", chat=chat, sampling=sampling, concurrency=3, key_variable="A_KEY")
+    endpoint = Endpoint(server.url, "tiny", chat=chat, temperature=0.7, top_p=0.9, concurrency=3, key_variable="A_KEY")
     found = written(tmp_path / "texts", endpoint)
     assert len(server.log) == len(set(found.texts)) == 12
     assert sorted(found.texts) == sorted(text_after(line["prompt"]).partition("\n")[0] for line in server.log)
@@ -144,17 +142,18 @@ def test_a_killed_expansion_goes_on_and_asks_nothing_twice_that_was_answered(ser
     assert list(found.texts) == list(written(tmp_path / "again", endpoint).texts)
 
 
-def test_a_server_that_is_down_stops_the_stage_and_loses_nothing(serve, tmp_path):
+def test_a_server_that_is_down_stops_the_stage_and_loses_nothing(serve, tmp_path, monkeypatch):
+    monkeypatch.setattr("murmura.synthesis.endpoint._RETRIES", 1)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     with pytest.raises(
         RunError, match=r"does not answer .* Start it, or check its address, then .* --resume: what was"
     ):
-        written(tmp_path / "texts", Endpoint(nobody, "tiny", retries=0))
+        written(tmp_path / "texts", Endpoint(nobody, "tiny"))
     failing = serve(*["answer"] * 5, 500)
     with pytest.raises(RunError, match=r"keeps failing \(.*500.* Wait, or send it fewer requests at once"):
-        written(tmp_path / "texts", Endpoint(failing.url, "tiny", concurrency=3, retries=1))
+        written(tmp_path / "texts", Endpoint(failing.url, "tiny", concurrency=3))
     assert len((tmp_path / "texts").read_text().splitlines()) == 1 + 5  # those on their way with the failed one, too
     server = serve("answer")
     found = written(tmp_path / "texts", Endpoint(server.url, "tiny"))  # it may have moved
@@ -219,8 +218,6 @@ def test_options_that_make_no_sense_are_refused(monkeypatch):
     monkeypatch.delenv("A_KEY", raising=False)
     for options, message in (
         ({"url": "localhost:8000"}, "'localhost:8000' is no address"),
-        ({"sampling": Sampling(top_k=5)}, "cannot be told top_k"),
-        ({"concurrency": 0}, "0 requests at a time"),
         ({"key_variable": "A_KEY"}, "the environment variable A_KEY is empty"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -107,8 +107,8 @@ def step_on(bank, shards, states, chosen, *, training=TRAINING, weights=None, re
     step = PreferenceStep(bank, shards, training, STREAMS, weights, reference=reference or Reference())
     bank.load(states)
     with bank.trainable():
-        losses, pairs = step.gradients(chosen, 0)
-        return losses, pairs, bank.grad.clone()
+        losses = step.gradients(chosen, 0)
+        return losses, bank.grad.clone()
 
 
 # ---- one step -------------------------------------------------------------------------------------------------------
@@ -119,9 +119,9 @@ def test_loss_and_gradients_are_those_of_trl(beta):
     model, adapter, pairs = golden()
     bank = Bank(model, SPEC)
     training = TRAINING.model_copy(update={"dpo_beta": beta})
-    losses, count, gradients = step_on(bank, [pairs], [adapter], {0: [0, 1, 2]}, training=training)
+    losses, gradients = step_on(bank, [pairs], [adapter], {0: [0, 1, 2]}, training=training)
     norms = [gradients[0, bank.columns(frozen)].norm().item() for frozen in ("B", "A")]
-    assert count == [3] and (losses[0], *norms) == pytest.approx(GOLDEN[beta], rel=1e-4)
+    assert (losses[0], *norms) == pytest.approx(GOLDEN[beta], rel=1e-4)
 
 
 @pytest.mark.parametrize("from_adapter", [False, True])
@@ -129,8 +129,7 @@ def test_losses_and_gradients_are_those_of_full_logits(bank, from_adapter):
     shards, states = [pairs_of(5, 1), pairs_of(4, 2)], [random_state(bank, k) for k in range(2)]
     origin = random_state(bank, 7) if from_adapter else None
     chosen = {0: [3, 0, 1], 1: [2, 3]}
-    losses, count, gradients = step_on(bank, shards, states, chosen, reference=Reference(origin))
-    assert count == [3, 2]
+    losses, gradients = step_on(bank, shards, states, chosen, reference=Reference(origin))
     for slot, indices in chosen.items():
         picked = [shards[slot][i] for i in indices]
         known = references_of(bank, picked, origin)
@@ -148,7 +147,7 @@ def test_losses_and_gradients_are_those_of_full_logits(bank, from_adapter):
 def test_a_weight_is_on_the_loss_of_its_pair(llama):
     bank = Bank(llama, SPEC)
     shard, weights, state = pairs_of(4), [0.5, 2.0, 0.0, 1.0], random_state(bank, 0)
-    losses, _, gradients = step_on(bank, [shard], [state], {0: [0, 1, 2]}, weights=[weights])
+    losses, gradients = step_on(bank, [shard], [state], {0: [0, 1, 2]}, weights=[weights])
     known = references_of(bank, shard[:3])
     bank.load([state])
     bank.route(torch.tensor([0]))
@@ -162,7 +161,7 @@ def test_a_weight_is_on_the_loss_of_its_pair(llama):
 def test_what_has_not_departed_from_the_reference_prefers_nothing(bank):
     """Whatever the model finds likely: the loss is ln 2."""
     state = random_state(bank, 3)
-    losses, *_ = step_on(bank, [pairs_of(6)], [state], {0: [0, 4, 5]}, reference=Reference(state))
+    losses, _ = step_on(bank, [pairs_of(6)], [state], {0: [0, 4, 5]}, reference=Reference(state))
     assert losses[0] == pytest.approx(math.log(2), abs=1e-6)
 
 
@@ -206,11 +205,7 @@ def test_a_site_trains_the_same_in_any_company(request, name, dropout):
     bank = Bank(request.getfixturevalue(name), spec)
     shards = [pairs_of(size, seed=size) for size in (7, 2, 5)]
     together = run(bank, shards)
-    assert [(result.steps, result.examples, result.tokens) for result in together] == [
-        (6, 14, 14),
-        (2, 4, 4),
-        (4, 10, 10),
-    ]
+    assert [result.steps for result in together] == [6, 2, 4]
     for k, result in enumerate(together):
         [alone] = run(bank, shards[k : k + 1], first=k)
         assert_close(result.state, alone.state, atol=2e-5)

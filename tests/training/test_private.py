@@ -54,7 +54,7 @@ def test_with_all_records_it_is_gradient_descent(llama, clip, shard, dropout):
     training = LocalTraining(optimizer="sgd", momentum=0.9, clip=0, epochs=3, batch_size=5)
     plain = train(bank, [shard], [start], training, LR, streams)[0]
     ours = run(bank, [shard], [plan(clip=clip)], training, starts=[start])[0]
-    assert (ours.steps, ours.loss, ours.examples, ours.tokens) == (3, None, None, None)
+    assert (ours.steps, ours.loss) == (3, None)
     assert_close(ours.state, plain.state, atol=1e-6)
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from murmura.training.schedule import cosine_by_round, learning_rate
+from murmura.training.schedule import learning_rate
 
 
 def test_golden_numbers():
-    rates = [cosine_by_round(5e-5, 1e-6, t, 30) for t in (0, 15, 29)]
+    rates = [learning_rate("cosine", 5e-5, 1e-6, t, 30) for t in (0, 15, 29)]
     assert rates == pytest.approx([5e-5, 2.55e-5, 1.134e-6], rel=1e-3)
 
 

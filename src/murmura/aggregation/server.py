@@ -5,7 +5,7 @@ With `Δ_k = W_k − W`, `Δ` the mean of the Δ_k of the sites that replied, an
 ==========  ========  =====================================  ======================  ====================
 rule        mean      remembers                              step                    defaults
 ==========  ========  =====================================  ======================  ====================
-FedAvgM     weighted  m ← β₁ m + (1−β₁) Δ, at t = 0: m ← Δ   W ← W + η m             η = 1, β₁ = 0.9
+FedAvgM     weighted  m ← β₁ m + (1−β₁) Δ, at t = 0: m ← Δ   W ← W + m               β₁ = 0.9
 FedAdagrad  uniform   v ← v + Δ²                             W ← W + η Δ / (√v + τ)  η = τ = 1e-3, v₀ = τ²
 FedYogi     uniform   m; v ← v − (1−β₂) s² sign(v − s²)      W ← W + η m / (√v + τ)  and β₁ = 0.9, β₂ = 0.99
 FedAdam     uniform   m; v ← β₂ v + (1−β₂) s²                W ← W + η m / (√v + τ)  and β₁ = 0.9, β₂ = 0.99
@@ -20,12 +20,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from murmura.aggregation.config import AggregationConfig, PlainStep
+from murmura.aggregation.config import Adagrad, Adaptive, AggregationConfig, Momentum, PlainStep, ServerStep
 from murmura.aggregation.mean import WeightedMean
 from murmura.errors import CheckpointError
 
@@ -36,19 +35,19 @@ Moments = dict[str, torch.Tensor]
 """What a rule remembers of one tensor: "m", "v" or both, float64, of its shape. Empty before the first round."""
 
 
-@dataclass(kw_only=True)
 class ServerOptimizer(ABC):
     """A rule, its options, and what it remembers between rounds.
 
-    Args:
+    Attributes:
         weighted: Whether sites count by their weight (usually their number of examples) or all alike.
+        remembers: The keys of the rule's moments.
     """
 
-    weighted: bool = True
-    remembers: ClassVar[tuple[str, ...]] = ()
-    """The keys of the rule's moments."""
+    weighted: ClassVar[bool] = False
+    remembers: ClassVar[tuple[str, ...]]
 
-    def __post_init__(self) -> None:
+    def __init__(self, config: ServerStep) -> None:
+        self.config = config
         self.rounds = 0
         """Steps taken: the t of the next one."""
         self._memory: dict[str, Moments] = {}
@@ -108,95 +107,65 @@ class ServerOptimizer(ABC):
         self.rounds, self._memory = rounds, memory
 
 
-@dataclass(kw_only=True)
 class FedAvgM(ServerOptimizer):
-    """FedAvgM: server momentum, in two forms.
+    """FedAvgM: server momentum, damped as OpenFedLLM has it, `m ← β₁ m + (1−β₁) Δ`, or not, `m ← β₁ m + Δ` (Hsu et al.
+    2019, arXiv 1909.06335), whose steps become up to 1/(1−β₁) times as long."""
 
-    Args:
-        learning_rate: η.
-        beta1: β₁.
-        damping: True: OpenFedLLM's moving average `m ← β₁ m + (1−β₁) Δ`. False: `m ← β₁ m + Δ` (Hsu et al. 2019,
-            arXiv 1909.06335), whose steps become up to 1/(1−β₁) times as long.
-    """
-
-    learning_rate: float = 1.0
-    beta1: float = 0.9
-    damping: bool = True
+    config: Momentum
+    weighted = True
     remembers = ("m",)
 
     def _next(self, old: torch.Tensor, mean: torch.Tensor, past: Moments) -> tuple[torch.Tensor, Moments]:
-        delta = mean - old
-        new = delta * (1 - self.beta1) if self.damping else delta
-        m = self.beta1 * past["m"] + new if past else delta
-        return old + self.learning_rate * m, {"m": m}
+        c, delta = self.config, mean - old
+        new = delta * (1 - c.beta1) if c.damping else delta
+        m = c.beta1 * past["m"] + new if past else delta
+        return old + m, {"m": m}
 
 
-@dataclass(kw_only=True)
 class FedAdagrad(ServerOptimizer):
-    """FedAdagrad (Reddi et al. 2021, Algorithm 2), without momentum.
+    """FedAdagrad (Reddi et al. 2021, Algorithm 2), without momentum. Coordinates that have moved less than τ hardly
+    adapt."""
 
-    Args:
-        learning_rate: η.
-        tau: τ. Coordinates that have moved less than τ hardly adapt; v starts at τ².
-    """
-
-    weighted: bool = False
-    learning_rate: float = 1e-3
-    tau: float = 1e-3
+    config: Adagrad
     remembers = ("v",)
 
     def _next(self, old: torch.Tensor, mean: torch.Tensor, past: Moments) -> tuple[torch.Tensor, Moments]:
-        delta = mean - old
-        v = past.get("v", self.tau**2) + delta.square()
-        return old + self.learning_rate * delta / (v.sqrt() + self.tau), {"v": v}
+        c, delta = self.config, mean - old
+        v = past.get("v", c.tau**2) + delta.square()
+        return old + c.lr * delta / (v.sqrt() + c.tau), {"v": v}
 
 
-@dataclass(kw_only=True)
 class AdaptiveMomentum(ServerOptimizer):
     """What FedYogi and FedAdam share: all but v's update. There is no bias correction; instead m starts at the first Δ.
+    Coordinates that have moved less than τ hardly adapt."""
 
-    Args:
-        learning_rate: η.
-        tau: τ. Coordinates that have moved less than τ hardly adapt; v starts at τ².
-        beta1: β₁.
-        beta2: β₂.
-        second_moment: Whether v follows Δ² ("delta", the paper) or m² ("momentum", OpenFedLLM).
-    """
-
-    weighted: bool = False
-    learning_rate: float = 1e-3
-    tau: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.99
-    second_moment: Literal["delta", "momentum"] = "delta"
+    config: Adaptive
     remembers = ("m", "v")
 
     def _next(self, old: torch.Tensor, mean: torch.Tensor, past: Moments) -> tuple[torch.Tensor, Moments]:
-        delta = mean - old
-        m = self.beta1 * past["m"] + (1 - self.beta1) * delta if past else delta
-        v = past["v"] if past else torch.full_like(delta, self.tau**2)
-        v = self._second(v, (delta if self.second_moment == "delta" else m).square())
-        return old + self.learning_rate * m / (v.sqrt() + self.tau), {"m": m, "v": v}
+        c, delta = self.config, mean - old
+        m = c.beta1 * past["m"] + (1 - c.beta1) * delta if past else delta
+        v = past["v"] if past else torch.full_like(delta, c.tau**2)
+        v = self._second(v, (delta if c.second_moment == "delta" else m).square())
+        return old + c.lr * m / (v.sqrt() + c.tau), {"m": m, "v": v}
 
     @abstractmethod
     def _second(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
         """The next v, from v and s²."""
 
 
-@dataclass(kw_only=True)
 class FedYogi(AdaptiveMomentum):
     """FedYogi (Reddi et al. 2021, Algorithm 2): v moves towards s² by an amount that does not grow with v."""
 
     def _second(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
-        return v - (1 - self.beta2) * square * torch.sign(v - square)
+        return v - (1 - self.config.beta2) * square * torch.sign(v - square)
 
 
-@dataclass(kw_only=True)
 class FedAdam(AdaptiveMomentum):
     """FedAdam (Reddi et al. 2021, Algorithm 2): v is a moving average of s²."""
 
     def _second(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
-        return self.beta2 * v + (1 - self.beta2) * square
+        return self.config.beta2 * v + (1 - self.config.beta2) * square
 
 
 OPTIMISERS: dict[str, type[ServerOptimizer]] = {
@@ -211,7 +180,4 @@ def optimizer_of(config: AggregationConfig) -> ServerOptimizer | None:
     """The step that a config names, as before the first round; None for the plain one."""
     if isinstance(config.server, PlainStep):
         return None
-    options = config.server.model_dump()
-    if "lr" in options:
-        options["learning_rate"] = options.pop("lr")
-    return OPTIMISERS[options.pop("kind")](**options)
+    return OPTIMISERS[config.server.kind](config.server)

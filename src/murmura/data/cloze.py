@@ -55,9 +55,12 @@ class ClozeItem:
 class Cloze:
     """Patterns and a verbaliser for one tokenizer: texts become items, logits at the blank become scores of labels.
 
+    What can be told without a tokenizer the options of LP-FL have seen to.
+
     Args:
-        patterns: Each has ``{text}`` once and ``{blank}`` once, as in ``"{text} All in all, it was {blank}."``.
-        verbaliser: The words that speak for each label, at least two labels.
+        patterns: At least one, each with ``{text}`` once and ``{blank}`` once, as in ``"{text} All in all, it was
+            {blank}."``.
+        verbaliser: The words that speak for each label: at least two labels, with a word or more each.
         tokenizer: The model's own.
         max_length: Most ids of an item, special tokens and the causal stand-in included.
         masked: For a masked model. For a causal one the blank must be the last thing in each pattern.
@@ -73,9 +76,9 @@ class Cloze:
         weights: Of shape [labels, tokens], so that ``logits[:, tokens] @ weights.T`` are the scores of the labels.
 
     Raises:
-        ConfigError: A pattern without its holes, too long, or with the blank where the model cannot read it; a word
-            that is empty, unknown, of several tokens, named twice, or not the same tokens in all patterns; fewer than
-            two labels; no mask token for a masked model.
+        ConfigError: A pattern that is too long, or with the blank where the model cannot read it; a word that is
+            unknown, of several tokens, named twice, or not the same tokens in all patterns; no mask token for a masked
+            model.
     """
 
     def __init__(
@@ -88,8 +91,6 @@ class Cloze:
         reduction: Literal["mean", "sum"] = "mean",
         several_tokens: Literal["refuse", "average"] = "refuse",
     ) -> None:
-        if not patterns:
-            raise ConfigError("there is no pattern to put a text into", fix=f'Give one: "{TEXT} It was {BLANK}".')
         if masked and tokenizer.mask_token_id is None:
             raise ConfigError("the tokenizer has no mask token", fix="Use a masked model with its own tokenizer.")
         self.max_length = max_length
@@ -190,16 +191,12 @@ class _Pattern:
 
     @classmethod
     def parse(cls, number: int, pattern: str) -> _Pattern:
-        name = f"pattern {number}, '{pattern}',"
-        for hole in (TEXT, BLANK):
-            if pattern.count(hole) != 1:
-                fix = f"Write {TEXT} once and {BLANK} once."
-                raise ConfigError(f"{name} has {hole} {pattern.count(hole)} times", fix=fix)
         before, first, between, _, after = _HOLES.split(pattern.strip())
         start: Border = "space" if before.endswith(" ") else "none" if before else "start"
         inner: Border = "space" if between.endswith(" ") else "none"
         text_first = first == TEXT
         text, blank = (start, inner) if text_first else (inner, start)
+        name = f"pattern {number}, '{pattern}',"
         return cls(name, before.removesuffix(" "), between.removesuffix(" "), after, text_first, text, blank)
 
     def around_mask(self, pieces: _Pieces, mask: int) -> _Frame:
@@ -269,13 +266,9 @@ def _words(
     verbaliser: Mapping[str, Sequence[str]], pieces: _Pieces, patterns: Sequence[_Pattern], *, average: bool
 ) -> list[list[list[int]]]:
     """Token ids of each label's words, as they stand in the patterns."""
-    if len(verbaliser) < 2:
-        raise ConfigError(f"the verbaliser names {len(verbaliser)} labels", fix="Give words for each of two or more.")
     owner: dict[tuple[int, ...], str] = {}
     found: list[list[list[int]]] = []
     for label, words in verbaliser.items():
-        if not words:
-            raise ConfigError(f"the label '{label}' has no words", fix="Give at least one that speaks for it.")
         found.append([])
         for word in words:
             named = f"'{word}' of the label '{label}'"
@@ -289,8 +282,6 @@ def _words(
 
 def _word(word: str, named: str, pieces: _Pieces, patterns: Sequence[_Pattern], *, average: bool) -> list[int]:
     """Token ids of one word, which must be good ones and the same in all patterns."""
-    if not word:
-        raise ConfigError(f"{named} is empty", fix="Remove it.")
     used = {pattern.blank for pattern in patterns}
     forms = {border: pieces.ids([word], border)[0] for border in _BORDERS if border in used}
     ids = next(iter(forms.values()))

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, overload
+from typing import Any, Generic
 
 from murmura.data.files import read_rows
 from murmura.data.folder import site_files
 from murmura.data.hub import is_hub_id, read_hub_rows
 from murmura.data.layout import RENAMING, BadRecord, BadValueError, Layout, Place, Row, Rows
-from murmura.data.records import Instruction, R
+from murmura.data.records import R
 from murmura.data.refusal import refusal
 from murmura.errors import DataError, nearest
 
@@ -42,7 +42,7 @@ class Loaded(Generic[R]):
 
 def scan(
     source: str | Path,
-    kind: type[R] = Instruction,  # type: ignore[assignment]  # the default of a type variable
+    kind: type[R],
     *,
     fields: Mapping[str, str] | None = None,
     site_column: str | None = None,
@@ -91,37 +91,11 @@ def one_by_one(source: str | Path, layout: Layout[R], split: str = "train") -> I
             yield found if isinstance(found, BadRecord) else found[0]
 
 
-@overload
-def load_records(
-    source: str | Path,
-    *,
-    fields: Mapping[str, str] | None = None,
-    site_column: str | None = None,
-    split: str = "train",
-    skip_bad: bool = False,
-    renaming: str = RENAMING,
-) -> Loaded[Instruction]: ...
-
-
-@overload
 def load_records(
     source: str | Path,
     kind: type[R],
     *,
     fields: Mapping[str, str] | None = None,
-    site_column: str | None = None,
-    split: str = "train",
-    skip_bad: bool = False,
-    renaming: str = RENAMING,
-) -> Loaded[R]: ...
-
-
-def load_records(
-    source: str | Path,
-    kind: type[R] = Instruction,  # type: ignore[assignment]  # what the first overload says
-    *,
-    fields: Mapping[str, str] | None = None,
-    site_column: str | None = None,
     split: str = "train",
     skip_bad: bool = False,
     renaming: str = RENAMING,
@@ -133,19 +107,18 @@ def load_records(
             or not; an Excel (``.xlsx``) or Parquet file; or a Hugging Face id.
         kind: What each row is: ``Instruction``, ``Labelled``, ``Document`` or ``Preference``.
         fields: Field to column, where they differ: ``{"instruction": "question"}``.
-        site_column: The column that names the owner of a record.
         split: The split of a hub data set.
         skip_bad: Drop unusable records and list them in ``Loaded.bad``, instead of refusing them all together.
         renaming: How messages name another column for a field.
 
     Returns:
-        the records, with the place of each, and its owner where ``site_column`` names one.
+        the records, with the place of each.
 
     Raises:
         DataError: The source cannot be read or lacks a column; there is a bad record, all of them together; or none
             can be used.
     """
-    loaded = scan(source, kind, fields=fields, site_column=site_column, split=split, renaming=renaming)
+    loaded = scan(source, kind, fields=fields, split=split, renaming=renaming)
     require_usable([loaded], skip_bad=skip_bad)
     return loaded
 
@@ -174,7 +147,7 @@ def require_usable(sources: Sequence[Loaded[Any]], *, skip_bad: bool, what: str 
 
 def scan_sites(
     folder: str | Path,
-    kind: type[R] = Instruction,  # type: ignore[assignment]
+    kind: type[R],
     *,
     fields: Mapping[str, str] | None = None,
     user_column: str | None = None,

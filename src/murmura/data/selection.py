@@ -53,6 +53,7 @@ def few_shot(
 
     Args:
         clusters: [n], the cluster of each record.
+        per_cluster: At least 1.
         apart: How many, below n.
         keep: So many records of each cluster are never drawn apart; clusters that are so small give less, and the
             others more.
@@ -61,11 +62,8 @@ def few_shot(
         Indices of the chosen records, int64, ascending, and of those apart, in random order.
 
     Raises:
-        ConfigError: ``per_cluster`` is below 1.
         DataError: There are no records, or not more than ``apart`` beside those that are kept.
     """
-    if per_cluster < 1:
-        raise ConfigError(f"{per_cluster} records of each cluster, expected at least 1")
     if len(clusters) <= apart:
         raise DataError(f"no records to choose few from, beside {apart}" if apart else "no records to choose few from")
     names, sizes = np.unique(clusters, return_counts=True)

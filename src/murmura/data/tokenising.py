@@ -67,10 +67,10 @@ class TokenisedSet(Fitted):
     items: list[Tokenised]
 
 
-def tokenise(
-    record: Instruction, template: Template, tokenizer: PreTrainedTokenizerBase, max_length: int
-) -> Tokenised | None:
-    """The ids of one record, or None if it does not fit.
+def tokenise_all(
+    records: Sequence[Instruction], template: Template, tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> TokenisedSet:
+    """The ids of those records that fit.
 
     A prompt that is too long loses text of its input, from the end; if no input is left, of its instruction, from the
     end. The response, the template's own text and at least one character of the instruction always stay.
@@ -80,17 +80,6 @@ def tokenise(
 
     Raises:
         DataError: The tokenizer has no end-of-sequence token.
-    """
-    return _Reader(template, tokenizer, max_length).tokenise([record])[0]
-
-
-def tokenise_all(
-    records: Sequence[Instruction], template: Template, tokenizer: PreTrainedTokenizerBase, max_length: int
-) -> TokenisedSet:
-    """``tokenise`` for many records: the same ids, in a fraction of the time.
-
-    Raises:
-        DataError: As ``tokenise``.
     """
     reader = _Reader(template, tokenizer, max_length)
     found: list[Tokenised | None] = []
@@ -152,22 +141,9 @@ def tokenise_twice(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, max
     return found
 
 
-def prompt_ids(
-    record: Instruction, template: Template, tokenizer: PreTrainedTokenizerBase, max_length: int
-) -> list[int]:
-    """The ids of the prompt, exactly as ``tokenise`` has them in front of the response.
-
-    Raises:
-        DataError: The record does not fit, or as ``tokenise``.
-    """
-    item = tokenise(record, template, tokenizer, max_length)
-    if item is None:
-        raise DataError(f"a record does not fit into {max_length} tokens", fix="Raise max_length.")
-    return item.ids[: item.start]
-
-
 def chat_template(template: Template, tokenizer: PreTrainedTokenizerBase) -> str:
-    """What ``tokenizer.chat_template`` must be for ``apply_chat_template`` to give the ids of ``prompt_ids``."""
+    """What ``tokenizer.chat_template`` must be for ``apply_chat_template`` to give the ids that a prompt has in
+    training."""
     bos = _opening(tokenizer)
     [written] = _ids_of([template.prompt(Instruction("?"))], tokenizer)
     return template.jinja if bos is None or written[:1] == [bos] else "{{ bos_token }}" + template.jinja
@@ -178,10 +154,10 @@ def tokenise_response(
 ) -> Tokenised | None:
     """The response after nothing but the response header: what L(y) of the IFS and IFD scores is computed on.
 
-    Its response ids are those of ``tokenise``. None if it does not fit.
+    Its response ids are those of ``tokenise_all``. None if it does not fit.
 
     Raises:
-        DataError: As ``tokenise``.
+        DataError: As ``tokenise_all``.
     """
     return _Reader(template, tokenizer, max_length).tokenise_response(record)
 
@@ -193,7 +169,7 @@ def plain_ids(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[
 
 
 class _Reader:
-    """What ``tokenise`` needs to know of a tokenizer, found out once."""
+    """What ``tokenise_all`` needs to know of a tokenizer, found out once."""
 
     def __init__(self, template: Template, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
         self._template, self._tokenizer, self._max_length = template, tokenizer, max_length

@@ -7,6 +7,7 @@ import string
 from collections.abc import Iterable
 
 from murmura.data.records import Instruction
+from murmura.drafting.prompts import one_line
 from murmura.drafting.rejections import Rejection
 from murmura.measure.text import References
 
@@ -69,10 +70,10 @@ class Similar:
 
     def add(self, text: str) -> None:
         self._references.add(text)
-        self._exact.add(_spaced(text))
+        self._exact.add(one_line(text))
 
     def __contains__(self, text: str) -> bool:
-        return _spaced(text) in self._exact or self._references.exceeds(text, self._threshold)
+        return one_line(text) in self._exact or self._references.exceeds(text, self._threshold)
 
 
 class Copies:
@@ -85,7 +86,3 @@ class Copies:
 
     def __contains__(self, draft: Instruction) -> bool:
         return draft.question in self._questions or draft.output in self._responses
-
-
-def _spaced(text: str) -> str:
-    return " ".join(text.split())

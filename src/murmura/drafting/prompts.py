@@ -32,7 +32,7 @@ _NEXT_MARKER = re.compile(r"\n\s*(?:Task(?: \d+)?|Input|Response):")
 
 def instruction_prompt(shown: Sequence[str]) -> str:
     """Prompt (a): the site's instructions as ``Task 1:`` to ``Task n:``, then ``Task n+1:`` to be completed."""
-    tasks = "".join(f"Task {i}: {_one_line(text).rstrip(':')}\n" for i, text in enumerate(shown, 1))
+    tasks = "".join(f"Task {i}: {one_line(text).rstrip(':')}\n" for i, text in enumerate(shown, 1))
     return f"{_ASK_FOR_TASKS}\n\n{tasks}Task {len(shown) + 1}:"
 
 
@@ -45,13 +45,13 @@ def example_prompt(shown: Sequence[Instruction], task: str, inputs: bool) -> str
         inputs: whether any record of the site has one. Where none has, no draft gets one.
     """
     if not inputs:
-        answered = "".join(f"Task: {_one_line(r.instruction)}\nResponse: {_block(r.output)}\n\n" for r in shown)
-        return f"{_ASK_FOR_RESPONSES}\n\n{answered}Task: {_one_line(task)}\nResponse:"
+        answered = "".join(f"Task: {one_line(r.instruction)}\nResponse: {_block(r.output)}\n\n" for r in shown)
+        return f"{_ASK_FOR_RESPONSES}\n\n{answered}Task: {one_line(task)}\nResponse:"
     demonstrations = "".join(
-        f"Task: {_one_line(r.instruction)}\nInput: {_block(r.input) or _NO_INPUT}\nResponse: {_block(r.output)}\n\n"
+        f"Task: {one_line(r.instruction)}\nInput: {_block(r.input) or _NO_INPUT}\nResponse: {_block(r.output)}\n\n"
         for r in shown
     )
-    return f"{_ASK_FOR_EXAMPLES}\n\n{demonstrations}Task: {_one_line(task)}\nInput:"
+    return f"{_ASK_FOR_EXAMPLES}\n\n{demonstrations}Task: {one_line(task)}\nInput:"
 
 
 def alternating(records: Sequence[Instruction], count: int, rng: random.Random) -> list[Instruction]:
@@ -75,9 +75,9 @@ def read_instruction(text: str, finished: bool) -> tuple[str, bool]:
     """
     first, _, rest = _REPEATED_TASK.sub("", text).lstrip().partition("\n")
     if finished or rest:
-        return _one_line(first), True
+        return one_line(first), True
     sentences = complete_sentences(first)
-    return _one_line(sentences or first), bool(sentences)
+    return one_line(sentences or first), bool(sentences)
 
 
 def read_example(task: str, text: str, finished: bool, inputs: bool) -> Instruction | None:
@@ -99,7 +99,8 @@ def read_example(task: str, text: str, finished: bool, inputs: bool) -> Instruct
     return Instruction(task, "" if given.lower().rstrip(".") in _NO_INPUT_WORDS else given, output)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """The text with each run of white space as one space."""
     return " ".join(text.split())
 
 

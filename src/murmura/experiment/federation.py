@@ -341,8 +341,9 @@ def _named(members: Mapping[str, Any]) -> str:
 def _read(path: Path, experiment: Experiment) -> list[Any]:
     if not path.exists() or not path.stat().st_size:
         return []
+    kind: type[Any] = KINDS[experiment.task.kind]
     try:
-        return load_records(path, KINDS[experiment.task.kind]).records
+        return load_records(path, kind).records
     except DataError as error:
         raise DataError(error.what, where=error.where, fix="Make the federation anew.") from None
 

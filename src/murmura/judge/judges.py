@@ -79,8 +79,8 @@ def endpoint(url: str, model: str, key_variable: str | None) -> Generator:
         url,
         model,
         chat=True,
+        temperature=0.0,
         max_tokens=TOKENS,
         key_variable=key_variable,
-        greedy=True,
         again="give the same command again",
     )

@@ -33,9 +33,9 @@ _OPTIMIZER = "optimizer"  # in the server's store
 class Averaging(Method):
     """Every round sites train the global adapter, and the server combines what they send.
 
-    As it stands this is FedAvg. A subclass may say what sites train on (``train``, or a verb of its own that replies
-    with ``answered``), whom to ask and what else a round does (``lead``, with ``average``), what to note from replies
-    (``note``), and which uploads count how much (``contributions``).
+    As it stands this is FedAvg. A subclass may say what sites train on (``train``, or as the first of ``verbs`` one of
+    its own that replies with ``answered``), whom to ask and what else a round does (``lead``, with ``average``), what
+    to note from replies (``note``), and which uploads count how much (``contributions``).
 
     Attributes:
         weight: the field of replies that uploads are weighed by; None: all sites count alike.
@@ -84,7 +84,7 @@ class Averaging(Method):
 
     def lead(self, server: Server, fleet: Fleet) -> None:
         for round in server.rounds(self.config.rounds):
-            self.average(server, fleet, fleet.sample(self.config.cohort_size, round))
+            self.average(server, fleet, fleet.sample(self.config.cohort_size, round), self.verbs()[0])
 
     def average(
         self,

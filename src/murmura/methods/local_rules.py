@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from murmura.aggregation.config import AggregationConfig, Proximal
-from murmura.aggregation.scaffold import control_update
 from murmura.federation.wire.messages import Ask, Payload
 from murmura.federation.wire.releases import Release, Weights
 from murmura.training.adapter import State, subtract, zeros_like
@@ -77,7 +76,8 @@ class Scaffold(LocalRule):
     """SCAFFOLD (Karimireddy et al. 2020, arXiv 1910.06378, Algorithm 1, option II).
 
     After every optimiser step ``w ← w − η(c − c_k)``; then ``c_k⁺ = c_k − c + (W_t − w_K)/(K·η)`` with K the steps
-    really taken. With AdamW the last term is a mean Adam direction, not a gradient, as in OpenFedLLM.
+    really taken, and at the server ``c ← c + (1/N) Σ (c_k⁺ − c_k)`` over the sites that replied. With AdamW the term
+    with η is a mean Adam direction, not a gradient, as in OpenFedLLM.
     """
 
     title = "SCAFFOLD"
@@ -107,9 +107,11 @@ class Scaffold(LocalRule):
         return {_CHANGE: changes}
 
     def settle(self, server: Server, sums: Payload, sites: int) -> None:
-        control = server.store.get(_CONTROL) or zeros_like(server.adapter)
-        # The rule only adds the changes up, so their sum stands for all of them.
-        server.store[_CONTROL] = control_update(control, [sums[_CHANGE]] if _CHANGE in sums else [], sites)
+        if _CHANGE not in sums:
+            return
+        control, changes = server.store.get(_CONTROL) or zeros_like(server.adapter), sums[_CHANGE]
+        # N is all sites: one that was not asked keeps its c_k, so that c stays the mean of all of them.
+        server.store[_CONTROL] = {name: (c.double() + changes[name] / sites).float() for name, c in control.items()}
 
 
 def _controls(cohort: Cohort, like: Sequence[State]) -> list[State]:

@@ -66,12 +66,7 @@ class PrivacyPlan:
     @property
     def has_secret_cohort(self) -> bool:
         """Whether ε counts on nobody knowing which sites took part in a step, nor how many: the sites are sampled."""
-        return self.unit == "site" and self.has_secret_samples
-
-    @property
-    def has_secret_samples(self) -> bool:
-        """Whether ε counts on nobody knowing which units took part in a step."""
-        return self.noise.std > 0 and self.sampler.is_secret
+        return self.unit == "site" and self.noise.std > 0 and self.sampler.is_secret
 
     @property
     def sensitivity(self) -> float:

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from murmura.data.selection import kmeans
-from murmura.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -39,14 +38,8 @@ def cluster(vectors: npt.NDArray[np.float32], clusters: int, seed: int, smallest
         vectors: Of length 1, [n, d].
         clusters: ξ, at least 1.
         seed: The same seed gives the same clusters, however many threads there are.
-        smallest: How many texts a cluster has at least.
-
-    Raises:
-        ConfigError: ``clusters`` or ``smallest`` is below 1.
+        smallest: How many texts a cluster has at least, 1 or more.
     """
-    for name, value in (("clusters", clusters), ("texts in the smallest cluster", smallest)):
-        if value < 1:
-            raise ConfigError(f"{value} {name}, expected at least 1")
     if len(vectors) < smallest:
         return Centres(np.zeros((0, vectors.shape[1]), np.float32), np.zeros(0, np.int64))
     labels = kmeans(vectors, min(clusters, len(vectors)), seed)

@@ -19,6 +19,8 @@ from murmura.streams import Stream
 
 Similarity = Literal["cosine", "dot"]
 
+_PATIENCE = 3  # epochs without gain on the texts held out
+
 
 @dataclass(frozen=True, slots=True)
 class ProjectorTraining:
@@ -35,8 +37,7 @@ class ProjectorTraining:
         similarity: Cosine, or the dot product with the projection as it comes out.
         hidden: Units of the hidden layer.
         heldout: This share of the texts is not trained on, at least 2; training ends when the loss on them has not
-            fallen for ``patience`` epochs, and the weights of the epoch in which it was least are kept.
-        patience: Epochs without gain, at least 1.
+            fallen for three epochs, and the weights of the epoch in which it was least are kept.
     """
 
     epochs: int = 100
@@ -47,7 +48,6 @@ class ProjectorTraining:
     similarity: Similarity = "cosine"
     hidden: int = 512
     heldout: float = 0.1
-    patience: int = 3
 
 
 class Projector:
@@ -151,7 +151,7 @@ def train(
             since = len(heldout) - 1 - int(np.argmin(heldout))
             if not since:
                 best = copy.deepcopy(layers.state_dict())
-            if since == training.patience:
+            if since == _PATIENCE:
                 break
     if held:
         layers.load_state_dict(best)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from murmura.errors import ConfigError, nearest
 from murmura.retrieval.centres import Centres
 from murmura.retrieval.coverage import closest
 from murmura.retrieval.search import Rows, Vectors
@@ -41,16 +40,8 @@ def greedy(
 
     Returns:
         For each site the row of its centre; None for a site that has no centres, which then counts as absent.
-
-    Raises:
-        ConfigError: There is no such rule.
     """
-    if filter_rule is not None and filter_rule not in get_args(FilterRule):
-        raise ConfigError(f"there is no filter rule '{filter_rule}'", fix=nearest(filter_rule, get_args(FilterRule)))
-    order = range(len(centres)) if order is None else order
-    if sorted(order) != list(range(len(centres))):
-        raise ValueError(f"the order names other places than those of {len(centres)} sites")
-    present = [site for site in order if len(centres[site])]
+    present = [site for site in (range(len(centres)) if order is None else order) if len(centres[site])]
     chosen: list[int | None] = [None] * len(centres)
     total: float | npt.NDArray[np.float64] = 0.0
     for turn, site in enumerate(present):

@@ -10,7 +10,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import ConfigError, RunError
-from murmura.generation.sampling import Sampling
 from murmura.synthesis.generators import Answer, Request
 from murmura.synthesis.prompts import STOP, one_line
 
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
     from openai import APIError, OpenAI
 
 _MOST_REFUSED = 8  # prompts in a row; then it is not the prompts
+_RETRIES = 8  # of a request, before the server counts as down
+_TIMEOUT = 120.0  # seconds until an answer is there
 _LONGEST = 300  # characters that are shown of what a server says
 _CUT = (None, "length", "content_filter")  # finish reasons: who gives none may have cut an answer off
 
@@ -33,18 +34,16 @@ class Endpoint:
         url: where the protocol's paths begin, such as http://localhost:8000/v1.
         model: what the server calls the model.
         chat: ask by ``chat/completions``, for models that only converse; else by ``completions``.
-        sampling: how tokens are drawn; the protocol has no top-k.
+        temperature: at which tokens are drawn; 0: the likeliest one each time.
+        top_p: of the fewest likeliest tokens that together have this probability; 1: of all.
         max_tokens: of an answer.
-        concurrency: requests on their way at the same time.
-        retries: of a request, before the server counts as down.
-        timeout: seconds until an answer is there.
+        concurrency: requests on their way at the same time, at least 1.
         key_variable: of the environment, that holds the key; None where the server wants none. The key is read when it
             is needed and is kept nowhere.
-        greedy: take the likeliest token each time, and draw none.
         again: how the user goes on after a failure.
 
     Raises:
-        ConfigError: an option makes no sense, the variable is empty, or the client is not installed.
+        ConfigError: the address is none, the variable is empty, or the client is not installed.
     """
 
     def __init__(
@@ -53,29 +52,20 @@ class Endpoint:
         model: str,
         *,
         chat: bool = False,
-        sampling: Sampling | None = None,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
         max_tokens: int = 85,
         concurrency: int = 16,
-        retries: int = 8,
-        timeout: float = 120.0,
         key_variable: str | None = None,
-        greedy: bool = False,
         again: str = "start again with --resume",
     ) -> None:
-        how = sampling or Sampling()
-        self._url, self._chat = url, chat
+        self._url, self._chat, self._concurrency, self._again = url, chat, concurrency, again
         self._options: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
-        self._options |= {"temperature": 0.0 if greedy else how.temperature, "top_p": how.top_p}
-        self._again = again
-        self._concurrency, self._retries, self._timeout = concurrency, retries, timeout
+        self._options |= {"temperature": temperature, "top_p": top_p}
         self._key_variable, self._takes_seed = key_variable, True
         self._refusal: RunError | None = None
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"'{url}' is no address of a server", fix="Write one like http://localhost:8000/v1.")
-        if how.top_k:
-            raise ConfigError("an endpoint cannot be told top_k", fix="Set it to 0, and use top_p.")
-        if concurrency < 1:
-            raise ConfigError(f"{concurrency} requests at a time ask nothing", fix="Use at least 1.")
         if key_variable is not None and not os.environ.get(key_variable):
             fix = "Set it to the key, or name another one."
             raise ConfigError(f"the environment variable {key_variable} is empty", fix=fix)
@@ -170,7 +160,7 @@ class Endpoint:
         from openai import OpenAI
 
         key = os.environ[self._key_variable] if self._key_variable else "none"
-        return OpenAI(api_key=key, base_url=self._url, timeout=self._timeout, max_retries=self._retries)
+        return OpenAI(api_key=key, base_url=self._url, timeout=_TIMEOUT, max_retries=_RETRIES)
 
     def _failure(self, what: str, fix: str) -> RunError:
         fix = f"{fix}, then {self._again}: what was answered is kept."

@@ -149,11 +149,6 @@ def is_same(first: State, second: State) -> bool:
     )
 
 
-def nbytes(state: Mapping[str, torch.Tensor]) -> int:
-    """Size of the tensors in bytes."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in state.values())
-
-
 def save_peft(
     folder: Path,
     state: State,

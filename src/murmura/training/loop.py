@@ -36,15 +36,13 @@ class Trained:
     """One site's result: its tensors after its own last step, and what it took.
 
     Attributes:
-        examples: how many it took, and ``tokens`` how many of their tokens had a loss; ``loss`` is the mean over steps.
-            All three are None for private training: they follow from the secret samples, and no noise covers them.
+        loss: mean over steps. None where there were none, and for private training: it follows from the secret samples,
+            and no noise covers it.
         spent: what a privacy ledger has to record.
     """
 
     state: State
     steps: int
-    examples: int | None
-    tokens: int | None
     loss: float | None
     spent: list[Spent] = field(default_factory=list)
 
@@ -192,26 +190,27 @@ def _take_steps(
     progress: Bar,
 ) -> list[Trained]:
     """Take the steps of all slots together; what each slot has come to after its own last one."""
-    results = {slot: Trained(bank.read(slot), 0, 0, 0, None) for slot, plan in enumerate(plans) if not plan}
-    tallies = [_Tally() for _ in plans]
+    results = {slot: Trained(bank.read(slot), 0, None) for slot, plan in enumerate(plans) if not plan}
+    totals = [0.0] * len(plans)
     if watch is not None:
         watch(0, update.optimizer)
     for done in range(max((len(plan) for plan in plans), default=0)):
         chosen = {slot: plan[done] for slot, plan in enumerate(plans) if done < len(plan)}
         bank.grad.zero_()
         with around(bank) if around else nullcontext():
-            losses, tokens = source.gradients(chosen, done)
-        for slot, indices in chosen.items():
+            losses = source.gradients(chosen, done)
+        for slot in chosen:
             if finite and not math.isfinite(losses[slot]):
                 raise NonFiniteLoss(slot, done + 1)
-            tallies[slot].add(losses[slot], len(indices), tokens[slot])
+            totals[slot] += losses[slot]
         update()
         if watch is not None:
             watch(done + 1, update.optimizer)
         for slot in (slot for slot in chosen if len(plans[slot]) == done + 1):
             if finite and not is_finite(update.weight[slot]):
                 raise NonFiniteLoss(slot, done + 1)
-            results[slot] = tallies[slot].result(bank.read(slot), source.spent(slot))
+            spent, mean = source.spent(slot), totals[slot] / len(plans[slot])
+            results[slot] = Trained(bank.read(slot), done + 1, mean if spent is None else None, spent or [])
         progress.advance(len(chosen))
     return [results[slot] for slot in range(len(plans))]
 
@@ -249,27 +248,6 @@ class _Update:
         self.optimizer.step()
         if self._shift is not None:
             self.weight.sub_(self._shift, alpha=self._lr)
-
-
-@dataclass
-class _Tally:
-    """What a slot's steps took so far."""
-
-    steps: int = 0
-    examples: int = 0
-    tokens: int = 0
-    loss: float = 0.0
-
-    def add(self, loss: float, examples: int, tokens: int) -> None:
-        self.steps += 1
-        self.loss += loss
-        self.examples += examples
-        self.tokens += tokens
-
-    def result(self, state: State, spent: list[Spent] | None) -> Trained:
-        if spent is not None:
-            return Trained(state, self.steps, None, None, None, spent)
-        return Trained(state, self.steps, self.examples, self.tokens, self.loss / self.steps)
 
 
 def _one_by_one(

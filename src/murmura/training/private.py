@@ -128,25 +128,25 @@ class PrivateStep(Step):
     def spent(self, slot: int) -> list[Spent]:
         return self._spent[slot]
 
-    def gradients(self, chosen: Chosen, step: int) -> tuple[list[float], list[int]]:
+    def gradients(self, chosen: Chosen, step: int) -> list[float]:
         """Put into ``bank.grad`` each chosen slot's gradient as a plan allows to use it.
 
         Examples clipped: the noisy sum over the expected batch size. Batches clipped: the clipped mean with its noise.
 
         Returns:
-            For each slot 0 in place of its loss, which is a secret; how many tokens had one.
+            For each slot 0 in place of its loss, which is a secret.
         """
         self._seen = [Observation(1, len(chosen.get(slot, ())), len(shard)) for slot, shard in enumerate(self.shards)]
         if self.privacy.clips_examples:
-            tokens = self._sum_of_clipped(chosen, step)
+            self._sum_of_clipped(chosen, step)
         else:
-            _, tokens = super().gradients(chosen, step)
+            super().gradients(chosen, step)
             self._clip_sums()
         for slot in chosen:
             self._release(slot)
-        return [0.0] * len(self.shards), tokens
+        return [0.0] * len(self.shards)
 
-    def _sum_of_clipped(self, chosen: Chosen, step: int) -> list[int]:
+    def _sum_of_clipped(self, chosen: Chosen, step: int) -> None:
         """Clip the gradient of each record's mean token loss, and add it to its slot's."""
         rows, device = self.rows(chosen, step), self.bank.device
         factors, losses = self.factors(rows, rows.tokens), torch.zeros(len(self.shards), device=device)
@@ -164,7 +164,6 @@ class PrivateStep(Step):
             mine = F.one_hot(slots, len(self.shards)).T.float()
             for entry, gradient in zip(self.entries, clipped, strict=True):
                 self.bank.grad[:, entry.start : entry.stop].addmm_(mine, gradient)
-        return rows.of_slot(len(self.shards))
 
     def _per_pass(self, rows: Rows) -> int:
         """Padded tokens of a pass. Unless somebody says how many, a record that is to be hidden has a pass of its own:

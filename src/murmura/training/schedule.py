@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 
 
-def cosine_by_round(lr: float, lr_min: float, round_index: int, rounds: int) -> float:
-    """Constant within a round, cosine over rounds (OpenFedLLM, Ye et al. 2024).
+def learning_rate(schedule: str, lr: float, lr_min: float, round_index: int, rounds: int) -> float:
+    """The rate of a round for schedule ``"constant"``, or ``"cosine"``: constant within a round, cosine over rounds
+    (OpenFedLLM, Ye et al. 2024).
 
     ``lr_min + ½(lr − lr_min)(1 + cos(π t / R))`` with t = ``round_index`` counted from 0; it never quite reaches
     lr_min.
     """
+    if schedule != "cosine":
+        return lr
     return lr_min + 0.5 * (lr - lr_min) * (1 + math.cos(math.pi * round_index / rounds))
-
-
-def learning_rate(schedule: str, lr: float, lr_min: float, round_index: int, rounds: int) -> float:
-    """The rate of a round for schedule ``"cosine"`` or ``"constant"``."""
-    return cosine_by_round(lr, lr_min, round_index, rounds) if schedule == "cosine" else lr

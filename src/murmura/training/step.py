@@ -56,11 +56,11 @@ class Step:
     ) -> None:
         self.bank, self.shards, self.training, self.streams, self.weights = bank, shards, training, streams, weights
 
-    def gradients(self, chosen: Chosen, step: int) -> tuple[list[float], list[int]]:
+    def gradients(self, chosen: Chosen, step: int) -> list[float]:
         """Add to ``bank.grad`` the gradient of each slot's loss, the mean over what has a label.
 
         Returns:
-            Each slot's loss, and how many tokens had one.
+            Each slot's loss.
         """
         rows = self.rows(chosen, step)
         tokens = rows.of_slot(len(self.shards))
@@ -70,7 +70,7 @@ class Step:
             self.bank.route(rows.slots[group])
             nll = self.forward(rows, group, factors, step, losses)
             nll.sum().backward()
-        return losses.tolist(), tokens
+        return losses.tolist()
 
     def groups(self, rows: Rows) -> Iterator[list[int]]:
         """Indices of the rows that go through the model together."""

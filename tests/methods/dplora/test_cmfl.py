@@ -1,14 +1,16 @@
 """CMFL: a site sends what points where the global model went last, and nothing else."""
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
-from murmura.aggregation.relevance import relevance, threshold
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask
-from murmura.methods.dplora.baselines import CMFL, VanillaFL
+from murmura.methods.dplora.baselines import CMFL, VanillaFL, relevance, threshold
 from murmura.methods.dplora.config import CMFLConfig, VanillaFLConfig
 from murmura.training.adapter import subtract
 from tests.aggregation.means import weighted_mean
@@ -97,3 +99,41 @@ def test_the_server_s_step_and_the_local_rule_are_those_of_averaging(tokenizer, 
     assert ours.server.rows[2]["counts"] == {"updates.sent": 3, "updates.kept_back": 0}
     assert_close(ours.server.adapter, plain.server.adapter, atol=1e-6)
     assert furthest(ours.server.adapter, without.server.adapter) > 1e-5
+
+
+# ---- its formulas ------------------------------------------------------------------------------------------------
+
+
+pairs = st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=1, max_size=30)
+
+
+def state(numbers):
+    return {"x": torch.tensor(numbers, dtype=torch.float32)}
+
+
+def test_golden_relevance():
+    assert relevance(state([1, -2, 3, 0]), state([2, 1, 1, -1])) == 0.5
+    assert [threshold(0.8, t) for t in (1, 4)] == [0.8, 0.4]
+
+
+def test_zero_agrees_with_zero_only():
+    assert relevance(state([0, 0, 0]), state([0, 1, -1])) == pytest.approx(1 / 3)
+
+
+def test_all_elements_count_alike_whatever_tensor_they_are_in():
+    ours = {"a": torch.ones(3), "b": torch.ones(1, 1)}
+    theirs = {"a": torch.ones(3), "b": -torch.ones(1, 1)}
+    assert relevance(ours, theirs) == 0.75
+
+
+@settings(deadline=None)
+@given(pairs, st.floats(0.01, 100), st.randoms())
+def test_properties_of_relevance(rows, factor, random):
+    u, v = [row[0] for row in rows], [row[1] for row in rows]
+    found = relevance(state(u), state(v))
+    assert 0 <= found <= 1
+    assert found == relevance(state(v), state(u))
+    assert found == relevance(state([factor * x for x in u]), state(v))  # lengths do not matter
+    assert relevance(state(u), state(u)) == 1
+    random.shuffle(rows)
+    assert found == relevance(state([row[0] for row in rows]), state([row[1] for row in rows]))

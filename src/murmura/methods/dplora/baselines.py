@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import torch
+
 from murmura.aggregation.mean import WeightedMean
-from murmura.aggregation.relevance import relevance, threshold
 from murmura.aggregation.ternary import CODE_BITS, dequantise, quantise
 from murmura.federation.forecast import Forecast, Part
 from murmura.federation.traits import AveragingTraits, Combines, Traits
@@ -73,10 +75,6 @@ class CMFL(Averaging):
     def forecast(self, part: Part) -> Forecast:
         found = super().forecast(part)
         return replace(found, site_keeps=found.site_keeps + 2 * part.adapter)
-
-    def lead(self, server: Server, fleet: Fleet) -> None:
-        for _ in server.rounds(self.config.rounds):
-            self.average(server, fleet, fleet.sites, "train_relevant")
 
     def contributions(self, server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
         """The uploads that arrived; the global adapter itself where all sites kept theirs back."""
@@ -161,6 +159,24 @@ class TFedAvg(Averaging):
         return cohort.reply(
             codes=[p.codes for p in packed], scales=[p.scales for p in packed], loss=[t.loss for t in trained]
         )
+
+
+def relevance(update: State, previous: State) -> float:
+    """CMFL's relevance (Wang et al. 2019): the share of elements with the same sign, in [0, 1].
+
+    ``e = (1/d) Σ_j 1[sign(u_j) = sign(ū_j)]``. Zero is a sign of its own: it agrees with zero only.
+
+    Args:
+        update: u, what a site's training changed.
+        previous: ū, what the last round changed in the global model.
+    """
+    agreeing = sum(int((torch.sign(update[n]) == torch.sign(previous[n])).sum()) for n in update)
+    return agreeing / sum(tensor.numel() for tensor in update.values())
+
+
+def threshold(v0: float, round: int) -> float:
+    """CMFL's threshold ``v_t = v_0/√t`` of round t, counted from 1 (Wang et al. 2019); above it an update is sent."""
+    return v0 / math.sqrt(round)
 
 
 def _last_global_update(site: Site, adapter: State) -> State | None:

@@ -39,7 +39,7 @@ class Substitute:
             ConfigError: there are too few.
         """
         assert config.substitute is not None
-        records = load_records(config.substitute).records
+        records = load_records(config.substitute, Instruction).records
         if len(records) < config.keep:
             what = f"the substitute has {len(records)} records, a site trains on {config.keep}"
             raise ConfigError(what, where=config.substitute, fix="Lower method.keep, or give more public records.")

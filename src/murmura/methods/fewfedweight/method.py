@@ -23,7 +23,6 @@ from murmura.methods.fewfedweight.weights import energy_weights, skill
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:
-    from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
 
@@ -61,10 +60,6 @@ class FewFedWeight(Averaging):
         c, own = self.config, len(part.records)
         tokens = c.answer_tokens * (own + min(own, c.error_records))
         return replace(super().forecast(part), steps=part.steps(own, 2 * own), tokens=tokens)
-
-    def lead(self, server: Server, fleet: Fleet) -> None:
-        for round in server.rounds(self.config.rounds):
-            self.average(server, fleet, fleet.sample(self.config.sites_per_round, round), "improve")
 
     def contributions(self, server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
         """The mean upload by skill, or by numbers of records where no site has any, as one contribution."""
