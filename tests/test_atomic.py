@@ -1,6 +1,8 @@
 """Files are written whole, or what was there before is left."""
 
 import os
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -144,3 +146,13 @@ def test_what_killed_processes_left_is_cleared_and_what_they_moved_aside_is_put_
     atomic.clear_drafts(tmp_path / "a")
     assert names(tmp_path) == sorted([*others, "a"])
     assert (tmp_path / "a" / "file").exists()
+
+
+def test_a_new_file_belongs_to_whom_the_old_one_belonged(tmp_path, monkeypatch):
+    path, given, real = tmp_path / "members.json", [], Path.stat
+    atomic.write(path, b"old")
+    theirs = SimpleNamespace(st_uid=os.getuid() + 1, st_gid=7)
+    monkeypatch.setattr(Path, "stat", lambda self, **how: theirs if self == path else real(self, **how))
+    monkeypatch.setattr(os, "chown", lambda draft, *owner: given.append((draft.read_bytes(), *owner)))
+    atomic.write(path, b"new", private=True)
+    assert given == [(b"new", theirs.st_uid, theirs.st_gid)]

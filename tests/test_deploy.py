@@ -40,6 +40,8 @@ def test_units_run_commands_that_there_are(unit):
     assert program == "/opt/murmura/bin/murmura"
     found = command(words)
     assert {word for word in words if word.startswith("--")} <= options(found)
+    ends_well = parser["Service"].get("SuccessExitStatus", "0").split()
+    assert ("130" in ends_well) == (found.name == "serve")  # as `end_as_by_hand` ends a process
 
 
 def test_the_compose_file_runs_commands_that_there_are():

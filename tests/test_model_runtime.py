@@ -49,7 +49,6 @@ def test_each_adapter_is_loaded_once(bench):
 
 def test_all_parameters_take_turns(tokenizer):
     bench = make_workbench(tokenizer, lora=None)
-    assert bench.slots == 1
     first = bench.bank.initial(Stream(0))
     second = {name: tensor * 1.5 for name, tensor in first.items()}
     items = bench.tokenise_fitting(instructions(4, seed=3))

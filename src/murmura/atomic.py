@@ -39,12 +39,21 @@ def replacing(path: Path, *, private: bool = False, synced: bool = True) -> Iter
     try:
         with _written(draft, private=private, synced=synced) as stream:
             yield stream
+        _hand_over(draft, path)
         os.replace(draft, path)
         if synced:
             sync(path.parent)
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
+
+
+def _hand_over(draft: Path, path: Path) -> None:
+    """Give a draft to whom the old file belongs: a service that reads it may be another user than who replaces it."""
+    with suppress(OSError, AttributeError):  # there is none, it may not be given away, or the system knows no owners
+        before = path.stat()
+        if before.st_uid != draft.stat().st_uid:
+            os.chown(draft, before.st_uid, before.st_gid)
 
 
 @contextmanager

@@ -135,6 +135,6 @@ def explaining(
     try:
         yield
     except explained as error:
-        why = getattr(error, "strerror", None) or error
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         begun = ", ".join(filter(None, (remedy(error), fix)))
         raise kind(f"{what} ({why})", where=None if where is None else str(where), fix=f"{begun}.") from error

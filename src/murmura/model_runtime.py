@@ -45,7 +45,7 @@ class ModelRuntime:
         reading: how the run's kind of record meets the model, everywhere the same.
         training: how sites train.
         max_length: most tokens of a record.
-        slots: most adapters in the bank at once, if they are adapters; a larger cohort is processed in chunks.
+        slots: most adapters in the bank at once; a larger cohort is processed in chunks.
         decode_rows: texts written at once.
         decode_dtype: of products with frozen weights while writing; see ``RunConfig``.
         base: what an adapter's folder calls the model.
@@ -75,7 +75,7 @@ class ModelRuntime:
         self._bank, self.tokenizer, self.training, self.base = bank, tokenizer, training, base
         self.reading, self.model, self.source = reading, model, source
         self.max_length = max_length
-        self._slots = slots
+        self.slots = slots
         self.decode_rows, self.decode_dtype = decode_rows, decode_dtype
         self.resources = resources or Resources({}, "server", Loader(str(self.bank.device)))
         self._others: dict[str, ModelRuntime] = {}
@@ -85,11 +85,6 @@ class ModelRuntime:
     def bank(self) -> Bank:
         """The resident model."""
         return self._bank if isinstance(self._bank, Bank) else self._bank()
-
-    @property
-    def slots(self) -> int:
-        """How many adapters are worked with at once. Of whole models one: each is held several times over."""
-        return self._slots if self.bank.lora else 1
 
     def initial(self, stream: Stream) -> State:
         """What training begins with: the run's ``model.adapter``, or a fresh adapter; full: the model itself."""
@@ -279,6 +274,7 @@ class ModelRuntime:
 
     def chunks(self, adapters: Sequence[State]) -> list[list[int]]:
         """Indices in groups that use at most ``slots`` different adapters, and one residual, as the layers hold one."""
+        capacity = self.slots if self.bank.lora else 1
         groups: list[list[int]] = []
         seen: set[int] = set()
         shared: State = {}
@@ -286,7 +282,7 @@ class ModelRuntime:
             if not groups or id(adapter) not in seen:
                 residual = split_residual(adapter)[1]
                 other = bool(residual and shared) and not is_same(residual, shared)
-                if not groups or other or len(seen) == self.slots:
+                if not groups or other or len(seen) == capacity:
                     groups.append([])
                     seen, shared = set(), {}
                 seen.add(id(adapter))

@@ -134,6 +134,7 @@ def test_no_epsilon_of_a_table_is_for_all_of_its_rows(tmp_path):
         ({"slots": 1}, {}, False),
         ({"engine": "flower"}, {}, False),
         ({"unit": "record"}, {}, False),
+        ({"trainable": "all"}, {}, False),
         ({}, {"kind": "votes"}, False),  # nothing was trained
         ({}, {"protection": NOISE}, False),
         ({}, {"protection": {"type": "of a later version"}}, True),  # what is not known may be
@@ -150,6 +151,7 @@ def test_sites_of_a_simulation_that_shared_passes_are_told_beside_an_epsilon_of_
     if sent is None:
         (folder / "disclosure.json").unlink()
     config = tomllib.loads((folder / "config.toml").read_text())
+    config["model"]["trainable"] = options.pop("trainable", "adapter")
     config["run"] |= options
     (folder / "config.toml").write_text(tomli_w.dumps(config))
     assert any("may have shared passes" in sentence for sentence in scope(rows_of(folder))) == told

@@ -106,9 +106,10 @@ class Scorer:
         jobs = [(base, records) for records in (*own.values(), others)]
         jobs += [(models[site], records) for site, records in own.items()] + [(model, others) for model in distinct]
         found: list[list[TokenScores]] = []
+        step = self.runtime.slots if self.runtime.bank.lora else len(jobs)
         with bar(description, sum(len(records) for _, records in jobs)) as progress:
-            for first in range(0, len(jobs), self.runtime.slots):
-                some = jobs[first : first + self.runtime.slots]
+            for first in range(0, len(jobs), step):
+                some = jobs[first : first + step]
                 found += self._reader.read(self.runtime, *map(list, zip(*some, strict=True)))
                 progress.advance(sum(len(records) for _, records in some))
         before, after = found[: len(own) + 1], found[len(own) + 1 :]

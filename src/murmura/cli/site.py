@@ -175,7 +175,7 @@ def _asked(found: Terms) -> Table:
         protection = protection_from_json(one.protection)
         what = f"{one.what}. {one.note}" if one.note else one.what
         rows.append([one.verb, one.field, one.kind, what, protection.words if protection else "none", one.often])
-    return Table(["verb", "field", "kind", "what", "protection", "how often"], rows, text=range(6))
+    return Table(["verb", "field", "kind", "what", "protection", "how often"], rows, text=range(6), unbroken=(0, 1))
 
 
 def _print_log(lines: Sequence[Mapping[str, Any]]) -> None:
@@ -214,7 +214,7 @@ def _left(lines: Sequence[Mapping[str, Any]]) -> Table:
         if not line["fields"]:
             rows.append([*about, "nothing", "0", "", ""])
     columns = ["when (UTC)", "round", "verb", "field", "bytes", "protection", "SHA-256"]
-    return Table(columns, rows, text=(0, 1, 2, 3, 5))
+    return Table(columns, rows, text=(0, 1, 2, 3, 5), unbroken=(0, 2))
 
 
 def _field(field: Mapping[str, Any]) -> str:

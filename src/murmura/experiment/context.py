@@ -102,7 +102,8 @@ def _runtime(
         what,
         experiment.training,
         max_length=experiment.data.max_length,
-        slots=experiment.run.slots,
+        # While a site is asked, its model is held several times over: of whole ones that is memory for one at a time.
+        slots=experiment.run.slots if experiment.model.trainable == "adapter" else 1,
         decode_rows=experiment.run.decode_rows,
         decode_dtype=experiment.run.decode_dtype,
         **more,

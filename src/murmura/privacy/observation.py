@@ -28,7 +28,7 @@ may lie off: what float32 rounds away."""
 _ROUGH, _FEWEST = 0.95, 200
 """Integer noise of a few votes is far from normal: its sum of squares is judged only where it is like χ² of so many
 degrees of freedom. Then chance makes one verdict in 10⁷ wrong."""
-_CACHED = 2**13  # numbers that are read at once: what they are in double precision takes no memory of its own
+_CACHED = 2**13  # numbers that a processor reads at once: in double precision they stay in its cache
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def require_share(
 
 def length(tensors: Iterable[torch.Tensor]) -> float:
     """L2 norm of all tensors together, in double precision."""
-    pieces = (piece for tensor in tensors for piece in tensor.flatten().split(_CACHED))
+    pieces = (piece for tensor in tensors for piece in (tensor.flatten().split(_CACHED) if tensor.is_cpu else [tensor]))
     return math.sqrt(sum(float(piece.double().square().sum()) for piece in pieces))
 
 

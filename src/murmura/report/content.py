@@ -95,6 +95,7 @@ class Table:
         rows: The cells of each row.
         title: What is in it.
         text: Places of the columns that hold words, not numbers.
+        unbroken: Places of those whose words have one line, however little room there is.
         short: Titles where there is little room.
         marked: Titles of the columns whose figures cannot be compared.
         total: Whether the last row is of all others together.
@@ -106,6 +107,7 @@ class Table:
     rows: Sequence[Sequence[Entry | str]]
     title: str = ""
     text: Sequence[int] = (0,)
+    unbroken: Sequence[int] = ()
     short: Sequence[str] = ()
     marked: frozenset[str] = frozenset()
     total: bool = False

@@ -98,7 +98,8 @@ def limits(rows: Sequence[Row]) -> list[str]:
 def _shared_passes(run: RunRecord) -> bool:
     """Whether a site's ε holds for sites that trained in common passes."""
     options = run.options.get("run", {})
-    alone = options.get("slots") == 1 or options.get("engine", "local") not in SIMULATIONS
+    whole = run.options.get("model", {}).get("trainable") == "all"
+    alone = whole or options.get("slots") == 1 or options.get("engine", "local") not in SIMULATIONS
     promised = run.last.privacy.get("epsilon") is not None and run.last.privacy["unit"] == "site"
     trained = run.disclosure is None or any(map(hides_training, run.disclosure))  # if it is not known, it may be
     return promised and trained and not alone

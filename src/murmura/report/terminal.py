@@ -106,7 +106,8 @@ def draw(table: Table, upright: bool = False) -> Drawn:
         return drawn
     for place, title in enumerate(table.short or table.columns):
         words = place in table.text
-        drawn.add_column(title, justify="left" if words else "right", overflow="fold", no_wrap=not words)
+        whole = not words or place in table.unbroken
+        drawn.add_column(title, justify="left" if words else "right", overflow="fold", no_wrap=whole)
     for place, (name, *cells) in enumerate(table.entries, start=1):
         if table.total and place == len(table.rows):
             drawn.add_section()

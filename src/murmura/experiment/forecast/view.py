@@ -238,7 +238,7 @@ def releases(dry_run: DryRun) -> Table:
     for row in dry_run.disclosure:
         protection = protection_from_json(row.protection)
         rows.append([row.verb, row.field, row.what, protection.words if protection else "none", row.note])
-    return Table(["verb", "field", "what", "protection", "note"], rows, text=range(5))
+    return Table(["verb", "field", "what", "protection", "note"], rows, text=range(5), unbroken=(0, 1))
 
 
 def _first_lines(text: str) -> list[str]:
