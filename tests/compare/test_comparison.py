@@ -440,6 +440,24 @@ def test_a_run_that_was_begun_goes_on(comparison, monkeypatch, capsys):
     assert f"{job.title}: begins" in first and f"{job.title}: goes on" in second
 
 
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (0, ""),
+        (2, "lr: no number\nIt ended with exit code 2."),
+        (-9, "lr: no number\nIt was killed.*--jobs"),
+        (-15, ".*by SIGTERM"),
+    ],
+)
+def test_a_run_that_could_not_say_what_ended_it(comparison, code, told):
+    def ended(command, stdout, **options):
+        stdout.write(b"lr: no number\n")
+        return code
+
+    _, problem = jobs._run(comparison().searches[0], 1, SimpleNamespace(run=ended))
+    assert re.match(f"(?s){told}", problem) and bool(problem) == bool(code)
+
+
 def test_a_full_disk_is_told(comparison, tmp_path):
     (tmp_path / "out").write_text("")  # no folder can be made in a file
     with pytest.raises(CheckpointError, match=r"out/search: the runs of a comparison cannot be kept.*the same command"):

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from signal import SIGTERM
+from signal import SIGKILL, SIGTERM, Signals
 from statistics import fmean
 from threading import Lock
 from typing import Any
@@ -326,8 +326,17 @@ def _ran(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
             stderr=subprocess.STDOUT,
         )
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    problem = "" if code == 0 else "\n".join(lines[-_LAST:]) or f"exit code {code}"
-    return time.monotonic() - began, problem
+    return time.monotonic() - began, "" if code == 0 else "\n".join([*lines[-_LAST:], *_last_words(code)])
+
+
+def _last_words(code: int) -> Iterator[str]:
+    """What a process that ended so could not say itself."""
+    if code > 0:
+        yield f"It ended with exit code {code}."
+    elif code == -SIGKILL:
+        yield "It was killed, as a system does that runs out of memory: then run fewer at once (--jobs)."
+    else:
+        yield f"It was ended by {Signals(-code).name}."
 
 
 def require_done(failed: Sequence[tuple[Job, str]]) -> None:
