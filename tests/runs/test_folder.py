@@ -204,8 +204,10 @@ def test_what_killed_processes_left_half_written_is_no_site_and_is_removed(used)
     for half in (used.site_adapters / ".heart.1.partial", used.adapter.with_name(".adapter.1.partial")):
         half.mkdir(parents=True)
         (half / "weights").touch()
+    used.checkpoint.mkdir(exist_ok=True)
+    (used.checkpoint / ".live.json.1.partial").touch()
     (used.site_adapters / "skin").mkdir()
     assert used.sites_with_adapters == ["skin"]
     used.prepare(resume=True, needed=0)
     assert [path.name for path in used.site_adapters.iterdir()] == ["skin"]
-    assert not list(used.path.glob(".*.partial"))
+    assert not list(used.path.rglob("*.partial"))

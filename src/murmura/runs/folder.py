@@ -168,7 +168,7 @@ class RunFolder:
         self.require_room(needed)
         if self.holds_run and not resume:
             self._start_over()
-        for place in (self.path, self.site_adapters, *self.private.glob("*")):
+        for place in (self.path, self.checkpoint, self.site_adapters, *self.private.glob("*")):
             remove(place, tuple(draft.name for draft in place.glob(atomic.LEFT_BEHIND)))
         for place in (self.checkpoint, self.private):
             atomic.make_private(place)
