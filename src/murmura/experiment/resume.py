@@ -16,7 +16,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.precision import settled, stays
 from murmura.experiment.sites import Population
 from murmura.experiment.validate import method_of
-from murmura.federation.server.checkpoint import Checkpoint, drop, latest
+from murmura.federation.server.checkpoint import Checkpoint, latest, prune
 from murmura.federation.server.rounds import Server
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
@@ -158,9 +158,9 @@ def restored(before: Past, server: Server, folder: RunFolder, experiment: Experi
 
 def drop_refused(before: Past, folder: RunFolder) -> None:
     """Remove the checkpoints that sites cannot go back to, when the run goes on from an earlier one: with its next
-    round sites give up what they kept later. Until it is certain to go on, what is damaged can still be mended."""
-    for round in before.refused:
-        drop(folder.checkpoint, round)
+    round sites give up what they kept later. Until it is certain to go on, what is damaged can still be mended. An old
+    one that a killed process did not get to remove goes, too."""
+    prune(folder.checkpoint, before.refused)
 
 
 def tables(experiment: Experiment) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import torch
 
 from murmura.errors import CheckpointError
 from murmura.federation.server import checkpoint as module
-from murmura.federation.server.checkpoint import Checkpoint, latest, save
+from murmura.federation.server.checkpoint import Checkpoint, latest, prune, save
 from tests.training.helpers import assert_same
 
 
@@ -38,6 +38,15 @@ def test_the_last_two_are_kept(tmp_path):
         save(tmp_path, make(round))
         assert latest(tmp_path).round == round
         assert {path.name for path in tmp_path.iterdir()} == {f"round-{before:04d}", f"round-{round:04d}"}
+
+
+def test_refused_ones_go_and_so_does_an_old_one_that_was_to_be_removed(tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:  # as if the process were killed before it had removed any
+        patched.setattr(module, "prune", lambda folder: None)
+        for round in (1, 2, 3, 4):
+            save(tmp_path, make(round))
+    prune(tmp_path, [4])
+    assert {path.name for path in tmp_path.iterdir()} == {"round-0002", "round-0003"}
 
 
 def test_nobody_but_the_owner_may_read_them(tmp_path):

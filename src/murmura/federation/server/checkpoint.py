@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         shutil.rmtree(final, ignore_errors=True)  # a damaged one
         partial.rename(final)
         atomic.sync(folder)
-    for _, old in _found(folder)[_KEPT:]:
-        shutil.rmtree(old, ignore_errors=True)
+    prune(folder)
 
 
 def _write(folder: Path, checkpoint: Checkpoint) -> None:
@@ -75,9 +74,12 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
     atomic.sync(folder)
 
 
-def drop(folder: Path, round: int) -> None:
-    """Remove the checkpoint of a round."""
-    shutil.rmtree(folder / f"round-{round:04d}", ignore_errors=True)
+def prune(folder: Path, refused: Collection[int] = ()) -> None:
+    """Remove the checkpoints of these rounds, and of the others all but the last and the one before."""
+    found = _found(folder)
+    others = [path for round, path in found if round not in refused]
+    for old in [*(path for round, path in found if round in refused), *others[_KEPT:]]:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def last_saved(folder: Path) -> int | None:
