@@ -214,7 +214,7 @@ def _left(lines: Sequence[Mapping[str, Any]]) -> Table:
         if not line["fields"]:
             rows.append([*about, "nothing", "0", "", ""])
     columns = ["when (UTC)", "round", "verb", "field", "bytes", "protection", "SHA-256"]
-    return Table(columns, rows, text=(0, 1, 2, 3, 5), unbroken=(0, 2))
+    return Table(columns, rows, text=(0, 1, 2, 3, 5, 6), unbroken=(0, 2, 6))
 
 
 def _field(field: Mapping[str, Any]) -> str:

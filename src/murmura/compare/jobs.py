@@ -334,7 +334,7 @@ def _last_words(code: int) -> Iterator[str]:
     if code > 0:
         yield f"It ended with exit code {code}."
     elif code == -SIGKILL:
-        yield "It was killed, as a system does that runs out of memory: then run fewer at once (--jobs)."
+        yield "It was killed. If the system ran out of memory, run fewer at once (--jobs)."
     else:
         yield f"It was ended by {Signals(-code).name}."
 

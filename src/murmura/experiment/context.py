@@ -102,7 +102,7 @@ def _runtime(
         what,
         experiment.training,
         max_length=experiment.data.max_length,
-        # While a site is asked, its model is held several times over: of whole ones that is memory for one at a time.
+        # What a site trains is held several times over while it is asked: of whole models, those of one site will do.
         slots=experiment.run.slots if experiment.model.trainable == "adapter" else 1,
         decode_rows=experiment.run.decode_rows,
         decode_dtype=experiment.run.decode_dtype,
