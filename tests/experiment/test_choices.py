@@ -75,7 +75,7 @@ def test_questions_that_do_not_fit_with_every_option_are_not_asked_and_told(fold
     planned = dry_run(experiment(folder, llama_folder, evaluation={"choices": {"file": "asked.jsonl"}}))
     assert len(planned.plan.asked.choices) == 8
     told = " ".join(capsys.readouterr().err.split())
-    assert "1 question does not fit 128 tokens and is left out" in told and "asked.jsonl:1" in told
+    assert "1 question does not fit 128 tokens (data.max_length) and is left out" in told and "asked.jsonl:1" in told
     write_lines(folder / "asked.jsonl", [long])
     with pytest.raises(DataError, match="no question fits 128 tokens"):
         dry_run(experiment(folder, llama_folder, evaluation={"choices": {"file": "asked.jsonl"}}))

@@ -365,7 +365,7 @@ def test_what_does_not_fit_is_left_out_and_told_of(tokenizer, tmp_path, capsys):
     assert [(r.site, r.used, r.dropped) for r in people.reports] == [("heart", 6, 0), ("skin", 0, 1)]
     said = capsys.readouterr().err
     assert "site skin has no record that fits 128 tokens" in said
-    assert "1 record does not fit 128 tokens and is left out: sites/skin.jsonl:1" in said
+    assert "1 record does not fit 128 tokens (data.max_length) and is left out: sites/skin.jsonl:1" in said
     assert [one.row() for one in people.unused] == [
         {"file": "sites/skin.jsonl", "line": 1, "cause": "long", "reason": "does not fit 128 tokens"}
     ]

@@ -122,7 +122,7 @@ def _not_used(cause: str, count: int, what: str, max_length: int) -> str:
         return f"{count} held-out {named} that a site has too {are} left out"
     if cause == "user":
         return f"{count} {named} {are} left out, of persons with more than data.records_per_user"
-    return f"{count} {named} {do} not fit {max_length} tokens and {are} left out"
+    return f"{count} {named} {do} not fit {max_length} tokens (data.max_length) and {are} left out"
 
 
 def tell_of_empty(names: Sequence[str], when: str) -> None:
