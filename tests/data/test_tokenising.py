@@ -16,7 +16,6 @@ from murmura.data.tokenising import (
     tokenise_all,
     tokenise_documents,
     tokenise_response,
-    tokenise_twice,
 )
 from murmura.errors import DataError
 
@@ -242,15 +241,3 @@ def test_a_document_may_open_with_a_token_that_its_tokenizer_does_not_set(any_to
     assert left_open(item).ids == item.ids[:-1]
     [short] = tokenise_documents([Document(text)], any_tokenizer, 3, opened=True)
     assert left_open(short) == short
-
-
-def test_tokenised_twice_a_text_is_as_the_script_of_a_paper_has_it(tokenizer):
-    """The sign that a token's name has for a space becomes tokens of its own, which follow from one another."""
-    text = "the patient asks"
-    [item] = tokenise_twice([text], tokenizer, ROOMY)
-    expected = [i for token in tokenizer.tokenize(text) for i in plain(tokenizer, f" {token}")]
-    assert item.ids == [tokenizer.eos_token_id, *expected, tokenizer.eos_token_id]
-    pieces = tokenizer.convert_ids_to_tokens(item.ids)
-    assert [pieces[k - 1] for k, piece in enumerate(pieces) if piece == "ł"] == ["Ä"] * text.count(" ")
-    [short] = tokenise_twice([text], tokenizer, 4)
-    assert short.ids == item.ids[:4] and short.truncated

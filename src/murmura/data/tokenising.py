@@ -121,26 +121,6 @@ def left_open(item: Tokenised) -> Tokenised:
     return item if item.truncated else replace(item, ids=item.ids[:-1])
 
 
-def tokenise_twice(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> list[Tokenised]:
-    """Texts as the script that PrE-Text was evaluated with has them (Hou et al. 2024, public code): each token's own
-    name, such as "Ġthe", is tokenised once more as a word. A text becomes some three times as long, and half of its
-    tokens follow from those before them. For comparing with that paper's tables alone.
-
-    Args:
-        max_length: the largest number of ids, those of beginning and end included.
-
-    Raises:
-        DataError: the tokenizer has no end-of-sequence token.
-    """
-    eos, opening = _end(tokenizer), [_opening_or_end(tokenizer)]
-    found = []
-    for text in texts:
-        words = _ids_of([f" {token}" for token in tokenizer.tokenize(text)], tokenizer)
-        ids = [*opening, *(one for word in words for one in word), eos]
-        found.append(Tokenised(ids[:max_length], 1, truncated=len(ids) > max_length))
-    return found
-
-
 def chat_template(template: Template, tokenizer: PreTrainedTokenizerBase) -> str:
     """What ``tokenizer.chat_template`` must be for ``apply_chat_template`` to give the ids that a prompt has in
     training."""

@@ -163,8 +163,6 @@ CATALOGUE: tuple[Figure, ...] = (
     Figure(key="tuning_loss", title="Loss of the generator on these pairs", short="tuning loss", unit=NATS, line=True),
     Figure(key="most_votes", title="Most votes of a candidate", line=True),
     Figure(key="vote_noise", title="Noise in votes (σ)"),
-    _document(key="legacy_loss", title="Held-out loss, tokenised twice", unit=NATS, better="lower"),
-    _document(key="legacy_accuracy", title="Next-token accuracy, tokenised twice", unit=SHARE, better="higher"),
     Figure(key="trained_texts", title="Texts that the model was trained on", unit=TEXTS),
     Figure(key="cut_texts", title="Of these cut off before their end", unit=TEXTS),
     Figure(key="annotated", title="Texts annotated after the round", short="annotated", unit=TEXTS, line=True),

@@ -79,8 +79,7 @@ def test_without_noise_sites_tell_how_near_the_population_is_and_nothing_is_prom
 
 
 def test_private_texts_are_given_away_in_clear_and_the_card_says_so(make):
-    options = {"seeds": "private", "public": "nowhere.jsonl", "legacy_double_tokenisation": True}
-    asked = make(options, model={"trainable": "all"})
+    asked = make({"seeds": "private", "public": "nowhere.jsonl"}, model={"trainable": "all"})
     assert methods.build(asked.method).protects is None
     result = run(asked)
     trained_on = [json.loads(line)["text"] for line in (result.folder / "outcomes/dataset/train.jsonl").open()]
@@ -89,8 +88,6 @@ def test_private_texts_are_given_away_in_clear_and_the_card_says_so(make):
     [row] = [row for row in json.loads((result.folder / "disclosure.json").read_text()) if row["verb"] == "share_texts"]
     assert row["messages"] == len(SITES) and row["protection"] is None
     assert result.rows[-1]["heldout_loss"] < result.rows[0]["heldout_loss"] - 0.5
-    assert result.rows[-1]["legacy_loss"] not in (None, result.rows[-1]["heldout_loss"])
-    assert 0 <= result.rows[-1]["legacy_accuracy"] <= 1
     assert (result.folder / "model" / "model.safetensors").exists()  # the model was trained whole
 
 

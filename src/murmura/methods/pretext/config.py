@@ -182,10 +182,6 @@ class PretextConfig(SiteNoiseConfig):
     """Numbers of expanded texts with which the model is also trained, from the start each time, to draw how good it is
     by that; with fewer texts batches are smaller in proportion."""
 
-    legacy_double_tokenisation: bool = False
-    """Train the model a second time on texts tokenised twice, as the script of the paper's evaluation does it, and tell
-    its loss and accuracy on held-out texts tokenised so: only to compare with the paper's tables."""
-
     @model_validator(mode="after")
     def _options_that_do_nothing(self) -> PretextConfig:
         if self.seeds != "voted":

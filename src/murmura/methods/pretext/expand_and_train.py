@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from murmura.data.records import Document
-from murmura.data.tokenising import Tokenised, left_open, tokenise_twice
+from murmura.data.tokenising import Tokenised, left_open
 from murmura.errors import RunError
 from murmura.methods.pretext.config import PretextConfig, in_proportion
 from murmura.methods.pretext.generator import generator_of
@@ -52,9 +51,6 @@ def close(config: PretextConfig, server: Server, seeds: Sequence[str]) -> None:
             [figures] = server.evaluation_set.measure(server.runtime, [state])
             server.store[CURVE] = [*server.store[CURVE], {"texts": count, **figures}]
             say(f"trained on {count} texts: " + ", ".join(f"{key} {value:.4f}" for key, value in figures.items()))
-    if config.legacy_double_tokenisation:
-        for name, value in twice_tokenised(server, texts).items():
-            server.note(name, value)
     result = trained(server, items, options)
     server.note_loss(result.loss)
     server.adapter = result.state
@@ -87,18 +83,6 @@ def read(config: PretextConfig, runtime: ModelRuntime, texts: Sequence[str]) -> 
     if not isinstance(texts, Texts) or config.unfinished == "ended":
         return items
     return [item if ends else left_open(item) for item, ends in zip(items, texts.finished, strict=True)]
-
-
-def twice_tokenised(server: Server, texts: Sequence[str]) -> dict[str, float]:
-    """Loss and accuracy of a model that is trained and measured on texts tokenised twice, by the names of the figures
-    (``tokenise_twice``)."""
-    bench, heldout = server.runtime, [record.text for record in server.evaluation_set.heldout]
-    own, public = (tokenise_twice(some, bench.tokenizer, bench.max_length) for some in (list(texts), heldout))
-    state = trained(server, own, bench.training).state
-    with phase("evaluate"):
-        scores = bench.token_scores([state] * len(public), public)
-    nll, first = (np.concatenate([getattr(one, name) for one in scores]) for name in ("nll", "first"))
-    return {"legacy_loss": float(nll.astype(np.float64).mean()), "legacy_accuracy": float(first.mean())}
 
 
 def trained(server: Server, items: Sequence[Tokenised], options: LocalTraining) -> Trained:

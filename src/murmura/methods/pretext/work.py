@@ -49,7 +49,7 @@ def work(config: PretextConfig, records: Sequence[int], training: LocalTraining)
     lived = c.rounds * (c.kept if c.selection == "rank" else c.population)  # those drawn twice may be one
     seeds = {"voted": lived, "public": c.population, "private": sum(records), "paraphrased": own}
     last = c.samples or seeds[c.seeds]
-    counts = [*{count for count in c.curve if count < last}, *[last] * (1 + c.legacy_double_tokenisation)]
+    counts = [*{count for count in c.curve if count < last}, last]
     read = sum(_read(count, in_proportion(training, count, last)) for count in counts)
     # Texts that are empty are not trained on.
     yield Work("texts to train on", "training", read, few(_train, read, _FEW), at_most=True)
