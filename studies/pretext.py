@@ -172,13 +172,18 @@ def comparison(model: str, encoder: str, dtype: str, scale: runs.Scale) -> dict[
 
 def averaging(scale: runs.Scale, name: str = "dpfedavg", trainable: str = "adapter") -> list[dict[str, Any]]:
     """DP-FedAvg, or DP-FTRL. A site's step is longer than any clipping norm, so that this alone is its length, and what
-    there is to choose."""
+    there is to choose.
+
+    Of DP-FTRL each site is in one of the rounds, all of which a tree spans. With every site in every round a tree would
+    span a single one, which is DP-FedAvg.
+    """
+    turns = {"sites_per_round": max(scale.sites // scale.steps, 1)} if name == "dpftrl" else {}
     step = {"optimizer": "sgd", "schedule": "constant", "clip": 0.0, "batch_size": scale.texts, "max_steps": 1}
     step |= {"epochs": 1}
     return [
         {
             "name": f"{TITLES[name]} ε={epsilon}" + ", all parameters" * (trainable == "all"),
-            "method": {"name": name, "rounds": scale.steps, "epsilon": epsilon, "delta": DELTA},
+            "method": {"name": name, "rounds": scale.steps, "epsilon": epsilon, "delta": DELTA, **turns},
             "model": {"trainable": trainable} | ({"dtype": "float32"} if trainable == "all" else {}),
             "training": step,
             "rates": [10.0],

@@ -98,9 +98,11 @@ def noised(before: Iterable[torch.Tensor], after: Iterable[torch.Tensor], norm: 
     Args:
         norm: C.
     """
-    pairs = list(zip(before, after, strict=True))
-    squares = sum(float((new.double() - old.double()).square().sum()) for old, new in pairs)
-    return Observation(numbers=sum(new.numel() for _, new in pairs), squares=squares / norm**2)
+    numbers, squares = 0, 0.0
+    for old, new in zip(before, after, strict=True):
+        numbers += new.numel()
+        squares += float((new.double() - old.double()).square().sum())
+    return Observation(numbers=numbers, squares=squares / norm**2)
 
 
 def require_share(

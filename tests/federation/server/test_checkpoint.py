@@ -82,15 +82,19 @@ def test_copies_beside_it_are_no_checkpoints(tmp_path):
 @pytest.mark.parametrize("fails_at", [1, 2, 3])
 def test_a_full_disk_leaves_the_one_before(tmp_path, monkeypatch, fails_at):
     save(tmp_path, make(1))
-    write, calls = module.atomic.write, []
+    calls = []
 
-    def full(path, data, **rights):
-        calls.append(path)
-        if len(calls) == fails_at:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(path, data, **rights)
+    def filling(write):
+        def full(*given, **rights):
+            calls.append(given)
+            if len(calls) == fails_at:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            write(*given, **rights)
 
-    monkeypatch.setattr(module.atomic, "write", full)
+        return full
+
+    monkeypatch.setattr(module.messages, "write", filling(module.messages.write))
+    monkeypatch.setattr(module.atomic, "write", filling(module.atomic.write))
     with pytest.raises(CheckpointError, match="No space left on device"):
         save(tmp_path, make(2))
     assert latest(tmp_path).round == 1

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from murmura.errors import RunError
-from murmura.federation.wire.messages import Ask, decode, digest, encode, field_sizes, size
+from murmura.federation.wire.messages import Ask, decode, digest, encode, field_sizes, size, write
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 names = st.text(max_size=8).filter(lambda name: "\x1f" not in name)
@@ -79,6 +79,23 @@ def test_fields_may_share_tensors():
     assert torch.equal(back["turned"], views["a"].T)
     assert torch.equal(back["start"]["b"], whole[4:])
     assert not back["leaf"].requires_grad
+
+
+def test_a_file_holds_what_the_buffer_does_and_nobody_else_may_read_it(tmp_path):
+    weights = torch.arange(6.0).reshape(2, 3)
+    payload = {"same": {"w": weights, "part": weights[1:], "across": weights.T}, "again": {"w": weights}, "round": 3}
+    write(payload, tmp_path / "part.safetensors")
+    assert (tmp_path / "part.safetensors").read_bytes() == encode(payload)
+    assert same(decode(encode(payload)), payload)
+    assert (tmp_path / "part.safetensors").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_cannot_be_written_says_why(tmp_path):
+    with pytest.raises(FileNotFoundError, match="No such file or directory"):
+        write({"w": torch.ones(2)}, tmp_path / "none" / "part.safetensors")
+    with pytest.raises(RunError, match="neither tensors nor JSON"):
+        write({"w": torch.ones(2), "odd": object()}, tmp_path / "part.safetensors")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from typing import Any
 
 from murmura import atomic
 from murmura.errors import CheckpointError, RunError, explaining
-from murmura.federation.wire.messages import Payload, decode, encode
+from murmura.federation.wire import messages
+from murmura.federation.wire.messages import Payload, decode
 from murmura.runs import jsontext
 
 _KEPT = 2
@@ -62,16 +63,17 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def _write(folder: Path, checkpoint: Checkpoint) -> None:
-    sums = []
-
-    def write(name: str, data: bytes) -> None:
-        atomic.write(folder / name, data, private=True)
-        sums.append(f"{hashlib.sha256(data).hexdigest()}  {name}\n")
-
-    write(_SERVER, encode(checkpoint.server))
-    write(_RUN, jsontext.dumps(checkpoint.run).encode())
-    atomic.write(folder / _SUMS, "".join(sums).encode(), private=True)
+    messages.write(checkpoint.server, folder / _SERVER)
+    atomic.sync(folder / _SERVER)
+    atomic.write(folder / _RUN, jsontext.dumps(checkpoint.run).encode(), private=True)
+    sums = "".join(f"{_sha256(folder / name)}  {name}\n" for name in (_SERVER, _RUN))
+    atomic.write(folder / _SUMS, sums.encode(), private=True)
     atomic.sync(folder)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def prune(folder: Path, refused: Collection[int] = ()) -> None:

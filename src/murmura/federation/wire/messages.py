@@ -7,10 +7,14 @@ in the buffer's metadata. Nothing is ever pickled.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -116,9 +120,39 @@ def encode(payload: Payload) -> bytes:
     from safetensors.torch import save
 
     tensors, rest = _split(payload)
-    # Cloned, since safetensors refuses tensors that share memory, and fields may: an adapter sent back as it came.
-    packed = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    return save(packed, {_JSON: _json(rest)})
+    return save(_apart(tensors), {_JSON: _json(rest)})
+
+
+def write(payload: Payload, path: Path) -> None:
+    """The buffer of ``encode`` in a new file that nobody but its owner may read, without a second copy of it in memory:
+    a whole model's is gigabytes.
+
+    Raises:
+        OSError: it cannot be written.
+        RunError: as ``encode``.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    tensors, rest = _split(payload)
+    try:
+        save_file(_apart(tensors), path, {_JSON: _json(rest)})
+        path.chmod(0o600)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        code = int(number[1]) if number else errno.EIO
+        raise OSError(code, os.strerror(code)) from error
+
+
+def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors on the CPU, none in the memory of another: safetensors refuses these, and an adapter may be sent back as
+    it came."""
+    found, held = {}, set()
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        found[name] = plain.clone() if plain.untyped_storage().data_ptr() in held else plain
+        held.add(plain.untyped_storage().data_ptr())
+    return found
 
 
 def decode(buffer: bytes) -> Payload:

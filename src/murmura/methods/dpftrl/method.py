@@ -145,11 +145,9 @@ def _prefix(server: Server, total: State, noise: Noise, norm: float, entropy: En
     rounds before lives in the server's store."""
     made = noise.prefix_sums(norm, entropy)
     kept = [name for name in server.store if name.startswith(_NOISE)]
-    if kept:
-        made.restore(server.store)
+    if kept:  # given away, so that no round's sums are held beside the next one's
+        made.restore({name: server.store.pop(name) for name in kept})
     prefix = made.add(total)  # a tree that is complete gives way to another
-    for name in kept:
-        del server.store[name]
     server.store |= made.state()
     return prefix, made.seen
 

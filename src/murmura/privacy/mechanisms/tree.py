@@ -119,12 +119,9 @@ class TreeSums(PrefixSums):
         if self.step == self.noise.restart_every:
             self.step, self.total, self._blocks = 0, {}, ()
         self.step += 1
-        old = self.total
-        self.total = {name: tensor.double() + (old[name] if old else 0.0) for name, tensor in total.items()}
+        self.total = {name: tensor.double() + self.total.get(name, 0.0) for name, tensor in total.items()}
         self._grow()
-        noise = noise_like(total, 0.0, self.entropy)
-        for _, block in self._blocks:
-            noise = {name: tensor + block[name] for name, tensor in noise.items()}
+        noise = {name: sum(block[name] for _, block in self._blocks) for name in total}
         return released(self.total, noise, self.noise.std * self.norm)
 
     def _grow(self) -> None:
@@ -141,7 +138,7 @@ class TreeSums(PrefixSums):
 
     def _fresh(self) -> dict[str, torch.Tensor]:
         noise = noise_like(self.total, self.noise.std * self.norm, self.entropy)
-        self.seen += noised(noise_like(noise, 0.0, self.entropy).values(), noise.values(), self.norm)
+        self.seen += noised((tensor.new_zeros(()) for tensor in noise.values()), noise.values(), self.norm)
         return noise
 
     def state(self) -> dict[str, Any]:
