@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from murmura.privacy.mechanisms.gaussian import noise_like, released
@@ -121,7 +123,7 @@ class TreeSums(PrefixSums):
         self.step += 1
         self.total = {name: tensor.double() + self.total.get(name, 0.0) for name, tensor in total.items()}
         self._grow()
-        noise = {name: sum(block[name] for _, block in self._blocks) for name in total}
+        noise = {name: reduce(add, (block[name] for _, block in self._blocks)) for name in total}
         return released(self.total, noise, self.noise.std * self.norm)
 
     def _grow(self) -> None:
