@@ -13,6 +13,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: more threads only 
 
 import hypothesis
 import pytest
+import typer.main
+import typer.testing
 
 from murmura.privacy import accounting, curve
 from murmura.third_party import settle
@@ -28,6 +30,9 @@ if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY
 # No test pulls the plug, and waiting for the disk was a fifth of their time. What is synced must be open all the same.
 os.fsync = os.fstat
 
+# A test's call of the command line makes all its commands anew, which takes longer than what most of them do.
+typer.testing._get_command = functools.cache(typer.main.get_command)
+
 # Folders and files of tests that look at the last digits of an ε.
 EXACT = {"oracles", "cli", "test_plan.py", "test_accounting.py", "test_loss.py", "test_snippets_in_docs.py"}
 EXACT |= {"test_studies.py"}
@@ -42,6 +47,11 @@ def pytest_configure(config):
     """Tests compute on the CPU, wherever they run, but for those that are asked for by `-m gpu`."""
     if config.option.markexpr.strip() != "gpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def pytest_xdist_auto_num_workers(config):
+    """One more than there are cores: a fifth of the time a test waits, mostly for a process that it has started."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items):

@@ -39,10 +39,12 @@ def write_lines(path, rows):
 
 
 def write_data(folder, sizes=SIZES):
-    """One file a site in ``folder/sites``, and ``folder/heldout.jsonl``."""
+    """One file a site in ``folder/sites``, and ``folder/heldout.jsonl``, whose first answer is short: it may be written in
+    full, which takes longer than to train."""
     for site, size in sizes.items():
         write_lines(folder / "sites" / f"{site}.jsonl", [record(site, number) for number in range(size)])
-    write_lines(folder / "heldout.jsonl", [record("kidney", number) for number in range(HELDOUT)])
+    first, *others = (record("kidney", number) for number in range(HELDOUT))
+    write_lines(folder / "heldout.jsonl", [first | {"output": "take the dose"}, *others])
 
 
 def experiment(folder: Path, llama: Path, /, method=None, **sections) -> Experiment:
@@ -53,7 +55,7 @@ def experiment(folder: Path, llama: Path, /, method=None, **sections) -> Experim
         "lora": {"rank": 2},
         "data": {"train": "sites", "heldout": "heldout.jsonl", "max_length": 128},
         "training": {"lr": 5e-3, "batch_size": 2},
-        "evaluation": {"sample": 2, "uploads": 1},
+        "evaluation": {"sample": 1, "uploads": 1},
     }
     for name, options in sections.items():
         table[name] = table.get(name, {}) | options

@@ -18,7 +18,7 @@ from murmura.measure.monitor import Monitor
 from murmura.methods.fedit.config import LocalConfig
 from murmura.methods.fedit.method import LocalOnly
 from murmura.training.config import LocalTraining
-from tests.federation.world import QUIET, failing, make_world
+from tests.federation.world import MEASURED, QUIET, failing, make_world
 from tests.training.helpers import assert_same
 
 
@@ -72,7 +72,7 @@ def lines(folder):
 
 
 def test_a_row_for_each_round_and_one_before(tokenizer, tmp_path):
-    world = lead(tokenizer, Counting(), tmp_path)
+    world = lead(tokenizer, Counting(), tmp_path, evaluation=MEASURED)
     rows = world.server.rows
     assert rows == lines(tmp_path)
     assert [row["round"] for row in rows] == [0, 1, 2, 3]

@@ -10,7 +10,7 @@ from murmura.privacy.clipping import clip
 from murmura.privacy.entropy import Entropy
 from murmura.training.adapter import subtract
 from murmura.training.config import LocalTraining
-from tests.federation.world import Scripted, lead, make_world
+from tests.federation.world import MEASURED, Scripted, lead, make_world
 from tests.privacy.plans import Rehearsed
 from tests.training.helpers import EPS
 
@@ -108,7 +108,7 @@ def resumed(tokenizer, folder, method, training=TRAINING, **options):
 def twice_lost(tokenizer, folder, make):
     """A run whose second round is done three times: twice it has been measured, and is lost before it is saved."""
     for _ in range(2):
-        world = make_world(tokenizer, method := make(), folder, training=TRAINING)
+        world = make_world(tokenizer, method := make(), folder, training=TRAINING, evaluation=MEASURED)
         if saved := latest(folder / "checkpoint"):
             world.server.restore(saved)
         measure = world.server._monitor.measure

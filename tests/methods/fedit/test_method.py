@@ -18,7 +18,7 @@ from murmura.training.config import LocalTraining
 from tests.aggregation.means import weighted_mean
 from tests.experiment.small import ALGORITHMS
 from tests.federation.engines.wired import Wired
-from tests.federation.world import TRAINING, Scripted, failing, lead, make_world
+from tests.federation.world import MEASURED, TRAINING, Scripted, failing, lead, make_world
 from tests.training.helpers import assert_close, assert_same
 
 SGD = LocalTraining(lr=0.05, batch_size=2, optimizer="sgd", clip=0, schedule="constant")
@@ -51,8 +51,8 @@ def assert_close_outcomes(ours, theirs):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_both_engines_give_the_same(tokenizer, tmp_path, algorithm):
-    local = lead(tokenizer, fedit(algorithm), tmp_path / "local")
-    wire = lead(tokenizer, fedit(algorithm), tmp_path / "wire", engine=Wired)
+    local = lead(tokenizer, fedit(algorithm), tmp_path / "local", evaluation=MEASURED)
+    wire = lead(tokenizer, fedit(algorithm), tmp_path / "wire", engine=Wired, evaluation=MEASURED)
     assert_close_outcomes(outcome(wire), outcome(local))
     for ours, theirs in zip(wire.ledger.table(), local.ledger.table(), strict=True):
         digits = 20 if theirs["kind"] == "metric" else 0  # of losses whose last digits differ
