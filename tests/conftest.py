@@ -49,11 +49,6 @@ def pytest_configure(config):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def pytest_xdist_auto_num_workers(config):
-    """One more than there are cores: a fifth of the time a test waits, mostly for a process that it has started."""
-    return (os.cpu_count() or 1) + 1
-
-
 def pytest_collection_modifyitems(items):
     """Slow tests first: of several processes one that has done its own takes over what is last of another's."""
     items.sort(key=lambda item: "slow" not in item.keywords)

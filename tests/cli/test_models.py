@@ -4,7 +4,8 @@ import re
 from typing import Annotated
 
 import pytest
-import typer
+import typer.main
+import typer.testing
 from typer.testing import CliRunner
 
 from murmura import models
@@ -110,6 +111,7 @@ def test_an_interrupted_run_tells_the_command_that_goes_on(monkeypatch, stop, ad
     command = next(each for each in app.registered_commands if each.name == "run")
     monkeypatch.setattr(command, "callback", interrupted)
     monkeypatch.setattr(command, "context_settings", {"ignore_unknown_options": True})
+    monkeypatch.setattr(typer.testing, "_get_command", typer.main.get_command)  # not the one that was made before
     done = CliRunner().invoke(app, [*before, "run", "my file.toml", "--overwrite", "--set", "method.beta=0.7"])
     assert done.exit_code == INTERRUPTED
     assert done.stderr.endswith(advice.format(" ".join(["murmura", *before])))

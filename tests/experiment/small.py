@@ -39,12 +39,10 @@ def write_lines(path, rows):
 
 
 def write_data(folder, sizes=SIZES):
-    """One file a site in ``folder/sites``, and ``folder/heldout.jsonl``, whose first answer is short: it may be written in
-    full, which takes longer than to train."""
+    """One file a site in ``folder/sites``, and ``folder/heldout.jsonl``."""
     for site, size in sizes.items():
         write_lines(folder / "sites" / f"{site}.jsonl", [record(site, number) for number in range(size)])
-    first, *others = (record("kidney", number) for number in range(HELDOUT))
-    write_lines(folder / "heldout.jsonl", [first | {"output": "take the dose"}, *others])
+    write_lines(folder / "heldout.jsonl", [record("kidney", number) for number in range(HELDOUT)])
 
 
 def experiment(folder: Path, llama: Path, /, method=None, **sections) -> Experiment:

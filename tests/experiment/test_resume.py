@@ -47,15 +47,15 @@ def test_options_that_changed_are_told_and_written_down_with_their_round(make, c
     run(make(method={"rounds": 1}, training=CONSTANT))
     assert written(run(make(method={"rounds": 1}, training=CONSTANT), resume=True).folder)[0] == []  # nothing did
     capsys.readouterr()
-    result = run(make(training=CONSTANT | {"lr": 1e-3}, evaluation={"sample": 1}), resume=True)
+    result = run(make(training=CONSTANT | {"lr": 1e-3}, evaluation={"sample": 2}), resume=True)
     expected = [
         "training.lr is 0.001 from here on, and was 0.005",
         "method.rounds is 2 from here on, and was 1",
-        "evaluation.sample is 1 from here on, and was 2",
+        "evaluation.sample is 2 from here on, and was 1",
     ]
     told = [line.partition("after round 1: ")[2] for line in capsys.readouterr().err.splitlines()]
     assert [line for line in told if line] == expected
-    changed = {"training.lr": [5e-3, 1e-3], "method.rounds": [1, 2], "evaluation.sample": [2, 1]}
+    changed = {"training.lr": [5e-3, 1e-3], "method.rounds": [1, 2], "evaluation.sample": [1, 2]}
     [resumed] = json.loads((result.folder / "resumed.json").read_text())
     assert resumed == {"after": 1, "changed": changed, "events": expected}
     remarks, options = written(result.folder)
@@ -65,7 +65,7 @@ def test_options_that_changed_are_told_and_written_down_with_their_round(make, c
     page = (result.folder / "report.html").read_text()
     assert "training.lr after round 1, from 0.005 to 0.001" in page
     assert f"<li>after round 1: {expected[0]}</li>" in page
-    again = run(make(method={"rounds": 3}, training=CONSTANT | {"lr": 2e-3}, evaluation={"sample": 1}), resume=True)
+    again = run(make(method={"rounds": 3}, training=CONSTANT | {"lr": 2e-3}, evaluation={"sample": 2}), resume=True)
     assert [one["after"] for one in json.loads((again.folder / "resumed.json").read_text())] == [1, 2]
     run(make(method={"rounds": 1}, training=CONSTANT), overwrite=True)
     assert not (result.folder / "resumed.json").exists()
