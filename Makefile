@@ -20,7 +20,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-p
 PROCESSORS := processor-nobodys $(if $(shell grep --max-count=1 avx512f /proc/cpuinfo 2>/dev/null),processor-avx2)
 CLINIC := runs/clinic-fedavg runs/clinic-fewfedpit
 
-.PHONY: venv demo demo-flower test lint types docs tests flower gpu quantised real processors bench results clean
+.PHONY: venv demo demo-flower test lint types docs tests flower gpu quantised real processors bench records results clean
 
 venv: .venv/dev-stamp
 
@@ -136,8 +136,10 @@ RECORDS = --code $(DATA)/code_codealpaca.jsonl --math $(DATA)/math_gsm8k_train.j
 	--finance $(DATA)/finance_phrasebank.jsonl --general $(DATA)/general_seed_tasks.jsonl \
 	--medical $(DATA)/medical_icliniq.jsonl $(DATA)/medical_medinstruct_test.jsonl
 
-results: .venv/stamp
+records:
 	@test -n "$(DATA)" || { echo "Say where the records are: make results DATA=FOLDER" >&2; exit 2; }
+
+results: records .venv/stamp
 	$(BIN)/murmura models fetch smollm2-135m minilm
 	$(call STUDY,medical)
 	$(call COMPARE,medical/medical,medical)
