@@ -16,7 +16,7 @@ BIN := .venv/bin
 # the shell forbids it, which costs every process some ten seconds.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check -c constraints.txt
-# On a processor without AVX-512 all tests run as with AVX2 anyway.
+# Without AVX-512, on x86, all tests use AVX2 anyway.
 PROCESSORS := processor-nobodys $(if $(shell grep --max-count=1 avx512f /proc/cpuinfo 2>/dev/null),processor-avx2)
 CLINIC := runs/clinic-fedavg runs/clinic-fewfedpit
 

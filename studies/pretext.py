@@ -174,8 +174,8 @@ def averaging(scale: runs.Scale, name: str = "dpfedavg", trainable: str = "adapt
     """DP-FedAvg, or DP-FTRL. A site's step is longer than any clipping norm, so that this alone is its length, and what
     there is to choose.
 
-    Of DP-FTRL each site is in one of the rounds, all of which a tree spans. With every site in every round a tree would
-    span a single one, which is DP-FedAvg.
+    With DP-FTRL each site takes part in one round, and one tree spans all rounds. With every site in every round a tree
+    would span a single one, which is DP-FedAvg.
     """
     turns = {"sites_per_round": max(scale.sites // scale.steps, 1)} if name == "dpftrl" else {}
     step = {"optimizer": "sgd", "schedule": "constant", "clip": 0.0, "batch_size": scale.texts, "max_steps": 1}

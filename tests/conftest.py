@@ -30,7 +30,7 @@ if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY
 # No test pulls the plug, and waiting for the disk was a fifth of their time. What is synced must be open all the same.
 os.fsync = os.fstat
 
-# A test's call of the command line makes all its commands anew, which takes longer than what most of them do.
+# Each call of the command line in a test builds every command anew, which takes longer than most commands.
 typer.testing._get_command = functools.cache(typer.main.get_command)
 
 # Folders and files of tests that look at the last digits of an ε.

@@ -452,6 +452,8 @@ def test_pretext(pretext, tmp_path, scale):
     whole = [name for name, arm in found.items() if arm.experiment.model.trainable == "all"]
     assert len(whole) == 4 * len(sizes.whole_clips)  # Hou et al. 2024, section 4.1
     assert {arm.rates for name, arm in found.items() if "DP-F" in name} == {(10.0,)}
+    turns = {arm.experiment.method.sites_per_round for name, arm in found.items() if "DP-FTRL" in name}
+    assert turns == {max(sizes.sites // sizes.steps, 1)}  # in every round it would be DP-FedAvg
     # The same noise for the same ε, whatever it hides, and one way to read all texts.
     assert {arm.experiment.method.delta for arm in arms if arm.experiment.method.private} == {3e-6}
     assert {arm.experiment.data.opening for arm in arms} == {"always"}

@@ -75,7 +75,7 @@ def test_what_cannot_answer_is_refused(folder, tmp_path):
     config = folder / "config.toml"
     (folder / "summary.json").write_text("{}")
     documents = config.read_text().replace('kind = "instruction"', 'kind = "document"')
-    config.write_text(documents.replace("sample = 1", "sample = 16"))
+    config.write_text(documents.replace("sample = 1\n", "sample = 16\n"))
     with pytest.raises(ConfigError, match="answers no instructions"):
         require_answers(folder)
 

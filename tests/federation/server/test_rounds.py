@@ -97,12 +97,12 @@ def test_everything_is_in_the_checkpoint(tokenizer, tmp_path):
 
 
 def test_a_run_goes_on_after_its_last_saved_round(tokenizer, tmp_path):
-    whole = lead(tokenizer, Counting(), tmp_path / "whole")
+    whole = lead(tokenizer, Counting(), tmp_path / "whole", evaluation=MEASURED)
     with pytest.raises(RunError, match="broken"):
-        lead(tokenizer, Counting(fails_in=2), tmp_path / "stopped")
+        lead(tokenizer, Counting(fails_in=2), tmp_path / "stopped", evaluation=MEASURED)
     assert latest(tmp_path / "stopped" / "checkpoint").round == 1
     second = Counting()
-    world = resume(tokenizer, second, tmp_path / "stopped")
+    world = resume(tokenizer, second, tmp_path / "stopped", evaluation=MEASURED)
     assert second.worked == [2, 3]
     assert world.stores() == whole.stores()
     assert world.server.store == whole.server.store

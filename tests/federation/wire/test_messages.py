@@ -1,11 +1,13 @@
 """What goes through the wire encoding comes out as it was; what is damaged does not come out at all."""
 
+import errno
 import json
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 
 from murmura.errors import RunError
 from murmura.federation.wire.messages import Ask, decode, digest, encode, field_sizes, size, write
@@ -96,6 +98,23 @@ def test_a_file_that_cannot_be_written_says_why(tmp_path):
     with pytest.raises(RunError, match="neither tensors nor JSON"):
         write({"w": torch.ones(2), "odd": object()}, tmp_path / "part.safetensors")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("told", "number", "why"),
+    [
+        ("Error while serializing: I/O error: No space left (os error 28)", errno.ENOSPC, "No space left on device"),
+        ("no such dtype", errno.EIO, "no such dtype"),
+    ],
+)
+def test_what_safetensors_says_is_told_as_the_system_s_error(tmp_path, monkeypatch, told, number, why):
+    def refusing(*_):
+        raise SafetensorError(told)
+
+    monkeypatch.setattr("safetensors.torch.save_file", refusing)
+    with pytest.raises(OSError) as raised:
+        write({"w": torch.ones(2)}, tmp_path / "part.safetensors")
+    assert (raised.value.errno, raised.value.strerror) == (number, why)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_the_generator_comes_to_write_what_sites_like(tmp_path, tokenizer):
     for number in (2, 3, 4):
         shown.popri.round(number)
         assert shown.noted["pairs"] > 8
-    assert written() > before + 0.05  # of some 230 texts, with a standard error of 0.03; it was 0.10
+    assert written() > before + 0.05  # of some 230 texts, with a standard error of 0.03; 0.10 was seen
     for chosen, rejected, *votes in shown.server.store[PAIRS][0]:
         assert share([chosen]) > share([rejected]) and votes[0] > votes[1]
 

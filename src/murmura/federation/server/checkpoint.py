@@ -72,6 +72,7 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def _sha256(path: Path) -> str:
+    """Of what has been written, as it is read again: it finds what is damaged from then on."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

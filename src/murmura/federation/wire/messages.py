@@ -124,8 +124,8 @@ def encode(payload: Payload) -> bytes:
 
 
 def write(payload: Payload, path: Path) -> None:
-    """The buffer of ``encode`` in a new file that nobody but its owner may read, without a second copy of it in memory:
-    a whole model's is gigabytes.
+    """The buffer of ``encode`` in a new file that nobody but its owner may read, without a second copy of what lies on
+    the CPU: a whole model's is gigabytes.
 
     Raises:
         OSError: it cannot be written.
@@ -136,17 +136,16 @@ def write(payload: Payload, path: Path) -> None:
 
     tensors, rest = _split(payload)
     try:
-        save_file(_apart(tensors), path, {_JSON: _json(rest)})
-        path.chmod(0o600)
+        save_file(_apart(tensors), path, {_JSON: _json(rest)})  # which nobody else may read
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
-        code = int(number[1]) if number else errno.EIO
-        raise OSError(code, os.strerror(code)) from error
+        code, why = (int(number[1]), os.strerror(int(number[1]))) if number else (errno.EIO, str(error))
+        raise OSError(code, why) from error
 
 
 def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Tensors on the CPU, none in the memory of another: safetensors refuses these, and an adapter may be sent back as
-    it came."""
+    """Tensors on the CPU, none in the memory of another: safetensors refuses tensors that share memory, and fields may:
+    an adapter sent back as it came."""
     found, held = {}, set()
     for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous()

@@ -145,7 +145,7 @@ def _prefix(server: Server, total: State, noise: Noise, norm: float, entropy: En
     rounds before lives in the server's store."""
     made = noise.prefix_sums(norm, entropy)
     kept = [name for name in server.store if name.startswith(_NOISE)]
-    if kept:  # given away, so that no round's sums are held beside the next one's
+    if kept:  # taken out of the store, so that no node is held that is part of a higher one
         made.restore({name: server.store.pop(name) for name in kept})
     prefix = made.add(total)  # a tree that is complete gives way to another
     server.store |= made.state()

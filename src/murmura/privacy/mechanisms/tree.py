@@ -130,6 +130,7 @@ class TreeSums(PrefixSums):
         """A leaf for this step; two neighbouring blocks of one height become a higher one, as digits carry over."""
         self.seen = Observation()
         height, block, blocks = 0, self._fresh(), [*self._blocks]
+        self._blocks = ()  # a block is let go as soon as it is part of a higher one
         while blocks and blocks[-1][0] == height:
             _, left = blocks.pop()
             height += 1
