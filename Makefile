@@ -16,8 +16,7 @@ BIN := .venv/bin
 # the shell forbids it, which costs every process some ten seconds.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check -c constraints.txt
-# Without AVX-512, on x86, all tests use AVX2 anyway.
-PROCESSORS := processor-nobodys $(if $(shell grep --max-count=1 avx512f /proc/cpuinfo 2>/dev/null),processor-avx2)
+PROCESSORS := processor-nobodys processor-avx2
 CLINIC := runs/clinic-fedavg runs/clinic-fewfedpit
 
 .PHONY: venv demo demo-flower test lint types docs tests flower gpu quantised real processors bench records results clean

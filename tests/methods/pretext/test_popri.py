@@ -137,10 +137,10 @@ def test_the_generator_comes_to_write_what_sites_like(tmp_path, tokenizer):
 
     before = written()
     assert 0.25 < before < 0.75
-    for number in (2, 3, 4):
+    for number in range(2, 7):
         shown.popri.round(number)
         assert shown.noted["pairs"] > 8
-    assert written() > before + 0.05  # of some 230 texts, with a standard error of 0.03; 0.10 was seen
+    assert written() > before + 0.1  # of some 230 texts, with a standard error of 0.03
     for chosen, rejected, *votes in shown.server.store[PAIRS][0]:
         assert share([chosen]) > share([rejected]) and votes[0] > votes[1]
 
