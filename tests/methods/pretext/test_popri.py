@@ -137,7 +137,7 @@ def test_the_generator_comes_to_write_what_sites_like(tmp_path, tokenizer):
 
     before = written()
     assert 0.25 < before < 0.75
-    for number in range(2, 7):
+    for number in range(2, 6):
         shown.popri.round(number)
         assert shown.noted["pairs"] > 8
     assert written() > before + 0.1  # of some 230 texts, with a standard error of 0.03
