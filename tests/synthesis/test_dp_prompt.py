@@ -8,6 +8,7 @@ import torch
 from murmura import progress
 from murmura.errors import ConfigError, PrivacyError
 from murmura.generation import packed
+from murmura.generation import writer as writer_module
 from murmura.generation.sampling import Sampling, filtered
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
 from murmura.streams import Stream
@@ -45,17 +46,17 @@ def spelt_out(bench, document, how, numbers):
 def test_it_is_the_exponential_mechanism_token_by_token(bench):
     entropy = SeededEntropy(Stream(0))
     numbers = [SeededEntropy.uniform(entropy, HOW.tokens) for _ in DOCUMENTS]
-    found = paraphrased(bench, DOCUMENTS, HOW, Rehearsed(Stream(0)))
+    [found] = paraphrased(bench, [DOCUMENTS], HOW, Rehearsed(Stream(0)))
     bench.load([bench.bank.untrained])
     assert found == [spelt_out(bench, *pair[:1], HOW, pair[1]) for pair in zip(DOCUMENTS, numbers, strict=True)]
     assert all(found) and len(set(found)) == 3
 
 
-def test_weights_are_packed_once_for_all_documents_and_progress_is_shown(bench, monkeypatch, capsys):
+def test_weights_are_packed_once_for_all_sites_and_progress_is_shown(bench, monkeypatch, capsys):
     times = []
     monkeypatch.setattr(packed, "_product", lambda module, *rest: times.append(module) or product(module, *rest))
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
-    paraphrased(bench, DOCUMENTS, HOW, OSEntropy())
+    paraphrased(bench, [DOCUMENTS[:2], DOCUMENTS[2:]], HOW, OSEntropy())
     assert len(times) == len(set(times)) > 0
     assert "paraphrase: 2/3, " in capsys.readouterr().err
 
@@ -94,10 +95,9 @@ def test_every_document_may_take_all_its_tokens_however_long_it_is(bench, monkey
         return write(adapters, prompts, limits, **options)
 
     monkeypatch.setattr(bench, "write", listening)
-    paraphrased(bench, ["", *DOCUMENTS, " ".join(WORDS * 40)], HOW, OSEntropy())
-    assert all(len(prompts) == 1 and limits == [10] for prompts, limits in asked)  # none shares a batch
-    prompts = [prompt for [prompt], _ in asked]
-    assert len(prompts) == 5
+    paraphrased(bench, [["", *DOCUMENTS], [" ".join(WORDS * 40)]], HOW, OSEntropy())
+    assert [limits for _, limits in asked] == [[10] * 4, [10]]
+    prompts = [prompt for together, _ in asked for prompt in together]
     assert max(map(len, prompts)) == pytest.approx(bench.context - 10, abs=3) and bench.context == 512
     frame = Wording(bench.tokenizer).prompt("~~~").split("~~~")
     for prompt in prompts:
@@ -106,10 +106,28 @@ def test_every_document_may_take_all_its_tokens_however_long_it_is(bench, monkey
 
 
 def test_tokens_are_drawn_by_the_entropy_alone(bench):
-    again = [paraphrased(bench, DOCUMENTS, HOW, Rehearsed(Stream(1))) for _ in range(2)]
-    assert again[0] == again[1] != paraphrased(bench, DOCUMENTS, HOW, Rehearsed(Stream(2)))
-    assert paraphrased(bench, DOCUMENTS[:1], HOW, OSEntropy()) != paraphrased(bench, DOCUMENTS[:1], HOW, OSEntropy())
-    assert paraphrased(bench, [], HOW, OSEntropy()) == []
+    again = [paraphrased(bench, [DOCUMENTS], HOW, Rehearsed(Stream(1))) for _ in range(2)]
+    assert again[0] == again[1] != paraphrased(bench, [DOCUMENTS], HOW, Rehearsed(Stream(2)))
+    one = [DOCUMENTS[:1]]
+    assert paraphrased(bench, one, HOW, OSEntropy()) != paraphrased(bench, one, HOW, OSEntropy())
+    assert paraphrased(bench, [[], []], HOW, OSEntropy()) == [[], []]
+
+
+def test_what_a_site_draws_from_has_no_digit_of_another_sites_documents(bench, monkeypatch):
+    """Logits and all, to the last bit: an ε of one site allows nothing else."""
+    seen = []
+    choose = writer_module.choose
+    monkeypatch.setattr(writer_module, "choose", lambda logits, *rest: seen.append(logits) or choose(logits, *rest))
+
+    def drawn_from(other):
+        seen.clear()
+        found = paraphrased(bench, [other, DOCUMENTS], HOW, Rehearsed(Stream(3)))
+        return found[1], [logits for logits in seen if len(logits) == len(DOCUMENTS)]
+
+    texts, logits = drawn_from(["x"])
+    same_texts, same_logits = drawn_from([" ".join(WORDS * 3)])
+    assert texts == same_texts and len(logits) == len(same_logits) > 0
+    assert all(map(torch.equal, logits, same_logits))
 
 
 def test_bounds_are_those_of_public_texts_behind_the_prompt(bench):
@@ -139,6 +157,6 @@ def test_what_makes_no_sense_is_refused(bench):
         with pytest.raises(ConfigError, match=message):
             DPPrompt(**{"tokens": 10, "low": -2.0, "high": 3.0, "temperature": 0.8} | options)
     with pytest.raises(ConfigError, match=r"leaves no room for 510 tokens in the model's context of 512"):
-        paraphrased(bench, DOCUMENTS, DPPrompt(510, -2.0, 3.0, 0.8), OSEntropy())
+        paraphrased(bench, [DOCUMENTS], DPPrompt(510, -2.0, 3.0, 0.8), OSEntropy())
     with pytest.raises(PrivacyError, match="drawn from a known seed protect nothing"):
-        paraphrased(bench, DOCUMENTS, HOW, SeededEntropy(Stream(0)))
+        paraphrased(bench, [DOCUMENTS], HOW, SeededEntropy(Stream(0)))

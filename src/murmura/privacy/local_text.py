@@ -24,7 +24,7 @@ def epsilon(tokens: int, low: float, high: float, temperature: float, documents:
         tokens: n, that each text may have at most.
         low: b₁, and ``high`` b₂, to which logits are clipped.
         temperature: T, by which the clipped logits are divided.
-        documents: m, that a site has at most; 1 gives ε of a document.
+        documents: m, that a site has at most.
 
     Raises:
         PrivacyError: a number is out of its range.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
@@ -54,17 +53,20 @@ class DPPrompt:
         return Sampling(self.temperature, clip=(self.low, self.high))
 
 
-def paraphrased(runtime: ModelRuntime, documents: Sequence[str], how: DPPrompt, entropy: Entropy) -> list[str]:
-    """A paraphrase of each document; some may be empty.
+def paraphrased(
+    runtime: ModelRuntime, sites: Sequence[Sequence[str]], how: DPPrompt, entropy: Entropy
+) -> list[list[str]]:
+    """A paraphrase of each document of each site; some may be empty.
 
-    Each is written by itself: in a batch one document would move the last digits of the others' logits, and so how
-    likely their tokens are. Then only the ε of all documents of a site would hold, and not that of one.
+    A site's documents are written together, and sites apart: in a batch each document moves the last digits of the
+    others' logits, and so how likely their tokens are. So ε is that of all documents of a site, and not of one of them.
 
     A document loses its end where it would not leave room for all n tokens in the model's context, so that how many
     tokens may be written tells nothing of its length.
 
     Args:
         runtime: of a causal model, which writes without an adapter.
+        sites: the documents of each.
         entropy: what draws the tokens: whoever could draw the same would know more of the logits than ε allows.
 
     Raises:
@@ -79,19 +81,22 @@ def paraphrased(runtime: ModelRuntime, documents: Sequence[str], how: DPPrompt, 
     if len(runtime.prompt_ids(wording.prompt(""))) > room:
         what = f"the prompt leaves no room for {how.tokens} tokens in the model's context of {runtime.context}"
         raise ConfigError(what, fix="Write fewer tokens.")
-    prompts = [_fitting(runtime, wording, document, room) for document in documents]
+    prompts = [[_fitting(runtime, wording, document, room) for document in documents] for documents in sites]
     found = []
-    with bar("paraphrase", len(prompts)) as progress, runtime.writing():
-        for prompt in prompts:
-            found.append(_written(runtime, prompt, how, entropy))
-            progress.advance()
+    with bar("paraphrase", sum(map(len, prompts))) as progress, runtime.writing():
+        for own in prompts:
+            found.append(_written(runtime, own, how, entropy))
+            progress.advance(len(own))
     return found
 
 
-def _written(runtime: ModelRuntime, prompt: list[int], how: DPPrompt, entropy: Entropy) -> str:
-    adapters, write = [runtime.bank.untrained], partial(runtime.write, sampling=how.sampling, streams=[entropy])
-    [completion] = write(adapters, [prompt], [how.tokens], description="paraphrase")
-    return " ".join(completion.text.split())
+def _written(runtime: ModelRuntime, prompts: list[list[int]], how: DPPrompt, entropy: Entropy) -> list[str]:
+    """Of one site's prompts."""
+    adapters, limits, streams = ([one] * len(prompts) for one in (runtime.bank.untrained, how.tokens, entropy))
+    completions = runtime.write(
+        adapters, prompts, limits, sampling=how.sampling, streams=streams, description="paraphrase"
+    )
+    return [" ".join(completion.text.split()) for completion in completions]
 
 
 def _fitting(runtime: ModelRuntime, wording: Wording, document: str, room: int) -> list[int]:

@@ -52,11 +52,9 @@ def written(config: PretextConfig, cohort: Cohort, low: float, high: float) -> l
     texts = [chosen_texts(config, cohort, site) for site in cohort.sites]
     tokens, most = config.paraphrase_tokens, config.texts_per_site
     temperature = local_text.temperature(config.epsilon, tokens, low, high, documents=most)
-    flat = [text for own in texts for text in own]
-    bench = cohort.runtime.another(OPTION)
     with phase("generate"):
-        found = iter(paraphrased(bench, flat, DPPrompt(tokens, low, high, temperature), OSEntropy()))
-    return [[next(found) for _ in own] for own in texts]
+        how = DPPrompt(tokens, low, high, temperature)
+        return paraphrased(cohort.runtime.another(OPTION), texts, how, OSEntropy())
 
 
 def plan(config: PretextConfig) -> str:

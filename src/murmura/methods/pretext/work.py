@@ -41,7 +41,7 @@ def work(config: PretextConfig, records: Sequence[int], training: LocalTraining)
         yield Work("texts to vary", "writing", varied, few(partial(_vary, c), varied, together))
         yield Work("texts to embed", "embedding", embedded, few(_embed, embedded, _FEW))
     if c.seeds == "paraphrased":
-        yield Work("texts to paraphrase", "writing", own, few(partial(_paraphrase, c), own, 1))
+        yield Work("texts to paraphrase", "writing", own, few(partial(_paraphrase, c), own, c.texts_per_site))
     if c.samples and c.endpoint is None:
         yield Work("texts to write", "writing", c.samples, few(partial(_expand, c), c.samples))
     elif c.samples:
@@ -81,13 +81,13 @@ def _embed(bench: ModelRuntime, records: Sequence[Any], count: int) -> None:
 
 
 def _paraphrase(config: PretextConfig, bench: ModelRuntime, records: Sequence[Any], count: int) -> None:
-    """Between any bounds: no token is likelier to end a text than with others."""
+    """Of one site; between any bounds: no token is likelier to end a text than with others."""
     from murmura.methods.pretext.paraphrases import OPTION
     from murmura.privacy.entropy import OSEntropy
     from murmura.synthesis.dp_prompt import DPPrompt, paraphrased
 
     how = DPPrompt(config.paraphrase_tokens, 0.0, 1.0, 1.0)
-    paraphrased(bench.another(OPTION), _texts(records, count), how, OSEntropy())
+    paraphrased(bench.another(OPTION), [_texts(records, count)], how, OSEntropy())
 
 
 def _expand(config: PretextConfig, bench: ModelRuntime, records: Sequence[Any], count: int) -> None:
