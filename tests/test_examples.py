@@ -41,7 +41,7 @@ PRETEXT = sorted((EXAMPLES / "papers").glob("pretext-*.toml"))
 FLOWERTUNE = sorted((EXAMPLES / "papers").glob("flowertune-*.toml"))
 EVOLVE = EXAMPLES / "evolve" / "pretext.toml"
 AUGMENTED = [*FEDDCA, EXAMPLES / "domain" / "feddca.toml"]
-TINY = {"evaluation.benchmarks": None, "evaluation.choices": None, "data.max_length": 512}
+TINY = {"evaluation.benchmarks": None, "data.max_length": 512}
 """Without what a plan would fetch, and no longer than a tiny model reads."""
 CLASSIFY = EXAMPLES / "classify" / "lpfl.toml"
 NAMES = [file.stem for file in FILES]

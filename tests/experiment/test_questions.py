@@ -115,10 +115,8 @@ def test_rows_of_a_pool_that_ask_the_same_are_found(folder, llama_folder):
         folder / "options.jsonl",
         [{"instruction": "which dose", "input": "daily", "options": ["one", "two"], "answer": 1}] * 2,
     )
-    choices = {"file": "options.jsonl", "letters": True, "examples": 1, "examples_from": ["options.jsonl"]}
-    planned = experiment(
-        folder, llama_folder, evaluation={"choices": choices, "benchmarks": {"gsm8k": GSM8K, "fpb": FPB}}
-    )
+    wanted = {"choices": {"file": "options.jsonl"}, "benchmarks": {"gsm8k": GSM8K, "fpb": FPB}}
+    planned = experiment(folder, llama_folder, evaluation=wanted)
     asked = dry_run(planned).plan.asked
     assert len(asked.choices) == 2
     sentiment = "What is the sentiment of this news? Please choose an answer from {negative/neutral/positive}."

@@ -33,7 +33,6 @@ NEEDS: Mapping[str, Mapping[str, Any]] = {
     "augment": {"augment.pool": "FOLDER"},
     "augment.less_sample": {"augment.strategy": "less"},
     "augment.writer": {"augment.strategy": "self-instruct", "augment.pool": None},
-    "evaluation.choices.examples_from": {"evaluation.choices.letters": True, "evaluation.choices.examples": 5},
     "evaluation.benchmarks": {"evaluation.benchmarks.tasks": ["arc_easy"]},
     "budget.epsilon": {"budget.folder": "FOLDER"},
     "tracking.folder": {"tracking.to": ["tensorboard"]},

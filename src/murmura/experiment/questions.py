@@ -64,7 +64,7 @@ def ask(experiment: Experiment, method: Method, reading: Reading, model: ModelSp
     if experiment.evaluation.choices is not None:
         chosen = with_options(experiment, reading, stream / "choices")
         asked.choices.extend(chosen.records)
-        asked.asks.extend(chosen.asks)
+        asked.asks.extend(question.subject for question in chosen.records)
         asked.unused.extend(chosen.unused)
     return asked
 

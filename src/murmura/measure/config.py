@@ -11,9 +11,9 @@ from murmura.measure.benchmarks.config import BenchmarksConfig
 class ChoicesConfig(Section):
     """Questions with options: how often does the model find the right option likelier than the others?"""
 
-    file: Source | list[Source]
-    """A JSONL, CSV, Excel or Parquet file, or a Hugging Face id; or a list of them. A record has instruction, input
-    (may be missing), options and answer: the right option, or its place counted from 0."""
+    file: Source
+    """A JSONL, CSV, Excel or Parquet file, or a Hugging Face id. A record has instruction, input (may be missing),
+    options and answer: the right option, or its place counted from 0."""
     split: str = "test"
     """Split of a Hugging Face data set."""
     records: int | None = Field(None, ge=1)
@@ -26,15 +26,6 @@ class ChoicesConfig(Section):
     """The options, where they are the same in all records: ["negative", "neutral", "positive"]."""
     option_columns: list[str] | None = Field(None, min_length=2)
     """Columns of the options, where each has one of its own: ["sol1", "sol2"]."""
-    letters: bool = False
-    """Show the options under letters with the question, and compare the letters, as MMLU does."""
-    examples: int = Field(0, ge=0)
-    """With letters, put so many answered questions before each; fewer where they do not all fit."""
-    examples_split: str = "dev"
-    """Split of a Hugging Face data set that has the examples: of the one that has the questions, or of those in
-    examples_from."""
-    examples_from: list[Source] | None = None
-    """Where the examples are, one for each file of questions, if not in the same data set."""
 
     @model_validator(mode="after")
     def _options_from_one_place(self) -> ChoicesConfig:
@@ -45,24 +36,6 @@ class ChoicesConfig(Section):
         ):
             raise ValueError("'options' must all be different, and none empty")
         return self
-
-    @model_validator(mode="after")
-    def _examples_of_each(self) -> ChoicesConfig:
-        if not self.files:
-            raise ValueError("'file' names no file")
-        if not self.letters:
-            self.refuse_idle(["examples"], "without letters = true")
-        if not self.examples:
-            self.refuse_idle(["examples_split", "examples_from"], "without examples")
-        given = self.examples_from
-        if given is not None and len(given) != len(self.files):
-            raise ValueError(f"'examples_from' has {len(given)} files, 'file' has {len(self.files)}: give one for each")
-        return self
-
-    @property
-    def files(self) -> list[str]:
-        """All files of questions."""
-        return [self.file] if isinstance(self.file, str) else list(self.file)
 
 
 class EvaluationConfig(Section):

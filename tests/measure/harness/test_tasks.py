@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 
@@ -10,11 +11,13 @@ pytest.importorskip("lm_eval")
 from lm_eval.tasks import manager
 
 from murmura.errors import ConfigError, DataError
+from murmura.experiment import Experiment
 from murmura.measure.catalogue import described, figure, measured
 from murmura.measure.figure import interval
 from murmura.measure.harness.tasks import Result, headline, load
 from tests.federation.world import make_workbench
 from tests.measure.harness.small import write_tasks
+from tests.test_examples import EXAMPLES
 from tests.training.helpers import random_state
 
 
@@ -48,6 +51,27 @@ def test_answered_questions_are_the_same_each_time(tokenizer, tmp_path, monkeypa
     asked.measure(bench, [None, None])
     asked.measure(bench, [None])
     assert seen[0] == seen[1] == seen[2] and all(text.count("Question:") == 2 for text in seen[0])
+
+
+def test_feddca_s_medical_questions_are_mmlu_s_own_of_six_subjects(monkeypatch):
+    def hub(path, name, **_):
+        rows = [{"question": f"{name} {k}", "choices": list("wxyz"), "answer": k} for k in range(3)]
+        assert path == "cais/mmlu"
+        return datasets.DatasetDict(test=datasets.Dataset.from_list(rows), dev=datasets.Dataset.from_list(rows[1:]))
+
+    monkeypatch.setattr(datasets, "load_dataset", hub)
+    preset = Experiment.load(EXAMPLES / "papers" / "feddca-medical.toml").evaluation.benchmarks
+    asked = load(preset.tasks, few_shot=preset.few_shot)
+    subjects = "anatomy clinical_knowledge college_biology college_medicine medical_genetics professional_medicine"
+    assert asked.questions == [
+        (f"mmlu_{subject}", f"{subject} {k}\nA. w\nB. x\nC. y\nD. z\nAnswer:")
+        for subject in subjects.split()
+        for k in range(3)
+    ]
+    task = asked.each["mmlu_college_biology"]
+    told = task.fewshot_context(task.eval_docs[0], num_fewshot=2)
+    assert told.startswith("The following are multiple choice questions (with answers) about college biology.\n\n")
+    assert "college_biology 1\n" in told and told.count("Answer: ") == 2 and told.endswith("Answer:")
 
 
 def test_the_form_template_asks_in_the_runs_template(tokenizer, tmp_path, monkeypatch):
