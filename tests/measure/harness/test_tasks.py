@@ -21,6 +21,11 @@ from tests.test_examples import EXAMPLES
 from tests.training.helpers import random_state
 
 
+def only(monkeypatch, folder):
+    """Let the harness have the tasks of one of its folders: to read all takes long."""
+    monkeypatch.setattr(manager, "__file__", str(Path(manager.__file__).parent / folder / "manager.py"))
+
+
 def test_tasks_of_ones_own_are_measured_for_each_adapter(tokenizer, tmp_path):
     bench = make_workbench(tokenizer)
     asked = load(write_tasks(tmp_path), limit=4)
@@ -60,6 +65,7 @@ def test_feddca_s_medical_questions_are_mmlu_s_own_of_six_subjects(monkeypatch):
         return datasets.DatasetDict(test=datasets.Dataset.from_list(rows), dev=datasets.Dataset.from_list(rows[1:]))
 
     monkeypatch.setattr(datasets, "load_dataset", hub)
+    only(monkeypatch, "mmlu/default")
     preset = Experiment.load(EXAMPLES / "papers" / "feddca-medical.toml").evaluation.benchmarks
     asked = load(preset.tasks, few_shot=preset.few_shot)
     subjects = "anatomy clinical_knowledge college_biology college_medicine medical_genetics professional_medicine"
@@ -123,11 +129,8 @@ def test_what_is_not_measured_here_is_refused(tmp_path, lines, message):
         load([path])
 
 
-@pytest.mark.slow
 def test_names_are_held_against_the_harness(monkeypatch):
-    """Against one of its folders: to read all takes long."""
-    some = Path(manager.__file__).parent / "hellaswag"
-    monkeypatch.setattr(manager, "__file__", str(some / "manager.py"))
+    only(monkeypatch, "hellaswag")
     with pytest.raises(ConfigError, match=r"has no task 'hellaswagg'.*'hellaswag'"):
         load(["hellaswagg"])
 
