@@ -7,6 +7,7 @@ does not answer, it is Flower's own program that runs.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -52,8 +53,11 @@ def main(address: str) -> None:
     """Fork for each connection, until this process is ended. It has one thread, and so may fork."""
     [found] = entry_points(group="console_scripts", name=NAME)
     program = found.load()
+    import httpcore  # noqa: F401  (which Flower's client imports when it first connects)
+
     import murmura.federation.engines.flower.app  # noqa: F401  (imported once, for all forks)
 
+    gc.freeze()  # no fork looks through what all of them share
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(address)
