@@ -53,9 +53,7 @@ class Deployment:
             superlink = SuperLink(home, listen, self.federation.tls, keys, door.address)
             opened.callback(superlink.close)
             say(f"listening at {listen[0]}:{superlink.port}; waiting for {len(keys)} sites")
-            engine = FlowerEngine(
-                superlink.nodes, door, superlink.carry, superlink.close, self.patience, superlink.wake
-            )
+            engine = FlowerEngine(superlink.nodes, door, superlink.carry, superlink.close, self.patience)
             opened.callback(engine.close)
             missing = engine.missing(self.wait, self.quorum, lambda sites: folder.write_live({"expected": sites}))
             needed = len(keys) if self.quorum is None else self.quorum

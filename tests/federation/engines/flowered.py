@@ -51,8 +51,7 @@ class Link:
         self.superlink = SuperLink(folder / "superlink", ("127.0.0.1", 0), tls, self.keys, self.door.address)
         self.doors = {name: Swinging() for name in NAMES}
         self.supernodes = {}
-        link = self.superlink
-        self._engine = FlowerEngine(link.nodes, self.door, link.carry, lambda: None, patience=5.0, wake=link.wake)
+        self._engine = FlowerEngine(self.superlink.nodes, self.door, self.superlink.carry, lambda: None, patience=5.0)
 
     def _start(self, names):
         """Start the SuperNodes that are not there yet."""

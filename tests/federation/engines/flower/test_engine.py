@@ -74,15 +74,6 @@ def test_answers_come_in_the_order_of_the_sites(made):
     assert values(engine, 3) == [Reply("a", {"n": 3}), Reply("b", {"n": 3})]
 
 
-def test_a_site_hears_at_once_that_there_is_something_for_it():
-    door, woken = Door(), []
-    engine = FlowerEngine({"a": 1, "b": 2}, door, lambda: None, lambda: None, wake=woken.append)
-    carrier = Carrier(door, lambda n, site, head: [({"pushed": "ab".index(site) + 1}, b""), *plainly(n, site, head)])
-    assert len(values(engine)) == 2 and sorted(woken) == [1, 2]
-    engine.close()
-    carrier.line.close()
-
-
 def test_an_answer_that_comes_twice_counts_once_and_none_counts_that_nobody_waits_for(made):
     engine, carrier = made
     other = Reply("a", {"n": 99})

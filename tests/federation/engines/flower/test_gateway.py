@@ -3,9 +3,7 @@
 import socket
 import ssl
 import threading
-import time
 from base64 import b64encode
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 
 import httpx
@@ -75,9 +73,7 @@ def made(tmp_path):
             one = Gateway(("127.0.0.1", 0), tls, before, upstream.certificate, Rules(**rules))
             opened.callback(one.close)
             verifying = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
-            client = httpx.Client(base_url=f"https://127.0.0.1:{one.port}", verify=verifying, timeout=20)
-            client.gateway = one
-            return client
+            return httpx.Client(base_url=f"https://127.0.0.1:{one.port}", verify=verifying, timeout=20)
 
         yield upstream, make
 
@@ -148,33 +144,10 @@ def test_an_answer_that_is_too_large_is_not_handed_on(made, monkeypatch):
 def test_a_request_for_messages_is_held_until_there_are_some(made):
     upstream, make = made
     upstream.answers[PULL] = [b"", b"", b"message" * 20]
-    client = make(holds=True)
-    with ThreadPoolExecutor() as pool:
-        asked = pool.submit(client.post, PULL, content=b"x", headers={"flwr-public-key": KEY})
-        for looks in (1, 2):
-            while len(upstream.reached) < looks:
-                time.sleep(0.01)
-            client.gateway.wake("another site's")  # of which no request is held
-            client.gateway.wake(KEY)
-        assert asked.result(4).content == b"message" * 20  # sooner than it looks by itself
+    assert make(holds=True).post(PULL, content=b"x").content == b"message" * 20
     assert len(upstream.reached) == 3
     upstream.answers[PULL] = [b"", b"message" * 20]
     assert make().post(PULL, content=b"x").content == b""
-
-
-def test_messages_that_nobody_tells_of_are_found_too(made, monkeypatch):
-    monkeypatch.setattr(gateway, "_LOOK", 0.05)
-    upstream, make = made
-    upstream.answers[PULL] = [b"", b"", b"message" * 20]
-    assert make(holds=True).post(PULL, content=b"x").content == b"message" * 20
-
-
-def test_a_request_is_not_held_for_ever(made, monkeypatch):
-    monkeypatch.setattr(gateway, "_HOLD", 0.2)
-    upstream, make = made
-    upstream.answers[PULL] = [b""]
-    assert make(holds=True).post(PULL, content=b"x").content == b""
-    assert len(upstream.reached) == 2
 
 
 def test_a_site_lets_no_other_app_in(made):

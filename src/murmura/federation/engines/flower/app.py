@@ -23,7 +23,7 @@ client_app = ClientApp()
 server_app = ServerApp()
 
 _FAILED = 2  # code of an error reply; Flower's own for an app that raised
-_POLL, _LATEST, _LATER = 0.1, 2.0, 0.05  # seconds between looks for a reply: least, most, and of those waited so far
+_POLL, _EACH = 0.1, 0.02  # seconds between looks for a reply: at least, and for each one that is waited for
 _NODES = 1.0  # seconds between looks at who is connected
 
 
@@ -103,13 +103,11 @@ class _Carrier:
         if not known:
             self._tell({"failed": number})
             return
-        self._tell({"pushed": head["node"]})
         self._waited.add(number)
         threading.Thread(target=self._follow, args=(known, number), daemon=True).start()
 
     def _follow(self, known: str, number: int) -> None:
         """Wait for the reply to a message, and hand it over."""
-        begun = time.monotonic()
         while number in self._waited:
             for reply in self._grid.pull_messages([known]):
                 self._waited.discard(number)
@@ -122,7 +120,7 @@ class _Carrier:
                     frame = b""
                 self._tell({"answered": number}, frame)
                 return
-            time.sleep(min(max(_POLL, _LATER * (time.monotonic() - begun)), _LATEST))
+            time.sleep(max(_POLL, _EACH * len(self._waited)))
 
     def _look(self) -> None:
         if time.monotonic() - self._looked < _NODES:

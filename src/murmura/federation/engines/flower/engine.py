@@ -66,7 +66,6 @@ class FlowerEngine:
         carry: starts that.
         close: is called when the engine is closed.
         patience: seconds that a site may be out of reach.
-        wake: is called with the number of a site when Flower has something for it.
     """
 
     def __init__(
@@ -76,10 +75,9 @@ class FlowerEngine:
         carry: Callable[[], None],
         close: Callable[[], None],
         patience: float = PATIENCE,
-        wake: Callable[[int], None] = lambda node: None,
     ) -> None:
         self.sites, self._nodes, self._door, self._carry, self._patience = list(nodes), nodes, door, carry, patience
-        self._release, self._wake, self._closed, self._id = close, wake, False, uuid4().hex
+        self._release, self._closed, self._id = close, False, uuid4().hex
         self._changed = threading.Condition()
         self._line: Connection | None = None
         self._errands: dict[int, _Errand] = {}
@@ -291,8 +289,6 @@ class FlowerEngine:
                 for site, node in self._nodes.items():
                     if node in before - self._online:
                         self._seen[site] = now - _UNNOTICED
-            elif "pushed" in head:
-                self._wake(head["pushed"])
             elif (errand := self._errands.get(head.get("answered", head.get("failed")))) and not errand.is_over:
                 if "answered" in head:
                     errand.answer = message

@@ -7,8 +7,7 @@ stands between its SuperNode and the network: it verifies the server's certifica
 own.
 
 The server's gateway also holds a request for messages until there are some: Flower's SuperNodes would come back for
-them three seconds later. It looks for them when it is told that there are some, since each look costs Flower's server
-some hundredths of a second of a processor's time.
+them three seconds later.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _PULL, _APP = f"{FLEET}pull-messages", f"{FLEET}get-fab"
 _KEY = "flwr-public-key"
 _EMPTY = 64  # bytes; an answer with a message is longer, since its id alone has more
 _HOLD = 15.0  # seconds that a request for messages is held
-_LOOK = 5.0  # seconds between looks where nobody says that there are any
+_LOOK, _LOOKS, _LATEST = 0.1, 0.04, 2.0  # seconds between looks: at least; for each one held; at most
 _TIMEOUT = httpx.Timeout(30.0, read=60.0)
 _START = 15.0
 _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "upgrade", "host", "content-length", "te"})
@@ -135,10 +134,7 @@ class Gateway:
         self._client: httpx.AsyncClient | None = None
         self._notice: Callable[[str | None], None] = notice
         self._problem: str | None = ""  # nothing has been said yet
-        self._held: dict[
-            str, set[asyncio.Event]
-        ] = {}  # a key -> what ends the wait of each of its requests for messages
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._held = 0  # requests for messages
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"gateway {where}")
         self._thread.start()
@@ -146,11 +142,7 @@ class Gateway:
 
     def _run(self) -> None:
         with suppress(SystemExit):  # of uvicorn, which cannot listen
-            asyncio.run(self._serve())
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        await self._server.serve()
+            asyncio.run(self._server.serve())
 
     def _listening(self, where: str) -> int:
         end = time.monotonic() + _START
@@ -160,16 +152,6 @@ class Gateway:
             raise RunError("nothing can listen there", where=where, fix="Stop what does, or choose another port.")
         port: int = self._server.servers[0].sockets[0].getsockname()[1]
         return port
-
-    def wake(self, key: str) -> None:
-        """Look for messages to the site with this key now, if a request of it is held."""
-        if self._loop is not None:
-            with suppress(RuntimeError):  # it was closed
-                self._loop.call_soon_threadsafe(self._end_waits, key)
-
-    def _end_waits(self, key: str) -> None:
-        for told in self._held.get(key, ()):
-            told.set()
 
     def close(self) -> None:
         """Take no more requests, and let go of the connections."""
@@ -219,25 +201,17 @@ class Gateway:
             )
         if not self._rules.holds or path != _PULL:
             return await _bounded_answer(self._client, path, headers, body)
-        return await self._messages(path, headers, body, request)
-
-    async def _messages(self, path: str, headers: Mapping[str, str], body: bytes, request: Request) -> httpx.Response:
-        """Messages, as soon as there are any, or none after a while."""
-        assert self._client is not None
-        end, told = time.monotonic() + _HOLD, asyncio.Event()
-        waiting = self._held.setdefault(request.headers.get(_KEY, ""), set())
-        waiting.add(told)
+        end = time.monotonic() + _HOLD
+        self._held += 1
         try:
             while True:
-                told.clear()  # before the look: whatever comes after it ends the wait
                 answer = await _bounded_answer(self._client, path, headers, body)
                 is_empty = answer.is_success and len(answer.content) < _EMPTY
                 if not is_empty or time.monotonic() >= end or await request.is_disconnected():
                     return answer
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(told.wait(), min(_LOOK, max(end - time.monotonic(), 0)))
+                await asyncio.sleep(min(max(_LOOK, _LOOKS * self._held), _LATEST))
         finally:
-            waiting.discard(told)
+            self._held -= 1
 
 
 async def _bounded(request: Request) -> bytes | None:

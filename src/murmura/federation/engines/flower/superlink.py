@@ -69,9 +69,9 @@ class SuperLink:
         self._child = self._start()
         try:
             self.nodes = self._registered(keys)
-            self._known = {self.nodes[site]: _as_header(key) for site, key in keys.items()}
-            rules = Rules(keys=frozenset(self._known.values()), holds=True)
-            self._gateway = Gateway(listen, tls, f"https://127.0.0.1:{self._port}", self._local[0], rules)
+            known = {_as_header(key) for key in keys.values()}
+            upstream = f"https://127.0.0.1:{self._port}"
+            self._gateway = Gateway(listen, tls, upstream, self._local[0], Rules(keys=known, holds=True))
         except BaseException:
             self._child.end()
             raise
@@ -89,10 +89,6 @@ class SuperLink:
         told.write_text(f"murmura = {json.dumps(json.dumps({'door': str(self._door)}))}\n", encoding="utf-8")
         app = project(self._folder / "app")
         command(["flwr", "run", str(app), _NAME, "--run-config", str(told), "--format", "json"], self._folder)
-
-    def wake(self, node: int) -> None:
-        """Hand what is there for a site to it now; it would have it some seconds later."""
-        self._gateway.wake(self._known[node])
 
     def close(self) -> None:
         """End it, and the gateway."""
