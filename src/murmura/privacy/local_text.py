@@ -1,10 +1,11 @@
 """What a text costs that is written at the site from a private one: DP-Prompt (Utpala, Hooker and Chen 2023).
 
 Each token is drawn by the exponential mechanism: of logits in [b₁, b₂], divided by the temperature T, any two documents
-change the logarithm of a token's probability by 2(b₂ − b₁)/T at most. So n tokens are 2n(b₂ − b₁)/T-differentially
-private, with δ = 0 and without anybody to be trusted, for whichever document in place of any other; m documents of a
-site, m times that. It holds if the logits are clipped before they are divided, with bounds that follow from no private
-text; if no token is left out, the end of the text neither; and if n does not depend on the document.
+change the logarithm of a token's probability by 2(b₂ − b₁)/T at most. So n tokens of each of a site's m documents are
+2mn(b₂ − b₁)/T-differentially private, with δ = 0 and without anybody to be trusted, for whichever documents in place of
+any others; and, since documents go through the model together, no less for one of them. It holds if the logits are
+clipped before they are divided, with bounds that follow from no private text; if no token is left out, the end of the
+text neither; and if n does not depend on the documents.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _NARROWEST = 1e-6
 """Bounds that differ by less of the larger one, or by less at all, cut a model's logits down to their rounding."""
 
 
-def epsilon(tokens: int, low: float, high: float, temperature: float, documents: int = 1) -> float:
+def epsilon(tokens: int, low: float, high: float, temperature: float, documents: int) -> float:
     """ε of a site that writes one text for each of its documents (Utpala et al. 2023, Theorem 1).
 
     Args:
@@ -33,7 +34,7 @@ def epsilon(tokens: int, low: float, high: float, temperature: float, documents:
     return _cost(tokens, low, high, documents) / temperature
 
 
-def temperature(epsilon: float, tokens: int, low: float, high: float, documents: int = 1) -> float:
+def temperature(epsilon: float, tokens: int, low: float, high: float, documents: int) -> float:
     """The lowest temperature with which a site keeps within ``epsilon``: the inverse of ``epsilon``.
 
     Raises:

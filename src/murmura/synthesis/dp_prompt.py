@@ -1,7 +1,9 @@
-"""DP-Prompt: a paraphrase that is private by itself, made where the document is (Utpala et al. 2023, arXiv 2310.16111).
+"""DP-Prompt: paraphrases that are private by themselves, made where the documents are (Utpala et al. 2023, arXiv
+2310.16111).
 
 Each token is drawn by the exponential mechanism: with logits in [b₁, b₂] and temperature T it is 2(b₂ − b₁)/T-locally
-differentially private, and n tokens are 2n(b₂ − b₁)/T by composition, whatever the model, the prompt and the document.
+differentially private, and n tokens of each of m documents are 2mn(b₂ − b₁)/T by composition, whatever the model, the
+prompt and the documents.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ class DPPrompt:
     """How documents are paraphrased.
 
     Args:
-        tokens: n, that a document's guarantee is for. The end is a token like any other. So a paraphrase that ends
+        tokens: n of a document, that the guarantee is for. The end is a token like any other. So a paraphrase that ends
             sooner is as one of which the rest was drawn and thrown away: it spends as much.
         low: b₁, and ``high`` b₂, to which logits are clipped before they are divided by the temperature. They must not
             come from private texts; see ``logit_bounds``.
@@ -92,9 +94,14 @@ def paraphrased(
 
 def _written(runtime: ModelRuntime, prompts: list[list[int]], how: DPPrompt, entropy: Entropy) -> list[str]:
     """Of one site's prompts."""
-    adapters, limits, streams = ([one] * len(prompts) for one in (runtime.bank.untrained, how.tokens, entropy))
+    count = len(prompts)
     completions = runtime.write(
-        adapters, prompts, limits, sampling=how.sampling, streams=streams, description="paraphrase"
+        [runtime.bank.untrained] * count,
+        prompts,
+        [how.tokens] * count,
+        sampling=how.sampling,
+        streams=[entropy] * count,
+        description="paraphrase",
     )
     return [" ".join(completion.text.split()) for completion in completions]
 

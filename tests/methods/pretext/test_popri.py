@@ -129,7 +129,7 @@ def written_by(tokenizer):
 
 
 @pytest.mark.parametrize("liked", [BODY, PAPERS], ids=["body", "papers"])
-def test_the_generator_comes_to_find_likelier_what_sites_like(tmp_path, tokenizer, written_by, liked):
+def test_the_generator_comes_to_find_likelier_what_sites_like(tmp_path, tokenizer, written_by, monkeypatch, liked):
     """By new sentences behind new prompts: how much likelier one about the body becomes than the same about papers.
     What it writes would say so too, but with chance in each text, and after so few rounds hardly."""
     more = {"prompts": 40, "candidates_per_prompt": 6, "rejected_rank": 4, "sample_tokens": 20}
@@ -150,10 +150,13 @@ def test_the_generator_comes_to_find_likelier_what_sites_like(tmp_path, tokenize
         body, papers = np.array([-one.nll for one in bench.score([adapter] * len(items), items)]).reshape(-1, 2).T
         return body - papers
 
-    before = margins()
+    wrote, local = [], popri_module.local
+    monkeypatch.setattr(popri_module, "local", lambda *given: wrote.append(given[-1]) or local(*given))
+    before, tuned = margins(), [None]
     for number in (2, 3):
         shown.popri.round(number)
-        assert shown.noted["pairs"] > 8
+        tuned.append(shown.server.store[TUNED])
+        assert shown.noted["pairs"] > 8 and wrote[-1] is tuned[-2]  # it writes as the last round has left it
     gained = (margins() - before) * (1 if liked is BODY else -1)
     assert gained.min() > 0 and gained.mean() > 0.1  # nats
     for chosen, rejected, *votes in shown.server.store[PAIRS][0]:
