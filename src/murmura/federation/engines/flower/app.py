@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -81,12 +82,13 @@ class _Carrier:
 
     def __init__(self, grid: Grid, line: Connection) -> None:
         self._grid, self._line = grid, line
-        self._telling = threading.Lock()
+        self._told: SimpleQueue[bytes] = SimpleQueue()
         self._waited: set[int] = set()  # numbers of the messages whose replies somebody waits for
         self._nodes: list[int] | None = None
         self._looked = 0.0
 
     def carry(self) -> None:
+        threading.Thread(target=self._hand_over, daemon=True).start()
         while True:
             if self._line.poll(_NODES / 2):
                 head, _, frame = self._line.recv_bytes().partition(b"\n")
@@ -131,5 +133,11 @@ class _Carrier:
             self._tell({"nodes": nodes})
 
     def _tell(self, head: dict[str, Any], frame: bytes = b"") -> None:
-        with self._telling, suppress(OSError):  # of the other end that is gone the one who reads learns
-            self._line.send_bytes(json.dumps(head).encode() + b"\n" + frame)
+        self._told.put(json.dumps(head).encode() + b"\n" + frame)
+
+    def _hand_over(self) -> None:
+        """Send what there is to tell. Whoever receives must not wait for that: the other end may read nothing more
+        until it has got rid of what it sends."""
+        with suppress(OSError):  # of the other end that is gone the one who reads learns
+            while True:
+                self._line.send_bytes(self._told.get())
