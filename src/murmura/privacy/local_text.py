@@ -3,9 +3,9 @@
 Each token is drawn by the exponential mechanism: of logits in [b₁, b₂], divided by the temperature T, any two documents
 change the logarithm of a token's probability by 2(b₂ − b₁)/T at most. So n tokens of each of a site's m documents are
 2mn(b₂ − b₁)/T-differentially private, with δ = 0 and without anybody to be trusted, for whichever documents in place of
-any others; and, since documents go through the model together, no less for one of them. It holds if the logits are
-clipped before they are divided, with bounds that follow from no private text; if no token is left out, the end of the
-text neither; and if n does not depend on the documents.
+as many others. They go through the model together, so that one of them has no smaller bound than all. It holds if the
+logits are clipped before they are divided, with bounds that follow from no private text; if no token is left out, the
+end of the text neither; and if n does not depend on the documents.
 """
 
 from __future__ import annotations

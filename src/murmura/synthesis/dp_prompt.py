@@ -29,8 +29,8 @@ class DPPrompt:
     """How documents are paraphrased.
 
     Args:
-        tokens: n of a document, that the guarantee is for. The end is a token like any other. So a paraphrase that ends
-            sooner is as one of which the rest was drawn and thrown away: it spends as much.
+        tokens: n, that each document spends. The end is a token like any other. So a paraphrase that ends sooner is as
+            one of which the rest was drawn and thrown away.
         low: b₁, and ``high`` b₂, to which logits are clipped before they are divided by the temperature. They must not
             come from private texts; see ``logit_bounds``.
         temperature: T.
@@ -61,7 +61,8 @@ def paraphrased(
     """A paraphrase of each document of each site; some may be empty.
 
     A site's documents are written together, and sites apart: in a batch each document moves the last digits of the
-    others' logits, and so how likely their tokens are. So ε is that of all documents of a site, and not of one of them.
+    others' logits, and so how likely their tokens are. So ε is that of all documents of a site, and no document has a
+    smaller one of its own.
 
     A document loses its end where it would not leave room for all n tokens in the model's context, so that how many
     tokens may be written tells nothing of its length.

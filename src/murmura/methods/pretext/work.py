@@ -41,7 +41,7 @@ def work(config: PretextConfig, records: Sequence[int], training: LocalTraining)
         yield Work("texts to vary", "writing", varied, few(partial(_vary, c), varied, together))
         yield Work("texts to embed", "embedding", embedded, few(_embed, embedded, _FEW))
     if c.seeds == "paraphrased":
-        together = min(max(records), c.texts_per_site, _FEW)  # of one site
+        together = min(max(records, default=1), c.texts_per_site, _FEW)  # of one site
         yield Work("texts to paraphrase", "writing", own, few(partial(_paraphrase, c), own, together))
     if c.samples and c.endpoint is None:
         yield Work("texts to write", "writing", c.samples, few(partial(_expand, c), c.samples))
