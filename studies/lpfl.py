@@ -14,8 +14,8 @@ true labels were read a third as often beside annotated ones as alone. ``labels 
 many more epochs that it takes about as many steps as LP-FL. A gain of LP-FL is one if it beats both.
 
 ``LP-FL, surest first`` annotates those texts first of whose label it
-is surest. A linear model stands below the arms of each comparison. ``--more`` adds arms that train all parameters
-(FP-FL, and with one site FP-CT).
+is surest. A linear model stands below the arms of each comparison. ``--more`` adds LP-FL with fewer labels, and arms
+that train all parameters (FP-FL, and with one site FP-CT).
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ SMALL, FULL = runs.scales(
     heldout=(900, 1600),
     validation=(100, 500),  # of the held-out texts; no accuracy in the tables is measured on these
     share=(0.1, 0.05),  # of the texts that keep their label
+    fewer=(0.02, 0.01),
     sites=((1, 5), (1, 2, 5, 10)),
     rounds=(4, 5),
     epochs=(2, 5),
@@ -76,7 +77,7 @@ SMALL, FULL = runs.scales(
 def main() -> None:
     """Write the comparisons and their files, or read what they have left."""
     parser = runs.parser(__doc__)
-    parser.add_argument("--more", action="store_true", help="arms that train all parameters, too")
+    parser.add_argument("--more", action="store_true", help="fewer labels, and all parameters, too")
     parser.add_argument("--tasks", choices=TASKS, nargs="+", default=["movie"])
     parser.add_argument("--table", action="store_true", help="write nothing, but say how accuracy goes with the sites")
     options = runs.parse(parser, reading="table")
@@ -89,7 +90,7 @@ def main() -> None:
         for sites in scale.sites:
             written = comparison(name, sites, options.model, options.dtype, scale)
             if options.more:
-                written["compare"]["arms"] += whole(scale)
+                written["compare"]["arms"] += more(scale)
             runs.save(written, options.out / f"{name}-{sites}.toml", options.out / f"{name}-{sites}")
 
 
@@ -138,12 +139,15 @@ def comparison(name: str, sites: int, model: str, dtype: str, scale: runs.Scale)
     }
 
 
-def whole(scale: runs.Scale) -> list[dict[str, Any]]:
-    """Arms that train all parameters."""
+def more(scale: runs.Scale) -> list[dict[str, Any]]:
+    """LP-FL with fewer labels, and arms that train all parameters."""
     model = {"trainable": "all", "dtype": "float32"}
     return [
-        {"name": f"{arm}, all parameters", "model": model, "method": method, "rates": scale.rates_of_all}
-        for arm, method in ((ARMS[0], {"annotate": False}), (ARMS[2], {}))
+        {"name": f"{ARMS[2]}, fewer labels", "method": {"labelled_share": scale.fewer}},
+        *(
+            {"name": f"{arm}, all parameters", "model": model, "method": method, "rates": scale.rates_of_all}
+            for arm, method in ((ARMS[0], {"annotate": False}), (ARMS[2], {}))
+        ),
     ]
 
 

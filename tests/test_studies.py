@@ -170,16 +170,17 @@ def test_lpfl(study, data, tmp_path, name, scale):
     sizes = getattr(module, scale)
     module.prepare(name, data, out, sizes)
     table = module.comparison(name, 5, "smollm2-135m", "bfloat16", sizes)
-    table["compare"]["arms"] += module.whole(sizes)
+    table["compare"]["arms"] += module.more(sizes)
     (out / "lpfl.toml").write_text(tomli_w.dumps(table))
     config, arms = load_arms([out / "lpfl.toml"])
-    assert [arm.name for arm in arms[:4]] == list(module.ARMS) and len(arms) == 6
+    assert [arm.name for arm in arms[:4]] == list(module.ARMS) and len(arms) == 7
     # All arms but one read each true label as often, and all are measured on the same texts.
     assert {arm.experiment.training.epochs for arm in (arms[0], *arms[2:])} == {sizes.epochs}
     assert all(arm.experiment.training.max_steps is None for arm in arms)
     assert len({arm.experiment.method.validation_records for arm in arms}) == 1
     assert {len(arm.rates) for arm in arms} == {len(config.rates)}
-    assert [arm.experiment.model.trainable for arm in arms] == ["adapter"] * 4 + ["all"] * 2
+    assert [arm.experiment.model.trainable for arm in arms] == ["adapter"] * 5 + ["all"] * 2
+    assert [arm.experiment.method.labelled_share < sizes.share for arm in arms] == [False] * 4 + [True] + [False] * 2
 
 
 def test_accuracy_is_told_by_the_number_of_sites(study, tmp_path):

@@ -5,6 +5,7 @@ import os
 import re
 import tomllib
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -128,6 +129,9 @@ def _pages_are_right(outcome, whole, tmp_path):
     told = json.loads((whole.folder / FIGURES).read_text())
     table = (whole.folder / TABLE).read_text()
     assert outcome.choice.sentences[0] in page and outcome.choice.sentences[0] in table
+    assert "<h1>Comparison</h1>" in page
+    named = write(replace(outcome, name="clinics"), section(outcome), whole.folder).read_text()
+    assert "<h1>Comparison: clinics</h1>" in named
     assert told["chosen"] == outcome.choice.arm and [one["arm"] for one in told["arms"]] == ["FedAvg", "private"]
     for one, arm in zip(outcome.results, told["arms"], strict=True):
         assert {int(seed): value for seed, value in arm["figures"]["heldout_loss"].items()} == one.values(

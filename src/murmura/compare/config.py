@@ -11,6 +11,8 @@ from murmura.config import Section, leaves
 
 SEARCH = 10_000
 """The first seed of searches for a rate; those that a comparison is made with lie below."""
+UNNAMED = "comparison"
+"""What one without a name is called."""
 _BYTES = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -108,7 +110,7 @@ class Arm(Section):
 class CompareConfig(Section):
     """How arms are compared: every arm is run with the same seeds, on the same records."""
 
-    name: str = Field("comparison", min_length=1)
+    name: str = Field(UNNAMED, min_length=1)
     """Names the comparison, and its folder runs/NAME unless `folder` is given."""
     folder: str | None = None
     """Where it is kept."""

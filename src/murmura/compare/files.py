@@ -9,6 +9,7 @@ from typing import Any
 
 from murmura import __version__
 from murmura.compare.comparison import Outcome
+from murmura.compare.config import UNNAMED
 from murmura.compare.equal_utility import at_equal_utility
 from murmura.compare.jobs import FIGURES, PICTURE, TABLE
 from murmura.compare.outcome import LEAKAGE, UPLOADS, Result
@@ -41,7 +42,8 @@ def write(outcome: Outcome, told: Section, folder: Path) -> Path:
         (folder / PICTURE).unlink(missing_ok=True)  # of an earlier one
     runs = {run.folder: (one.arm, run) for one in outcome.results for run in one.runs.values()}
     labels = {place: arm for place, (arm, _) in runs.items()}
-    return write_page([run for _, run in runs.values()], folder / REPORT, [told], labels, f"Comparison: {outcome.name}")
+    title = "Comparison" if outcome.name == UNNAMED else f"Comparison: {outcome.name}"
+    return write_page([run for _, run in runs.values()], folder / REPORT, [told], labels, title)
 
 
 def _write(path: Path, text: str) -> None:
