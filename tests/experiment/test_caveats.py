@@ -2,8 +2,12 @@
 
 import pytest
 
+from murmura import report
+from murmura.errors import Interrupted
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
+from murmura.federation.server.rounds import Server
+from murmura.runs import read_all
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
@@ -25,3 +29,38 @@ def test_whole_sites_are_clipped_as_a_whole(make):
         method={"name": "dpfedavg", "rounds": 1, "noise_multiplier": 4.0}, training={"tokens_per_pass": 64}
     )
     assert not any("share passes" in note for note in dry_run(experiment).notes)
+
+
+@pytest.mark.parametrize("begun", ["adapter", "model"])
+def test_what_a_run_began_with_is_in_no_guarantee_and_that_stands_beside_it(make, tmp_path, begun):
+    """The adapter or the model of a run without any ε, on the same records."""
+    before = {"folder": str(tmp_path / "before")}
+    quick = {"training": ONE_STEP, "evaluation": {"attacks": False}}
+    whole = {"trainable": "all"} if begun == "model" else {}
+    left = run(make({"rounds": 1}, run=before, model=whole, **quick)).folder / begun
+    start = {"model": {"name" if begun == "model" else "adapter": str(left)}}
+    private = make(method=PRIVATE, **start, **quick)
+    said = "does not cover what that was trained on"
+    assert any(said in note for note in dry_run(private).notes)
+    folder = run(private).folder
+    told = report.markdown(report.table(read_all([folder])))
+    assert f"whatever the attack. The run began with a{'n adapter' if begun == 'adapter' else ' model'}" in told
+    assert said in told and said in (folder / "adapter" / "README.md").read_text(encoding="utf-8")
+    assert not any(said in note for note in dry_run(make(method=PRIVATE, **quick)).notes)
+
+
+def test_what_was_to_be_said_of_earlier_rounds_is_said_after_it_has_ended(make, monkeypatch):
+    """An ε counts all rounds, those too in which records shared passes."""
+    options = {"method": PRIVATE | {"rounds": 2}, "evaluation": {"attacks": False}}
+    sending = Server._sending
+
+    def stopped(self, *arguments, **more):
+        if self._fleet.round == 2:
+            raise KeyboardInterrupt
+        return sending(self, *arguments, **more)
+
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(Server, "_sending", stopped)
+        run(make(training=ONE_STEP | {"tokens_per_pass": 64}, **options))
+    [*_, row] = run(make(training=ONE_STEP, **options), resume=True).rows
+    assert row["round"] == 2 and "tokens_per_pass = 64" in row["privacy"]["caveat"]

@@ -3,15 +3,17 @@
 import os
 import stat
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
 from murmura import report
 from murmura.errors import CheckpointError, Interrupted, PrivacyError, RunError
-from murmura.experiment.run import run
+from murmura.experiment.run import _cost, run
 from murmura.federation.server.rounds import Server
 from murmura.privacy import odometer
 from murmura.runs import read, read_all
+from murmura.runs.folder import RunFolder
 from murmura.units import bound
 from tests.experiment import small
 
@@ -129,3 +131,13 @@ def test_a_finished_run_that_promised_nothing_can_go_on(make):
     folder = run(make(method={"rounds": 1}, training={"schedule": "constant"})).folder
     assert list((folder / "checkpoint").glob("round-*"))
     assert len(run(make(method={"rounds": 2}, training={"schedule": "constant"}), resume=True).rows) == 3
+
+
+def test_a_server_says_that_sites_elsewhere_have_spent_what_they_sent(make):
+    """Their ledgers, by which it would tell how much, are on other machines."""
+    folder = RunFolder(make().run.path)
+    folder.path.mkdir()
+    plan = SimpleNamespace(experiment=make(), is_remote=True, privacy=SimpleNamespace(unit="record"))
+    assert "counts, by their privacy ledgers, which are with them" in _cost(folder, plan)
+    plan.is_remote = False
+    assert _cost(folder, plan) == "The interrupted round has spent no privacy."

@@ -10,7 +10,8 @@ from murmura.measure.catalogue import CATALOGUE, figure
 from murmura.measure.figure import interval
 from murmura.report.guarantee import scope
 from murmura.report.table import Cell, columns
-from murmura.runs.schema import SiteReport
+from murmura.runs.folder import RunFolder
+from murmura.runs.schema import RESUMED, Resumption, SiteReport
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
 from tests.privacy.plans import RECORDS
@@ -132,6 +133,8 @@ def test_no_epsilon_of_a_table_is_for_all_of_its_rows(tmp_path):
     [
         ({}, {}, True),
         ({"slots": 1}, {}, False),
+        ({"slots": 1, "changed": {"run.slots": (8, 1)}}, {}, True),  # its earlier rounds count too
+        ({"slots": 1, "changed": {"run.slots": (1, 1)}}, {}, False),
         ({"engine": "flower"}, {}, False),
         ({"unit": "record"}, {}, False),
         ({"trainable": "all"}, {}, False),
@@ -150,6 +153,7 @@ def test_sites_of_a_simulation_that_shared_passes_are_told_beside_an_epsilon_of_
     folder = write_run(tmp_path / "a", rows=[row], disclosure=[release])
     if sent is None:
         (folder / "disclosure.json").unlink()
+    RunFolder(folder).write(RESUMED, [Resumption(1, options.pop("changed", {}), ())])
     config = tomllib.loads((folder / "config.toml").read_text())
     config["model"]["trainable"] = options.pop("trainable", "adapter")
     config["run"] |= options

@@ -22,7 +22,7 @@ from murmura.report.guarantee import trusted
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED, contradicted
 from murmura.report.levels import Level, levels_picture
 from murmura.report.markdown import answered, pipes
-from murmura.report.standing import UNATTACKED, Standing, cases, costs, leaks, promise_of, promised
+from murmura.report.standing import UNATTACKED, Standing, cases, caveats_of, costs, leaks, promise_of, promised
 from murmura.report.style import Style, style
 from murmura.report.table import few_attacked
 from murmura.units import DASH, bound, count, decimal, duration, listing, size
@@ -232,6 +232,7 @@ def _standing(one: Result) -> Standing:
         epsilon=one.epsilon,
         told=", ".join(part for part in [promise_of(privacy), *searched, *together] if part),
         refused=one.unguaranteed,
+        caveats=caveats_of(runs),
         sent=one.bytes,
         seconds=one.wall,
         expected=any(run.hides_cohorts for run in runs),

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from murmura.experiment.config import Experiment
+from murmura.federation.adapter_folder import is_made_here
 from murmura.privacy.plan import PrivacyPlan
 
 
-def caveat(experiment: Experiment, plan: PrivacyPlan, records: Sequence[int]) -> str | None:
-    """In words, or None where there is nothing to say.
+def caveats(experiment: Experiment, plan: PrivacyPlan | None, records: Sequence[int]) -> list[str]:
+    """In sentences.
 
     Args:
-        plan: that the run follows.
+        plan: that the run follows; None where a mechanism at the sites protects by itself.
         records: how many each site has.
     """
-    found = [plan.caveat(records), _of_passes(experiment, plan)]
-    return " ".join(one for one in found if one) or None
+    found = [_of_start(experiment)]
+    if plan is not None:
+        found += [plan.caveat(records), _of_passes(experiment, plan)]
+    return [one for one in found if one]
+
+
+def _of_start(experiment: Experiment) -> str | None:
+    """Whoever has the model has seen what it began with, too."""
+    model, begun = experiment.model, None
+    if model.adapter is not None:
+        begun = "an adapter (model.adapter)"
+    elif is_made_here(Path(model.name)):
+        begun = "a model that another run has trained (model.name)"
+    return begun and f"The run began with {begun}, and this does not cover what that was trained on."
 
 
 def _of_passes(experiment: Experiment, plan: PrivacyPlan) -> str | None:

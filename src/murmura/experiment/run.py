@@ -13,7 +13,7 @@ from murmura.errors import Interrupted, MurmuraError, RunError
 from murmura.experiment.augmenting import require_whole
 from murmura.experiment.canaries import NOT_FOR_RELEASE
 from murmura.experiment.card import made_by
-from murmura.experiment.caveats import caveat
+from murmura.experiment.caveats import caveats
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext
 from murmura.experiment.elsewhere import require_records
@@ -54,6 +54,10 @@ _CANARIES = (
 )
 _FINISHED = (
     "the run is finished: {} done, and what it leaves is only written anew. For it to go on, raise method.rounds."
+)
+_ELSEWHERE = (
+    "What sites have sent in the interrupted round counts, by their privacy ledgers, which are with them; and what is "
+    "repeated after --resume counts again."
 )
 _SEVERAL = (
     "some persons (data.user) have records at {} sites: no site sees that, and data.records_per_user bounds what they "
@@ -113,7 +117,7 @@ def _run(experiment: Experiment, folder: RunFolder, deployment: Deployment | Non
         say(_SEVERAL.format(records.people.exclusions.person_at))
     if not plan.checkpoint and not plan.is_remote:
         require_answers(plan.decided, plan.method, plan.privacy, plan.owned or {})
-    with _reporting_failure(folder, plan.experiment, promises=plan.privacy is not None) as started:
+    with _reporting_failure(folder, plan) as started:
         folder.prepare(resume=resume, needed=_needed(plan))
         if not resume:  # first of all: whatever a killed run leaves must tell that it is a run's
             folder.write_config(plan.experiment.dump())
@@ -134,7 +138,7 @@ class _Started:
 
 
 @contextmanager
-def _reporting_failure(folder: RunFolder, experiment: Experiment, *, promises: bool) -> Iterator[_Started]:
+def _reporting_failure(folder: RunFolder, plan: Plan) -> Iterator[_Started]:
     """On failure, say where the previous run is if no round was saved; and report the ε that the interrupted round has
     spent, where one is promised."""
     started = _Started()
@@ -144,7 +148,7 @@ def _reporting_failure(folder: RunFolder, experiment: Experiment, *, promises: b
         if not folder.has_saved and folder.previous.exists():
             say(f"the new run has saved no round; the previous run is in {folder.previous}")
         if folder.holds_run:
-            cost = _cost(folder, experiment) if started.told and promises else ""
+            cost = _cost(folder, plan) if started.told and plan.privacy else ""
             if isinstance(error, KeyboardInterrupt):
                 raise Interrupted(cost) from error
             if isinstance(error, MurmuraError):
@@ -161,12 +165,15 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
     if deployment:
         engine: Engine = deployment.connect(folder)
     else:
-        engine = simulate(context, method, {site.name: [*site.records, *site.apart] for site in people.sites}, folder)
+        own = {site.name: [*site.records, *site.apart] for site in people.sites}
+        protected = plan.privacy is not None and plan.privacy.unit == "site"
+        engine = simulate(context, method, own, folder, protected=protected)
     with closing(engine):
         side = assemble(plan.server, engine, folder, run=run)
-        if plan.privacy and (said := caveat(experiment, plan.privacy, [site.size for site in people.sites])):
-            side.server.caveat = said
-            say(said, public=True)
+        if plan.guarantee:
+            side.server.caveats = _caveats(plan, people)
+            for said in side.server.caveats:
+                say(said, public=True)
         side.meet(plan.checkpoint.run["known"] if plan.checkpoint else (), deployment.quorum if deployment else None)
         if before and before.checkpoint:
             before = restored(before, side.server, folder, experiment)
@@ -180,6 +187,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
             "sites": [site.name for site in people.sites],
             "resumed": resumed,
             "automatic": automatic(experiment.model),
+            "caveats": side.server.caveats,
         }
         if before:
             drop_refused(before, folder)
@@ -199,6 +207,13 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
             folder.write_anchor(journal.anchor)
         folder.drop_checkpoints()
     return Result(folder.path, side.server.published)
+
+
+def _caveats(plan: Plan, people: Population) -> list[str]:
+    """Of this part of the run, and of those before it, whose rounds its ε counts too."""
+    before = plan.checkpoint.run.get("caveats", []) if plan.checkpoint else []
+    now = caveats(plan.experiment, plan.privacy, [site.size for site in people.sites])
+    return list(dict.fromkeys([*before, *now]))
 
 
 def _note_brought(fleet: Fleet, method: Method, people: Population) -> None:
@@ -260,11 +275,14 @@ def _tracked(experiment: Experiment, folder: RunFolder, server: Server, run: str
             tracking.close(report)
 
 
-def _cost(folder: RunFolder, experiment: Experiment) -> str:
+def _cost(folder: RunFolder, plan: Plan) -> str:
     """What the round in which the run stopped has cost of the privacy that it promised, in words."""
     saved = last_saved(folder.checkpoint)
-    found = standing(folder.path, -1 if saved is None else saved, tables(experiment)["method"])
-    return found.cost if found else "The interrupted round has spent no privacy."
+    found = standing(folder.path, -1 if saved is None else saved, tables(plan.experiment)["method"])
+    if found:
+        return found.cost
+    elsewhere = plan.is_remote and plan.privacy is not None and plan.privacy.unit == "record"
+    return _ELSEWHERE if elsewhere else "The interrupted round has spent no privacy."
 
 
 def _tell(before: Past, rounds: int) -> None:

@@ -28,7 +28,12 @@ from murmura.runs.schema import EXPERIMENT, FEDERATION, ROSTER, SITE_DATA, SITE_
 
 
 def simulate(
-    context: ProcessContext, method: Method, records: Mapping[str, Sequence[Any]], folder: RunFolder
+    context: ProcessContext,
+    method: Method,
+    records: Mapping[str, Sequence[Any]],
+    folder: RunFolder,
+    *,
+    protected: bool = False,
 ) -> Engine:
     """Sites with these records, as ``run.engine`` says.
 
@@ -37,6 +42,7 @@ def simulate(
         method: of the run, likewise.
         records: of each site, in the order of the run.
         folder: what sites keep is in it, each in a place of its own.
+        protected: whole sites are, by the run's ε.
 
     Raises:
         DataError: a site cannot take part with its records.
@@ -54,7 +60,7 @@ def simulate(
     folders = {name: folder.private / site_folder(name) for name in records}
     try:
         share_out(experiment, records, folders, folder.site_adapters, devices)
-        engine: Engine = ENGINES.load(experiment.run.engine)(Simulated(folders, workers, (context, method)))
+        engine: Engine = ENGINES.load(experiment.run.engine)(Simulated(folders, workers, (context, method), protected))
         return engine
     finally:
         _take_back(folders)
@@ -68,11 +74,13 @@ class Simulated:
         folders: of each site, in the order of the run: all that whoever plays it is told.
         workers: most processes to play them in.
         shared: model and method of this process, whose server has them too.
+        protected: whether the run's ε is of whole sites, so that none may keep another's answer out of a sum.
     """
 
     folders: Mapping[str, Path]
     workers: int
     shared: tuple[ProcessContext, Method]
+    protected: bool = False
 
     @property
     def program(self) -> Sequence[str]:

@@ -99,10 +99,17 @@ def _shared_passes(run: RunRecord) -> bool:
     """Whether a site's ε holds for sites that trained in common passes."""
     options = run.options.get("run", {})
     whole = run.options.get("model", {}).get("trainable") == "all"
-    alone = whole or options.get("slots") == 1 or options.get("engine", "local") not in SIMULATIONS
+    slots, engines = _ever(run, "slots", options.get("slots")), _ever(run, "engine", options.get("engine", "local"))
+    alone = whole or slots == {1} or engines.isdisjoint(SIMULATIONS)
     promised = run.last.privacy.get("epsilon") is not None and run.last.privacy["unit"] == "site"
     trained = run.disclosure is None or any(map(hides_training, run.disclosure))  # if it is not known, it may be
     return promised and trained and not alone
+
+
+def _ever(run: RunRecord, option: str, last: Any) -> set[Any]:
+    """An option of ``[run]``, as it was in any of a run's rounds."""
+    changes = [one.changed for one in run.resumed]
+    return {last, *(changed[key][0] for changed in changes if (key := f"run.{option}") in changed)}
 
 
 def interrupted(rows: Sequence[Row]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ class Standing:
         outside: whether an ε is promised that does not cover what attacks were computed from.
         epsilon: guaranteed; None where none is.
         told: for what that ε is: δ, unit, and whatever it does not count.
+        caveats: what makes that ε worth less than it looks, in sentences; else empty.
         together: what several runs that the row rests on come to, in words; else empty.
         sees: what the server sees without noise, which it adds itself, as the end of a sentence; else empty.
         refused: why there is no ε, of runs that promise one.
@@ -62,6 +63,7 @@ class Standing:
     few_uploads: bool = False
     sees: str = ""
     together: str = ""
+    caveats: str = ""
 
 
 def all_kept_and_audited(runs: Sequence[RunRecord]) -> bool:
@@ -85,6 +87,11 @@ def promise_of(privacy: Mapping[str, Any]) -> str:
     if privacy.get("delta") is None:
         return ""
     return f"at δ = {privacy['delta']:g}, for one {privacy['unit']} ({privacy['adjacency']})"
+
+
+def caveats_of(runs: Iterable[RunRecord]) -> str:
+    """What is said beside the ε of any of these runs, each once."""
+    return " ".join(dict.fromkeys(filter(None, (run.last.privacy.get("caveat") for run in runs))))
 
 
 # ---- what leaks ------------------------------------------------------------------------------------------------------
@@ -191,8 +198,9 @@ def _trusting(having: Sequence[Standing], named: bool = False) -> list[str]:
 
 def _epsilon(one: Standing) -> str:
     """``ε = 7.900 at δ = 1e-05, for one record (zero-out), whatever the attack.``"""
-    together = f" Seen together, {one.together}." if one.together else ""
-    return f"ε = {bound(one.epsilon or 0.0)}{f' {one.told}' if one.told else ''}, whatever the attack.{together}"
+    more = f" Seen together, {one.together}." if one.together else ""
+    more += f" {one.caveats}" if one.caveats else ""
+    return f"ε = {bound(one.epsilon or 0.0)}{f' {one.told}' if one.told else ''}, whatever the attack.{more}"
 
 
 def costs(standings: Sequence[Standing], apart: str = "") -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Workers that are spoken to in bytes, where they do more than every engine does."""
 
+from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -82,3 +83,18 @@ def test_a_worker_that_cannot_be_set_up_is_told_with_its_sites():
     with pytest.raises(RunError) as error:
         ProcessesEngine([ThreadProcess(broken)], {"a": Path("a"), "b": Path("b")})
     assert error.value.where == "sites a, b"
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_no_protected_site_keeps_others_out_of_a_sum_by_ending_their_worker(tokenizer, workers):
+    """As the system does for want of memory, where one has long records."""
+    protected = partial(Wired, workers=workers, protected=True)
+    engine = connect(protected, make_sites(1, 2, 1), Working(None), make_workbench(tokenizer), Stream(0))
+    gone = engine.kill("site-0")
+    asked = Ask("dawdle", 1)
+    if len(gone) == 1:
+        assert [type(one).__name__ for one in engine.ask(asked, engine.sites)] == ["Failure", "Reply", "Reply"]
+    else:
+        with pytest.raises(RunError, match=r"2 sites do not answer any more.*\(run\.workers = 3\)"):
+            list(engine.ask(asked, engine.sites))
+    engine.close()

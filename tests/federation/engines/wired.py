@@ -54,10 +54,10 @@ class Wired(ProcessesEngine):
     """The sites of a host behind a few workers; nothing is shared with the host but the sites themselves, which a test
     may look into."""
 
-    def __init__(self, host, workers=2):
+    def __init__(self, host, workers=2, **options):
         self.host = host
         processes = [ThreadProcess(self._open, f"worker {k}") for k in range(workers)]
-        super().__init__(processes, {site: Path(site) for site in host.sites})
+        super().__init__(processes, {site: Path(site) for site in host.sites}, **options)
 
     def kill(self, site):
         """Kill the worker of a site; returns all the sites that it had."""

@@ -230,6 +230,22 @@ def test_seeds_are_expanded_and_the_model_is_trained_on_what_is_written(make, ll
     )
 
 
+def test_a_failure_of_power_does_not_make_paraphrases_that_have_left_unsent(make, llama_folder, monkeypatch):
+    """What has travelled is counted without waiting for the disk, which may lose it; what an ε counts by is not."""
+    options = {"seeds": "paraphrased", "noise_multiplier": None, "epsilon": 9.0, "texts_per_site": 4}
+    asked = make(options | {"paraphraser": str(llama_folder), "paraphrase_tokens": 4})
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr("murmura.methods.pretext.paraphrases.note_privacy", failed)
+        run(asked)
+    (asked.run.path / "checkpoint" / "sent.json").write_bytes(b"")
+    [*_, last] = run(asked, resume=True).rows
+    assert last["epsilon"] == 18.0 and "sent 2 times" in last["privacy"]["plan"]
+
+
+def failed(*_):
+    raise MemoryError
+
+
 def test_paraphrases_are_made_at_the_sites_at_an_epsilon_that_holds_against_everybody(make, llama_folder, tmp_path):
     options = {"seeds": "paraphrased", "noise_multiplier": None, "epsilon": 9.0, "texts_per_site": 4}
     options |= {"paraphraser": str(llama_folder), "paraphrase_tokens": 6}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from murmura.augment.noise import planned
 from murmura.augment.strategies import strategy
 from murmura.data.records import digest
-from murmura.experiment.caveats import caveat
+from murmura.experiment.caveats import caveats
 from murmura.experiment.config import Experiment
 from murmura.experiment.forecast.budget import of_budgets
 from murmura.experiment.precision import slow
@@ -62,8 +62,7 @@ def _few(experiment: Experiment, people: Population | None) -> list[str]:
 def _caveats(experiment: Experiment, method: Method, sizes: Mapping[str, int] | None) -> list[str]:
     records = list((sizes or {}).values())
     found = method.guarantee(records, experiment.training) if records else None
-    told = caveat(experiment, found.plan, records) if found and found.plan else None
-    return [told] if told else []
+    return caveats(experiment, found.plan, records) if found else []
 
 
 def _of_run(experiment: Experiment, method: Method, gathered: Gathered | None, people: Population | None) -> list[str]:

@@ -34,13 +34,17 @@ class ProcessesEngine:
     Args:
         processes: the workers, each of which is told the folders of its share of the sites, and nothing else.
         folders: of the sites, in the order of the run.
+        protected: whole sites are, so that none may keep another's answer out of a sum: a worker that dies with several
+            ends the run.
 
     Raises:
         RunError: a worker could not open its sites.
     """
 
-    def __init__(self, processes: Sequence[WorkerProcess], folders: Mapping[str, Path]) -> None:
-        self.sites, self._number = list(folders), 0
+    def __init__(
+        self, processes: Sequence[WorkerProcess], folders: Mapping[str, Path], *, protected: bool = False
+    ) -> None:
+        self.sites, self._number, self._protected = list(folders), 0, protected
         self._lines = [_Line(process, self.sites[place :: len(processes)]) for place, process in enumerate(processes)]
         self._line_of = {site: line for line in self._lines for site in line.sites}
         number = self._next()
@@ -55,7 +59,11 @@ class ProcessesEngine:
 
     def ask(self, ask: Ask, sites: Sequence[str]) -> Iterator[Reply | Failure]:
         """Replies in the order of ``sites``. A failure names a class of error, a worker that died, or that time is
-        up."""
+        up.
+
+        Raises:
+            RunError: a worker died with several sites that are protected as wholes.
+        """
         number = self._next()
         asked: dict[_Line, list[str]] = {}
         for site in sites:
@@ -70,6 +78,7 @@ class ProcessesEngine:
                 while site not in found:
                     answer = line.take(number, until)
                     if isinstance(answer, str):
+                        self._require_alone(line)
                         answer = Failure(site, answer, gone=line.end is not None)
                     found[answer.site] = answer
                 progress.advance()
@@ -77,6 +86,19 @@ class ProcessesEngine:
         for line in asked:
             line.rest(number, until)
         self._add_phases(asked)
+
+    def _require_alone(self, line: _Line) -> None:
+        """
+        Raises:
+            RunError: the worker of several protected sites is dead, by what one of them may have in its records.
+        """
+        if self._protected and line.end is not None and len(line.sites) > 1:
+            raise RunError(
+                f"{line.name} {line.end}, and so {len(line.sites)} sites do not answer any more; one of them may have "
+                "kept the others out of a sum, which the ε of whole sites does not cover",
+                where=f"sites {line.named}",
+                fix=f"Give each site a worker of its own (run.workers = {len(self.sites)}), and start with --resume.",
+            )
 
     def close(self) -> None:
         """Let the workers go."""
@@ -193,6 +215,6 @@ def start(simulation: Simulated) -> ProcessesEngine:
         for place in range(count):
             workers.append(WorkerProcess(f"worker {place}", max(cores // count, 1), simulation.program))
             started.callback(workers[-1].end)
-        engine = ProcessesEngine(workers, simulation.folders)
+        engine = ProcessesEngine(workers, simulation.folders, protected=simulation.protected)
         started.pop_all()
     return engine

@@ -45,7 +45,7 @@ class Server:
         stream: the run's randomness.
         rows: metrics of each finished round, round 0 being before training.
         about: JSON that tells what run this is; saved in every checkpoint.
-        caveat: what to say beside the guarantee of every round, if anything.
+        caveats: what to say beside the guarantee of every round, in sentences.
         publication: what anybody may see of the run.
         curious: keeps what a curious server would; None: nothing is kept.
         arriving: is called with each round's number before anything else of the round; None: nobody comes and goes.
@@ -72,7 +72,7 @@ class Server:
         self._journals: dict[str, Any] = {}
         self.about: dict[str, Any] = {}
         self.publication, self.curious = fleet.publication, curious
-        self.caveat: str | None = None
+        self.caveats: list[str] = []
         self.arriving: Callable[[int], None] | None = None
         self.opening: Callable[[int], None] | None = None
         self.closing: Callable[[], None] | None = None
@@ -197,7 +197,7 @@ class Server:
 
     def note_privacy(self, figures: Mapping[str, Any]) -> None:
         """Note what is guaranteed after this round; see ``murmura.privacy.ledger``."""
-        self._privacy = {**figures, "caveat": self.caveat} if self.caveat else dict(figures)
+        self._privacy = {**figures, "caveat": " ".join(self.caveats)} if self.caveats else dict(figures)
 
     def ask(
         self, verb: str, sites: Sequence[str], each: Mapping[str, Payload] | None = None, **shared: Any

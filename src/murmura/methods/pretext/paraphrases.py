@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from murmura.methods.pretext.ballots import chosen_texts
@@ -11,6 +13,7 @@ from murmura.methods.pretext.population import public_texts, sent
 from murmura.privacy import local_text
 from murmura.privacy.entropy import OSEntropy
 from murmura.privacy.guarantee import Guarantee
+from murmura.privacy.journal import Journal
 from murmura.progress import phase
 from murmura.synthesis.dp_prompt import DPPrompt, logit_bounds, paraphrased
 
@@ -20,13 +23,16 @@ if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
 
 ACCOUNTANT = "the formula of DP-Prompt"
+ASKED = "paraphrases"
+"""The server's journal of how often sites were asked: a line is on disk before any of them is."""
 OPTION = "paraphraser"
 """Of the method, which names the model."""
+_asked = partial(Journal, what="journal of paraphrases")
 _READ = 64  # public texts, by which logits are bounded
 
 
 def gathered(config: PretextConfig, server: Server, fleet: Fleet) -> list[str]:
-    """All sites' paraphrases, empty ones left out. What they have cost is noted: as often as they have left.
+    """All sites' paraphrases, empty ones left out. What they have cost is noted: as often as they have been asked for.
 
     Raises:
         DataError: there are no public texts to bound logits by.
@@ -35,6 +41,7 @@ def gathered(config: PretextConfig, server: Server, fleet: Fleet) -> list[str]:
     read = (server.stream / "bounds").python().sample(texts, min(_READ, len(texts)))
     with phase("score"):
         low, high = logit_bounds(server.runtime.another(OPTION), read)
+    server.journal(ASKED, _asked).append({"at": datetime.now(UTC).isoformat(timespec="seconds")})
     found = sent(fleet.ask("paraphrase", fleet.sites, low=low, high=high), fleet.sites)
     note_privacy(config, server, fleet)
     return [text for text in found if text.strip()]
@@ -73,10 +80,12 @@ def guarantee(config: PretextConfig) -> Guarantee:
 
 def note_privacy(config: PretextConfig, server: Server, fleet: Fleet) -> None:
     """Note ε of the site that may have answered most often: a round that was repeated after it was stopped has sent
-    other paraphrases of the same texts. All sites are asked each time, and answers may have left that never came here.
+    other paraphrases of the same texts. All sites are asked each time, and answers may have left that never came here;
+    a failure of power may undo the count of messages, and not the journal.
     """
     assert config.epsilon is not None, "the options need it"
-    times = max(1, math.ceil(server.asks("paraphrase") / len(fleet.sites)))
+    noted = len(server.journal(ASKED, _asked).lines)
+    times = max(1, noted, math.ceil(server.asks("paraphrase") / len(fleet.sites)))
     server.note_privacy(
         {
             "unit": "site",
