@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from murmura.aggregation.choosing import RULES, rule
+from murmura.aggregation.config import AggregationConfig
 from murmura.errors import RefusedError, RunError
 from murmura.federation.site.cohort import Cohort, Site
 from murmura.federation.wire.messages import Ask, decode, encode
@@ -110,3 +112,22 @@ def test_divergence_names_round_site_and_step(runtime):
         cohort.train(cohort.own(), [random_state(runtime.bank, 0)] * 3, 0.01, "private", weights=weights)
     assert error.value.where.startswith("round 3, site ward 7/b, step ")
     assert "--resume" in error.value.fix
+
+
+def test_a_residual_that_no_rule_of_the_run_makes_is_refused(runtime):
+    """A server could have a site fail, or not, by how large it makes it."""
+    start = random_state(runtime.bank, 0)
+    one = next(name for name in start if ".lora_A." in name)
+    more = {
+        one.replace(".lora_A.", ".residual_A."): torch.ones(9, start[one].shape[1]),
+        one.replace(".lora_A.", ".residual_B."): torch.ones(start[one.replace("_A.", "_B.")].shape[0], 9),
+    }
+    ask, [site] = Ask("train", 1, {"adapter": start | more}), make_sites(2)
+    for kind in RULES:
+        options = {"kind": kind, **({"norm": 1.0} if kind == "norm-bound" else {})}
+        cohort = Cohort([site], runtime, ask, Stream(0), rule(AggregationConfig(rule=options)))
+        if kind in ("fedex", "flora"):
+            assert cohort.starts(ask)[0].keys() == (start | more).keys()
+        else:
+            with pytest.raises(RefusedError, match="has sent a residual"):
+                cohort.starts(ask)

@@ -26,7 +26,7 @@ from murmura.privacy.journal import Journal
 from murmura.progress import phase
 from murmura.runs.drafts import ShownDraft
 from murmura.streams import Stream
-from murmura.training.adapter import State
+from murmura.training.adapter import State, split_residual
 from murmura.training.config import LocalTraining
 from murmura.training.loop import NonFiniteLoss, Trained, train
 
@@ -242,10 +242,15 @@ class Cohort:
 
         Some rules send one factor only (FFA-LoRA: the other is the random start; FedSA-LoRA: the other is personal).
         ``None`` stands for an adapter that is altogether the site's own.
+
+        Raises:
+            RefusedError: it has a residual, and the run's rule makes none: a site could be made to fail by its size.
         """
         if sent is None:
             own: State = site.store["adapter"]
             return own
+        if split_residual(sent)[1] and not self.rule.residual_growth([1, 1]):
+            raise RefusedError("the server has sent a residual, and this run's rule makes none")
         if sent.keys() >= {entry.name for entry in self.runtime.bank.manifest}:
             return sent
         known = site.store.get("adapter") or self.runtime.initial(self.stream / "adapter")
