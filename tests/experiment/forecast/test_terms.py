@@ -94,6 +94,12 @@ def test_the_guarantee_is_for_the_sites_own_number_of_records_and_how_it_is_prot
     assert protection_from_json(adapter.protection).added_by == "site" and adapter.often == "2 times at most"
 
 
+def test_a_site_is_told_before_it_agrees_what_makes_its_epsilon_worth_less_than_it_looks(shared):
+    options = {"training": PRIVATE["training"] | {"tokens_per_pass": 64}}
+    _, folders = shared(**PRIVATE | options)
+    assert "holds against a server that follows the protocol" in terms(folders["heart"]).guarantee[-1]
+
+
 def test_the_digest_is_of_all_that_is_shown(shared):
     _, folders = shared()
     heart, again, lung = (terms(folders[name]).digest for name in ("heart", "heart", "lung"))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from murmura.errors import PrivacyError
+from murmura.experiment.caveats import caveats
 from murmura.experiment.config import Experiment
 from murmura.experiment.consent import digest_of
 from murmura.experiment.forecast.rounds import foreseen_rounds, residual_growth
@@ -188,3 +189,4 @@ def _words(asked: AskedOf, guarantee: Guarantee) -> Iterator[str]:
         yield "How many sites there are is not told here; this is for the fewest that there can be."
     if guarantee.plan is not None:
         yield from Curve.of(guarantee.plan.event(), guarantee.plan.adjacency).words()
+    yield from caveats(asked.experiment, guarantee.plan, [asked.records] * (asked.sites or 1))
