@@ -7,7 +7,7 @@
 # make results DATA=FOLDER    the studies of docs/results on the records in FOLDER; most of a day, and goes on where it
 #     was stopped
 # make docs    the documentation as a site, in build/site
-# make clean   removes what these made, except the models in the cache
+# make clean   removes what these made, except the models in the cache and the runs of `make results`
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -168,5 +168,6 @@ results: records .venv/stamp
 	$(call COMPARE,dplora/dplora,dplora)
 
 clean:
-	rm -rf .venv runs build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf runs/clinic-fedavg* runs/clinic-fewfedpit* runs/clinic.html runs/clinic-deployed.html
 	find src tests bench -name __pycache__ -prune -exec rm -rf {} +

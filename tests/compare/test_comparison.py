@@ -325,6 +325,7 @@ def test_files_of_another_kind_are_not_written_over(comparison, begun, tmp_path)
     first = comparison(rates=[], seeds=[0], arms=ARMS[:1])
     first.folder.mkdir(parents=True)
     (first.folder / "report.html").write_text("mine")
+    (first.folder / "runs" / "mine").mkdir(parents=True)  # as any project may have such a folder
     with pytest.raises(CheckpointError, match=r"report\.html.* is here already"):
         first.check()
     assert (first.folder / "report.html").read_text() == "mine" and begun == []

@@ -151,6 +151,11 @@ def test_nothing_is_overwritten_unasked(folder, tmp_path):
     made = export(folder, tmp_path / "b", "adapter")
     with pytest.raises(CheckpointError, match="--overwrite"):
         export(folder, made, "merged")
+    (made / "mine.txt").write_text("keep")
+    with pytest.raises(CheckpointError, match=r"would remove mine\.txt, which no export has written"):
+        export(folder, made, "merged", overwrite=True)
+    assert (made / "adapter_config.json").exists()
+    (made / "mine.txt").unlink()
     assert (export(folder, made, "merged", overwrite=True) / "model.safetensors").is_file()
     assert not (made / "adapter_config.json").exists()
     with pytest.raises(ConfigError, match="no such folder"):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from murmura.errors import CheckpointError
-from murmura.report.output_file import replacing
+from murmura.errors import CheckpointError, ConfigError
+from murmura.report.output_file import replacing, require_own
 
 
 def write(path, text):
@@ -46,3 +46,20 @@ def test_what_went_wrong_with_another_file_is_not_blamed_on_this_one(tmp_path):
     with pytest.raises(FileNotFoundError, match="weights"), replacing(tmp_path / "a.csv", "the table", "--out"):
         missing.read_bytes()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--out", "--markdown", "--sheet"])
+@pytest.mark.parametrize("text", ["[run]\nname = 'a'\n", '{"instruction": "x"}\n', "# Notes\n"])
+def test_only_a_report_is_replaced(tmp_path, option, text):
+    place = tmp_path / "named"
+    require_own({option: place})
+    place.write_text(text)
+    with pytest.raises(ConfigError, match="is no report"):
+        require_own({option: place})
+    place.write_text("- **What leaks?** Nothing" if option == "--markdown" else "\n<!DOCTYPE html>\n")
+    require_own({option: place})
+
+
+def test_two_options_do_not_name_one_file(tmp_path):
+    with pytest.raises(ConfigError, match="--out and --sheet name the same file"):
+        require_own({"--out": tmp_path / "a.html", "--sheet": tmp_path / "b" / ".." / "a.html"})

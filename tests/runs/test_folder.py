@@ -17,7 +17,7 @@ def used(tmp_path):
     """A folder that holds a run."""
     folder = RunFolder(tmp_path / "runs" / "a")
     folder.prepare(resume=False, needed=0)
-    folder.write_config("[run]\n")
+    folder.write_config("[run]\n[method]\n")
     (folder.checkpoint / "round-0001").mkdir()
     folder.write_metrics([{"round": 0}])
     return folder
@@ -74,6 +74,23 @@ def test_what_no_run_wrote_is_not_written_over(tmp_path, name, overwrite):
         start(folder, overwrite=overwrite)
     assert (tmp_path / name).read_text() == "mine"
     assert not folder.holds_run
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_of_another_program_that_looks_alike_is_no_run(tmp_path, overwrite):
+    (tmp_path / "checkpoint").mkdir()
+    for name in ("config.toml", "checkpoint/best.pt"):
+        (tmp_path / name).write_text("[model]")
+    with pytest.raises(CheckpointError, match="that no run wrote"):
+        start(RunFolder(tmp_path), overwrite=overwrite)
+    assert (tmp_path / "checkpoint" / "best.pt").read_text() == "[model]"
+
+
+def test_a_run_whose_experiment_was_damaged_is_one_all_the_same(tmp_path):
+    (tmp_path / "checkpoint").mkdir()
+    for name in ("config.toml", ".lock"):
+        (tmp_path / name).write_text("")
+    assert RunFolder(tmp_path).holds_run
 
 
 def test_locks_of_a_process_that_was_killed_before_it_kept_anything_are_nothing_to_lose(tmp_path):

@@ -10,14 +10,20 @@ from murmura.runs import RunFolder, locks
 from murmura.runs.locks import LOCK, acquire, alone
 from murmura.runs.previous import make_way, previous_of
 
-OLDEST = {"config.toml": "oldest", "metrics.jsonl": "oldest", "environment.json": "oldest"}
+EXPERIMENT = "[run]\n[method]\n"
+OLDEST = {"config.toml": EXPERIMENT + "# oldest", "metrics.jsonl": "oldest", "environment.json": "oldest"}
 OLD = {
-    "config.toml": "old",
+    "config.toml": EXPERIMENT,
     "metrics.jsonl": "old",
     "private/a/privacy.journal": "spent",
     "checkpoint/round-0002/run.json": "old",
 }
-NEW = {"config.toml": "new", "environment.json": "new", "private/b/store.journal": "new", "sites.json": "new"}
+NEW = {
+    "config.toml": EXPERIMENT + "# new",
+    "environment.json": "new",
+    "private/b/store.journal": "new",
+    "sites.json": "new",
+}
 CHANGES = ("rename", "unlink", "rmdir", "mkdir")
 
 
@@ -100,14 +106,20 @@ def test_whenever_the_process_is_killed_no_run_is_lost_but_the_one_that_is_repla
             assert OLDEST in [contents(path) for path in folder.parent.iterdir()]
             make_way(folder)
         assert contents(previous_of(folder)) == OLD
-        write(folder, {**OLD, "config.toml": "new"})
+        write(folder, {**OLD, "config.toml": NEW["config.toml"]})
         make_way(folder)  # which clears what was left
         assert [path.name for path in folder.parent.iterdir()] == ["run.previous"]
     assert step > 3
 
 
 @pytest.mark.parametrize(
-    "there", [{"thesis.txt": "years of work"}, OLDEST | {"thesis.txt": "years of work"}, {"config.toml": "mine"}]
+    "there",
+    [
+        {"thesis.txt": "years of work"},
+        OLDEST | {"thesis.txt": "years of work"},
+        {"config.toml": "mine"},
+        {"config.toml": "mine", "checkpoint/best.pt": "years of work"},  # as other programs have them, too
+    ],
 )
 def test_what_is_no_run_or_holds_more_than_one_is_not_replaced(folder, there):
     write(previous_of(folder), there)

@@ -44,7 +44,7 @@ def report(
     """Print the table of one or several runs and write their report as one HTML page."""
     from murmura import report as reports
     from murmura.compare.better import which_is_better
-    from murmura.report.output_file import replacing
+    from murmura.report.output_file import replacing, require_own
     from murmura.runs import read_all
     from murmura.runs.schema import REPORT
 
@@ -55,6 +55,8 @@ def report(
     if drafts and out is None:
         fix = "Say where to, with --out: it is not for publication, as a run's report.html may be."
         raise ConfigError("a page with drafts has no place of its own", where="--drafts", fix=fix)
+    places = {"--out": out, "--markdown": markdown, "--sheet": sheet}
+    require_own({option: place for option, place in places.items() if place is not None})
     records = read_all(runs)
     rows = reports.table(records)
     which = which_is_better(rows)

@@ -28,6 +28,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.prepare import Plan
 from murmura.measure.evaluation_set import record_set
 from murmura.progress import clock, say
+from murmura.runs import jsontext
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 from murmura.runs.schema import REPORT, STATES
@@ -108,9 +109,19 @@ def require_own(folder: Path) -> None:
     if RunFolder(folder).holds_run:
         raise CheckpointError("a run is kept in this folder", where=str(folder), fix=fix)
     there = [name for name in WRITTEN if (folder / name).exists()]
-    if there and not any((folder / name).is_dir() for name in (RUNS, SEARCH)):
+    if there and not _is_comparison(folder):
         what = f"{listing(there)} is here already, and no comparison has written it"
         raise CheckpointError(what, where=str(folder), fix=fix)
+
+
+def _is_comparison(folder: Path) -> bool:
+    """Whether a comparison has left its figures here, or a run. Any folder may have one called ``runs``."""
+    try:
+        figures = jsontext.loads((folder / FIGURES).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        figures = None
+    kept = (run for name in (RUNS, SEARCH) for run in (folder / name).glob("*"))
+    return (isinstance(figures, dict) and "murmura" in figures) or any(RunFolder(run).holds_run for run in kept)
 
 
 def require_same(jobs: Sequence[Job]) -> None:

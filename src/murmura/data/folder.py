@@ -92,6 +92,11 @@ def site_files(folder: str | Path, ignore: Sequence[str] = ()) -> dict[str, Path
     return found.sites
 
 
+def is_passed_over(entry: Path, ignore: Sequence[str] = ()) -> bool:
+    """Whether an entry of such a folder, which need not be there yet, is taken for no site's file."""
+    return _is_like(entry, [*_HIDDEN, *_ABOUT, *ignore])
+
+
 def _is_like(entry: Path, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(entry.name.casefold(), pattern.casefold()) for pattern in patterns)
 

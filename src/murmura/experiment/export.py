@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +22,7 @@ from murmura.report.card import run_card
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 from murmura.runs.schema import NOT_FOR_RELEASE
+from murmura.units import listing
 
 Form = Literal["adapter", "merged", "gguf"]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -28,6 +30,24 @@ CONVERTER = "convert_hf_to_gguf.py"
 GGUF_TYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 GGUF = "model.gguf"
 _WRITTEN = ("adapter_config.json", "config.json", GGUF)
+_BESIDE = (
+    CARD,
+    NOT_FOR_RELEASE,
+    "adapter_model.safetensors",
+    "model*.safetensors",
+    "model.safetensors.index.json",
+    "generation_config.json",
+    *(
+        "tokenizer*",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "chat_template.*",
+        "vocab.*",
+        "merges.txt",
+        "*.model",
+    ),
+)
+"""What exports consist of, as patterns; names of a tokenizer's files depend on its kind."""
 """One of these is in every folder that is written here."""
 _UNQUANTISED = (
     "The adapter was trained beside a base model that was quantised ({}), and is merged into the weights as they were "
@@ -107,6 +127,10 @@ def _require_place(run: Path, out: Path, overwrite: bool) -> None:
     if not exported or not any((out / name).is_file() for name in _WRITTEN):
         what = "--overwrite replaces what was exported before, and this was not"
         raise CheckpointError(what, where=where, fix="Give another --out.")
+    names = sorted(path.name for path in out.iterdir())
+    if others := [name for name in names if not any(fnmatchcase(name, ours) for ours in (*_WRITTEN, *_BESIDE))]:
+        what = f"--overwrite would remove {listing(others)}, which no export has written"
+        raise CheckpointError(what, where=where, fix="Move it away, or give another --out.")
 
 
 def _source(experiment: Experiment, folder: RunFolder, form: Form, site: str | None) -> Path:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from murmura.config import leaves
+from murmura.data.folder import is_passed_over
 from murmura.data.hub import is_hub_id
-from murmura.errors import DataError
+from murmura.errors import ConfigError, DataError
 from murmura.experiment.augmenting import opened, shared_out
 from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
@@ -143,6 +146,28 @@ class Plan:
         return {name: len(records) for name, records in owned.items()} if (owned := self.owned) else None
 
 
+def require_apart(experiment: Experiment) -> None:
+    """Starting over moves the run's folder, and with it whatever else is in it; and whatever lies among sites' files is
+    taken for one of them.
+
+    Raises:
+        ConfigError: the run would be kept in a folder that holds what it reads, or among the sites' files.
+    """
+    folder, data = experiment.run.path.resolve(), experiment.data
+    where, fix = f"run.folder = {experiment.run.path}", "Choose another run.folder."
+    sites = Path(data.train).resolve() if data.train else None
+    if sites and sites.is_dir() and sites in folder.parents:
+        place = sites / folder.relative_to(sites).parts[0]
+        if not is_passed_over(place, data.sites.ignore):
+            what = f"'{place.name}' would lie among the files of data.train, and be taken for a site's"
+            raise ConfigError(what, where=where, fix=fix)
+    for key, value in leaves(experiment.model_dump(mode="json", exclude_none=True)):
+        read = Path(value) if isinstance(value, str) and key != "run.folder" else None
+        if read is not None and read.is_absolute() and read.resolve().is_relative_to(folder):
+            what = f"{key} is {value}, so that the run's own files would lie among what it reads"
+            raise ConfigError(what, where=where, fix=fix)
+
+
 def prepare(
     experiment: Experiment,
     *,
@@ -163,6 +188,8 @@ def prepare(
     Raises:
         MurmuraError: bad options, data, model or folder.
     """
+    if foresee:  # a run has asked before it opened its folder
+        require_apart(experiment)
     experiment, pool = opened(experiment)
     before = past(resume, experiment) if resume else None
     experiment = before.experiment if before else settled(experiment)

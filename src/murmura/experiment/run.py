@@ -21,7 +21,7 @@ from murmura.experiment.forecast.budget import require_answers
 from murmura.experiment.forecast.disk import disk
 from murmura.experiment.forecast.rounds import drawn_cohorts, residual_growth
 from murmura.experiment.precision import automatic, multiplied_in, slow
-from murmura.experiment.prepare import Plan, prepare
+from murmura.experiment.prepare import Plan, prepare, require_apart
 from murmura.experiment.resume import Past, drop_refused, restored, tables
 from murmura.experiment.server_side import ServerSide, assemble
 from murmura.experiment.simulation import simulate
@@ -93,6 +93,7 @@ def run(
     Raises:
         MurmuraError: bad options, data, model or folder, all before training starts; or what stopped the run.
     """
+    require_apart(experiment)
     folder = RunFolder(experiment.run.path)
     with folder.opened(resume=resume, overwrite=overwrite):
         return _run(experiment, folder, deployment, resume=resume)

@@ -5,13 +5,41 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 from murmura import atomic
-from murmura.errors import CheckpointError
+from murmura.errors import CheckpointError, ConfigError
+
+_OURS = {"--markdown": ("- **", "| "), "--out": ("<!DOCTYPE html>",), "--sheet": ("<!DOCTYPE html>",)}
+"""How what is written for an option begins."""
+
+
+def require_own(places: Mapping[str, Path]) -> None:
+    """Replace nothing that is no report: an experiment, records or notes may have been named by mistake.
+
+    Args:
+        places: by option.
+
+    Raises:
+        ConfigError: a file there does not begin as a report does, or two options name one.
+    """
+    named: dict[Path, str] = {}
+    for option, place in places.items():
+        other = named.setdefault(place.resolve(), option)
+        if other != option:
+            what = f"{other} and {option} name the same file"
+            raise ConfigError(what, where=str(place), fix="Give each a file of its own.")
+        if place.is_file() and place.stat().st_size and not _begins(place, _OURS[option]):
+            what = "this file is there already, and is no report"
+            raise ConfigError(what, where=f"{option} {place}", fix="Name another, or remove it.")
+
+
+def _begins(place: Path, ways: Sequence[str]) -> bool:
+    with place.open(encoding="utf-8", errors="replace") as lines:
+        return lines.read(64).lstrip().startswith(tuple(ways))
 
 
 @contextmanager

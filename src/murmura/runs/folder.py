@@ -148,7 +148,7 @@ class RunFolder:
         taken = [name for name in schema.WRITTEN if _is_taken(self.path / name)]
         if taken and not self.holds_run:
             what = f"this folder has a {taken[0]} that no run wrote, and a run would write over it"
-            raise CheckpointError(what, where=where, fix="Take another run.folder.")
+            raise CheckpointError(what, where=where, fix="Choose another run.folder.")
 
     def prepare(self, *, resume: bool, needed: int) -> None:
         """Make the folder ready before any work. A run that it holds becomes the previous one unless it is resumed.
@@ -318,7 +318,8 @@ class RunFolder:
         No folder where that is nothing."""
         place = self.path / schema.OUTCOMES
         if outcomes:
-            place.mkdir(exist_ok=True)
+            with self._written():
+                place.mkdir(exist_ok=True)
         for name, value in outcomes.items():
             if callable(value):
                 with self.replacing(place / name) as draft:
@@ -353,7 +354,8 @@ class RunFolder:
         Args:
             name: of the file, without its end.
         """
-        (self.path / schema.JUDGED).mkdir(exist_ok=True)
+        with self._written():
+            (self.path / schema.JUDGED).mkdir(exist_ok=True)
         self.write(f"{schema.JUDGED}/{name}.json", judgement)
 
     def _write_private(self, name: str, lines: Sequence[Mapping[str, Any]]) -> None:

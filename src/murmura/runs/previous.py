@@ -19,8 +19,14 @@ def previous_of(folder: Path) -> Path:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a run was begun here. Other programs' folders may have a ``config.toml`` too."""
-    return (folder / CONFIG).exists() and any((folder / name).exists() for name in (CHECKPOINTS, ENVIRONMENT))
+    """Whether a run was begun here: an experiment lies beside what a run keeps. Other programs' folders may have a
+    ``config.toml`` and a ``checkpoint``, too; where the experiment is damaged, a run's lock tells."""
+    begun = (folder / CONFIG).exists() and any((folder / name).exists() for name in (CHECKPOINTS, ENVIRONMENT))
+    return begun and (_is_experiment(folder / CONFIG) or (folder / LOCK).exists())
+
+
+def _is_experiment(config: Path) -> bool:
+    return {"[run]", "[method]"} <= set(config.read_text(encoding="utf-8", errors="replace").splitlines())
 
 
 def has_saved(folder: Path) -> bool:
