@@ -79,7 +79,8 @@ class Noise(Part):
     has_shares: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check(0 <= self.std < math.inf, f"noise = {self.std}", "Give a finite number of clipping norms, 0 for none.")
+        fix = "Give a finite number of clipping norms, 0 for none."
+        check(0 <= self.std < math.inf, f"the noise multiplier is {self.std}", fix)
 
     @abstractmethod
     def event(self, plan: PrivacyPlan, steps: int, repeated: Sequence[int]) -> DpEvent:
