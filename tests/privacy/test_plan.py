@@ -165,7 +165,7 @@ def test_infinite_epsilon_needs_no_noise():
         (lambda: of_sites(unit="record"), "site clipping does not bound the influence of a record. Clip examples"),
         (
             lambda: of_records(noise=TreeNoise(1.0, 4)),
-            "ε of tree noise is not known with the sampler 'poisson'. Take one of these: full, once-per-tree",
+            "ε of tree noise is not known with the sampler 'poisson'. Choose one of these: full, once-per-tree",
         ),
         (
             lambda: of_sites(noise=TreeNoise(1.0, 4), clipping=ADAPTIVE),
@@ -180,11 +180,11 @@ def test_infinite_epsilon_needs_no_noise():
         (lambda: of_votes(unit="record"), "votes clipping does not bound the influence of a record"),
         (
             lambda: of_sites(noise=SkellamNoise(1.0)),
-            "ε of skellam noise is not known with the clipping 'site'. Take one of these: votes",
+            "ε of skellam noise is not known with the clipping 'site'. Choose one of these: votes",
         ),
         (
             lambda: of_votes(sampler=PoissonSampling(0.5)),
-            "ε of skellam noise is not known with the sampler 'poisson'. Take one of these: full",
+            "ε of skellam noise is not known with the sampler 'poisson'. Choose one of these: full",
         ),
         (lambda: of_votes(noise=TreeNoise(1.0, 4)), "ε of tree noise is not known with the clipping 'votes'"),
         (

@@ -144,5 +144,5 @@ def _rates(text: str | None) -> list[float] | None:
         return [float(one) for one in text.split(",") if one.strip()]
     except ValueError:
         raise ConfigError(
-            f"'{text}' are no rates", where="--rates", fix="For example: --rates 5e-4,1e-3,2e-3"
+            f"'{text}' is not a list of rates", where="--rates", fix="For example: --rates 5e-4,1e-3,2e-3"
         ) from None

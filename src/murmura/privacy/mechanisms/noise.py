@@ -125,7 +125,7 @@ class Noise(Part):
             ("clipping", clipping.kind, self.clippings),
         ):
             what = f"ε of {self.kind} noise is not known with the {role} '{kind}'"
-            check(kind in known, what, f"Take one of these: {', '.join(known)}.")
+            check(kind in known, what, f"Choose one of these: {', '.join(known)}.")
 
     def least(self, norm: float) -> float:
         """The least standard deviation above 0, in norms, that a bound is known of."""
