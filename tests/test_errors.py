@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from murmura.errors import CheckpointError, ConfigError, MurmuraError, explaining, nearest, remedy
+from murmura.errors import CheckpointError, ConfigError, MurmuraError, explaining, nearest, nearest_file, remedy
 
 
 def test_where_what_and_what_to_do():
@@ -18,6 +18,14 @@ def test_where_what_and_what_to_do():
 
 def test_behind_a_list_what_to_do_has_a_line_of_its_own():
     assert str(ConfigError("two:\n  a\n  b", where="my.toml", fix="Go.")) == "my.toml: two:\n  a\n  b\nGo."
+
+
+def test_the_nearest_file_by_what_stands_before_the_ending():
+    files = ["bin.jsonl", "north.csv.gz", "north.jsonl", ".hidden"]
+    assert nearest_file("nope.jsonl", files) is None and nearest_file("a.jsonl", ["b.jsonl"]) is None
+    assert nearest_file("nroth.jsonl", files) == "Did you mean 'north.jsonl'?"
+    assert nearest_file("north.csv", files) == "Did you mean 'north.csv.gz'?"
+    assert nearest_file("x", []) is None
 
 
 def test_the_nearest_name_or_all_of_them():

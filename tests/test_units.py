@@ -52,6 +52,12 @@ def test_a_bound_is_never_rounded_down(value, digits):
     assert value * (1 - 1e-11) <= shown <= value + 1.001 * 10**-digits
 
 
+@given(st.floats(1e6, 1e300))
+def test_nor_is_a_large_one(value):
+    shown = units.bound(value)
+    assert value <= float(shown) <= value * 1.0101 and len(shown) <= len("1.00e300")
+
+
 def test_bounds():
     assert [units.bound(v) for v in (7.9991, 8.0, 0.0004, 1.2, float("inf"))] == [
         "8.000",
@@ -60,6 +66,8 @@ def test_bounds():
         "1.200",
         "∞",
     ]
+    large = (999999.4, 1e6, 1_000_001.0, 999_999_999.0, 5000000013420000256.0)
+    assert [units.bound(v) for v in large] == ["999999.400", "1.00e6", "1.01e6", "1.00e9", "5.01e18"]
 
 
 def test_counts():

@@ -101,6 +101,18 @@ def nearest(name: str, valid: Iterable[str], elsewhere: Mapping[str, str] | None
     return f"Valid: {', '.join(names)}."
 
 
+def nearest_file(name: str, files: Iterable[str]) -> str | None:
+    """A hint for a misspelt name of a file or folder; None where none of ``files`` is very close. Endings do not count,
+    since most files that lie together share theirs."""
+    close = [(_likeness(_stem(name), _stem(one)), _likeness(name, one), one) for one in sorted(files)]
+    stems, _, best = max(close, default=(0.0, 0.0, ""))
+    return f"Did you mean '{best}'?" if stems >= _VERY_CLOSE else None
+
+
+def _stem(name: str) -> str:
+    return name.lstrip(".").partition(".")[0]
+
+
 def _likeness(one: str, other: str) -> float:
     """1 for the same letters in the same order, 0 for none in common; capitals count as small letters."""
     return SequenceMatcher(None, one.casefold(), other.casefold()).ratio()

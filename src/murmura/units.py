@@ -6,10 +6,12 @@ A value that was not measured is ``DASH``, never 0.
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, Decimal
 
 DASH = "–"
 MINUS = "−"
 _UNITS = ("kB", "MB", "GB", "TB")
+_LARGE = 1e6  # bounds from here on are written with an exponent
 
 
 def nonfinite(value: float) -> str:
@@ -31,9 +33,15 @@ def at_least(value: float, digits: int = 3) -> str:
 
 
 def bound(value: float, digits: int = 3) -> str:
-    """An upper bound, which stays one: rounded up. ``7.9991`` -> ``8.000``; ``∞`` where there is no bound."""
+    """An upper bound, which stays one: rounded up. ``7.9991`` -> ``8.000``; ``∞`` where there is no bound. From a
+    million on it has three figures and an exponent: ``5000000013420000256`` -> ``5.01e18``."""
     if not math.isfinite(value):
         return "∞"
+    if value >= _LARGE:
+        exact = Decimal(value)
+        exponent = exact.adjusted()
+        figures = exact.scaleb(-exponent).quantize(Decimal("0.01"), ROUND_CEILING)
+        return f"{figures}e{exponent}" if figures < 10 else f"1.00e{exponent + 1}"
     # Digits beyond the twelfth come from the binary form, not from the bound.
     return decimal(math.ceil(float(f"{value * 10**digits:.12g}")) / 10**digits, digits)
 

@@ -48,7 +48,7 @@ def test_sites_open_from_the_folders_that_it_makes(file, tmp_path, secure):
     assert {name: site.size for name, site in host.sites.items()} == {"heart": 3, "skin": 2}
     assert all((site.masking is not None) == secure for site in host.sites.values())
     host.close()
-    assert "something already" in murmura("federation", "new", file(**sums), "--out", folder, fails=True)
+    assert "this path already exists" in murmura("federation", "new", file(**sums), "--out", folder, fails=True)
 
 
 @pytest.mark.parametrize("sites", [(), ("--sites", "north,south")])

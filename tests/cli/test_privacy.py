@@ -54,7 +54,7 @@ def test_epsilon_of_eleven_rounds(invoke):
         "zero-out; every unit in every step; steps: 11; δ = 3e-06",
         "RDP    ε 1.2875",
         "PLD    ε 1.1890",
-        "exact  ε 1.1890   (the least)",
+        "exact  ε 1.1890   (tightest)",
         "An attack that is wrong about 1 % of those who were not there finds at most 2.2 % of those who were.",
         "An attack that is wrong about 0.1 % of those who were not there finds at most 0.3 % of those who were.",
     ]
@@ -66,7 +66,7 @@ def test_noise_for_eleven_rounds(invoke):
         "zero-out; every unit in every step; steps: 11; δ = 3e-06",
         "RDP    noise multiplier 11.280",
         "PLD    noise multiplier 10.486",
-        "exact  noise multiplier 10.486   (the least)",
+        "exact  noise multiplier 10.486   (tightest)",
     ]
 
 
@@ -77,7 +77,7 @@ def test_votes(invoke):
         "zero-out; every unit in every step; at most 8 votes a site; steps: 11; δ = 3e-06",
         "RDP    ε 1.2875",
         "PLD    ε 1.1890",
-        "exact  ε 1.1890   (the least)",
+        "exact  ε 1.1890   (tightest)",
     ]
     assert invoke(*whole, "--noise", "skellam").stdout.splitlines()[:3] == [
         "zero-out; every unit in every step; at most 8 votes a site; Skellam noise 11.3 norms; steps: 11; δ = 3e-06",
@@ -102,14 +102,14 @@ def test_with_sampling_the_second_line_is_of_the_privacy_loss_distribution(invok
     head, renyi, numeric, *_ = invoke("epsilon", "--noise-multiplier", "2", *FIFTY).stdout.splitlines()
     assert "Poisson sampling at rate 0.04" in head
     assert renyi == "RDP    ε 0.6954"  # 0.69531, rounded up
-    assert numeric == "PLD    ε 0.6145   (the least)"
+    assert numeric == "PLD    ε 0.6145   (tightest)"
 
 
 def test_what_an_accountant_left_out_stands_beside_its_figure(invoke):
     words = ("epsilon", "--noise-multiplier", "2", *FIFTY, "--adjacency", "replace-one")
     _, renyi, numeric, *_ = invoke(*words).stdout.splitlines()
     assert renyi == "RDP    ε 57.3017   (without amplification by sampling: RDP does not support it under replace-one)"
-    assert numeric == "PLD    ε 1.0753   (the least)"
+    assert numeric == "PLD    ε 1.0753   (tightest)"
     told = json.loads(invoke(*words, "--json").stdout)
     assert told["notes"] == {"rdp": "without amplification by sampling: RDP does not support it under replace-one"}
     assert told["adjacency"] == "replace-one"
@@ -167,25 +167,32 @@ def test_next_to_no_noise_is_an_infinite_epsilon_too(invoke, noise):
         (("noise", "--epsilon", "-2", *ELEVEN), "ε = -2.0. Ask for a positive ε"),
         (("noise", "--epsilon", "2", "--steps", "11", "--delta", "1"), "δ = 1.0. δ lies between 0 and 1"),
         (("noise", "--epsilon", "2", "--steps", "0", "--delta", "0.1"), "steps = 0. Give a whole number"),
-        (("epsilon", "--noise-multiplier", "-1", *ELEVEN), "noise = -1.0. Give a finite number"),
+        (("epsilon", "--noise-multiplier", "-1", *ELEVEN), "the noise multiplier is -1.0. Give a finite number"),
         (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--sampling-rate", "1.1"), "sampling rate = 1.1. A sampling"),
-        (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--batch", "4"), "a batch of fixed size. Give both"),
-        (("epsilon", "--noise-multiplier", "1", *FIFTY, "--batch", "4", "--of", "9"), "two kinds of samples. Give"),
-        (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--once"), "--once without trees. Give --restart-every"),
+        (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--batch", "4"), "--batch needs --of, the number of units it"),
+        (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--of", "4"), "--of needs --batch, the number of units that"),
+        (
+            ("epsilon", "--noise-multiplier", "1", *FIFTY, "--batch", "4", "--of", "9"),
+            "--sampling-rate and --batch exclude",
+        ),
+        (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--once"), "--once needs --restart-every, the steps of"),
         (("epsilon", "--noise-multiplier", "1", *FIFTY, "--restart-every", "5"), "ε of tree noise is not known with"),
-        ((*TREES, "--clipping", "batch"), "trees or bands of sums that are clipped otherwise. With --restart-every"),
-        ((*TREES, "--tensor-groups", "2"), "trees or bands of sums that are clipped otherwise"),
-        ((*TREES, "--once", "--sampling-rate", "0.1"), "--once with samples. Each unit is in at most one step"),
-        ((*TREES, "--once", "--batch", "4", "--of", "9"), "--once with samples"),
-        ((*TREES, "--shape", "0"), "--shape without a choice. Give --chosen-among"),
-        ((*TREES, "--votes", "8"), "votes that are clipped, or noise that is shared by steps. Give --votes without"),
-        (("noise", "--epsilon", "1", *ELEVEN, "--noise", "skellam"), "--noise skellam without votes. Give --votes"),
-        (("noise", "--epsilon", "1", *ELEVEN, "--votes", "8", "--shares", "9"), "--shares of other noise. Skellam"),
+        (
+            (*TREES, "--clipping", "batch"),
+            "trees and bands do not go with --clipping batch or --tensor-groups. With --restart-every",
+        ),
+        ((*TREES, "--tensor-groups", "2"), "trees and bands do not go with --clipping batch or"),
+        ((*TREES, "--once", "--sampling-rate", "0.1"), "--once does not go with --sampling-rate or --batch. Each unit"),
+        ((*TREES, "--once", "--batch", "4", "--of", "9"), "--once does not go with"),
+        ((*TREES, "--shape", "0"), "--shape needs --chosen-among, the mean of what it describes. Give both"),
+        ((*TREES, "--votes", "8"), "--votes does not go with --clipping batch, --tensor-groups, --restart-every or"),
+        (("noise", "--epsilon", "1", *ELEVEN, "--noise", "skellam"), "--noise skellam needs --votes, the votes"),
+        (("noise", "--epsilon", "1", *ELEVEN, "--votes", "8", "--shares", "9"), "--shares is for --noise discrete"),
         (
             ("noise", "--epsilon", "1", *ELEVEN, "--votes", "8", "--noise", "discrete-gaussian", "--shares", "0"),
             "discrete Gaussian noise of 0 sites. Give a whole number",
         ),
-        (("spent", "runs", "--shape", "0"), "--shape without a choice"),
+        (("spent", "runs", "--shape", "0"), "--shape needs --chosen-among"),
         (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--group", "0"), "a group of 0. A group has"),
         (("epsilon", "--noise-multiplier", "1", *ELEVEN, "--sampling-rate", "0"), "sampling rate = 0.0. A sampling"),
     ],

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from murmura.data.config import DataConfig
+from murmura.data.layout import Place
 from murmura.data.templates import template
 from murmura.errors import ConfigError, DataError
+from murmura.experiment.exclusions import Unused, tell
 from murmura.experiment.sites import Gathered, fit, gather
 from murmura.federation.site.cohort import Cohort, Site
 from murmura.federation.wire.messages import Ask
@@ -439,3 +441,9 @@ def test_a_column_of_persons_without_a_bound_says_nothing():
     for half in ({"user": "patient"}, {"records_per_user": 2}):
         with pytest.raises(ConfigError, match="go together"):
             DataConfig.parse({"heldout": "heldout.jsonl", "train": "a"} | half, "test")
+
+
+def test_records_that_nobody_uses_are_named_by_file_and_line(capsys):
+    tell([Unused(Place("a.jsonl", number), "long", "") for number in (11, 2, 1)], 64)
+    said = capsys.readouterr().err
+    assert "3 records do not fit 64 tokens (data.max_length) and are left out: a.jsonl:1, a.jsonl:2, a.jsonl:11" in said

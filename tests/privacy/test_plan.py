@@ -150,8 +150,8 @@ def test_infinite_epsilon_needs_no_noise():
         (lambda: ExampleClipping(0.0), "clipping norm = 0.0. Give a positive number"),
         (lambda: SiteClipping(math.inf), "clipping norm = inf. Give a positive number"),
         (lambda: BatchClipping(1.0, 0), "groups = 0. There is at least 1"),
-        (lambda: GaussianNoise(-1.0), "noise = -1.0. Give a finite number"),
-        (lambda: GaussianNoise(math.nan), "noise = nan. Give a finite number"),
+        (lambda: GaussianNoise(-1.0), "the noise multiplier is -1.0. Give a finite number"),
+        (lambda: GaussianNoise(math.nan), "the noise multiplier is nan. Give a finite number"),
         (lambda: TreeNoise(1.0, 0), "restart_every = 0. A tree spans at least 1"),
         (lambda: replace(ADAPTIVE, quantile=1.5), "quantile = 1.5. A quantile lies in"),
         (lambda: replace(ADAPTIVE, learning_rate=0.0), "learning_rate = 0.0. Give a positive"),
@@ -165,7 +165,7 @@ def test_infinite_epsilon_needs_no_noise():
         (lambda: of_sites(unit="record"), "site clipping does not bound the influence of a record. Clip examples"),
         (
             lambda: of_records(noise=TreeNoise(1.0, 4)),
-            "ε of tree noise is not known with the sampler 'poisson'. Take one of these: full, once-per-tree",
+            "ε of tree noise is not known with the sampler 'poisson'. Choose one of these: full, once-per-tree",
         ),
         (
             lambda: of_sites(noise=TreeNoise(1.0, 4), clipping=ADAPTIVE),
@@ -175,16 +175,16 @@ def test_infinite_epsilon_needs_no_noise():
         (lambda: of_records(clipping=BatchClipping(1.0)).calibrated(2.0), "what clipping does not give. Clip each"),
         (lambda: VoteLimit(0), "at most 0 votes a site. Give a whole number"),
         (lambda: VoteLimit(1.5), "at most 1.5 votes a site. Give a whole number"),
-        (lambda: SkellamNoise(-1.0), "noise = -1.0. Give a finite number"),
+        (lambda: SkellamNoise(-1.0), "the noise multiplier is -1.0. Give a finite number"),
         (lambda: DiscreteGaussianNoise(1.0, 0), "discrete Gaussian noise of 0 sites. Give a whole number"),
         (lambda: of_votes(unit="record"), "votes clipping does not bound the influence of a record"),
         (
             lambda: of_sites(noise=SkellamNoise(1.0)),
-            "ε of skellam noise is not known with the clipping 'site'. Take one of these: votes",
+            "ε of skellam noise is not known with the clipping 'site'. Choose one of these: votes",
         ),
         (
             lambda: of_votes(sampler=PoissonSampling(0.5)),
-            "ε of skellam noise is not known with the sampler 'poisson'. Take one of these: full",
+            "ε of skellam noise is not known with the sampler 'poisson'. Choose one of these: full",
         ),
         (lambda: of_votes(noise=TreeNoise(1.0, 4)), "ε of tree noise is not known with the clipping 'votes'"),
         (

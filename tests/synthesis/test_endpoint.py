@@ -217,7 +217,7 @@ def test_what_trying_again_does_not_mend_is_told_at_once(serve, tmp_path, monkey
 def test_options_that_make_no_sense_are_refused(monkeypatch):
     monkeypatch.delenv("A_KEY", raising=False)
     for options, message in (
-        ({"url": "localhost:8000"}, "'localhost:8000' is no address"),
+        ({"url": "localhost:8000"}, "'localhost:8000' is not the address"),
         ({"key_variable": "A_KEY"}, "the environment variable A_KEY is empty"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -230,7 +230,7 @@ class AggregationConfig(Section):
     @model_validator(mode="after")
     def _parts_that_go_together(self) -> AggregationConfig:
         what = f"rule '{self.rule.kind}'" + (" with 'ranks'" if self.ranks else "")
-        linear = f"take one of the rules {', '.join(LINEAR)}, with equal ranks"
+        linear = f"choose one of the rules {', '.join(LINEAR)}, with equal ranks"
         if self.secure and not self.is_linear:
             raise ValueError(
                 f"{what} needs what each site sends, and with 'secure' the server learns the sum alone; leave it out, "

@@ -107,7 +107,7 @@ def hold_to_digests(folder: RunFolder, sites: Sequence[Site]) -> None:
             fix = "Take the folder where the run was made, not a copy of its published files."
             raise CheckpointError(what, where=str(folder.private), fix=fix)
         if noted != digest(site.records):
-            fix = "Bring the files of the [data] section back as they were, or take another run."
+            fix = "Bring the files of the [data] section back as they were, or choose another run."
             raise DataError("the records are not those that the run was trained on", where=f"site {site.name}", fix=fix)
 
 

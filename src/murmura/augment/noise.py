@@ -85,7 +85,7 @@ def answer(
     if found.spent.observed is not None and (bad := found.spent.observed.not_finite):
         site.tell(
             f"Round {round}: the vectors of {bad} records were not finite numbers, so they counted as zero in the "
-            "centres, and the server was not told. Look at these records, or take another encoder."
+            "centres, and the server was not told. Look at these records, or choose another encoder."
         )
     kept = found.sizes >= config.smallest_cluster
     centres, sizes = torch.from_numpy(found.points[kept]), torch.from_numpy(found.sizes[kept])

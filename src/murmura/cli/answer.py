@@ -22,7 +22,7 @@ def answer(
         typer.Option("--out", "-o", metavar="FILE", help="The JSONL to write. Default: NAME.answers.jsonl here."),
     ] = None,
     base: Annotated[bool, typer.Option("--base", help="Also what the model answered before training.")] = False,
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Most tokens of an answer.")] = 256,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Maximum tokens per answer.")] = 256,
     site: Site = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that cannot be used.")] = False,
     overwrite: Overwrite = False,

@@ -11,25 +11,25 @@ import typer
 def audit(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run of simulated sites.")],
     records: Annotated[
-        int, typer.Option("--records", min=1, help="Score at most so many of the sites' records, and of others.")
+        int, typer.Option("--records", min=1, help="Score at most this many of the sites' records, and of others.")
     ] = 1000,
     texts: Annotated[
         int,
-        typer.Option("--texts", min=0, help="Let the model write so many texts in each way of extraction; 0 for none."),
+        typer.Option(
+            "--texts", min=0, help="Have the model write this many texts for each kind of extraction; 0 for none."
+        ),
     ] = 100,
     temperature: Annotated[
-        float, typer.Option("--temperature", help="At which an attacker lets the model write.")
+        float, typer.Option("--temperature", help="Sampling temperature of texts that an attacker has the model write.")
     ] = 1.0,
-    top_k: Annotated[
-        int, typer.Option("--top-k", min=0, help="Among how many likeliest tokens, for that; 0 for all.")
-    ] = 40,
+    top_k: Annotated[int, typer.Option("--top-k", min=0, help="Sample from the k likeliest tokens; 0 for all.")] = 40,
     probability: Annotated[
-        float, typer.Option("--probability", help="With which an attacker is to get a record: p of (n, p)-extraction.")
+        float, typer.Option("--probability", help="Probability of getting a record: p of (n, p)-extraction.")
     ] = 0.9,
 ) -> None:
-    """Attack the model of a finished run with all that is known, and say how far it gives its sites' records away.
+    """Attack the model of a finished run with all that is known, and say how much it gives away of its sites' records.
 
-    Nothing is trained. The sites' records are prepared as for the run, and refused if they are not the same any more.
+    Nothing is trained. The sites' records are prepared as for the run, and refused if they are no longer the same.
     Figures are kept in the run folder, and `murmura report` puts them on the page; scores of single records are for the
     run's owner alone, in private/@run. Stop it at any time with Ctrl-C: what an earlier audit has found stays.
     """

@@ -12,7 +12,7 @@ from murmura.cli.of_run import Run, Site
 
 def chat(
     run: Run,
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Most tokens of an answer.")] = 256,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Maximum tokens per answer.")] = 256,
     site: Site = None,
 ) -> None:
     """Ask a run's model questions, and see what it answered before training and what it answers now.

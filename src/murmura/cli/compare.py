@@ -22,26 +22,28 @@ def compare(
         typer.Argument(metavar="FILE...", help="Experiment files, each an arm; or one file with a table [compare]."),
     ],
     seeds: Annotated[
-        str | None, typer.Option("--seeds", metavar="N|A,B,...", help="How many seeds each arm is run with, or which.")
+        str | None,
+        typer.Option("--seeds", metavar="N|A,B,...", help="How many seeds to run each arm with, or which ones."),
     ] = None,
     rates: Annotated[
         str | None,
         typer.Option("--rates", metavar="A,B,...", help="Learning rates to try for each arm, with seeds of their own."),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs side by side.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="How many runs to make side by side.")] = 1,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where it is kept; runs/NAME by default.")
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="The comparison's folder. Default: runs/NAME.")
     ] = None,
     reference: Annotated[
         str | None, typer.Option("--reference", metavar="ARM", help="The arm that others are compared with.")
     ] = None,
-    max_epsilon: Annotated[float | None, typer.Option("--max-epsilon", help="Most ε that is guaranteed.")] = None,
+    max_epsilon: Annotated[float | None, typer.Option("--max-epsilon", help="Upper limit on the guaranteed ε.")] = None,
     max_bytes: Annotated[
-        str | None, typer.Option("--max-bytes", metavar="SIZE", help="Most that travels in a run, such as 50MB.")
+        str | None,
+        typer.Option("--max-bytes", metavar="SIZE", help="Upper limit on the bytes sent in a run, such as 50MB."),
     ] = None,
     max_leakage: Annotated[
         float | None,
-        typer.Option("--max-leakage", metavar="AUC", help="Most that an attack may find; 0.5 is guessing."),
+        typer.Option("--max-leakage", metavar="AUC", help="Upper limit on what an attack may find; 0.5 is guessing."),
     ] = None,
     override: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override an option in all arms.")
@@ -50,13 +52,15 @@ def compare(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, without running it.")] = False,
     time: Annotated[
         bool,
-        typer.Option("--time", help="With --dry-run: time a few steps of each arm, and estimate how long it takes."),
+        typer.Option(
+            "--time", help="With --dry-run: time a few steps of each arm, and estimate how long the comparison takes."
+        ),
     ] = False,
 ) -> None:
     """Compare methods on your records: run each with several seeds, and say which to take under your limits.
 
-    Finished runs are kept: a comparison that was stopped goes on with the same command, and one with more seeds or arms
-    runs only what is new.
+    Finished runs are kept: the same command resumes a comparison that was stopped, and one with more seeds or arms runs
+    only what is new.
     """
     from murmura.cli.ending import end_as_by_hand
     from murmura.compare.arms import load
@@ -130,7 +134,7 @@ def _seeds(text: str | None) -> int | list[int] | None:
         return int(text) if "," not in text else [int(one) for one in text.split(",") if one.strip()]
     except ValueError:
         fix = "Say how many, --seeds 3, or which, --seeds 0,5,7."
-        raise ConfigError(f"'{text}' are no seeds", where="--seeds", fix=fix) from None
+        raise ConfigError(f"'{text}' is not a list of seeds", where="--seeds", fix=fix) from None
 
 
 def _rates(text: str | None) -> list[float] | None:
@@ -140,5 +144,5 @@ def _rates(text: str | None) -> list[float] | None:
         return [float(one) for one in text.split(",") if one.strip()]
     except ValueError:
         raise ConfigError(
-            f"'{text}' are no rates", where="--rates", fix="For example: --rates 5e-4,1e-3,2e-3"
+            f"'{text}' is not a list of rates", where="--rates", fix="For example: --rates 5e-4,1e-3,2e-3"
         ) from None

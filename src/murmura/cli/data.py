@@ -43,7 +43,11 @@ def check(
     ] = None,
     ignore: Annotated[
         list[str] | None,
-        typer.Option("--ignore", metavar="NAME", help="In folders, no site's: a name, or a pattern such as '*.ods'."),
+        typer.Option(
+            "--ignore",
+            metavar="NAME",
+            help="Name or pattern of files in the folder that are not site records, such as '*.ods'.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

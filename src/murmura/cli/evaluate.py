@@ -16,14 +16,15 @@ def evaluate(
         typer.Option(
             "--tasks",
             metavar="NAMES",
-            help="Tasks of lm-evaluation-harness or YAML files, with commas. Default: those of the experiment.",
+            help="Tasks of lm-evaluation-harness or YAML files, separated by commas. Default: the experiment's.",
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Ask at most so many questions of each task.")
+        int | None, typer.Option("--limit", min=1, help="Ask at most this many questions of each task.")
     ] = None,
     few_shot: Annotated[
-        int | None, typer.Option("--few-shot", min=0, help="Answered questions before each. Default: each task's own.")
+        int | None,
+        typer.Option("--few-shot", min=0, help="Answered questions shown before each. Default: each task's own."),
     ] = None,
     form: Annotated[
         Literal["plain", "template"] | None,
@@ -33,7 +34,7 @@ def evaluate(
         ),
     ] = None,
 ) -> None:
-    """Measure what a finished run has made of its model on tasks of lm-evaluation-harness, beside the base model.
+    """Measure a finished run's model on tasks of lm-evaluation-harness, beside the base model.
 
     Nothing is trained and no private record is read. Figures are kept in the run folder, and `murmura report` puts them
     on the page.

@@ -39,7 +39,7 @@ def export(
         bool, typer.Option("--with-canaries", help="Also a model that was trained on an audit's random secrets.")
     ] = False,
 ) -> None:
-    """Write a run's model where it stands alone, with tokenizer, chat template and a card.
+    """Export a run's model as a self-contained folder, with tokenizer, chat template and a card.
 
     The card says what it was trained on, how good it is, what is guaranteed, what left the sites and what was attacked.
     """

@@ -17,9 +17,12 @@ Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The federation's
 @app.command("new")
 def new(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file.")],
-    out: Annotated[Path, typer.Option(help="The federation's folder; it must not be there yet.")],
+    out: Annotated[Path, typer.Option(help="The federation's folder; it must not exist yet.")],
     sites: Annotated[
-        str | None, typer.Option(help="Names of the sites, with commas; else the experiment's records are shared out.")
+        str | None,
+        typer.Option(
+            help="Names of the sites, separated by commas; without them the experiment's records are shared out."
+        ),
     ] = None,
     address: Annotated[str, typer.Option(help="HOST[:PORT] where sites will reach the server.")] = "127.0.0.1",
 ) -> None:
@@ -53,16 +56,15 @@ def new(
 def add(
     folder: Folder,
     introductions: Annotated[
-        list[Path],
-        typer.Argument(metavar="PUBLIC.JSON ...", help="What `murmura site init` has written, of each site."),
+        list[Path], typer.Argument(metavar="PUBLIC.JSON ...", help="What `murmura site init` wrote for each site.")
     ],
     replace: Annotated[
-        bool, typer.Option("--replace", help="Keys of sites that are known take the place of their old ones.")
+        bool, typer.Option("--replace", help="Replace the keys of sites that are already known.")
     ] = False,
 ) -> None:
-    """Make sites known: by their public keys, and by how many records they take part with.
+    """Make sites known by their public keys and the number of records they take part with.
 
-    The roster in @federation changes with it: hand it round anew, since sites go by their own copy.
+    The roster in @federation changes with it: hand it round again, since sites go by their own copy.
     """
     from murmura.experiment.federation import admit
 
@@ -72,8 +74,8 @@ def add(
 
 
 @app.command("remove")
-def remove(folder: Folder, site: Annotated[str, typer.Argument(metavar="SITE", help="Its name.")]) -> None:
-    """Have a site no longer known: its key opens nothing from the next start of the server on."""
+def remove(folder: Folder, site: Annotated[str, typer.Argument(metavar="SITE", help="The site's name.")]) -> None:
+    """Remove a site: from the server's next start, its key opens nothing."""
     from murmura.experiment.federation import expel
 
     typer.echo(f"Left: {', '.join(expel(folder, site)) or 'none'}. Hand round the new roster.")

@@ -15,9 +15,7 @@ def judge(
     run: Run,
     other: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[OTHER]", help="The run that it is compared with; its own model before training if none."
-        ),
+        typer.Argument(metavar="[OTHER]", help="The run to compare it with. Default: its own model before training."),
     ] = None,
     by: Annotated[
         str | None, typer.Option("--by", metavar="MODEL", help="An instruction model that judges on this machine.")
@@ -38,18 +36,17 @@ def judge(
         Path | None,
         typer.Option("--questions", metavar="FILE", help="Instructions to answer. Default: the run's held-out ones."),
     ] = None,
-    most: Annotated[int, typer.Option("--most", min=1, help="Ask at most so many questions.")] = 80,
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Most tokens of an answer.")] = 256,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before an endpoint is asked.")] = False,
+    most: Annotated[int, typer.Option("--most", min=1, help="Ask at most this many questions.")] = 80,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Maximum tokens per answer.")] = 256,
+    yes: Annotated[bool, typer.Option("--yes", help="Ask an endpoint without confirmation.")] = False,
     private: Annotated[
-        bool,
-        typer.Option("--send-private", help="Send questions to an endpoint that were taken out of sites' records."),
+        bool, typer.Option("--send-private", help="Send an endpoint questions even if they come from sites' records.")
     ] = False,
 ) -> None:
     """Have a judge compare a run's answers with those of another run, or of its own model before training.
 
     The judge sees each question with both answers, in both orders. What it said is kept in RUN/private, and is not
-    asked again: a judgement that was stopped goes on with the same command.
+    asked again: the same command resumes a judgement that was stopped.
     """
     from murmura.experiment.trained import require_answers
     from murmura.judge.conclusion import begin, conclude
@@ -70,5 +67,5 @@ def _confirmed(what: str) -> bool:
     from murmura.errors import ConfigError
 
     if not sys.stdin.isatty():
-        raise ConfigError(f"{what}, and there is nobody to ask", where="--endpoint", fix="Give --yes.")
+        raise ConfigError(f"{what}, and there is no terminal to confirm on", where="--endpoint", fix="Give --yes.")
     return typer.confirm(f"{what}. Go on?")

@@ -6,7 +6,7 @@ import typer
 
 
 def methods() -> None:
-    """List the methods, those of other installed packages too, and what else these bring."""
+    """List the methods, those of other installed packages too, and the engines and attacks they add."""
     from murmura.audit import BROUGHT
     from murmura.federation.engines import ENGINES
     from murmura.methods import METHODS, section

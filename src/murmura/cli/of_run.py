@@ -24,8 +24,13 @@ SkipBad = Annotated[
 def require_new(target: Path, source: Path, overwrite: bool) -> None:
     """Refuse to write over the file that is read, or over one that exists.
 
+    Args:
+        target: the file to write.
+        source: the file that is read.
+        overwrite: whether an existing file may be replaced.
+
     Raises:
-        ConfigError: it would be.
+        ConfigError: ``target`` is ``source``, or exists and may not be replaced.
     """
     from murmura.errors import ConfigError
 

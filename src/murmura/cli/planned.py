@@ -24,16 +24,21 @@ def sampler_of(
     """
     from murmura.privacy import FixedSizeSampling, FullParticipation, MinSeparation, OncePerTree, PoissonSampling
 
-    require((batch is None) == (of is None), "a batch of fixed size", "Give both --batch and --of.")
-    require(not once or restart_every is not None, "--once without trees", "Give --restart-every.")
-    require(batch is None or rate == 1, "two kinds of samples", "Give --sampling-rate, or --batch and --of.")
-    require(apart is None or bands is not None, "--apart without banded noise", "Give --bands.")
+    require(batch is None or of is not None, "--batch needs --of, the number of units it is drawn from", "Give both.")
+    require(of is None or batch is not None, "--of needs --batch, the number of units that are drawn", "Give both.")
+    require(not once or restart_every is not None, "--once needs --restart-every, the steps of a tree", "Give both.")
+    fix = "Give one of them, --batch with --of."
+    require(batch is None or rate == 1, "--sampling-rate and --batch exclude each other", fix)
+    require(
+        apart is None or bands is not None, "--apart needs --bands, the steps noise is correlated over", "Give both."
+    )
     alone = rate == 1 and batch is None and restart_every is None
-    require(bands is None or alone, "banded noise with samples or trees", "Give --bands and --apart alone.")
+    require(bands is None or alone, "--bands does not go with samples or trees", "Give --bands and --apart alone.")
     if bands is not None:
         return MinSeparation(1, bands if apart is None else apart)
     if once:
-        require(rate == 1 and batch is None, "--once with samples", "Each unit is in at most one step of a tree.")
+        fix = "Each unit is in at most one step of a tree."
+        require(rate == 1 and batch is None, "--once does not go with --sampling-rate or --batch", fix)
         return OncePerTree(1)
     if batch is not None and of is not None:
         return FixedSizeSampling(batch, of)
@@ -69,7 +74,7 @@ def plan_of(
     if restart_every is not None or bands is not None:
         plain = clipping == "example" and groups == 1
         fix = "With --restart-every and --bands whole updates are clipped."
-        require(plain, "trees or bands of sums that are clipped otherwise", fix)
+        require(plain, "trees and bands do not go with --clipping batch or --tensor-groups", fix)
     if restart_every is not None:
         tree = TreeNoise(noise_multiplier, restart_every)
         return PrivacyPlan("site", adjacency, sampler, SiteClipping(1.0), tree, steps, delta)
@@ -89,12 +94,16 @@ def of_votes(plan: PrivacyPlan, votes: int | None, kind: str, shares: int | None
     from murmura.privacy import PrivacyPlan, VoteLimit
     from murmura.privacy.mechanisms import NOISES
 
-    require(shares is None or kind == "discrete-gaussian", "--shares of other noise", "Skellam noise needs no number.")
+    fix = "Other noise needs no number of shares."
+    require(shares is None or kind == "discrete-gaussian", "--shares is for --noise discrete-gaussian alone", fix)
     if votes is None:
-        require(kind == "gaussian", f"--noise {kind} without votes", "Give --votes.")
+        require(
+            kind == "gaussian", f"--noise {kind} needs --votes, the votes that each site casts at most", "Give both."
+        )
         return plan
     plain = plan.clipping.kind == "example" and plan.clipping.groups == 1
-    require(plain, "votes that are clipped, or noise that is shared by steps", "Give --votes without them.")
+    what = "--votes does not go with --clipping batch, --tensor-groups, --restart-every or --bands"
+    require(plain, what, "Give --votes without them.")
     noise = NOISES[kind](plan.noise.std).divided(1 if shares is None else shares)
     return PrivacyPlan("site", plan.adjacency, plan.sampler, VoteLimit(votes), noise, plan.steps, plan.delta)
 

@@ -23,11 +23,11 @@ def build(
         list[str],
         typer.Argument(
             metavar="[DOMAIN=]FILE...",
-            help="JSONL, CSV, Excel or Parquet files, or Hugging Face ids, of instructions; a domain is called like "
-            "its file unless named.",
+            help="JSONL, CSV, Excel or Parquet files, or Hugging Face ids, of instructions; a domain is named "
+            "after its file unless you name it.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="The pool.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="The pool's folder.")],
     encoder: Annotated[
         str, typer.Option("--encoder", metavar="NAME", help="Sentence encoder: an alias, a folder or a hub id.")
     ] = "minilm",
@@ -60,10 +60,10 @@ def build(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out and count bad records.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a pool that is in the folder.")] = False,
 ) -> None:
-    """Gather public records of several domains and compute their vectors, to search among.
+    """Gather public records of several domains and compute the vectors to search them by.
 
     Of records with the same instruction and input the first is kept. Vectors are kept in the cache as they come: stop
-    at any time with Ctrl-C, and start the same command again to go on.
+    at any time with Ctrl-C; the same command resumes it.
     """
     from murmura.retrieval.build import Origin, Reading
     from murmura.retrieval.build import build as make
@@ -75,10 +75,10 @@ def build(
 
 @app.command("info")
 def info(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A pool.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The pool's folder.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Read a pool to its end, refuse it if it is damaged, and say what it holds."""
+    """Read a whole pool, refuse it if it is damaged, and say what it holds."""
     from murmura.retrieval.pool import Pool
 
     pool = Pool.open(folder)
@@ -91,10 +91,10 @@ def info(
 
 @app.command("index")
 def index(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A pool.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The pool's folder.")],
     recall: Annotated[
         float,
-        typer.Option("--recall", min=0, max=1, help="Share of what exact search finds that is to be found on average."),
+        typer.Option("--recall", min=0, max=1, help="Share of what exact search finds that it must find on average."),
     ] = 0.95,
 ) -> None:
     """Make an index for approximate search (augment.search), and measure what it misses.

@@ -31,7 +31,7 @@ ChosenAmong = Annotated[
     typer.Option(
         "--chosen-among",
         metavar="MEAN",
-        help="The result was chosen among so many runs on average, whose number was drawn at random, and nothing of "
+        help="The result was chosen among this many runs on average, their number was drawn at random, and nothing of "
         "the others is known to anybody.",
     ),
 ]
@@ -42,7 +42,7 @@ Steps = Annotated[int, typer.Option("--steps", help="Noisy steps in the whole ru
 Delta = Annotated[float, typer.Option("--delta", help="δ, in (0, 1); less than 1 / number of units.")]
 Rate = Annotated[float, typer.Option("--sampling-rate", help="Poisson rate: expected batch / number of units.")]
 Batch = Annotated[
-    int | None, typer.Option("--batch", help="With --of: batches of so many units, drawn without replacement.")
+    int | None, typer.Option("--batch", help="With --of: batches of this many units, drawn without replacement.")
 ]
 Of = Annotated[int | None, typer.Option("--of", help="With --batch: the number of units.")]
 Adjacency = Annotated[
@@ -54,10 +54,11 @@ Clipping = Annotated[
     typer.Option("--clipping", help="Each unit's contribution is clipped, or the gradient of a batch's mean loss."),
 ]
 Groups = Annotated[int, typer.Option("--tensor-groups", help="Groups of tensors, each clipped to the norm by itself.")]
-Restart = Annotated[int | None, typer.Option("--restart-every", help="Tree noise, with trees over so many steps.")]
-Bands = Annotated[int | None, typer.Option("--bands", help="Banded noise, correlated over so many steps.")]
+Restart = Annotated[int | None, typer.Option("--restart-every", help="Tree noise, with trees over this many steps.")]
+Bands = Annotated[int | None, typer.Option("--bands", help="Banded noise, correlated over this many steps.")]
 Apart = Annotated[
-    int | None, typer.Option("--apart", help="With --bands: steps after which a unit may be back. Default: as many.")
+    int | None,
+    typer.Option("--apart", help="With --bands: steps after which a unit may take part again. Default: that many."),
 ]
 Once = Annotated[bool, typer.Option("--once", help="With trees: no unit is in more than one step of a tree.")]
 Votes = Annotated[
@@ -65,14 +66,14 @@ Votes = Annotated[
 ]
 Kind = Annotated[
     Literal["gaussian", "skellam", "discrete-gaussian"],
-    typer.Option("--noise", help="With --votes, what is added to their sums."),
+    typer.Option("--noise", help="With --votes: the noise that is added to their sums."),
 ]
 Shares = Annotated[
     int | None,
     typer.Option("--shares", metavar="N", help="With discrete Gaussian noise: N sites add a share of it each."),
 ]
 Group = Annotated[
-    int, typer.Option("--group", metavar="K", help="For any K units together, as the records of one person.")
+    int, typer.Option("--group", metavar="K", help="For any K units together, such as one person's records.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, with all digits.")]
 
@@ -98,7 +99,7 @@ def epsilon(
     kind: Kind = "gaussian",
     shares: Shares = None,
     group: Group = 1,
-    curve: Annotated[bool, typer.Option("--curve", help="Also print ε at many δ.")] = False,
+    curve: Annotated[bool, typer.Option("--curve", help="Also print ε at many values of δ.")] = False,
     chosen_among: ChosenAmong = None,
     shape: Shape = 1.0,
     as_json: Json = False,
@@ -154,7 +155,7 @@ def noise(
     shares: Shares = None,
     as_json: Json = False,
 ) -> None:
-    """Print the least noise / clipping norm that keeps within ε, by every accountant that has a bound."""
+    """Print the smallest noise / clipping norm that keeps within ε, by every accountant that has a bound."""
     from murmura.units import bound
 
     sampler = sampler_of(sampling_rate, batch, of, restart_every, once, bands, apart)
@@ -181,7 +182,7 @@ def spent(
     shape: Shape = 1.0,
     as_json: Json = False,
 ) -> None:
-    """Print what runs have spent together of the records they share: ε of their ledgers, composed.
+    """Print what runs have spent together on the records they share: the ε of their ledgers, composed.
 
     With --group it is that of any K records of one site together, or of any K sites. Sites have the same records if
     they joined with the same digest, whatever they are called. Without --chosen-among, hyperparameters that were chosen
@@ -244,7 +245,11 @@ def _bound(found: Epsilon) -> dict[str, Any]:
 
 
 def _require_choice(chosen_among: float | None, shape: float) -> None:
-    require(chosen_among is not None or shape == 1, "--shape without a choice", "Give --chosen-among too.")
+    require(
+        chosen_among is not None or shape == 1,
+        "--shape needs --chosen-among, the mean of what it describes",
+        "Give both.",
+    )
 
 
 def _bounds(of: Callable[[str], Found]) -> dict[str, Found]:
@@ -293,7 +298,7 @@ def _print(plan: PrivacyPlan, lines: Mapping[str, tuple[str, float]], notes: Map
     typer.echo(f"{parts}steps: {plan.steps}; δ = {plan.delta:g}")
     for name, (line, value) in lines.items():
         label = name if name == "exact" else name.upper()
-        remarks = ["the least"] * (value == least and len(lines) > 1 and isfinite(value)) + (
+        remarks = ["tightest"] * (value == least and len(lines) > 1 and isfinite(value)) + (
             [notes[name]] if name in notes else []
         )
         typer.echo(f"{label:<6} {line}" + (f"   ({'; '.join(remarks)})" if remarks else ""))

@@ -10,7 +10,8 @@ import typer
 
 def runs(
     folders: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FOLDER...]", help="Where to look, and below. Default: runs.")
+        list[Path] | None,
+        typer.Argument(metavar="[FOLDER...]", help="Folders to search, and those below them. Default: runs."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:

@@ -15,12 +15,10 @@ def serve(
         Path, typer.Argument(metavar="FOLDER", help="The federation's folder (`murmura federation new`).")
     ],
     listen: Annotated[
-        str | None,
-        typer.Option(metavar="HOST[:PORT]", help="Where to listen; every address of this machine, if not given."),
+        str | None, typer.Option(metavar="HOST[:PORT]", help="Where to listen. Default: every address of this machine.")
     ] = None,
     quorum: Annotated[
-        int | None,
-        typer.Option(min=1, help="Begin when so many sites are there; others join later. All, if not given."),
+        int | None, typer.Option(min=1, help="Begin once this many sites are there; others join later. Default: all.")
     ] = None,
     wait: Annotated[float, typer.Option(min=1, help="Hours to wait for the sites.")] = 24,
     patience: Annotated[float, typer.Option(min=1, help="Seconds that a site may be out of reach in a round.")] = 120,

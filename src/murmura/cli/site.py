@@ -26,8 +26,8 @@ _NARROW = 120
 def init(folder: Folder) -> None:
     """Make a site's keys, look at its records, and write down what the federation is to know the site by.
 
-    The private keys stay in the folder. What is printed goes to whoever leads the federation, by a way on which nobody
-    can put another in its place.
+    The private keys stay in the folder. Send what is printed to whoever leads the federation, in a way that lets
+    nobody replace it on the way.
     """
     from murmura.experiment.federation import introduce
     from murmura.experiment.forecast.terms import terms
@@ -42,7 +42,8 @@ def init(folder: Folder) -> None:
 def start(
     folder: Folder,
     again: Annotated[
-        bool, typer.Option("--again", help="Answer once more than the run is planned to ask: a round is done anew.")
+        bool,
+        typer.Option("--again", help="Answer once more than the run plans to ask, for a round that is done again."),
     ] = False,
 ) -> None:
     """Connect a site with its federation's server, and answer what the run asks, until it is stopped.
@@ -93,8 +94,8 @@ def consent(
     just this list of held-out records.
 
     The note has a digest of both, that of what was printed, and the time. A run that is resumed needs no other
-    consent; a changed experiment or list does. A process of the site that has begun without reads it when it starts
-    again.
+    consent; a changed experiment or list does. A process of the site that was started without it reads it when it
+    is restarted.
     """
     from murmura.errors import ConfigError
     from murmura.experiment import consent as consents
@@ -116,8 +117,8 @@ def consent(
 
 
 @app.command("log")
-def log(folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="As JSON, whole.")] = False) -> None:
-    """Print everything that has ever left a site, and hold the journal of it to its digests.
+def log(folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="As JSON, in full.")] = False) -> None:
+    """Print everything that has ever left a site, and check its journal against the digests in it.
 
     They are a chain: where a line was changed, moved or taken out, all before it are printed, and it is named.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def status(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again every two seconds, until the run ends.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Update every two seconds, until the run ends.")] = False,
     serve: Annotated[
         int | None,
         typer.Option(

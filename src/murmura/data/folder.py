@@ -9,7 +9,7 @@ from pathlib import Path
 
 from murmura.data.files import READERS, ending, stem
 from murmura.data.refusal import listing
-from murmura.errors import DataError, nearest
+from murmura.errors import DataError, nearest, nearest_file
 from murmura.progress import say
 
 _ONE_FILE = (
@@ -50,7 +50,7 @@ def entries(folder: str | Path, ignore: Sequence[str] = ()) -> Entries:
     if not path.is_dir():
         fix = f"Expected a folder with one file a site. {_ONE_FILE}"
         beside = {one.name for one in path.parent.iterdir() if one.is_dir()} if path.parent.is_dir() else set()
-        if not path.exists() and (hint := nearest(path.name, beside)).startswith("Did"):
+        if not path.exists() and (hint := nearest_file(path.name, beside)):
             fix = f"{hint} {fix}"
         raise DataError("there is no such folder" if not path.exists() else "not a folder", where=str(folder), fix=fix)
     found = sorted(entry for entry in path.iterdir() if not _is_like(entry, _HIDDEN))

@@ -14,7 +14,7 @@ from murmura.data.hub import is_hub_id, read_hub_rows
 from murmura.data.layout import RENAMING, BadRecord, BadValueError, Layout, Place, Row, Rows
 from murmura.data.records import R
 from murmura.data.refusal import refusal
-from murmura.errors import DataError, nearest
+from murmura.errors import DataError, nearest_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +215,5 @@ def _checked(row: Row | BadRecord, layout: Layout[R]) -> tuple[R, str | None, st
 
 def _no_file(path: Path) -> DataError:
     neighbours = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-    hint = nearest(path.name, neighbours)
-    return DataError(
-        "there is no such file",
-        where=str(path),
-        fix=hint if hint.startswith("Did") else "Expected a file, or a Hugging Face id: owner/name.",
-    )
+    fix = nearest_file(path.name, neighbours) or "Expected a file, or a Hugging Face id: owner/name."
+    return DataError("there is no such file", where=str(path), fix=fix)

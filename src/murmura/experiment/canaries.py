@@ -43,7 +43,7 @@ def plant(
         return people, []
     if method.keeps_adapters:
         what = "canaries are looked for in what leaves the sites, and here they keep adapters of their own"
-        raise ConfigError(what, where="audit.canaries", fix="Remove it, or take a method with one model for all.")
+        raise ConfigError(what, where="audit.canaries", fix="Remove it, or choose a method with one model for all.")
     names = [site.name for site in people.sites]
     canaries = drawn(experiment, names, "record", stream)
     candidates = [record for canary in canaries for record in canary.candidates]

@@ -108,7 +108,24 @@ class ModelConfig(Section):
 
 
 class Experiment(Section):
-    """One experiment, as written in a TOML file."""
+    """One experiment, as written in a TOML file. Each attribute is a table of it; ``murmura init METHOD --all`` prints
+    all options with what they mean.
+
+    Attributes:
+        run: Name, folder and seed of the run, and what it is carried out with.
+        model: The base model, and what of it is trained.
+        lora: The adapter.
+        data: The records: which, of what kind, and how they become sites.
+        training: Training at a site.
+        aggregation: How the server combines what sites send.
+        augment: Public records that sites are given; None for none.
+        personal: Adapters that each site trains for itself at the end; None for none.
+        method: The method and its own options.
+        evaluation: What is measured, and how often.
+        audit: What is done for an audit, in simulations alone.
+        budget: ε that each site's owner allows over all runs.
+        tracking: Where else figures are sent.
+    """
 
     run: RunConfig = RunConfig()
     model: ModelConfig = ModelConfig()

@@ -53,7 +53,7 @@ class Remote:
         """
         if method.traits.pooled:
             what = f"'{experiment.method.name}' brings all records together, and these are at their sites"
-            raise ConfigError(what, where="method.name", fix="Take another method.")
+            raise ConfigError(what, where="method.name", fix="Choose another method.")
         if experiment.audit.canaries:
             fix = "Leave the option out, or simulate the federation."
             raise ConfigError("canaries cannot be planted at sites elsewhere", where="audit.canaries", fix=fix)

@@ -109,9 +109,9 @@ def tell_repeats(groups: Mapping[str, Sequence[Placed]]) -> None:
 def tell(unused: Sequence[Unused], max_length: int, what: str = "record") -> None:
     """Say how many records, or whatever they are called, nobody uses, by cause, and name some."""
     for cause in ("bad", "overlap", "user", "long"):
-        places = [str(one.where) for one in unused if one.cause == cause]
+        places = sorted((one.where for one in unused if one.cause == cause), key=lambda at: (at.file, at.number))
         if places:
-            say(f"{_not_used(cause, len(places), what, max_length)}: {_few(places)}")
+            say(f"{_not_used(cause, len(places), what, max_length)}: {_few(list(map(str, places)))}")
 
 
 def _not_used(cause: str, count: int, what: str, max_length: int) -> str:

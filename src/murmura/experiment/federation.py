@@ -145,7 +145,7 @@ def found(plan: Plan, folder: Path, address: str, sites: Sequence[str] | None = 
         CheckpointError: something cannot be written.
     """
     if folder.exists():
-        raise ConfigError("there is something already", where=str(folder), fix="Name another folder.")
+        raise ConfigError("this path already exists", where=str(folder), fix="Name another folder.")
     folders = {name: folder / site_folder(name) for name in _checked(list(sites or plan.owned or {}))}
     try:
         _make(plan, folder, address, folders, shared_out=sites is None)
@@ -307,7 +307,7 @@ def split(address: str) -> tuple[str, int]:
     """
     host, colon, port = address.rpartition(":") if address.count(":") == 1 else (address, "", "")
     if not host or (colon and not port.isdigit()):
-        raise ConfigError("this is no address", where=address, fix="Give HOST or HOST:PORT.")
+        raise ConfigError("this is not an address", where=address, fix="Give HOST or HOST:PORT.")
     return host, int(port) if colon else PORT
 
 
@@ -330,7 +330,7 @@ def _checked(sites: list[str]) -> list[str]:
     for name in sites:
         if not name or sites.count(name) > 1 or site_folder(name) == SERVER:
             what = f"'{name}' cannot be a site's name, or is given twice"
-            raise ConfigError(what, where="--sites, or data.train", fix="Call that site otherwise.")
+            raise ConfigError(what, where="--sites, or data.train", fix="Give that site another name.")
     return sites
 
 

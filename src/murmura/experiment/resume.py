@@ -123,7 +123,7 @@ def past(folder: RunFolder, experiment: Experiment, refused: Mapping[int, str] |
         raise CheckpointError(what, where=str(folder.path), fix="Start another run.")
     if checkpoint is None and folder.metrics.exists():
         what = "the run has rounds behind it, but its checkpoint is gone"
-        fix = "Restore it, start over with --overwrite, or take another run.folder."
+        fix = "Restore it, start over with --overwrite, or choose another run.folder."
         raise CheckpointError(what, where=str(folder.checkpoint), fix=fix)
     begun = Experiment.of(checkpoint.run["experiment"]) if checkpoint else _written_down(folder)
     experiment = settled(experiment, begun)

@@ -188,7 +188,7 @@ def _heldout(federation: Path) -> frozenset[str]:
         return frozenset(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else frozenset()
     except (OSError, ValueError, TypeError) as error:
         fix = "Get it from whoever made the federation."
-        raise DataError(f"this is no list of digests ({error})", where=str(path), fix=fix) from None
+        raise DataError(f"this is not a list of digests ({error})", where=str(path), fix=fix) from None
 
 
 def _budget(file: SiteFile, records: Sequence[Any], nonce: str) -> Budget | None:

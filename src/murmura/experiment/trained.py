@@ -57,7 +57,11 @@ class Trained:
 
         Args:
             records: questions; their outputs are not looked at.
-            tokens: most that it writes for one.
+            adapters: whose answers are asked for, such as ``[trained.before, trained.after]``; one at least.
+            tokens: the most that each writes for one question.
+
+        Returns:
+            For each adapter a completion for each record, in this order: ``len(adapters) * len(records)`` in all.
         """
         prompts = [self.runtime.prompt_ids(self.runtime.template.prompt(record)) for record in records]
         return self.runtime.write(

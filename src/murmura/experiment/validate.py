@@ -107,14 +107,14 @@ def _magnitudes_are_combined(experiment: Experiment) -> None:
     if experiment.lora.dora and rule in PRODUCTS:
         what = f"rule '{rule}' is about the products B·A, which with DoRA are not what an adapter changes a weight by"
         rest = ", ".join((*LINEAR, *ROBUST))
-        raise ConfigError(what, where="aggregation.rule", fix=f"Take one of {rest}; or set lora.dora = false.")
+        raise ConfigError(what, where="aggregation.rule", fix=f"Choose one of {rest}; or set lora.dora = false.")
 
 
 def _kind_is_known(experiment: Experiment) -> None:
     kind, known = experiment.data.kind, experiment.method.kinds
     if kind not in known:
         what = f"'{kind}' records do not go with the method, which works with {' or '.join(known)} records alone"
-        raise ConfigError(what, where="data.kind", fix="Remove it, or take another method.")
+        raise ConfigError(what, where="data.kind", fix="Remove it, or choose another method.")
 
 
 def _kind_reads_options(experiment: Experiment) -> None:
@@ -141,7 +141,7 @@ def _records_are_chosen_again(experiment: Experiment) -> None:
 def _gradients_are_of_adapters(experiment: Experiment) -> None:
     augment = experiment.augment
     if augment is not None and augment.by_influence and experiment.model.trainable == "all":
-        what, fix = "LESS compares gradients of adapters, and here all parameters train", "Take another one"
+        what, fix = "LESS compares gradients of adapters, and here all parameters train", "Choose another one"
         raise ConfigError(what, where="augment.strategy", fix=f"{fix}, or set model.trainable = 'adapter'.")
 
 
@@ -183,18 +183,18 @@ OF_SECTIONS = (
 
 def _aggregation_suits(experiment: Experiment, method: Method) -> None:
     aggregation, traits = experiment.aggregation, method.traits
-    what, fix, combines = "", "Leave the [aggregation] section out, or take another method.", traits.combines
+    what, fix, combines = "", "Leave the [aggregation] section out, or choose another method.", traits.combines
     if combines is None:
         what = "" if aggregation.is_plain else "aggregates in a way of its own"
     elif aggregation.rule.kind not in combines.rules or (aggregation.ranks and not combines.ranks):
         what = f"does not go with that: {combines.because}" if combines.because else "aggregates in a way of its own"
         equal = "" if combines.ranks else ", with equal ranks"
-        fix = combines.fix or f"Take one of the rules {', '.join(combines.rules)}{equal}."
+        fix = combines.fix or f"Choose one of the rules {', '.join(combines.rules)}{equal}."
     elif aggregation.travel != "float32" and not combines.travels:
         what, fix = "needs uploads whole, to the last bit", "Leave aggregation.travel out."
     for option, kind in (("local", aggregation.local.kind), ("server", aggregation.server.kind)):
         if combines is not None and not what and kind in combines.refused:
-            what, fix = f"does not go with {option} '{kind}': {combines.refused[kind]}", "Take another one."
+            what, fix = f"does not go with {option} '{kind}': {combines.refused[kind]}", "Choose another one."
     if what:
         raise ConfigError(f"{traits.label} {what}", where=_named(aggregation), fix=fix)
 
@@ -211,20 +211,20 @@ def _named(aggregation: AggregationConfig) -> str:
 def _magnitudes_suit(experiment: Experiment, method: Method) -> None:
     if experiment.lora.dora and method.traits.no_magnitudes:
         what = f"{method.traits.label} does not work with DoRA: {method.traits.no_magnitudes}"
-        raise ConfigError(what, where="lora.dora", fix="Leave it out, or take another method.")
+        raise ConfigError(what, where="lora.dora", fix="Leave it out, or choose another method.")
 
 
 def _sums_suffice(experiment: Experiment, method: Method) -> None:
     if experiment.aggregation.secure and method.traits.single_replies:
         what = f"{method.traits.label} does not work with sums alone: {method.traits.single_replies}"
-        raise ConfigError(what, where="aggregation.secure", fix="Leave it out, or take another method.")
+        raise ConfigError(what, where="aggregation.secure", fix="Leave it out, or choose another method.")
 
 
 def _public_records_suit(experiment: Experiment, method: Method) -> None:
     traits = method.traits
     if experiment.augment is not None and traits.no_public_records:
         what = f"{traits.label} has no place for public records: {traits.no_public_records}"
-        raise ConfigError(what, where="augment", fix="Leave the section out, or take another method.")
+        raise ConfigError(what, where="augment", fix="Leave the section out, or choose another method.")
 
 
 def _choice_keeps_promise(experiment: Experiment, method: Method) -> None:
@@ -262,7 +262,7 @@ def _personal_models_suit(experiment: Experiment, method: Method) -> None:
     }
     if reason := next((reason for reason, found in reasons.items() if found), None):
         what = f"{traits.label} does not go with models of the sites' own: {reason}"
-        raise ConfigError(what, where="personal", fix="Leave the section out, or take another method.")
+        raise ConfigError(what, where="personal", fix="Leave the section out, or choose another method.")
     if method.protects and options.heldout:
         what = f"sites would tell losses on private records, which the ε that {traits.label} promises does not cover"
         raise ConfigError(

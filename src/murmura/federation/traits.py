@@ -19,7 +19,7 @@ class Combines:
         travels: whether adapters may travel in fewer bits: that is so where what sites upload is used as it arrives,
             and nothing that is promised depends on its last bit.
         because: why others do not go.
-        fix: what to do then, if it is more than to take another rule.
+        fix: what to do then, if it is more than to choose another rule.
         refused: local rules and server's steps, by their kinds, that make no sense, and why.
     """
 

@@ -55,7 +55,7 @@ class Transcript:
                 self._answers[row["key"]] = row["answer"]
             except (ValueError, KeyError, TypeError):
                 fix = "Move it away, and all is asked again."
-                raise CheckpointError("this is no verdict", where=f"{file}:{number}", fix=fix) from None
+                raise CheckpointError("this is not a verdict", where=f"{file}:{number}", fix=fix) from None
 
     def answer(self, judge: Generator, asked: str) -> str | None:
         """What the judge said to this; None where it was not asked yet."""

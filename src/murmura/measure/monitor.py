@@ -140,14 +140,12 @@ class Monitor:
         return figures
 
     def _members(self, fleet: Fleet, personal: Sequence[str], most: int) -> dict[str, int]:
-        """How many records of each site are attacked, ``most`` in all, the same in every round. All members count
-        alike; where adapters are personal, all adapters do."""
-        rng = (self.stream / "members").python()
+        """How many records of each site are attacked; see ``attacked``. Where adapters are personal, all adapters count
+        alike."""
         names = [site for site in fleet.sites if site in personal] or fleet.sites  # whatever order they joined in
         if personal or any(site not in self.sizes for site in names):
-            return _spread(dict.fromkeys(names, 1), most, rng)
-        sizes = {site: self.sizes[site] - self._planted[site] for site in names}
-        return _spread(sizes, min(most, sum(sizes.values())), rng)
+            return attacked(dict.fromkeys(names), most, self.stream)
+        return attacked({site: self.sizes[site] - self._planted[site] for site in names}, most, self.stream)
 
     def _spare_canaries(self, each: Mapping[str, dict[str, Any]]) -> None:
         """Tell sites how many of their records are canaries, which are no members: non-members are not like them, and
@@ -234,6 +232,21 @@ def _unlike(fields: Payload, tally: State | None) -> str | None:
         if name in ("tally", "upload_tally") and tally is not None and (why := misfit({name: one}, {name: tally})):
             return why
     return None
+
+
+def attacked(sizes: Mapping[str, int | None], most: int, stream: Stream) -> dict[str, int]:
+    """How many records of each site are attacked, at most ``most`` in all, the same in every round.
+
+    Args:
+        sizes: how many members each site has. All of them count alike; where one is not known, all sites do.
+        most: in all.
+        stream: the run's randomness.
+    """
+    rng = (stream / "members").python()
+    known = {site: size for site, size in sizes.items() if size is not None}
+    if len(known) < len(sizes):
+        return _spread(dict.fromkeys(sizes, 1), most, rng)
+    return _spread(known, min(most, sum(known.values())), rng)
 
 
 def _spread(sizes: Mapping[str, int], total: int, rng: Random) -> dict[str, int]:

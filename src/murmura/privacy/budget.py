@@ -124,7 +124,7 @@ class Budget:
                 self._enter(account, run, lost=reason)
                 return
         what = f"{reason}, and the owner's budget is ε = {self.epsilon:g} over all runs"
-        fix = "Take a method that protects records at the site, and evaluate without attacks."
+        fix = "Choose a method that protects records at the site, and evaluate without attacks."
         raise BudgetError(what, where=f"site {self.site}", fix=fix)
 
     def departed(self, run: str, reason: str) -> None:

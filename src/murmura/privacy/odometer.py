@@ -55,7 +55,7 @@ def read(folder: Path) -> RunLedgers:
     """The ledgers in a run folder; those of a run that is under way or was abandoned too, which has no other results.
 
     Raises:
-        CheckpointError: this is no run folder, or its ledgers are gone.
+        CheckpointError: this is not a run folder, or its ledgers are gone.
         PrivacyError: the server's ledger is damaged or has lost lines; of sites see ``damaged``.
     """
     if not (folder / CONFIG).is_file():

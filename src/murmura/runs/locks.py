@@ -30,7 +30,7 @@ def acquire_run(folder: Path) -> FileLock:
     try:
         lock.acquire()
     except Timeout as error:
-        what, fix = "another process is running in this folder", "Wait for it, stop it, or take another folder."
+        what, fix = "another process is running in this folder", "Wait for it, stop it, or choose another folder."
         raise CheckpointError(what, where=str(folder), fix=fix) from error
     return lock
 

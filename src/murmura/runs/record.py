@@ -49,7 +49,8 @@ class RunRecord:
         model: The base model.
         planned: Rounds that the experiment asks for.
         finished: False where the run stopped before its last round.
-        kind: The kind of record that the run is about: ``instruction``, ``labelled`` or ``document``.
+        kind: The kind of record that the run is about: ``instruction``, ``labelled``, ``preference`` or
+            ``document``.
         rounds: The rows of ``metrics.jsonl`` in order, at least one.
         totals: ``bytes_up``, ``bytes_down`` (bytes of the whole run), ``at_sites``, ``wall``
             (s), ``peak_memory`` (bytes).

@@ -132,7 +132,7 @@ def serve(folder: Path, port: int, ready: Callable[[str], None]) -> None:
         RunError: something else listens at this port.
     """
     _ = look(folder).published
-    with explaining(f"the page cannot be served at port {port}", None, "or take another port", kind=RunError):
+    with explaining(f"the page cannot be served at port {port}", None, "or choose another port", kind=RunError):
         server = make_server(HOST, port, application(folder), handler_class=_Quiet)
     with server:
         ready(f"http://{HOST}:{server.server_port}/")

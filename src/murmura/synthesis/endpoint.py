@@ -65,7 +65,7 @@ class Endpoint:
         self._key_variable, self._takes_seed = key_variable, True
         self._refusal: RunError | None = None
         if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"'{url}' is no address of a server", fix="Write one like http://localhost:8000/v1.")
+            raise ConfigError(f"'{url}' is not the address of a server", fix="Write one like http://localhost:8000/v1.")
         if key_variable is not None and not os.environ.get(key_variable):
             fix = "Set it to the key, or name another one."
             raise ConfigError(f"the environment variable {key_variable} is empty", fix=fix)

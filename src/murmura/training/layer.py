@@ -134,7 +134,7 @@ class BankLayer(nn.Module):
             raise ModelError(
                 f"an adapter's layer got {len(x)} of {expected} {'tokens' if flat else 'rows'} of a batch, so they "
                 "cannot be told apart by site",
-                fix="Take another layer for lora.targets, or set run.slots = 1.",
+                fix="Choose another layer for lora.targets, or set run.slots = 1.",
             )
         return x.to(self.A.dtype).reshape(rows, -1, x.shape[-1])
 

@@ -44,7 +44,7 @@ def test_a_roster_that_is_missing_is_told(tmp_path):
 
 def test_what_is_no_key_is_refused(tmp_path):
     (tmp_path / SITE_IDENTITY).write_text("not a key")
-    with pytest.raises(CheckpointError, match="no Ed25519 private key"):
+    with pytest.raises(CheckpointError, match="not an Ed25519 private key"):
         identity(tmp_path)
 
 

@@ -169,7 +169,7 @@ def test_sites_left_without_synthetic_records_are_an_event_with_the_reason_and_w
     server, _ = go(keep=2, **options)
     told = (
         f"3 of 3 sites had no synthetic record to train on (kidney, heart, skin); {then}. Most often, a new "
-        "instruction had fewer than 4 words (6 of 6): take a stronger model (model.name)"
+        "instruction had fewer than 4 words (6 of 6): choose a stronger model (model.name)"
     )
     assert [row["events"] for row in server.rows] == [[], [told]]
     assert f"round 1: {told}\n" in capsys.readouterr().err

@@ -153,6 +153,12 @@ def finished(experiment: Experiment) -> Foreseen:
 def dry_run(experiment: Experiment) -> DryRun:
     """Work out a run. Nothing is trained or written.
 
+    Args:
+        experiment: of the run. Where its model or its records cannot be reached, what needs them is None.
+
+    Returns:
+        What it would do, ``refusals`` for which it would not start among it.
+
     Raises:
         MurmuraError: for what would stop the run before its first round too: bad options, records or adapter targets.
     """

@@ -9,12 +9,16 @@ from murmura.augment.strategies import strategy
 from murmura.data.records import digest
 from murmura.experiment.caveats import caveats
 from murmura.experiment.config import Experiment
+from murmura.experiment.elsewhere import Elsewhere
 from murmura.experiment.forecast.budget import of_budgets
 from murmura.experiment.precision import slow
 from murmura.experiment.sites import Gathered, Population
 from murmura.federation.method import Method
 from murmura.measure.figure import FEW
+from murmura.measure.membership import chosen, member_stream, others_stream, set_apart
+from murmura.measure.monitor import attacked
 from murmura.runs.folder import RunFolder
+from murmura.streams import Stream
 from murmura.units import bound
 
 
@@ -38,25 +42,45 @@ def notes(
         *([f"{too_slow[0].upper()}{too_slow[1:]}."] if too_slow else []),
         *_of_run(experiment, method, gathered, people),
         *method.remarks({site.name: site.records for site in people.sites} if people else {}),
-        *_few(experiment, people),
+        *_few(experiment, method, people),
         *_caveats(experiment, method, sizes),
         *of_budgets(experiment, method, sizes, digests),
     ]
 
 
-def _few(experiment: Experiment, people: Population | None) -> list[str]:
+def _few(experiment: Experiment, method: Method, people: Population | None) -> list[str]:
     """That an attack will say little, and what to do about it."""
     if not experiment.evaluation.attacks or people is None:
         return []
-    most = experiment.evaluation.attack_records
-    members = min(most, sum(len(site.records) for site in people.sites))
-    others = min(most, len(people.nonmembers or people.heldout))
+    (members, others), apart = _compared(experiment, method, people)
     if min(members, others) >= FEW:
         return []
+    besides = f", and choose the strongest attack by {apart} more records" if apart else ""
     return [
-        f"Attacks compare {members} members with {others} non-members; fewer than {FEW} of either say little. Take "
-        "non-members out of the training records (data.nonmember_records), or hold out more that are like them."
+        f"Attacks compare {members} members with {others} non-members{besides}; fewer than {FEW} of either say little. "
+        "Take non-members out of the training records (data.nonmember_records), or hold out more that are like them."
     ]
+
+
+def _compared(experiment: Experiment, method: Method, people: Population) -> tuple[tuple[int, int], int]:
+    """How many members and how many non-members say how strong an attack is, drawn as the run draws them; and how many
+    records are set apart to choose the strongest by."""
+    most, task, stream = experiment.evaluation.attack_records, experiment.task, Stream(experiment.run.seed)
+    canaries = {one.site: one.canaries for one in people.reports}
+    is_told = not method.keeps_adapters and not method.protects
+    sizes = {site.name: len(site.records) - canaries.get(site.name, 0) for site in people.sites}
+    asked = attacked({name: size if is_told else None for name, size in sizes.items()}, most, stream)
+    drawn = {site.name: min(asked.get(site.name, 0), sizes[site.name]) for site in people.sites}
+    for site in people.sites:
+        if not isinstance(site.records, Elsewhere):
+            own = method.members(site, stream)
+            own = own[: max(0, len(own) - canaries.get(site.name, 0))]
+            drawn[site.name] = len(chosen(own, drawn[site.name], member_stream(stream, site.name)))
+    public = others_stream(stream)
+    others = len(chosen(people.nonmembers or people.heldout, most, public))
+    of_members = sum(int(set_apart(count, task, member_stream(stream, name)).sum()) for name, count in drawn.items())
+    of_others = int(set_apart(others, task, public).sum())
+    return (sum(drawn.values()) - of_members, others - of_others), of_members + of_others
 
 
 def _caveats(experiment: Experiment, method: Method, sizes: Mapping[str, int] | None) -> list[str]:

@@ -47,7 +47,7 @@ def identity(folder: Path) -> Ed25519PrivateKey:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         fix = "Restore it from a copy, or start over."
-        raise CheckpointError("this is no Ed25519 private key in PEM", where=str(path), fix=fix)
+        raise CheckpointError("this is not an Ed25519 private key in PEM", where=str(path), fix=fix)
     return key
 
 

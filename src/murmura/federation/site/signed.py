@@ -60,8 +60,8 @@ class SignedInAllRuns:
                     raise SecureSumError(
                         "an earlier run has asked the same of other sites, and of the two sums the difference could be "
                         "read: this site takes no further part in the secure sum, and reveals nothing of it",
-                        fix="Take another run.seed, or the same sites as then; or if that difference may be known, set "
-                        "aggregation.secure.allow_cohort_change_on_retry = true.",
+                        fix="Choose another run.seed, or the same sites as then; or if that difference may be known, "
+                        "set aggregation.secure.allow_cohort_change_on_retry = true.",
                     )
                 journal.append({**line, "run": run})
         except (Timeout, OSError) as error:

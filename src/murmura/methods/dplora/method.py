@@ -56,7 +56,7 @@ class DPLoRA(VanillaFL):
         combines = Combines(
             rules=tuple(rule for rule in RULES if rule != "fedsa" or not noisy),
             because="noise on what is uploaded leaves the factor that sites keep without any",
-            fix="Set method.noise_on = 'gradient', or take another rule.",
+            fix="Set method.noise_on = 'gradient', or choose another rule.",
             refused={"scaffold": scaffold},
         )
         single = "each site tells its own ε with what it sends" if told else ""

@@ -12,7 +12,7 @@ from murmura.drafting.rejections import Rejection as Drafted
 Rejection = Literal[Drafted, "does_not_fit", "no_score"]
 """Why a draft is not used; counted as ``drafts.FATE``."""
 
-_STRONGER = "take a stronger model (model.name)"
+_STRONGER = "choose a stronger model (model.name)"
 _NAMED = 5  # sites named in a message
 
 WHY: Mapping[str, str] = {

@@ -47,7 +47,7 @@ class LPFL(Averaging):
         combines = Combines(
             rules=tuple(rule for rule in RULES if rule != "fedsa") if c.validates else RULES,
             because="sites keep a factor of their own, so the server has no model to validate for gate and weights",
-            fix="Set method.gate = 0 and method.pattern_weights = 'uniform', or take another rule.",
+            fix="Set method.gate = 0 and method.pattern_weights = 'uniform', or choose another rule.",
         )
         return AveragingTraits(
             label=label if c.annotate else "labelled only",

@@ -79,7 +79,8 @@ class Noise(Part):
     has_shares: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check(0 <= self.std < math.inf, f"noise = {self.std}", "Give a finite number of clipping norms, 0 for none.")
+        fix = "Give a finite number of clipping norms, 0 for none."
+        check(0 <= self.std < math.inf, f"the noise multiplier is {self.std}", fix)
 
     @abstractmethod
     def event(self, plan: PrivacyPlan, steps: int, repeated: Sequence[int]) -> DpEvent:
@@ -124,7 +125,7 @@ class Noise(Part):
             ("clipping", clipping.kind, self.clippings),
         ):
             what = f"ε of {self.kind} noise is not known with the {role} '{kind}'"
-            check(kind in known, what, f"Take one of these: {', '.join(known)}.")
+            check(kind in known, what, f"Choose one of these: {', '.join(known)}.")
 
     def least(self, norm: float) -> float:
         """The least standard deviation above 0, in norms, that a bound is known of."""

@@ -57,7 +57,7 @@ def new_server(certificate: Path, key: Path, hosts: Sequence[str], authority: Pa
         issuer = x509.load_pem_x509_certificate(_read(authority))
         signer = load_pem_private_key(_read(authority_key), None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        what = f"this is no certificate authority ({error})"
+        what = f"this is not a certificate authority ({error})"
         raise ConfigError(what, where=str(authority), fix="Name the folder that `federation new` has made.") from None
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
     private = ec.generate_private_key(ec.SECP256R1())
@@ -97,7 +97,7 @@ def node_key(path: Path) -> str:
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         fix = "Restore it from a copy, or remove it and have the federation take up the new one."
-        raise CheckpointError("this is no private key of an elliptic curve", where=str(path), fix=fix)
+        raise CheckpointError("this is not a private key of an elliptic curve", where=str(path), fix=fix)
     return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 
 
