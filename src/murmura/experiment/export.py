@@ -122,7 +122,7 @@ def _require_place(run: Path, out: Path, overwrite: bool) -> None:
     if not out.exists() and not out.is_symlink():
         return
     if not overwrite:
-        raise CheckpointError("there is something already", where=where, fix="Give another --out, or --overwrite.")
+        raise CheckpointError("this path already exists", where=where, fix="Give another --out, or --overwrite.")
     exported = out.is_dir() and not out.is_symlink() and (out / CARD).is_file()
     if not exported or not any((out / name).is_file() for name in _WRITTEN):
         what = "--overwrite replaces what was exported before, and this was not"

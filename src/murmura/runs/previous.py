@@ -48,7 +48,7 @@ def make_way(folder: Path) -> Path | None:
         CheckpointError: a worker still writes, or something stands in the way; nothing was moved.
     """
     here, previous = folder.resolve(), previous_of(folder.resolve())
-    what, fix = f"the run cannot be renamed to {previous.name}", "or take another run.folder"
+    what, fix = f"the run cannot be renamed to {previous.name}", "or choose another run.folder"
     with explaining(what, folder, fix), alone(here / PRIVATE):
         if not has_saved(here):
             remove(here, WRITTEN[::-1])  # what makes it a run goes last
@@ -92,7 +92,7 @@ def _require_run_alone(previous: Path) -> None:
             return
         what = f"holds {others[0]}, which no run wrote"
     what = f"--overwrite renames the run to this folder, which {what}"
-    raise CheckpointError(what, where=str(previous), fix="Move it away, or take another run.folder.")
+    raise CheckpointError(what, where=str(previous), fix="Move it away, or choose another run.folder.")
 
 
 def remove(folder: Path, names: tuple[str, ...]) -> None:
