@@ -43,6 +43,14 @@ def test_another_method_does_not_inherit_options_of_the_files(write):
     assert found[0].experiment.method.keep == 2 and found[1].experiment.method.name == "fedit"
 
 
+@pytest.mark.parametrize(
+    ("name", "told"), [(["fedit"], "must be one name in quotes"), ("fedavg", "murmura init fedavg")]
+)
+def test_what_is_no_method_s_name_is_refused_in_arms_too(write, name, told):
+    with pytest.raises(ConfigError, match=told):
+        load([write(compare={"arms": [{"method": {"name": name}}]})])
+
+
 def test_a_grid_is_an_arm_for_every_combination(write):
     arm = {"method": {"name": "fewfedpit"}, "grid": {"method.beta": [0.0, 0.5]}}
     _, found = load([write(compare={"arms": [arm], "grid": {"lora.rank": [2, 4]}})])

@@ -69,6 +69,15 @@ def test_overrides_win_over_the_file(load):
     [
         (FILE.replace("beta", "betta"), "[method]: unknown key 'betta'. Did you mean 'beta'?"),
         (FILE.replace("fewfedpit", "fewfedpitt"), "there is no method 'fewfedpitt'. Did you mean 'fewfedpit'?"),
+        (
+            FILE.replace("fewfedpit", "fedavg"),
+            "'fedavg' is written method.name = \"fedit\"; see `murmura init fedavg`.",
+        ),
+        (
+            FILE.replace("fewfedpit", "FFA-LoRA"),
+            '= "fedit" with aggregation.rule = "ffa"; see `murmura init ffa-lora`.',
+        ),
+        (FILE.replace('"fewfedpit"', '["fewfedpit"]'), "method.name must be one name in quotes. Did you mean"),
         (FILE.replace('name = "fewfedpit"\n', ""), "method.name is missing. Valid: " + ", ".join(sorted(METHODS))),
         (FILE.partition("[method]")[0], "there is no [method] table. name = " + " | ".join(METHODS)),
         (FILE + "[trainig]\nlr = 1.0\n", "unknown key 'trainig'. Did you mean 'training'?"),

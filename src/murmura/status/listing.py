@@ -54,8 +54,8 @@ COLUMNS = ("Run", "Method", "State", "ε", "Figure", "Started", "Took")
 
 
 def listing(folders: Sequence[Path]) -> list[Listed]:
-    """All runs in these folders and below, the newest last. One that cannot be read is listed with the reason, and so is
-    a folder below that may not be looked into.
+    """All runs in these folders and below, the newest last. One that cannot be read is listed with the reason, and so
+    is a folder below that may not be looked into.
 
     Raises:
         CheckpointError: there is no such folder.
