@@ -77,6 +77,11 @@ def test_a_rate_is_taken_of_an_arm_that_has_one(write):
             load([write(compare={"rates": [1e-3, 2e-3], "arms": arms})])
 
 
+def test_where_no_arm_has_a_rate_of_its_own_no_empty_list_is_told(write):
+    with pytest.raises(ConfigError, match=r"no arm 'zz' with a rate of its own\. Leave rate_of out of one of them\."):
+        load([write(compare={"arms": [{"name": "FedAvg", "rate_of": "zz"}]})])
+
+
 def test_one_experiment_at_its_own_rate_and_at_another_arm_s_is_two_arms(write):
     arms = [{"name": "FedAvg"}, {"name": "wide", "lora": {"rank": 4}}]
     arms.append({"name": "wide at FedAvg's rate", "lora": {"rank": 4}, "rate_of": "FedAvg"})
