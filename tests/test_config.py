@@ -26,7 +26,11 @@ class Outer(Section):
     source: Source | None = None
     inner: Inner = Inner()
     spare: Inner | None = None
-    parts: tuple[str, ...] = ()
+    parts: tuple[str, ...] = Field(("a",), min_length=1)
+    several: list[int] = Field([1, 2], min_length=2, max_length=3)
+    rate: float | None = None
+    seeds: int | list[int] = 3
+    switch: bool = False
 
 
 def refused(table):
@@ -50,16 +54,28 @@ def test_the_line_under_an_option_is_its_description():
     ("table", "message"),
     [
         ({"nam": "x"}, "my.toml: unknown key 'nam'. Did you mean 'name'?"),
-        ({"name": "x", "zzz": 1}, "unknown key 'zzz'. Valid: inner, kind, name, parts, source, spare."),
+        ({"name": "x", "zzz": 1}, "unknown key 'zzz'. Valid: inner, kind, name, parts, rate, seeds, several,"),
         ({"name": "x", "inner": {"widht": 5}}, "unknown key 'inner.widht'. Did you mean 'width'?"),
         ({"name": "x", "spare": {"widht": 5}}, "unknown key 'spare.widht'. Did you mean 'width'?"),
         ({}, "my.toml: 'name' is missing. Add it."),
-        ({"name": "x", "inner": {"width": "wide"}}, "'inner.width' = 'wide': Input should be a valid integer"),
+        ({"name": "x", "inner": {"width": "wide"}}, "'inner.width' = 'wide': must be a whole number"),
         ({"name": "x", "inner": {"width": 0}}, "'inner.width' = 0: Input should be greater than or equal to 1"),
         ({"name": "x", "kind": "round"}, "'kind' = 'round': Input should be 'tall' or 'flat'"),
-        ({"name": "x", "inner": 5}, "'inner' = 5: Input should be"),
-        ({"name": 5}, "'name' = 5: Input should be a valid string"),
-        ({"name": "x", "parts": "query"}, "'parts' = 'query': Input should be a list: [\"query\", \"value\"]"),
+        ({"name": "x", "inner": 5}, "'inner' = 5: must be a table"),
+        ({"name": 5}, "'name' = 5: must be a text in quotes"),
+        ({"name": "x", "parts": "query"}, "'parts' = 'query': must be a list in brackets"),
+        ({"name": "x", "parts": []}, "'parts' = []: must not be empty"),
+        ({"name": "x", "several": [1]}, "'several' = [1]: must have at least 2 entries"),
+        ({"name": "x", "several": [1, 2, 3, 4]}, "'several' = [1, 2, 3, 4]: must have at most 3 entries"),
+        ({"name": "x", "several": [1, True]}, "'several' = [1, True]: must be a number, not true or false"),
+        ({"name": "x", "inner": {"width": True}}, "'inner.width' = true: must be a number, not true or false"),
+        ({"name": "x", "rate": True}, "'rate' = true: must be a number, not true or false"),
+        ({"name": "x", "rate": float("inf")}, "'rate' = inf: must be a finite number"),
+        ({"name": "x", "rate": float("nan")}, "'rate' = nan: must be a finite number"),
+        ({"name": "x", "seeds": "y"}, "'seeds' = 'y': must be a whole number"),
+        ({"name": "x", "switch": "maybe"}, "'switch' = 'maybe': must be true or false"),
+        ({"name": "a\0b"}, "'name' = 'a\\x00b': a NUL character cannot stand here"),
+        ({"name": "x", "parts": ["a", "\0"]}, "a NUL character cannot stand here"),
     ],
 )
 def test_what_is_wrong_is_named(table, message):

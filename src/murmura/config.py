@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from murmura.errors import ConfigError, nearest
 
@@ -70,7 +80,23 @@ SWITCH = BeforeValidator(_table_of_switch, json_schema_input_type=dict[str, Any]
 class Section(BaseModel):
     """A frozen set of options. Unknown keys are errors; the line under an option says what it means."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=(), allow_inf_nan=False
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _means_what_it_says(cls, data: Any) -> Any:
+        # pydantic would take true for 1, and the system ends a path at a NUL.
+        for name, field in cls.model_fields.items() if isinstance(data, Mapping) else ():
+            value = data.get(name)
+            parts = value if isinstance(value, list) else [value]
+            if any(isinstance(one, str) and "\0" in one for one in parts):
+                raise _at(name, value, "a NUL character cannot stand here")
+            kinds = list(_kinds(field.annotation))
+            if any(isinstance(one, bool) for one in parts) and bool not in kinds and (int in kinds or float in kinds):
+                raise _at(name, value, "must be a number, not true or false")
+        return data
 
     @classmethod
     def parse(
@@ -118,16 +144,42 @@ class Section(BaseModel):
                 raise ValueError(f"'{option}' does nothing {reason}; remove it{back}")
 
 
-# What is wanted, in the words of the file and not of Python.
-_IN_TOML = dict.fromkeys(("tuple_type", "list_type"), 'Input should be a list: ["query", "value"]')
+# What is wanted, in the words of the file and not of Python, by pydantic's names for what is wrong.
+_IN_TOML = {
+    **dict.fromkeys(("tuple_type", "list_type"), "must be a list in brackets"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be a table"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    "finite_number": "must be a finite number",
+    "string_type": "must be a text in quotes",
+    "string_too_short": "must not be empty",
+}
+_AT = "at_option"
+_PLAIN = re.compile(r"int|float|str|bool|(list|literal)\[.*\]")
+
+
+def _at(name: str, value: Any, what: str) -> PydanticCustomError:
+    """What a section has against one of its options, for its validators that see them all."""
+    return PydanticCustomError(_AT, "{what}", {"name": name, "value": value, "what": what})
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """A type and those inside it."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from _kinds(part)
 
 
 def _readable(section: type[Section], error: ValidationError, where: str, elsewhere: Elsewhere | None) -> ConfigError:
     errors = error.errors()
     # A misspelt key comes before the one that is missing because of it.
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
-    path, sections = _walk(section, [str(part) for part in first["loc"]])
-    name, value = ".".join(path), first.get("input")
+    loc, value, told = [str(part) for part in first["loc"]], first.get("input"), first.get("ctx", {})
+    if first["type"] == _AT:
+        loc, value = [*loc, told["name"]], told["value"]
+    path, sections = _walk(section, loc)
+    name = ".".join(path)
     if first["type"] == "extra_forbidden":
         here, *others = sections
         there = {f"'{key}' of kind = {_kind(other)}": key for other in others for key in other.model_fields}
@@ -139,12 +191,17 @@ def _readable(section: type[Section], error: ValidationError, where: str, elsewh
         return ConfigError(f"'{missing}' is missing", where=where, fix="Add it.")
     if first["type"] == "union_tag_invalid":
         kinds = [kind for one in sections for kind in get_args(one.model_fields["kind"].annotation)]
-        tag = first["ctx"]["tag"]
+        tag = told["tag"]
         return ConfigError(f"'{name}' = '{tag}': there is no such kind", where=where, fix=nearest(tag, kinds))
     message = _IN_TOML.get(first["type"], str(first["msg"]).removeprefix("Value error, "))
+    if first["type"] == "too_short":
+        message = "must not be empty" if told["min_length"] == 1 else f"must have at least {told['min_length']} entries"
+    elif first["type"] == "too_long":
+        message = f"must have at most {told['max_length']} entries"
     if not path:
         return ConfigError(message, where=where)  # about several options, which it names
-    shown = "" if isinstance(value, Mapping) else f" = {value!r}"  # a whole table would hide what the message says
+    # A whole table would hide what the message says.
+    shown = "" if isinstance(value, Mapping) else f" = {str(value).lower() if isinstance(value, bool) else repr(value)}"
     return ConfigError(f"'{name}'{shown}: {message}", where=where)
 
 
@@ -163,7 +220,8 @@ def _walk(section: type[Section], loc: list[str]) -> tuple[list[str], list[type[
             found.sort(key=lambda one: kind not in get_args(one.model_fields["kind"].annotation))
         if loc or len(found) > 1:
             sections = found
-    return [*path, *loc], sections
+    # Of several plain types pydantic names the one that it has tried.
+    return [part for part in (*path, *loc) if not _PLAIN.fullmatch(part)], sections
 
 
 def _kind(section: type[Section]) -> str:

@@ -122,12 +122,22 @@ _REMEDIES: dict[int | None, str] = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Free some space"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Fix the permissions"),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "Raise the limit of open files (ulimit -n)"),
+    errno.ENAMETOOLONG: "Take a shorter name",
 }
 
 
 def remedy(error: Exception) -> str:
     """What to do where a file cannot be written: the beginning of a sentence."""
     return _REMEDIES.get(getattr(error, "errno", None), "Free some space or fix the permissions")
+
+
+def unforeseen(error: OSError) -> MurmuraError:
+    """What the system refused where no code explains it: the path, why, and what to do where that is known."""
+    why, fix = error.strerror or str(error) or type(error).__name__, _REMEDIES.get(error.errno)
+    told = None if fix is None else f"{fix}."
+    if error.filename is None:
+        return MurmuraError(why, fix=told)
+    return MurmuraError(f"cannot be used ({why})", where=str(error.filename), fix=told)
 
 
 @contextmanager

@@ -110,6 +110,8 @@ def _only_the_owner_sees_them(folder, question):
 
 
 def test_options_that_do_not_go_together_are_named(folder):
-    assert "who judges?" in invoke(folder).output
+    assert "judge: no judge is named. Give --by MODEL" in invoke(folder).output
+    both = invoke(folder, "--by", "smollm2-135m", "--endpoint", "http://localhost:1/v1").output
+    assert "--by and --endpoint exclude each other. Give" in both
     assert "Give --model NAME" in invoke(folder, "--endpoint", "http://localhost:1/v1").output
     assert "are for --endpoint" in invoke(folder, "--by", "smollm2-135m", "--model", "m").output

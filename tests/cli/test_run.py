@@ -62,7 +62,7 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(file):
             "Did you mean method.drafts_per_kept of 'fewfedpit' or method.drafts_per_kept of 'fedmit'",
         ),
         (["--set", "method.name=LocIT-SG"], "Did you mean 'locit-sg'?"),
-        (["--set", "method.rounds=many"], "'rounds' = 'many': Input should be a valid integer"),
+        (["--set", "method.rounds=many"], "'rounds' = 'many': must be a whole number"),
         (["--set", "method.rounds"], "'method.rounds' is not KEY=VALUE"),
         (["--set", "lora.targets=['q_prj']", "--dry-run"], "no module of the model is called q_prj"),
         (["--resume"], "there is no run to resume"),

@@ -43,6 +43,14 @@ def test_another_method_does_not_inherit_options_of_the_files(write):
     assert found[0].experiment.method.keep == 2 and found[1].experiment.method.name == "fedit"
 
 
+@pytest.mark.parametrize(
+    ("name", "told"), [(["fedit"], "must be one name in quotes"), ("fedavg", "murmura init fedavg")]
+)
+def test_what_is_no_method_s_name_is_refused_in_arms_too(write, name, told):
+    with pytest.raises(ConfigError, match=told):
+        load([write(compare={"arms": [{"method": {"name": name}}]})])
+
+
 def test_a_grid_is_an_arm_for_every_combination(write):
     arm = {"method": {"name": "fewfedpit"}, "grid": {"method.beta": [0.0, 0.5]}}
     _, found = load([write(compare={"arms": [arm], "grid": {"lora.rank": [2, 4]}})])
@@ -67,6 +75,11 @@ def test_a_rate_is_taken_of_an_arm_that_has_one(write):
         arms[1]["rate_of"] = wrong
         with pytest.raises(ConfigError, match=f"no arm '{wrong}' with a rate of its own.*Arms: FedAvg"):
             load([write(compare={"rates": [1e-3, 2e-3], "arms": arms})])
+
+
+def test_where_no_arm_has_a_rate_of_its_own_no_empty_list_is_told(write):
+    with pytest.raises(ConfigError, match=r"no arm 'zz' with a rate of its own\. Leave rate_of out of one of them\."):
+        load([write(compare={"arms": [{"name": "FedAvg", "rate_of": "zz"}]})])
 
 
 def test_one_experiment_at_its_own_rate_and_at_another_arm_s_is_two_arms(write):

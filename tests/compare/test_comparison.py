@@ -372,7 +372,7 @@ def test_a_run_that_fails_stands_in_no_figure_and_stops_no_other(comparison, beg
     monkeypatch.setattr(jobs, "_run", some_fail)
     outcome = whole.carry_out(1, whole.check())
     assert [one.arm for one in outcome.results] == ["FedAvg"] and "private" in outcome.remarks[0]
-    with pytest.raises(RunError, match=r"(?s)1 runs failed.*private-seed0:\nit broke"):
+    with pytest.raises(RunError, match=r"(?s)1 run failed, and stands.*private-seed0:\nit broke"):
         require_done(whole.failed)
 
 

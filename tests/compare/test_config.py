@@ -20,6 +20,12 @@ def test_what_is_no_size_is_refused(text):
         parse(limits={"max_bytes": text})
 
 
+@pytest.mark.parametrize("most", [60, 0.3])
+def test_a_leakage_that_is_no_auc_is_refused(most):
+    with pytest.raises(ConfigError, match=r"'limits\.max_leakage' = .*: must be an AUC from 0\.5 \(guessing\) to 1"):
+        parse(limits={"max_leakage": most})
+
+
 def test_seeds_are_a_number_or_a_list_and_those_of_the_search_are_others():
     assert list(parse(seeds=2).chosen_seeds) == [0, 1]
     assert list(parse(seeds=[5, 3]).chosen_seeds) == [5, 3]

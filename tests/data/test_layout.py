@@ -19,8 +19,12 @@ def test_a_column_that_another_field_was_given_is_not_read_twice():
     layout.check_header(list(values), "x.csv")
     swapped = Layout.of(Instruction, {"instruction": "input", "input": "instruction"}, None)
     assert swapped.read(values)[0] == Instruction("Why?", "Answer.", "Clouds")
-    needed = Layout.of(Instruction, {"input": "output"}, None)  # a response has to come from somewhere
-    assert needed.read(values)[0] == Instruction("Answer.", "Clouds", "Clouds")
+
+
+@pytest.mark.parametrize("fields", [{"output": "instruction"}, {"input": "output"}, {"input": "a", "output": "a"}])
+def test_two_fields_are_not_read_from_one_column(fields):
+    with pytest.raises(DataError, match=r"would both be read from column.*Give each a column of its own"):
+        Layout.of(Instruction, fields, None)
 
 
 def test_a_field_that_records_may_do_without_is_left_out():

@@ -234,6 +234,8 @@ class TestGGUF:
 
 def test_the_command(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert "in which form?" in CliRunner().invoke(app, ["export", str(folder)]).output
+    assert (
+        "export: one form is needed. Give one of --adapter" in CliRunner().invoke(app, ["export", str(folder)]).output
+    )
     found = CliRunner().invoke(app, ["export", str(folder), "--merged", "--precision", "bfloat16"])
     assert found.exit_code == 0 and (tmp_path / "run-merged" / "config.json").exists(), found.output

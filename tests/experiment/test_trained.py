@@ -114,3 +114,7 @@ class TestCommands:
         assert (
             found.output.count("before") == 2 == found.output.count("after") and "> explain the heart" in found.output
         )
+
+    def test_bytes_that_are_no_text_are_replaced(self, folder):
+        found = CliRunner().invoke(app, ["chat", str(folder), "--tokens", "4"], input=b"\xff\xfe explain the heart\n")
+        assert found.exit_code == 0 and "> \ufffd\ufffd explain the heart" in found.output, found.output

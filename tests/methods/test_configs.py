@@ -41,6 +41,12 @@ def parsed(name, **given):
     return parse_config({"name": name} | NEEDED.get(name, {}) | given, "my.toml")
 
 
+@pytest.mark.parametrize("name", [["fedit"], {"kind": "fedit", "x": 3}, 3])
+def test_a_method_s_name_is_a_text(name):
+    with pytest.raises(ConfigError, match=r"my\.toml: method\.name must be one name in quotes"):
+        parse_config({"name": name}, "my.toml")
+
+
 @pytest.mark.parametrize(("name", "given"), [(name, given) for name, several in KEPT.items() for given in several])
 def test_what_a_run_folder_keeps_loads_again(name, given):
     config = parsed(name, **given)

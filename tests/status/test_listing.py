@@ -1,3 +1,4 @@
+import errno
 import json
 
 import pytest
@@ -5,6 +6,7 @@ from typer.testing import CliRunner
 
 from murmura.cli import app
 from murmura.errors import CheckpointError
+from murmura.runs.previous import is_run
 from murmura.runs.schema import CONFIG, METRICS
 from murmura.status.listing import listing
 from tests.report.runs import metrics, write_run
@@ -31,7 +33,23 @@ def test_one_that_cannot_be_read_hides_no_other(tmp_path):
     (write_run(tmp_path / "d") / CONFIG).write_text("= no toml")
     found = {one.folder[-1]: one for one in listing([tmp_path])}
     assert found["a"].state == "finished" and not found["a"].problem
-    assert found["b"].problem and found["d"].problem and found["c"].state == "stopped"
+    assert found["b"].problem.startswith("unreadable: metrics.jsonl, line 1: not valid JSON")
+    assert found["d"].problem.startswith("unreadable: config.toml: not valid TOML") and found["c"].state == "stopped"
+
+
+def test_a_folder_that_may_not_be_looked_into_hides_no_run(tmp_path, monkeypatch):
+    write_run(tmp_path / "a")
+    (tmp_path / "locked").mkdir()
+
+    def looked(folder):  # as root, who may look into any, would not see it
+        if folder.name == "locked":
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return is_run(folder)
+
+    monkeypatch.setattr("murmura.status.listing.is_run", looked)
+    locked, good = listing([tmp_path])
+    assert good.state == "finished" and locked.folder == str(tmp_path / "locked")
+    assert locked.problem == "unreadable: Permission denied"
 
 
 @pytest.mark.parametrize("row", ["[]", "{}", '{"round": "one"}', '{"round": 1, "privacy": 3}', '{"round": 1, "x": []}'])

@@ -23,13 +23,14 @@ from murmura.measure.monitor import Monitor
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.runs import RunFolder, read
-from murmura.runs.schema import PRIVACY_LEDGER
+from murmura.runs.schema import PRIVACY_LEDGER, SUMMARY
 from murmura.status import Status, look
 from murmura.status import serve as served
 from murmura.status.listing import listing
 from murmura.status.serve import application, page
 from murmura.status.view import lines
 from tests.experiment import small
+from tests.report.runs import write_run
 
 SECRET = {
     "name": "dpfedavg",
@@ -215,6 +216,13 @@ def test_where_there_is_no_run_the_command_says_so(tmp_path):
     assert refused.exit_code == MISTAKE and "there is no run in this folder" in refused.stderr
     both = invoke("status", tmp_path, "--json", "--watch")
     assert both.exit_code == MISTAKE and "--json and --watch exclude each other" in both.stderr
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"name": "a"}'])
+def test_a_run_whose_summary_cannot_be_read_is_not_called_finished(tmp_path, text):
+    (write_run(tmp_path / "a") / SUMMARY).write_text(text)
+    with pytest.raises(CheckpointError, match=r"summary\.json.*Restore the file"):
+        look(tmp_path / "a")
 
 
 def test_of_many_sites_the_first_few_are_named_and_the_others_counted():

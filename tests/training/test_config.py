@@ -35,7 +35,7 @@ def test_bad_options(table, message):
 
 
 def test_an_adapter_stands_somewhere():
-    with pytest.raises(ConfigError, match=r"'targets' = \[\]: Tuple should have at least 1 item"):
+    with pytest.raises(ConfigError, match=r"'targets' = \[\]: must not be empty"):
         LoraSpec.parse({"targets": []}, "my.toml [lora]")
 
 

@@ -71,7 +71,7 @@ class BoundedRule(Section):
 
     kind: Literal["norm-bound"]
     """Which rule."""
-    norm: float = Field(gt=0, allow_inf_nan=False)
+    norm: float = Field(gt=0)
     """M, most that the L2 norm of a site's change from the global adapter may be, all factors together."""
 
 
@@ -114,9 +114,9 @@ class Adagrad(Section):
 
     kind: Literal["fedadagrad"]
     """Which step."""
-    lr: float = Field(1e-3, gt=0, allow_inf_nan=False)
+    lr: float = Field(1e-3, gt=0)
     """η of the step."""
-    tau: float = Field(1e-3, gt=0, allow_inf_nan=False)
+    tau: float = Field(1e-3, gt=0)
     """τ; the second moment starts at τ²."""
 
 
@@ -125,9 +125,9 @@ class Adaptive(Section):
 
     kind: Literal["fedadam", "fedyogi"]
     """Which step."""
-    lr: float = Field(1e-3, gt=0, allow_inf_nan=False)
+    lr: float = Field(1e-3, gt=0)
     """η of the step."""
-    tau: float = Field(1e-3, gt=0, allow_inf_nan=False)
+    tau: float = Field(1e-3, gt=0)
     """τ; the second moment starts at τ²."""
     beta1: float = Field(0.9, ge=0, lt=1)
     """Momentum."""
@@ -145,7 +145,7 @@ class SecureSumConfig(Section):
     """A sum is made if more than this share of the sites that were asked answer to its end; with fewer, nothing is
     revealed. Masks hold against a server that lies and sites that help it, which are fewer than 2·threshold − 1 of all:
     with 2/3 a third, with 1/2 none."""
-    range: float = Field(16.0, gt=0, allow_inf_nan=False)
+    range: float = Field(16.0, gt=0)
     """Sites clip every number that is not whole to ± this before it is weighed."""
     weight: int = Field(100_000, ge=1)
     """A site weighs at most so much: with more examples it counts as if it had so many."""

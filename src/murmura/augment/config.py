@@ -164,7 +164,7 @@ class AugmentConfig(Section):
     less_sample: int | None = Field(None, ge=1)
     """So many records of the pool, drawn at random, are compared; all of them if not given, each of which takes a
     forward and a backward pass for every epoch."""
-    noise_multiplier: float | None = Field(None, gt=0, allow_inf_nan=False)
+    noise_multiplier: float | None = Field(None, gt=0)
     """Gaussian noise on centres: its standard deviation on each number of the sums and counts that k-means goes by,
     where instructions are vectors of length 1. The ε that follows covers the centres, and nothing else of the run."""
     noise_iterations: int = Field(3, ge=1)

@@ -36,7 +36,7 @@ from murmura.cli import (
     site,
     status,
 )
-from murmura.errors import Interrupted, MurmuraError
+from murmura.errors import Interrupted, MurmuraError, unforeseen
 from murmura.progress import LOG_FORMAT
 from murmura.third_party import settle
 
@@ -55,6 +55,11 @@ class Verbs(TyperGroup):
             return super().invoke(ctx)
         except MurmuraError as error:
             typer.secho(str(error), fg=typer.colors.RED, err=True)
+            raise typer.Exit(MISTAKE) from error
+        except BrokenPipeError:  # whoever read what is printed has enough, which typer ends quietly
+            raise
+        except OSError as error:
+            typer.secho(str(unforeseen(error)), fg=typer.colors.RED, err=True)
             raise typer.Exit(MISTAKE) from error
         except KeyboardInterrupt as interrupt:
             typer.secho(_parting(ctx.meta["murmura.words"], ctx.invoked_subcommand, interrupt), err=True)

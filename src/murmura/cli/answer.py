@@ -44,5 +44,9 @@ def answer(
     with replacing(target, "the file of answers", "--out") as stream:  # an impossible place is reported before any work
         for row in answers(Trained.load(run, site), asked, tokens, base=base):
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-    left_out = f", {len(asked.bad)} rows left out" if asked.bad else ""
-    typer.echo(f"{len(asked.records)} questions answered{left_out}: {target}")
+    left_out = f", {_several(len(asked.bad), 'row')} left out" if asked.bad else ""
+    typer.echo(f"{_several(len(asked.records), 'question')} answered{left_out}: {target}")
+
+
+def _several(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

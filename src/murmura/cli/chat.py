@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -30,6 +31,8 @@ def chat(
     require_answers(run)
     trained, console = Trained.load(run, site), Console(highlight=False)
     asking = sys.stdin.isatty()
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # no tokenizer takes a text with bytes that are not UTF-8
     while True:
         if asking:
             console.print("[bold]> [/bold]", end="")

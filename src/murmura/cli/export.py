@@ -48,7 +48,7 @@ def export(
     forms = {"adapter": adapter, "merged": merged, "gguf": gguf}
     chosen = [name for name, given in forms.items() if given]
     if len(chosen) != 1:
-        raise ConfigError("in which form?", where="export", fix="Give one of --adapter, --merged and --gguf.")
+        raise ConfigError("one form is needed", where="export", fix="Give one of --adapter, --merged and --gguf.")
     place = out or Path(f"{run.resolve().name}-{chosen[0]}")
     form: Literal["adapter", "merged", "gguf"] = "gguf" if gguf else "merged" if merged else "adapter"
     made = hand_over(

@@ -86,7 +86,8 @@ def load(
     ]:
         if asked_for and asked_for not in names:
             what = f"there is no arm '{asked_for}'" + " with a rate of its own" * (key != "reference")
-            raise ConfigError(what, where=f"{COMPARE}.{key}", fix=f"Arms: {', '.join(names)}.")
+            fix = f"Arms: {', '.join(names)}." if names else "Leave rate_of out of one of them."
+            raise ConfigError(what, where=f"{COMPARE}.{key}", fix=fix)
     return config, found
 
 

@@ -37,6 +37,13 @@ class Limits(Section):
     max_leakage: float | None = Field(None, ge=0.5, le=1)
     """Most that the strongest attack on the model may find, as its AUC: 0.5 is guessing."""
 
+    @field_validator("max_leakage", mode="before")
+    @classmethod
+    def _is_auc(cls, value: object) -> object:
+        if isinstance(value, int | float) and not 0.5 <= value <= 1:
+            raise ValueError("must be an AUC from 0.5 (guessing) to 1")
+        return value
+
     @field_validator("max_bytes", mode="before")
     @classmethod
     def _with_unit(cls, value: object) -> object:

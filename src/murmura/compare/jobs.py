@@ -357,5 +357,6 @@ def require_done(failed: Sequence[tuple[Job, str]]) -> None:
     """
     if failed:
         told = "\n".join(f"{job.folder}:\n{problem}" for job, problem in failed)
-        what = f"{len(failed)} runs failed, and stand in no figure:\n{told}"
+        runs = "1 run failed, and stands" if len(failed) == 1 else f"{len(failed)} runs failed, and stand"
+        what = f"{runs} in no figure:\n{told}"
         raise RunError(what, fix="Mend what they say, and give the same command again: finished runs are kept.")

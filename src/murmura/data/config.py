@@ -32,7 +32,7 @@ class SitesConfig(Section):
     scheme: Literal["iid", "dirichlet", "dirichlet-equal"] = "iid"
     """iid; dirichlet: each label's records by shares drawn from Dir(alpha); dirichlet-equal: FedNLP's form, sites of
     equal size whose mix of labels is drawn from Dir(alpha·prior)."""
-    alpha: float = Field(1.0, gt=0, allow_inf_nan=False)
+    alpha: float = Field(1.0, gt=0)
     """Concentration of the Dirichlet distribution; the smaller, the more the sites differ."""
     label: str | None = None
     """Column to draw the mix over; k-means clusters of the records' embeddings if not given."""

@@ -95,7 +95,8 @@ class Layout(Generic[R]):
         nor is any column for a field that is given none: ``{"input": ""}``.
 
         Raises:
-            DataError: ``renamed`` has a key that is not a field of ``kind``, or no column for one that records need.
+            DataError: ``renamed`` has a key that is not a field of ``kind``, or no column for one that records need, or
+                the same for two.
         """
         names = [field.name for field in fields(kind)]
         given: dict[str, str] = dict(renamed or {})
@@ -110,6 +111,10 @@ class Layout(Generic[R]):
         named = frozenset(column for column in (*given.values(), site_column, user_column) if column)
         taken = unread | set(given.values()) - set(kind.required)
         columns = {name: given.get(name) or name for name in names if given.get(name) or name not in taken}
+        for name, column in given.items():
+            if column and (other := next((one for one in columns if one != name and columns[one] == column), None)):
+                what = f"'{name}' and '{other}' would both be read from column '{column}'"
+                raise DataError(what, where="fields", fix="Give each a column of its own.")
         return cls(kind, columns, named, site_column, renaming, user_column)
 
     @property

@@ -16,6 +16,7 @@ from murmura.augment.config import AugmentConfig
 from murmura.config import ModelSource, Section, Source
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
+from murmura.experiment.names import spelling
 from murmura.experiment.validate import require_sections
 from murmura.federation.engines import DEPLOYED, ENGINES
 from murmura.federation.method_config import MethodConfig
@@ -66,6 +67,14 @@ class RunConfig(Section):
     decode_dtype: DecodeDtype = "auto"
     """Of products with the base model's weights while writing. auto: bfloat16 where the device multiplies it natively,
     else model, which is what they are in. Texts differ."""
+
+    @model_validator(mode="after")
+    def _name_of_a_folder(self) -> Self:
+        if self.folder is None and (self.name == ".." or Path(self.name).name != self.name):
+            raise ValueError(
+                f"the folder would be runs/{self.name}: give another 'name', without slashes, or a 'folder'"
+            )
+        return self
 
     @model_validator(mode="after")
     def _options_of_processes(self) -> Self:
@@ -187,6 +196,9 @@ class Experiment(Section):
         """
         if not isinstance(table.get("method"), Mapping):
             raise ConfigError("there is no [method] table", where=where, fix=f"name = {' | '.join(methods.METHODS)}.")
+        name = table["method"].get("name")
+        if isinstance(name, str) and name not in methods.METHODS and (written := spelling(name)):
+            raise ConfigError(f"there is no method '{name}'", where=f"{where} [method]", fix=written)
         # The method's own options are validated by its own section; for the others it is taken as it is.
         method = methods.parse_config(table["method"], f"{where} [method]", base, lambda: _quoted(cls.keys()))
         data, given = table.get("data"), table.get("training", {})

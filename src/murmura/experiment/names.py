@@ -110,6 +110,17 @@ def named(name: str) -> Named:
     return found
 
 
+def spelling(name: str) -> str | None:
+    """How an experiment file says what is called ``name``, as the end of a message; None where no paper's name for
+    something else is meant."""
+    for called, what in names().items():
+        if called not in methods.METHODS and _plain(called) == _plain(name):
+            more = " and ".join(f'{key} = "{value}"' for key, value in what.options.items())
+            written = f'method.name = "{what.method}"' + (f" with {more}" if more else "")
+            return f"'{called}' is written {written}; see `murmura init {called}`."
+    return None
+
+
 def _plain(name: str) -> str:
     """``DP-FedAvg`` as ``dpfedavg``; FedDCA* may be called FedDCA-star."""
     return "".join(letter for letter in name.lower().replace("star", "*") if letter.isalnum() or letter == "*")

@@ -81,7 +81,7 @@ class Allow(Section):
     """Most rounds."""
     records: int | None = Field(None, ge=1)
     """Most of the site's records that a round may use, in training and measuring together."""
-    epsilon: float | None = Field(None, gt=0, allow_inf_nan=False)
+    epsilon: float | None = Field(None, gt=0)
     """Most that the ε may be that the run promises, for a record or for a whole site, whichever it protects. A run that
     promises none is not answered, nor one that measures on the site's records, which no ε covers. Over several runs
     counts `budget`."""

@@ -28,7 +28,8 @@ def begin(by: str | None, url: str | None, model: str | None, key: str | None) -
         ModelError: it cannot be loaded.
     """
     if (by is None) == (url is None):
-        raise ConfigError("who judges?", where="--by", fix="Give --by MODEL, or --endpoint URL with --model NAME.")
+        what = "no judge is named" if by is None else "--by and --endpoint exclude each other"
+        raise ConfigError(what, where="judge", fix="Give --by MODEL, or --endpoint URL with --model NAME.")
     if by is not None:
         if model is not None or key is not None:
             raise ConfigError("--model and --key are for --endpoint", where="--by", fix="Leave them out.")

@@ -62,8 +62,10 @@ def section(name: Any, where: str | None = None) -> type[MethodConfig]:
     Raises:
         ConfigError: there is no such method.
     """
+    if not isinstance(name, str):
+        raise ConfigError("method.name must be one name in quotes", where=where, fix=nearest(str(name), METHODS))
     if name not in METHODS:
-        raise ConfigError(f"there is no method '{name}'", where=where, fix=nearest(str(name), METHODS))
+        raise ConfigError(f"there is no method '{name}'", where=where, fix=nearest(name, METHODS))
     found: type[MethodConfig] = METHODS.load(name)
     return found
 

@@ -44,7 +44,7 @@ class BudgetConfig(Section):
     """Where sites keep the accounts of all their runs: a folder outside of the runs' folders, relative to the current
     one, for the records of one owner, or of one simulation. All that is in it counts together, whatever sites are
     called. Whoever begins another one forgets what was spent."""
-    epsilon: float | None = Field(None, gt=0, allow_inf_nan=False)
+    epsilon: float | None = Field(None, gt=0)
     """The ε of a record over all runs in the account. A site does not answer what would exceed it, nor what no ε
     covers, such as attacks on its records."""
     delta: float = Field(1e-5, gt=0, lt=1)

@@ -54,7 +54,8 @@ COLUMNS = ("Run", "Method", "State", "ε", "Figure", "Started", "Took")
 
 
 def listing(folders: Sequence[Path]) -> list[Listed]:
-    """All runs in these folders and below, the newest last. One that cannot be read is listed with the reason.
+    """All runs in these folders and below, the newest last. One that cannot be read is listed with the reason, and so
+    is a folder below that may not be looked into.
 
     Raises:
         CheckpointError: there is no such folder.
@@ -62,26 +63,26 @@ def listing(folders: Sequence[Path]) -> list[Listed]:
     for folder in folders:
         if not folder.is_dir():
             raise CheckpointError("there is no such folder", where=str(folder), fix="Name one that holds runs.")
-    found = [_listed(place) for place in dict.fromkeys(place for folder in folders for place in _runs(folder, _DEPTH))]
-    return sorted(found, key=lambda one: (one.started or "", one.folder))
+    found = {one.folder: one for folder in folders for one in _runs(folder, _DEPTH)}
+    return sorted(found.values(), key=lambda one: (one.started or "", one.folder))
 
 
-def _runs(folder: Path, depth: int) -> Iterator[Path]:
-    """Run folders, without looking into them for others."""
-    if is_run(folder):
-        yield folder
-    elif depth:
-        for inner in _inside(folder):
-            if inner.is_dir() and not inner.is_symlink() and not inner.name.startswith("."):
-                yield from _runs(inner, depth - 1)
-
-
-def _inside(folder: Path) -> list[Path]:
-    """What is in a folder; nothing where it may not be read."""
+def _runs(folder: Path, depth: int) -> Iterator[Listed]:
+    """Run folders, without looking into them for others; and those that nobody can look into."""
     try:
-        return sorted(folder.iterdir())
-    except OSError:
-        return []
+        run = is_run(folder)
+        inside = [] if run or not depth else [inner for inner in sorted(folder.iterdir()) if _is_plain(inner)]
+    except OSError as error:
+        yield _unreadable(folder, error.strerror or str(error))
+        return
+    if run:
+        yield _listed(folder)
+    for inner in inside:
+        yield from _runs(inner, depth - 1)
+
+
+def _is_plain(folder: Path) -> bool:
+    return folder.is_dir() and not folder.is_symlink() and not folder.name.startswith(".")
 
 
 def _listed(folder: Path) -> Listed:
@@ -100,9 +101,14 @@ def _listed(folder: Path) -> Listed:
             record.totals.get("wall"),
         )
     except MurmuraError as error:
-        return Listed(str(folder), DASH, "unreadable", problem=f"unreadable: {error.what}")
+        where = (error.where or "").removeprefix(f"{folder}/")  # the folder stands before it already
+        return _unreadable(folder, f"{where}: {error.what}" if where else error.what)
     except Exception as error:  # one folder, whatever is wrong with it, does not hide the others
-        return Listed(str(folder), DASH, "unreadable", problem=f"unreadable: {type(error).__name__}: {error}")
+        return _unreadable(folder, f"{type(error).__name__}: {error}")
+
+
+def _unreadable(folder: Path, why: str) -> Listed:
+    return Listed(str(folder), DASH, "unreadable", problem=f"unreadable: {why}")
 
 
 def _state(status: Status) -> str:

@@ -132,7 +132,7 @@ def look(folder: Path) -> Status:
 
 def _state(folder: Path, live: Mapping[str, Any]) -> State:
     if not is_running(folder):
-        return "finished" if (folder / schema.SUMMARY).exists() else "stopped"
+        return "stopped" if files.value(folder / schema.SUMMARY, schema.Summary) is None else "finished"
     return "waiting" if "expected" in live else "running"
 
 

@@ -78,7 +78,7 @@ class LocalTraining(Section):
     """SGD's momentum."""
     clip: float = Field(1.0, ge=0)
     """Largest gradient norm of a site's adapter; 0 for no clipping."""
-    dpo_beta: float = Field(0.1, gt=0, allow_inf_nan=False)
+    dpo_beta: float = Field(0.1, gt=0)
     """β of DPO, with preference records: the larger it is, the nearer the model stays to the one that training begins
     with."""
     tokens_per_pass: int | Literal["auto"] = "auto"

@@ -31,9 +31,9 @@ class AdaptiveClipping(Section):
 
     quantile: float = Field(0.5, ge=0, le=1)
     """γ: the share of updates that it leaves whole."""
-    lr: float = Field(0.2, gt=0, allow_inf_nan=False)
+    lr: float = Field(0.2, gt=0)
     """η_C of C ← C·exp(−η_C·(share left whole − γ))."""
-    count_noise: float | None = Field(None, gt=0, allow_inf_nan=False)
+    count_noise: float | None = Field(None, gt=0)
     """σ_b: noise on the count of updates left whole; m/20 if not given. The noise on the updates grows so that z holds
     for both together; that takes σ_b > z/2."""
 

@@ -74,9 +74,9 @@ class DPLoRAConfig(EverySiteConfig):
     """What options have that are not given: sound has clipping per_example, groups flat, sampler poisson and epsilon 8;
     paper has clipping batch, groups factors, sampler fixed and noise_multiplier 2, and of [training] optimizer sgd, lr
     5e-4, schedule constant, batch_size 8, max_steps 1 (unless epochs are given) and clip 10."""
-    epsilon: float | None = Field(None, gt=0, allow_inf_nan=False)
+    epsilon: float | None = Field(None, gt=0)
     """The ε that each site may spend on the whole run; the noise is calibrated to it."""
-    noise_multiplier: float | None = Field(None, ge=0, allow_inf_nan=False)
+    noise_multiplier: float | None = Field(None, ge=0)
     """σ instead of epsilon: the noise has σ·C on the clipped sum; 0 for none, and then no ε is printed."""
     delta: float = Field(1e-5, gt=0, lt=1)
     """δ that belongs to every ε."""

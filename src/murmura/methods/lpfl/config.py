@@ -66,7 +66,7 @@ class LPFLConfig(MethodConfig):
     """Nothing is annotated unless the global model's accuracy on the validation set is above this; 0 for no gate."""
     force_complete: bool = True
     """Before the last round all that is left is annotated, whatever gate, chunk and threshold say."""
-    temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
+    temperature: float = Field(1.0, gt=0)
     """T of soft labels, softmax(s/T); above 1 they are softer."""
     hard: bool = False
     """Use the likeliest label with probability 1 instead of a soft one."""

@@ -38,13 +38,13 @@ class Tuning(Section):
 
     rank: int = Field(16, ge=1)
     """r of the adapter that is tuned; nothing else of the generator changes."""
-    alpha: float = Field(16.0, gt=0, allow_inf_nan=False)
+    alpha: float = Field(16.0, gt=0)
     """Numerator of its scale α/r."""
     targets: tuple[str, ...] = Field(("all-linear",), min_length=1)
     """Modules of the generator that carry it, as lora.targets has it."""
-    beta: float = Field(0.01, gt=0, allow_inf_nan=False)
+    beta: float = Field(0.01, gt=0)
     """β of DPO: the larger it is, the nearer the generator stays to the one that was loaded."""
-    lr: float = Field(8e-7, gt=0, allow_inf_nan=False)
+    lr: float = Field(8e-7, gt=0)
     """Learning rate."""
     batch_size: int = Field(24, ge=1)
     """Pairs per optimiser step."""
@@ -70,10 +70,10 @@ class PretextConfig(SiteNoiseConfig):
     the options about voting."""
     rounds: int = Field(11, ge=1)
     """T, the rounds of voting; ε is for all of them. One more follows, in which the model is trained."""
-    epsilon: float | None = Field(7.58, gt=0, allow_inf_nan=False)
+    epsilon: float | None = Field(7.58, gt=0)
     """The ε that the votes of the whole run may spend; the noise is calibrated to it. With seeds "paraphrased", the ε
     of all paraphrases of a site."""
-    noise_multiplier: float | None = Field(None, ge=0, allow_inf_nan=False)
+    noise_multiplier: float | None = Field(None, ge=0)
     """z instead of epsilon: the noise's standard deviation σ over how far one site can move the votes; 0 for no noise,
     and then nothing is guaranteed."""
     delta: float = Field(3e-6, gt=0, lt=1)
@@ -125,7 +125,7 @@ class PretextConfig(SiteNoiseConfig):
     given."""
     steps: int = Field(2, ge=1)
     """How often mask-fill masks and fills in a text for one variation of it (the paper's W)."""
-    variation_temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
+    variation_temperature: float = Field(1.0, gt=0)
     """At which variations are drawn."""
     variation_top_p: float = Field(1.0, gt=0, le=1)
     """From the fewest likeliest tokens that together have this probability; 1: from all."""
@@ -145,7 +145,7 @@ class PretextConfig(SiteNoiseConfig):
     repeats: Literal["weigh", "once"] = "weigh"
     """With sample, of a candidate that was drawn several times in a round: weigh, it is as many seeds (the paper);
     once, it is one (its authors' script)."""
-    threshold: float = Field(1.0, ge=0, allow_inf_nan=False)
+    threshold: float = Field(1.0, ge=0)
     """H, in units of the noise's σ: it is taken off every candidate's votes, down to 0."""
     distance: bool | None = None
     """Have sites tell how far their texts are from the candidates, without noise, to draw it round by round. Left out,
@@ -170,7 +170,7 @@ class PretextConfig(SiteNoiseConfig):
     """Name of the environment variable that holds the endpoint's key, if it wants one."""
     sample_tokens: int = Field(85, ge=4)
     """Most tokens of what it writes for one of them."""
-    temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
+    temperature: float = Field(1.0, gt=0)
     """At which their tokens are drawn."""
     top_p: float = Field(1.0, gt=0, le=1)
     """From the fewest likeliest tokens that together have this probability; 1: from all."""

@@ -16,9 +16,9 @@ class SiteNoiseConfig(MethodConfig):
 
     rounds: int = Field(100, ge=1)
     """Rounds; ε is for all of them."""
-    epsilon: float | None = Field(8.0, gt=0, allow_inf_nan=False)
+    epsilon: float | None = Field(8.0, gt=0)
     """The ε that the whole run may spend; the noise is calibrated to it."""
-    noise_multiplier: float | None = Field(None, ge=0, allow_inf_nan=False)
+    noise_multiplier: float | None = Field(None, ge=0)
     """z instead of epsilon: the noise's standard deviation over how far one site can move a sum; 0 for no noise, and
     then no ε is printed."""
     delta: float = Field(1e-5, gt=0, lt=1)
@@ -58,9 +58,9 @@ class SiteLevelConfig(SiteNoiseConfig):
     """Rounds, noise, clipping and the server's step with momentum."""
 
     kinds: ClassVar[tuple[Kind, ...]] = ("instruction", "document")
-    clip_norm: float = Field(0.1, gt=0, allow_inf_nan=False)
+    clip_norm: float = Field(0.1, gt=0)
     """C, the L2 norm that a site clips its update to."""
-    server_lr: float = Field(1.0, gt=0, allow_inf_nan=False)
+    server_lr: float = Field(1.0, gt=0)
     """η of the server's step."""
     momentum: float = Field(0.9, ge=0, lt=1)
     """β of the server's momentum; 0 for none."""
