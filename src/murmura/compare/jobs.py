@@ -359,4 +359,4 @@ def require_done(failed: Sequence[tuple[Job, str]]) -> None:
         told = "\n".join(f"{job.folder}:\n{problem}" for job, problem in failed)
         runs = "1 run failed, and stands" if len(failed) == 1 else f"{len(failed)} runs failed, and stand"
         what = f"{runs} in no figure:\n{told}"
-        raise RunError(what, fix="Mend what they say, and give the same command again: finished runs are kept.")
+        raise RunError(what, fix="Fix what they report, and give the same command again: finished runs are kept.")
