@@ -7,7 +7,7 @@
 # make results DATA=FOLDER    the studies of docs/results on the records in FOLDER; most of a day, and goes on where it
 #     was stopped
 # make docs    the documentation as a site, in build/site
-# make clean   removes what these made, except the models in the cache and the runs of `make results`
+# make clean   removes what these made, except the models in the cache, and of runs those of the demos alone
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -169,5 +169,6 @@ results: records .venv/stamp
 
 clean:
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	rm -rf runs/clinic-fedavg* runs/clinic-fewfedpit* runs/clinic.html runs/clinic-deployed.html
+	rm -rf $(foreach run,$(CLINIC),$(run) $(run).previous $(run)-deployed $(run)-federation)
+	rm -f runs/clinic.html runs/clinic-deployed.html
 	find src tests bench -name __pycache__ -prune -exec rm -rf {} +

@@ -122,7 +122,7 @@ _REMEDIES: dict[int | None, str] = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Free some space"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Fix the permissions"),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "Raise the limit of open files (ulimit -n)"),
-    errno.ENAMETOOLONG: "Take a shorter name",
+    errno.ENAMETOOLONG: "Choose a shorter name",
 }
 
 

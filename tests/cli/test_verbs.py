@@ -13,7 +13,7 @@ def test_a_path_that_the_system_refuses_is_a_mistake_and_no_traceback(words):
     result = CliRunner().invoke(app, [*words, "a" * 300])
     assert result.exit_code == MISTAKE and isinstance(result.exception, SystemExit), result.output
     assert result.stderr.startswith("a" * 300)
-    assert result.stderr.endswith("(File name too long). Take a shorter name.\n")
+    assert result.stderr.endswith("(File name too long). Choose a shorter name.\n")
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_what_a_run_began_with_is_in_no_guarantee_and_that_stands_beside_it(make
     assert any(said in note for note in dry_run(private).notes)
     folder = run(private).folder
     told = report.markdown(report.table(read_all([folder])))
-    assert f"whatever the attack. The run began with a{'n adapter' if begun == 'adapter' else ' model'}" in told
+    assert f"whatever the attack. The run uses a{'n adapter' if begun == 'adapter' else ' model'}" in told
     assert said in told and said in (folder / "adapter" / "README.md").read_text(encoding="utf-8")
     assert not any(said in note for note in dry_run(make(method=PRIVATE, **quick)).notes)
 

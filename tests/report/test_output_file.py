@@ -54,7 +54,7 @@ def test_only_a_report_is_replaced(tmp_path, option, text):
     place = tmp_path / "named"
     require_own({option: place})
     place.write_text(text)
-    with pytest.raises(ConfigError, match="is no report"):
+    with pytest.raises(ConfigError, match="is not a report"):
         require_own({option: place})
     place.write_text("- **What leaks?** Nothing" if option == "--markdown" else "\n<!DOCTYPE html>\n")
     require_own({option: place})

@@ -29,7 +29,7 @@ Rates = Annotated[list[float], AfterValidator(_are_rates)]
 class Limits(Section):
     """What an arm must keep to be chosen."""
 
-    max_epsilon: float | None = Field(None, gt=0)
+    max_epsilon: float | None = Field(None, gt=0, allow_inf_nan=True)
     """Most ε that is guaranteed, that of the search for a rate included; an arm that guarantees none does not keep
     it."""
     max_bytes: int | None = Field(None, gt=0)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from murmura.config import leaves
 from murmura.experiment.config import Experiment
 from murmura.federation.adapter_folder import is_made_here
 from murmura.privacy.plan import PrivacyPlan
+
+_BEGUN = "The run uses {} ({}), and this does not cover what that was trained on."
 
 
 def caveats(experiment: Experiment, plan: PrivacyPlan | None, records: Sequence[int]) -> list[str]:
@@ -17,20 +20,20 @@ def caveats(experiment: Experiment, plan: PrivacyPlan | None, records: Sequence[
         plan: that the run follows; None where a mechanism at the sites protects by itself.
         records: how many each site has.
     """
-    found = [_of_start(experiment)]
+    found: list[str | None] = [*_of_start(experiment)]
     if plan is not None:
         found += [plan.caveat(records), _of_passes(experiment, plan)]
     return [one for one in found if one]
 
 
-def _of_start(experiment: Experiment) -> str | None:
-    """Whoever has the model has seen what it began with, too."""
-    model, begun = experiment.model, None
-    if model.adapter is not None:
-        begun = "an adapter (model.adapter)"
-    elif is_made_here(Path(model.name)):
-        begun = "a model that another run has trained (model.name)"
-    return begun and f"The run began with {begun}, and this does not cover what that was trained on."
+def _of_start(experiment: Experiment) -> Iterator[str]:
+    """Whoever has the outcome has seen what it was made with, too."""
+    options = experiment.model_dump(include={"model", "method", "augment"})
+    for key, value in leaves({name: part for name, part in options.items() if part}):
+        if key == "model.adapter" and value is not None:
+            yield _BEGUN.format("an adapter that was trained before", key)
+        elif isinstance(value, str) and is_made_here(Path(value)):
+            yield _BEGUN.format("a model that another run has trained", key)
 
 
 def _of_passes(experiment: Experiment, plan: PrivacyPlan) -> str | None:

@@ -69,14 +69,6 @@ class RunConfig(Section):
     else model, which is what they are in. Texts differ."""
 
     @model_validator(mode="after")
-    def _name_of_a_folder(self) -> Self:
-        if self.folder is None and (self.name == ".." or Path(self.name).name != self.name):
-            raise ValueError(
-                f"the folder would be runs/{self.name}: give another 'name', without slashes, or a 'folder'"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _options_of_processes(self) -> Self:
         if self.engine == "local":
             self.refuse_idle(["workers", "answer_seconds"], "with engine 'local'")

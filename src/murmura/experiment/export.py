@@ -30,25 +30,15 @@ CONVERTER = "convert_hf_to_gguf.py"
 GGUF_TYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 GGUF = "model.gguf"
 _WRITTEN = ("adapter_config.json", "config.json", GGUF)
-_BESIDE = (
-    CARD,
-    NOT_FOR_RELEASE,
-    "adapter_model.safetensors",
-    "model*.safetensors",
-    "model.safetensors.index.json",
-    "generation_config.json",
-    *(
-        "tokenizer*",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "chat_template.*",
-        "vocab.*",
-        "merges.txt",
-        "*.model",
-    ),
-)
-"""What exports consist of, as patterns; names of a tokenizer's files depend on its kind."""
 """One of these is in every folder that is written here."""
+_WEIGHTS = ("adapter_model.safetensors", "model*.safetensors", "model.safetensors.index.json", "generation_config.json")
+_TOKENIZER = (
+    *("tokenizer*", "*.tokenizer", "vocab*", "*_vocab.json", "merges.txt", "dict.txt", "*.codes", "*.model"),
+    *("special_tokens_map.json", "added_tokens.json", "chat_template.*", "additional_chat_templates"),
+    *("emoji.json", "normalizer.json", "byte_maps.json", "word_*.json"),
+)
+_OURS = (CARD, NOT_FOR_RELEASE, *_WRITTEN, *_WEIGHTS, *_TOKENIZER)
+"""What exports consist of, as patterns; what a tokenizer's files are called depends on its kind."""
 _UNQUANTISED = (
     "The adapter was trained beside a base model that was quantised ({}), and is merged into the weights as they were "
     "before: the figures below are of the quantised model, and this one answers a little otherwise."
@@ -128,7 +118,7 @@ def _require_place(run: Path, out: Path, overwrite: bool) -> None:
         what = "--overwrite replaces what was exported before, and this was not"
         raise CheckpointError(what, where=where, fix="Give another --out.")
     names = sorted(path.name for path in out.iterdir())
-    if others := [name for name in names if not any(fnmatchcase(name, ours) for ours in (*_WRITTEN, *_BESIDE))]:
+    if others := [name for name in names if not any(fnmatchcase(name, ours) for ours in _OURS)]:
         what = f"--overwrite would remove {listing(others)}, which no export has written"
         raise CheckpointError(what, where=where, fix="Move it away, or give another --out.")
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from murmura.config import leaves
 from murmura.data.folder import is_passed_over
 from murmura.data.hub import is_hub_id
 from murmura.errors import ConfigError, DataError
@@ -23,7 +23,7 @@ from murmura.experiment.precision import settled
 from murmura.experiment.questions import Asked, ask
 from murmura.experiment.reading import evaluation_set
 from murmura.experiment.resources import Supply, declared, foreseen
-from murmura.experiment.resume import Past, past
+from murmura.experiment.resume import Past, past, tables
 from murmura.experiment.server_side import ServerPart
 from murmura.experiment.sites import Gathered, Population, fit, gather
 from murmura.experiment.skeleton import OutOfReachError
@@ -40,6 +40,7 @@ from murmura.privacy.plan import PrivacyPlan
 from murmura.reading import Reading
 from murmura.retrieval.pool import Pool
 from murmura.runs.folder import RunFolder
+from murmura.runs.previous import previous_of
 from murmura.streams import Stream
 
 _STAND_IN = 8  # dimensions of the vectors that stand in for a sentence encoder's
@@ -147,25 +148,45 @@ class Plan:
 
 
 def require_apart(experiment: Experiment) -> None:
-    """Starting over moves the run's folder, and with it whatever else is in it; and whatever lies among sites' files is
-    taken for one of them.
+    """Hold a new run's folder to lying apart: starting over moves it, with whatever else is in it, and removes the
+    previous run; and what lies among sites' files is taken for one of them.
 
     Raises:
-        ConfigError: the run would be kept in a folder that holds what it reads, or among the sites' files.
+        ConfigError: the run would be kept in a folder that holds what it reads, or among the sites' files; or its name
+            is none of a folder.
     """
-    folder, data = experiment.run.path.resolve(), experiment.data
-    where, fix = f"run.folder = {experiment.run.path}", "Choose another run.folder."
+    run, data = experiment.run, experiment.data
+    if run.folder is None and (run.name == ".." or Path(run.name).name != run.name):
+        fix = "Give a name without slashes, or a run.folder."
+        raise ConfigError(f"the folder would be runs/{run.name}", where="run.name", fix=fix)
+    folder, where, fix = run.path.resolve(), f"run.folder = {run.path}", "Choose another run.folder."
     sites = Path(data.train).resolve() if data.train else None
     if sites and sites.is_dir() and sites in folder.parents:
         place = sites / folder.relative_to(sites).parts[0]
         if not is_passed_over(place, data.sites.ignore):
             what = f"'{place.name}' would lie among the files of data.train, and be taken for a site's"
             raise ConfigError(what, where=where, fix=fix)
-    for key, value in leaves(experiment.model_dump(mode="json", exclude_none=True)):
-        read = Path(value) if isinstance(value, str) and key != "run.folder" else None
-        if read is not None and read.is_absolute() and read.resolve().is_relative_to(folder):
-            what = f"{key} is {value}, so that the run's own files would lie among what it reads"
+    for key, place in _read(tables(experiment)):
+        if any(place.is_relative_to(own) for own in (folder, previous_of(folder))):
+            what = f"{key} is {place}, so that the run's own files would lie among what it reads"
             raise ConfigError(what, where=where, fix=fix)
+
+
+def _read(value: Any, key: str = "") -> Iterator[tuple[str, Path]]:
+    """Files and folders that options name, by the names of these; what only looks like one, such as a method's name, is
+    left out."""
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            if (inner := f"{key}.{name}".removeprefix(".")) not in ("run", "tracking"):  # where is written
+                yield from _read(one, inner)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _read(one, key)
+    elif isinstance(value, str):
+        path = Path(value)
+        named = key in ("data.train", "data.heldout") or len(path.parts) > 1 or path.suffix
+        if named and os.path.exists(path):  # which is False for what can be no path, too
+            yield key, path.resolve()
 
 
 def prepare(
@@ -188,7 +209,7 @@ def prepare(
     Raises:
         MurmuraError: bad options, data, model or folder.
     """
-    if foresee:  # a run has asked before it opened its folder
+    if foresee and resume is None:  # a run has asked before it opened its folder
         require_apart(experiment)
     experiment, pool = opened(experiment)
     before = past(resume, experiment) if resume else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
@@ -41,7 +42,7 @@ from murmura.runs import schema
 from murmura.runs.folder import RunFolder
 from murmura.runs.machine import environment
 from murmura.runs.record import read
-from murmura.runs.schema import LOG, PRIVACY, TRACKED, TRACKING, Resumption, Summary
+from murmura.runs.schema import CAVEATS, LOG, PRIVACY, TRACKED, TRACKING, Resumption, Summary
 from murmura.streams import Stream
 from murmura.tracking import tell
 
@@ -93,7 +94,8 @@ def run(
     Raises:
         MurmuraError: bad options, data, model or folder, all before training starts; or what stopped the run.
     """
-    require_apart(experiment)
+    if not resume:
+        require_apart(experiment)
     folder = RunFolder(experiment.run.path)
     with folder.opened(resume=resume, overwrite=overwrite):
         return _run(experiment, folder, deployment, resume=resume)
@@ -172,7 +174,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
     with closing(engine):
         side = assemble(plan.server, engine, folder, run=run)
         if plan.guarantee:
-            side.server.caveats = _caveats(plan, people)
+            side.server.caveats = _caveats(plan, people, side.server)
             for said in side.server.caveats:
                 say(said, public=True)
         side.meet(plan.checkpoint.run["known"] if plan.checkpoint else (), deployment.quorum if deployment else None)
@@ -188,7 +190,6 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
             "sites": [site.name for site in people.sites],
             "resumed": resumed,
             "automatic": automatic(experiment.model),
-            "caveats": side.server.caveats,
         }
         if before:
             drop_refused(before, folder)
@@ -210,11 +211,13 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
     return Result(folder.path, side.server.published)
 
 
-def _caveats(plan: Plan, people: Population) -> list[str]:
-    """Of this part of the run, and of those before it, whose rounds its ε counts too."""
-    before = plan.checkpoint.run.get("caveats", []) if plan.checkpoint else []
-    now = caveats(plan.experiment, plan.privacy, [site.size for site in people.sites])
-    return list(dict.fromkeys([*before, *now]))
+def _caveats(plan: Plan, people: Population, server: Server) -> list[str]:
+    """Of this part of the run, and of those before it: an ε counts their rounds too, those that were lost as well."""
+    said = server.journal(CAVEATS, partial(Journal, what="journal of caveats"))
+    for one in caveats(plan.experiment, plan.privacy, [site.size for site in people.sites]):
+        if {"said": one} not in said.lines:
+            said.append({"said": one})
+    return [line["said"] for line in said.lines]
 
 
 def _note_brought(fleet: Fleet, method: Method, people: Population) -> None:

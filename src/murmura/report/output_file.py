@@ -33,7 +33,7 @@ def require_own(places: Mapping[str, Path]) -> None:
             what = f"{other} and {option} name the same file"
             raise ConfigError(what, where=str(place), fix="Give each a file of its own.")
         if place.is_file() and place.stat().st_size and not _begins(place, _OURS[option]):
-            what = "this file is there already, and is no report"
+            what = "this file already exists, and is not a report"
             raise ConfigError(what, where=f"{option} {place}", fix="Name another, or remove it.")
 
 

@@ -61,7 +61,7 @@ NOT_FOR_PUBLICATION = (
 """The first line of these files; of JSON lines as ``{"private": ...}``."""
 PRIVACY_LEDGER = "privacy.journal"
 """In ``checkpoint`` the server's, in a site's place the site's."""
-PRIVACY, REPORTED, PENDING = "privacy", "reported", "pending"
+PRIVACY, REPORTED, PENDING, CAVEATS = "privacy", "reported", "pending", "caveats"
 """Journals in ``checkpoint``: the server's ledger, ε that sites have reported, secret cohorts that are not released."""
 CENTRES_LEDGER = "centres.journal"
 """In a site's place: what noisy centres of its records have spent, and nothing else of the run."""
