@@ -49,7 +49,8 @@ def test_what_is_named_from_the_current_directory_is_seen_and_what_is_written_is
         (tmp_path / place).write_bytes((tmp_path / "heldout.jsonl").read_bytes())
         with pytest.raises(ConfigError, match=r"data\.heldout is .* among what it reads"):
             dry_run(make(run={"folder": "project"}, data={"heldout": place}))
-    dry_run(make(run={"folder": "project"}, tracking={"folder": str(tmp_path / "project" / "tracking")}))
+    tracking = {"to": ["tensorboard"], "folder": str(tmp_path / "project")}
+    dry_run(make(run={"folder": "project"}, tracking=tracking))
 
 
 def test_a_run_that_goes_on_moves_nothing(make, tmp_path):
