@@ -164,8 +164,13 @@ results: records .venv/stamp
 	$(call COMPARE,lpfl/movie-5,lpfl/movie-5)
 	$(call COMPARE,lpfl/movie-1,lpfl/movie-1) --seeds 4
 	$(BIN)/python studies/lpfl.py --data $(DATA) --out runs/lpfl --table
+	$(subst bfloat16,float32,$(call STUDY,lpfl)) --more
+	$(call COMPARE,lpfl/movie-1,lpfl/more-1) --seeds 1
+	$(call COMPARE,lpfl/movie-5,lpfl/more-5) --seeds 1
 	$(call STUDY,dplora)
 	$(call COMPARE,dplora/dplora,dplora)
+	$(subst bfloat16,float32,$(call STUDY,dplora)) --more
+	$(call COMPARE,dplora/dplora,dplora/more) --rates 1 --seeds 1
 
 clean:
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -162,7 +162,7 @@ def test_commands_within_sentences_are_ones_that_there_are():
         ("murmura run", "MissingParameter"),
         ("murmura compare my.toml --jobs many", "not a valid integer"),
         ("murmura run my.toml --set method.bta=0.7", "unknown key 'bta'"),
-        ("murmura run my.toml --set method.beta=most", "valid number"),
+        ("murmura run my.toml --set method.beta=most", "must be a number"),
         ("make dmeo", "dmeo"),
         ("python studies/lpfl.py --hole", "SystemExit"),
         ("python studies/lfpl.py", "lfpl"),

@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from murmura.cli import app
 from murmura.errors import CheckpointError
+from murmura.runs.locks import LOCK
 from murmura.runs.previous import is_run
 from murmura.runs.schema import CONFIG, METRICS
 from murmura.status.listing import listing
@@ -31,6 +32,7 @@ def test_one_that_cannot_be_read_hides_no_other(tmp_path):
     (write_run(tmp_path / "b") / METRICS).write_text("{")
     (write_run(tmp_path / "c", finished=False) / METRICS).unlink()
     (write_run(tmp_path / "d") / CONFIG).write_text("= no toml")
+    (tmp_path / "d" / LOCK).touch()  # which every run leaves, and tells one whose experiment cannot be read
     found = {one.folder[-1]: one for one in listing([tmp_path])}
     assert found["a"].state == "finished" and not found["a"].problem
     assert found["b"].problem.startswith("unreadable: metrics.jsonl, line 1: not valid JSON")

@@ -24,7 +24,7 @@ def test_every_benchmark_has_a_table_of_its_own_options():
         ({"only_last": True}, "names no benchmark"),
         ({"gsm8k": {"file": "x"}, "limit": 5}, "'limit' does nothing without tasks"),
         ({"tasks": ["piqa", "piqa"]}, "'tasks' names one twice"),
-        ({"tasks": []}, "at least 1"),
+        ({"tasks": []}, "must not be empty"),
         ({"gsm8": {"file": "x"}}, "Did you mean 'gsm8k'?"),
         ({"gsm8k": {}}, "'benchmarks.gsm8k.file' is missing"),
         ({"gsm8k": {"file": "x", "labels": []}}, "unknown key 'benchmarks.gsm8k.labels'"),
