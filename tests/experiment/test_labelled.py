@@ -307,7 +307,7 @@ def test_unknown_labels_are_counted_and_may_be_left_out(make, folder, capsys):
 
 
 def test_a_text_in_place_of_a_label_is_not_quoted(make, folder):
-    rows = [(f"{r.text}, which she has told nobody yet", r.label, f"d{k % 2}") for k, r in enumerate(texts(40, 1))]
+    rows = [(f"{r.text}, which she has told nobody yet", f"case {k}", f"d{k % 2}") for k, r in enumerate(texts(40, 1))]
     write(folder / "notes.csv", rows)
     with pytest.raises(DataError, match=r"(?s)a text of \d+ characters.*label column \(data\.fields\)") as error:
         dry_run(make(data={"fields": {"text": "verdict", "label": "note"}}))
