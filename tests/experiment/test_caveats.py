@@ -49,8 +49,9 @@ def test_what_a_run_began_with_is_in_no_guarantee_and_that_stands_beside_it(make
     assert not any(said in note for note in dry_run(make(method=PRIVATE, **quick)).notes)
 
 
-def test_what_was_to_be_said_of_earlier_rounds_is_said_after_it_has_ended(make, monkeypatch):
-    """An ε counts all rounds, those too in which records shared passes."""
+@pytest.mark.parametrize("before", [[64], [1, 64]], ids=["in a saved round", "in a lost one alone"])
+def test_what_was_to_be_said_of_earlier_rounds_is_said_after_it_has_ended(make, monkeypatch, before):
+    """An ε counts all rounds, those too in which records shared passes, and those that were sent and not saved."""
     options = {"method": PRIVATE | {"rounds": 2}, "evaluation": {"attacks": False}}
     sending = Server._sending
 
@@ -59,8 +60,9 @@ def test_what_was_to_be_said_of_earlier_rounds_is_said_after_it_has_ended(make, 
             raise KeyboardInterrupt
         return sending(self, *arguments, **more)
 
-    with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(Server, "_sending", stopped)
-        run(make(training=ONE_STEP | {"tokens_per_pass": 64}, **options))
+    for part, asked in enumerate(before):
+        with monkeypatch.context() as patch, pytest.raises(Interrupted):
+            patch.setattr(Server, "_sending", stopped)
+            run(make(training=ONE_STEP | {"tokens_per_pass": asked}, **options), resume=part > 0)
     [*_, row] = run(make(training=ONE_STEP, **options), resume=True).rows
     assert row["round"] == 2 and "tokens_per_pass = 64" in row["privacy"]["caveat"]

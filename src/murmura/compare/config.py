@@ -34,7 +34,7 @@ class Limits(Section):
     it."""
     max_bytes: int | None = Field(None, gt=0)
     """Most bytes that travel in a run, up and down, of all sites: a number, or "50MB"."""
-    max_leakage: float | None = Field(None, ge=0.5, le=1)
+    max_leakage: float | None = None
     """Most that the strongest attack on the model may find, as its AUC: 0.5 is guessing."""
 
     @field_validator("max_leakage", mode="before")

@@ -209,7 +209,7 @@ def prepare(
     Raises:
         MurmuraError: bad options, data, model or folder.
     """
-    if foresee and resume is None:  # a run has asked before it opened its folder
+    if foresee and not (resume or finished):  # a run has asked before it opened its folder
         require_apart(experiment)
     experiment, pool = opened(experiment)
     before = past(resume, experiment) if resume else None
