@@ -38,13 +38,9 @@ SMALL, FULL = runs.scales(
     rounds=(3, 10),
     epochs=(2, 1),
     batch=(2, 4),
-    rates=([2.5e-3, 5e-3], [1e-4, 3e-4, 1e-3, 2e-3]),
-    more_rates=([1.25e-3, 2.5e-3], [1e-4, 3e-4, 1e-3, 2e-3]),
+    rates=([1.25e-3, 2.5e-3, 5e-3, 1e-2], [1e-4, 3e-4, 1e-3, 2e-3]),
     like_words=((39, 55), (401, 600)),  # of a question that is like the private ones and none of them
-    noisy_rates=(
-        [1e-2, 3e-2],
-        [1e-3, 3e-3, 1e-2, 3e-2],
-    ),  # of DP-LoRA, whose steps are mostly noise, which averages out
+    noisy_rates=([3e-3, 1e-2, 3e-2], [1e-3, 3e-3, 1e-2, 3e-2]),  # of DP-LoRA, whose steps are mostly noise
     seeds=(3, 8),
     written=(
         {"keep": 4, "instructions_shown": 3, "examples_shown": 2, "instruction_attempts": 3, "example_attempts": 1}
@@ -128,7 +124,7 @@ def more(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
         {"name": "FewFedWeight", "method": {"name": "fewfedweight", **scale.answered}},
     ]
     written = comparison(model, dtype, scale)
-    return written | {"compare": written["compare"] | {"name": "more", "rates": scale.more_rates, "arms": arms}}
+    return written | {"compare": written["compare"] | {"name": "more", "arms": arms}}
 
 
 def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
