@@ -40,7 +40,7 @@ SMALL, FULL = runs.scales(
     batch=(2, 4),
     rates=([1.25e-3, 2.5e-3, 5e-3, 1e-2], [1e-4, 3e-4, 1e-3, 2e-3]),
     like_words=((39, 55), (401, 600)),  # of a question that is like the private ones and none of them
-    noisy_rates=([3e-3, 1e-2, 3e-2], [1e-3, 3e-3, 1e-2, 3e-2]),  # of DP-LoRA, whose steps are mostly noise
+    noisy_rates=([1e-3, 3e-3, 1e-2, 3e-2],) * 2,  # of DP-LoRA, whose steps are mostly noise
     seeds=(3, 8),
     written=(
         {"keep": 4, "instructions_shown": 3, "examples_shown": 2, "instruction_attempts": 3, "example_attempts": 1}

@@ -105,7 +105,7 @@ def test_medical(study, data, tmp_path, scale):
     assert {arm.experiment.model.dtype for arm in arms} == {"bfloat16"}
     (out / "more.toml").write_text(tomli_w.dumps(module.more("smollm2-135m", "bfloat16", sizes)))
     _, more = load_arms([out / "more.toml"])
-    assert len(more[0].rates) == len(sizes.more_rates) > 1
+    assert len(more[0].rates) == len(sizes.rates) > 1
     methods = {"fedit", "centralised", "local", "fewfedpit", "locit-sg", "fewfedweight"}
     assert {arm.experiment.method.name for arm in more} == methods and len({arm.name for arm in more}) == 14
 
