@@ -58,6 +58,20 @@ def test_nor_is_a_large_one(value):
     assert value <= float(shown) <= value * 1.0101 and len(shown) <= len("1.00e300")
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("50MB", 50_000_000), ("1.5 kB", 1500), ("2gb", 2 * 10**9), ("1TB", 10**12), ("77", 77), (77, 77), (None, None)],
+)
+def test_sizes_are_read_with_their_unit(text, number):
+    assert units.bytes_of(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "MB", "5 apples", "inf", "nan"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(ValueError, match="say a number of bytes"):
+        units.bytes_of(text)
+
+
 def test_bounds():
     assert [units.bound(v) for v in (7.9991, 8.0, 0.0004, 1.2, float("inf"))] == [
         "8.000",

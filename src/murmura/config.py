@@ -19,6 +19,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from murmura.errors import ConfigError, nearest
+from murmura.units import bytes_of
 
 
 def _beside_the_file(value: str, info: ValidationInfo) -> str:
@@ -39,6 +40,8 @@ Source = Annotated[str, AfterValidator(_beside_the_file)]
 """A path relative to the experiment file it is written in, or the name of something that is not on this disk."""
 ModelSource = Annotated[str, AfterValidator(_model_beside_the_file)]
 """The folder of a model, relative to the experiment file it is written in; or another name that `models` resolves."""
+Bytes = Annotated[int, BeforeValidator(bytes_of, json_schema_input_type=int | str)]
+"""A number of bytes, or one with its unit: "50MB"."""
 
 Elsewhere = Callable[[], Mapping[str, str]]
 """Gives keys by how to write them; only asked where a key is unknown, since it may import every method's options."""

@@ -68,6 +68,22 @@ def size(value: float) -> str:
     return f"{value:.{digits}f} {_UNITS[power - 1]}"
 
 
+def bytes_of(value: object) -> object:
+    """``"50MB"`` as a number of bytes (1 kB = 1000 bytes); what is no text stays as it is.
+
+    Raises:
+        ValueError: the text is no size.
+    """
+    if not isinstance(value, str):
+        return value
+    bare = value.replace(" ", "")
+    power = next((place for place, unit in enumerate(_UNITS, 1) if bare.lower().endswith(unit.lower())), 0)
+    try:
+        return round(float(bare[:-2] if power else bare) * 1000**power)
+    except (ValueError, OverflowError):
+        raise ValueError('say a number of bytes, or one with kB, MB, GB or TB: "50MB"') from None
+
+
 def duration(value: float) -> str:
     """Seconds: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``1 h 02 min``."""
     if value < 0.995:

@@ -91,6 +91,26 @@ def test_one_experiment_at_its_own_rate_and_at_another_arm_s_is_two_arms(write):
         load([write(compare={"rates": [1e-3, 2e-3], "arms": [*arms, arms[2] | {"name": "again"}]})])
 
 
+@pytest.mark.parametrize(
+    ("changes", "fix"),
+    [
+        ({"run.seed": 3}, "--seeds"),
+        ({"run.folder": "elsewhere"}, "--out"),
+        ({"run.name": "other"}, "compare.arms"),
+        ({"training.lr": 1e-3}, "--rates"),
+    ],
+)
+def test_what_a_comparison_chooses_itself_cannot_be_changed_in_all_arms(write, changes, fix):
+    with pytest.raises(ConfigError, match="a comparison chooses") as error:
+        load([write(compare={"rates": [1e-3, 2e-3]})], changes)
+    assert fix in error.value.fix
+
+
+def test_a_rate_of_all_arms_can_be_changed_where_none_is_searched(write):
+    (one,) = load([write(compare={})], {"training.lr": 1e-3})[1]
+    assert one.rates == (1e-3,)
+
+
 def test_options_of_the_command_line_win(write):
     file = write(compare={"seeds": 5, "rates": [1e-3, 2e-3], "limits": {"max_epsilon": 8, "max_leakage": 0.9}})
     changes, options, limits = {"method.rounds": 1}, {"seeds": 2}, {"max_epsilon": 2}

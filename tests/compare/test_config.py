@@ -1,6 +1,6 @@
 import pytest
 
-from murmura.compare.config import SEARCH, CompareConfig, bytes_of
+from murmura.compare.config import SEARCH, CompareConfig
 from murmura.errors import ConfigError
 
 
@@ -8,16 +8,10 @@ def parse(**table):
     return CompareConfig.parse(table, "my.toml [compare]")
 
 
-@pytest.mark.parametrize(("text", "number"), [("50MB", 50_000_000), ("1.5 kB", 1500), ("2gb", 2 * 10**9), ("77", 77)])
-def test_sizes_have_units(text, number):
-    assert bytes_of(text) == number
-    assert parse(limits={"max_bytes": text}).limits.max_bytes == number
-
-
-@pytest.mark.parametrize("text", ["", "MB", "5 apples", "inf"])
-def test_what_is_no_size_is_refused(text):
-    with pytest.raises(ConfigError, match="max_bytes"):
-        parse(limits={"max_bytes": text})
+def test_sizes_have_units():
+    assert parse(limits={"max_bytes": "50MB"}).limits.max_bytes == 50_000_000
+    with pytest.raises(ConfigError, match=r"max_bytes.*kB, MB, GB or TB"):
+        parse(limits={"max_bytes": "5 apples"})
 
 
 @pytest.mark.parametrize("most", [60, 0.3])

@@ -1,5 +1,7 @@
 """What is told of files before a run."""
 
+import re
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -78,6 +80,20 @@ def test_of_a_folder_what_no_site_can_be_made_of_is_a_fault(jsonl, tmp_path):
     assert "unknown type of file '.ods'" in found["west.ods"].fault and "a folder" in found["east"].fault
     ignoring = check([str(tmp_path)], Instruction, ignore=["*.ods", "east"])
     assert [one.ignored for one in ignoring] == [False, True, True] and all(one.usable for one in ignoring)
+
+
+def test_a_name_to_ignore_that_nothing_has_is_a_mistake_of_the_whole_call(jsonl, tmp_path):
+    east, west = tmp_path / "east", tmp_path / "west"
+    for folder in (east, west):
+        folder.mkdir()
+    (east / "a.jsonl").write_text(jsonl(GOOD).read_text())
+    (west / "b.jsonl").write_text(jsonl(OTHER).read_text())
+    (west / "notes.ods").write_bytes(b"")
+    both = [str(east), str(west)]
+    assert sum(one.ignored for one in check(both, Instruction, ignore=["*.ods"])) == 1
+    for sources, name in ((both, "notes.odt"), ([str(jsonl(GOOD))], "*.ods")):
+        with pytest.raises(DataError, match=f"nothing here is called '{re.escape(name)}', to ignore"):
+            check(sources, Instruction, ignore=[name])
 
 
 def test_a_mapping_of_no_field_is_a_mistake_of_the_whole_call(jsonl):

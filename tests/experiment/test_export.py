@@ -63,6 +63,12 @@ def test_a_merged_model_needs_no_peft_and_gives_the_same_logits(folder, tmp_path
     assert tokenizer.chat_template == AutoTokenizer.from_pretrained(folder / "adapter").chat_template
 
 
+def test_a_precision_is_for_a_whole_model(folder, tmp_path):
+    with pytest.raises(ConfigError, match="as it was trained"):
+        export(folder, tmp_path / "a", "adapter", precision="bfloat16")
+    assert not (tmp_path / "a").exists()
+
+
 def test_a_model_that_was_trained_whole_is_copied(make, tmp_path):
     where = run(make(**LEARNT, model={"trainable": "all"})).folder
     made = export(where, tmp_path / "whole", "merged")
@@ -237,5 +243,8 @@ def test_the_command(folder, tmp_path, monkeypatch):
     assert (
         "export: one form is needed. Give one of --adapter" in CliRunner().invoke(app, ["export", str(folder)]).output
     )
-    found = CliRunner().invoke(app, ["export", str(folder), "--merged", "--precision", "bfloat16"])
+    words = ["export", str(folder), "--merged"]
+    assert "only --gguf is made by a converter" in CliRunner().invoke(app, [*words, "--converter", "x.py"]).stderr
+    monkeypatch.setenv("MURMURA_GGUF_CONVERTER", "x.py")  # for all exports
+    found = CliRunner().invoke(app, [*words, "--precision", "bfloat16"])
     assert found.exit_code == 0 and (tmp_path / "run-merged" / "config.json").exists(), found.output

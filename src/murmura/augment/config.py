@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from murmura.config import ModelSource, Section, Source
+from murmura.config import Bytes, ModelSource, Section, Source
 
 if TYPE_CHECKING:
     from murmura.resources import Resource
@@ -84,7 +84,7 @@ class AugmentConfig(Section):
     those, and stay there."""
     records: int = Field(5000, ge=1)
     """Public records for each site, or records to be written at each."""
-    bytes: int | None = Field(None, ge=1)
+    bytes: Bytes | None = Field(None, ge=1)
     """Instead of `records`: as many as travel to each site in so many bytes, the nearest first."""
     every: int | None = Field(None, ge=1)
     """Choose again after so many rounds; the new records take the place of the old ones. If not given, once, in the

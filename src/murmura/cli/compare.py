@@ -99,18 +99,22 @@ def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int,
     for arm in comparison.arms:
         one, runs = planned[arm.name], comparison.runs_of(arm)
         rates = f"of {arm.rate_of}" if arm.rate_of else ", ".join(f"{rate:g}" for rate in arm.rates)
-        told = [f"{runs} runs", f"rate {rates}"]
+        told = [_counted(runs), f"rate {rates}"]
         told += [] if one.steps is None else [f"{count(one.steps)} steps of all sites in a run"]
         if time:
             seconds = timing(one if isinstance(one, DryRun) else dry_run(one.plan.experiment)).total
             whole += runs * seconds
             told.append(f"about {duration(seconds)} each")
         typer.echo(f"{arm.name}: {', '.join(told)}")
-    seeds = ", ".join(map(str, comparison.config.chosen_seeds))
+    seeds = comparison.config.chosen_seeds
+    named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     lasts = f", about {duration(whole / jobs)} in all" if time else ""
-    typer.echo(
-        f"{sum(map(comparison.runs_of, comparison.arms))} runs, seeds {seeds}, kept in {comparison.folder}{lasts}"
-    )
+    every = sum(map(comparison.runs_of, comparison.arms))
+    typer.echo(f"{_counted(every)}, {named}, kept in {comparison.folder}{lasts}")
+
+
+def _counted(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"
 
 
 def _carry_out(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int) -> None:
@@ -131,17 +135,29 @@ def _seeds(text: str | None) -> int | list[int] | None:
     if text is None:
         return None
     try:
-        return int(text) if "," not in text else [int(one) for one in text.split(",") if one.strip()]
+        return int(text) if "," not in text else [int(one) for one in _listed(text)]
     except ValueError:
         fix = "Say how many, --seeds 3, or which, --seeds 0,5,7."
         raise ConfigError(f"'{text}' is not a list of seeds", where="--seeds", fix=fix) from None
+
+
+def _listed(text: str) -> list[str]:
+    """What stands between commas; a last one may have nothing behind it.
+
+    Raises:
+        ValueError: nothing stands there.
+    """
+    found = text.removesuffix(",").split(",")
+    if not any(one.strip() for one in found):
+        raise ValueError
+    return found
 
 
 def _rates(text: str | None) -> list[float] | None:
     if text is None:
         return None
     try:
-        return [float(one) for one in text.split(",") if one.strip()]
+        return [float(one) for one in _listed(text)]
     except ValueError:
         raise ConfigError(
             f"'{text}' is not a list of rates", where="--rates", fix="For example: --rates 5e-4,1e-3,2e-3"

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from click.core import ParameterSource
 
 from murmura.cli.of_run import Run, Site
 from murmura.errors import ConfigError
 
 
 def export(
+    context: typer.Context,
     run: Run,
     adapter: Annotated[bool, typer.Option("--adapter", help="As a PEFT folder.")] = False,
     merged: Annotated[
@@ -49,6 +51,8 @@ def export(
     chosen = [name for name, given in forms.items() if given]
     if len(chosen) != 1:
         raise ConfigError("one form is needed", where="export", fix="Give one of --adapter, --merged and --gguf.")
+    if context.get_parameter_source("converter") == ParameterSource.COMMANDLINE and not gguf:
+        raise ConfigError("only --gguf is made by a converter", where="--converter", fix="Remove it, or give --gguf.")
     place = out or Path(f"{run.resolve().name}-{chosen[0]}")
     form: Literal["adapter", "merged", "gguf"] = "gguf" if gguf else "merged" if merged else "adapter"
     made = hand_over(

@@ -18,6 +18,12 @@ from murmura.experiment.validate import method_of
 
 _READ = ("kind", "opening", "fields", "heldout_fields", "template")
 """Options of [data] that may differ: how a kind of record is read."""
+_OF_THE_COMPARISON = {
+    "run.seed": "Choose seeds with --seeds.",
+    "run.folder": "Choose where its runs are with --out.",
+    "run.name": "Name an arm in [[compare.arms]].",
+}
+_RATE = "training.lr"
 _LONGEST = 180  # bytes of an arm's name in those of folders, which may have 255
 
 
@@ -77,6 +83,7 @@ def load(
     bounds = {**own, **(limits or {})} if isinstance(own, Mapping) else own
     config = CompareConfig.parse({**asked, **(options or {}), "limits": bounds}, f"{where} [{COMPARE}]")
     found = [one for where, table, base in tables for one in _arms(table, where, base, config, changes or {})]
+    _require_heeded(changes or {}, found)
     found = _named(found)
     _require_comparable(found)
     own = [one.name for one in found if not one.rate_of]
@@ -110,6 +117,19 @@ def _arms(
                 name = f"{name}, {words}"
             rates = tuple(config.rates if arm.rates is None else arm.rates) or (experiment.training.lr,)
             yield Candidate(name, experiment, rates, told, arm.rate_of or "")
+
+
+def _require_heeded(changes: Mapping[str, Any], found: Sequence[Candidate]) -> None:
+    """
+    Raises:
+        ConfigError: an option that is to be changed in all arms is one that the comparison chooses.
+    """
+    chosen = dict(_OF_THE_COMPARISON)
+    if any(one.rate_of or one.rates != (one.experiment.training.lr,) for one in found):
+        chosen[_RATE] = "Choose rates with --rates."
+    for key in (key for key in changes if key in chosen):
+        what = f"a comparison chooses {key} itself, for each of its runs"
+        raise ConfigError(what, where="--set", fix=chosen[key])
 
 
 def _combinations(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

@@ -7,13 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from murmura.config import Section, leaves
+from murmura.config import Bytes, Section, leaves
 
 SEARCH = 10_000
 """The first seed of searches for a rate; those that a comparison is made with lie below."""
 UNNAMED = "comparison"
 """What one without a name is called."""
-_BYTES = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 def _are_rates(rates: list[float]) -> list[float]:
@@ -32,8 +31,8 @@ class Limits(Section):
     max_epsilon: float | None = Field(None, gt=0, allow_inf_nan=True)
     """Most ε that is guaranteed, that of the search for a rate included; an arm that guarantees none does not keep
     it."""
-    max_bytes: int | None = Field(None, gt=0)
-    """Most bytes that travel in a run, up and down, of all sites: a number, or "50MB"."""
+    max_bytes: Bytes | None = Field(None, gt=0)
+    """Most bytes that travel in a run, up and down, of all sites."""
     max_leakage: float | None = None
     """Most that the strongest attack on the model may find, as its AUC: 0.5 is guessing."""
 
@@ -43,25 +42,6 @@ class Limits(Section):
         if isinstance(value, int | float) and not 0.5 <= value <= 1:
             raise ValueError("must be an AUC from 0.5 (guessing) to 1")
         return value
-
-    @field_validator("max_bytes", mode="before")
-    @classmethod
-    def _with_unit(cls, value: object) -> object:
-        return bytes_of(value) if isinstance(value, str) else value
-
-
-def bytes_of(text: str) -> int:
-    """``50MB`` as a number of bytes (1 kB = 1000 bytes).
-
-    Raises:
-        ValueError: it is none.
-    """
-    bare = text.replace(" ", "")
-    unit = next((unit for unit in _BYTES if bare.lower().endswith(unit.lower())), "")
-    try:
-        return round(float(bare[: len(bare) - len(unit)]) * _BYTES.get(unit, 1))
-    except (ValueError, OverflowError):
-        raise ValueError('say a number of bytes, or one with kB, MB or GB: "50MB"') from None
 
 
 def _flat(table: object) -> object:

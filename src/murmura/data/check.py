@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from murmura.data.folder import entries
+from murmura.data.folder import entries, require_ignored
 from murmura.data.layout import BadRecord, Place
 from murmura.data.loading import scan
 from murmura.data.records import Record
@@ -72,14 +72,18 @@ def check(
         ignore: Names, or patterns of them, of what folders hold besides.
 
     Raises:
-        DataError: ``fields`` names no field of ``kind``, or a folder holds nothing, or two files of one site.
+        DataError: ``fields`` names no field of ``kind``; a folder holds nothing, or two files of one site; or nothing
+            is called like one of ``ignore``.
     """
     found: list[Checked] = []
     first: dict[object, Place] = {}
+    folders = {source: entries(source, ignore) for source in sources if Path(source).is_dir()}
+    require_ignored([*folders.values()], ignore, ", ".join(sources))
     for source in sources:
-        files, ignored = _files(source, ignore)
-        found += [_check(file, kind, fields, site_column, first) for file in files]
-        found += [Checked(file, 0, [], [], None, ignored=True) for file in ignored]
+        held = folders.get(source)
+        files = [source] if held is None else [*held.sites.values(), *held.others]
+        found += [_check(str(file), kind, fields, site_column, first) for file in files]
+        found += [Checked(str(file), 0, [], [], None, ignored=True) for file in (held.ignored if held else [])]
     return found
 
 
@@ -98,14 +102,6 @@ def repeats(
         if earlier is not place:
             found.append(Repeat(place, earlier))
     return found
-
-
-def _files(source: str, ignore: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What is to be read of a source, and what is ignored."""
-    if not Path(source).is_dir():
-        return [source], []
-    found = entries(source, ignore)
-    return [str(file) for file in [*found.sites.values(), *found.others]], [str(file) for file in found.ignored]
 
 
 def _check(

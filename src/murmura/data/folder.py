@@ -64,6 +64,18 @@ def entries(folder: str | Path, ignore: Sequence[str] = ()) -> Entries:
     return Entries(_by_site(files, folder), ignored, others)
 
 
+def require_ignored(found: Sequence[Entries], patterns: Sequence[str], where: str) -> None:
+    """
+    Raises:
+        DataError: in none of some folders is anything called like one of the patterns by which it was to be ignored.
+    """
+    for pattern in patterns:
+        if not any(_is_like(entry, [pattern]) for one in found for entry in one.ignored):
+            names = [entry.name for one in found for entry in [*one.sites.values(), *one.others]]
+            fix = nearest(pattern, names)
+            raise DataError(f"nothing here is called '{pattern}', to ignore", where=where, fix=fix)
+
+
 def site_files(folder: str | Path, ignore: Sequence[str] = ()) -> dict[str, Path]:
     """The files of a folder with one file per site, sites in alphabetical order; what is ignored is said.
 
@@ -72,11 +84,7 @@ def site_files(folder: str | Path, ignore: Sequence[str] = ()) -> dict[str, Path
             ``ignore``.
     """
     found = entries(folder, ignore)
-    for pattern in ignore:
-        if not any(_is_like(entry, [pattern]) for entry in found.ignored):
-            names = [entry.name for entry in [*found.sites.values(), *found.others]]
-            fix = nearest(pattern, names)
-            raise DataError(f"nothing here is called '{pattern}', to ignore", where=str(folder), fix=fix)
+    require_ignored([found], ignore, str(folder))
     if found.others:
         names = [entry.name + "/" * entry.is_dir() for entry in found.others]
         what = "1 entry" if len(names) == 1 else f"{len(names)} entries"

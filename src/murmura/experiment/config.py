@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, SerializeAsAny, model_validator
 from murmura import methods
 from murmura.aggregation.config import AggregationConfig
 from murmura.augment.config import AugmentConfig
-from murmura.config import ModelSource, Section, Source
+from murmura.config import Bytes, ModelSource, Section, Source
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
 from murmura.experiment.names import spelling
@@ -58,7 +58,7 @@ class RunConfig(Section):
     """The run stops if fewer sites than this answer."""
     slots: int = Field(8, ge=1)
     """Most adapters in memory at once; a larger cohort is processed in chunks, with the same results."""
-    cache_bytes: int = Field(CACHE_BYTES, ge=0)
+    cache_bytes: Bytes = Field(CACHE_BYTES, ge=0)
     """Most memory of each process for what the layers below all adapters compute for each record (lora.layers), which
     is the same in every pass. Of a site's own records the rest is in its private folder until the run ends; 0: nothing
     is kept."""

@@ -51,7 +51,7 @@ def export(
     form: Form,
     *,
     site: str | None = None,
-    precision: Precision = "float32",
+    precision: Precision | None = None,
     converter: Path | None = None,
     overwrite: bool = False,
     canaries: bool = False,
@@ -64,7 +64,7 @@ def export(
         form: adapter, a PEFT folder; merged, the base model with the adapter in its weights, for transformers; gguf,
             the same as a file for llama.cpp (``model.gguf``), made by its own converter.
         site: whose adapter, where sites keep their own.
-        precision: of the weights of a whole model. The adapter is merged in float32.
+        precision: of the weights of a whole model, float32 if not given. The adapter is merged in float32.
         converter: llama.cpp's ``convert_hf_to_gguf.py``; looked for on the PATH if None.
         overwrite: replace what was exported there before; nothing else is ever replaced.
         canaries: also a model that was trained on an audit's random secrets.
@@ -79,6 +79,10 @@ def export(
     """
     experiment = finished(run)
     folder = RunFolder(run)
+    if form == "adapter" and precision is not None:
+        what = "an adapter is handed over as it was trained; a precision is for a whole model"
+        raise ConfigError(what, where="--precision", fix="Remove it, or give --merged or --gguf.")
+    whole: Precision = precision or "float32"
     if experiment.audit.canaries and not canaries:
         what = "the model was trained on random secrets too (audit.canaries), and is not for release"
         raise ConfigError(what, where=str(run), fix="Run it without canaries; or say --with-canaries.")
@@ -88,11 +92,11 @@ def export(
     card = _card(experiment, folder, source, form, site)
     with explaining("it cannot be written", out, "or give another --out"), atomic.replacing_folder(out) as draft:
         if script is not None:
-            _merge(experiment, source, draft / "merged", precision)
-            _convert(script, draft / "merged", draft / GGUF, precision)
+            _merge(experiment, source, draft / "merged", whole)
+            _convert(script, draft / "merged", draft / GGUF, whole)
             shutil.rmtree(draft / "merged")
         elif form == "merged":
-            _merge(experiment, source, draft, precision)
+            _merge(experiment, source, draft, whole)
         else:
             shutil.copytree(source, draft, dirs_exist_ok=True)
         (draft / CARD).write_text(card, encoding="utf-8")
