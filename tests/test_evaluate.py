@@ -100,7 +100,7 @@ def test_bad_input_is_told_and_an_earlier_evaluation_stays(finished, tmp_path):
     invoke(finished)
     told = (finished / EVALUATION).read_text()
     for words, reason in (
-        ((tmp_path,), "there is no run here"),
+        ((tmp_path,), "not a run folder"),
         ((finished, "--tasks", tmp_path / "none.yaml"), "there is no such file"),
     ):
         result = invoke(*words)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from murmura import models
 from murmura.cli import MISTAKE, app
-from murmura.errors import ConfigError, DataError
+from murmura.errors import CheckpointError, ConfigError, DataError
 from murmura.experiment import Experiment
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.forecast.timing import timing
@@ -21,6 +21,7 @@ from murmura.experiment.predict import Classifier
 from murmura.experiment.run import run
 from tests.experiment.small import write_lines
 from tests.methods.lpfl.test_method import VERBALISER, texts
+from tests.report.runs import write_run
 
 
 @pytest.fixture
@@ -345,7 +346,7 @@ def test_predict_names_the_run_that_is_not_there_before_it_reads(folder):
     write_lines(folder / "other.jsonl", [{"remark": "rash"}])
     done = CliRunner().invoke(app, ["predict", str(folder / "nope"), str(folder / "other.jsonl")])
     assert done.exit_code == MISTAKE
-    assert "nope: there is no such folder. Name the folder of a finished run" in done.stderr
+    assert "nope: there is no such run folder. Give a folder" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["other.jsonl", "other.csv"])
@@ -381,6 +382,10 @@ def test_predict_tells_how_many_texts_do_not_fit(make, folder, monkeypatch):
 
 
 def test_a_run_of_another_kind_is_no_classifier(folder):
-    (folder / "runs").mkdir()
-    with pytest.raises(ConfigError, match="there is no classifier here"):
+    other = "train = 'sites'\nheldout_records = 4\n"
+    with pytest.raises(ConfigError, match="the run has made no classifier"):
+        Classifier(write_run(folder / "runs" / "a", more=other))
+    with pytest.raises(CheckpointError, match="the run is not finished"):
+        Classifier(write_run(folder / "runs" / "b", more=other, finished=False))
+    with pytest.raises(CheckpointError, match=r"not a run folder .* Runs inside it: a, b"):
         Classifier(folder / "runs")

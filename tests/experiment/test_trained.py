@@ -65,15 +65,16 @@ def test_a_sites_own_adapter_is_asked_for_by_its_name(make):
 
 
 def test_what_cannot_answer_is_refused(folder, tmp_path):
-    with pytest.raises(ConfigError, match="no such folder"):
+    with pytest.raises(CheckpointError, match="no such run folder"):
         finished(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="one adapter for all sites"):
         Trained.load(folder, "heart")
+    summary = (folder / "summary.json").read_text()
     (folder / "summary.json").unlink()
     with pytest.raises(CheckpointError, match="not finished"):
         finished(folder)
     config = folder / "config.toml"
-    (folder / "summary.json").write_text("{}")
+    (folder / "summary.json").write_text(summary)
     documents = config.read_text().replace('kind = "instruction"', 'kind = "document"')
     config.write_text(documents.replace("sample = 1\n", "sample = 16\n"))
     with pytest.raises(ConfigError, match="answers no instructions"):

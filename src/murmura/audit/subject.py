@@ -17,13 +17,13 @@ from murmura.errors import CheckpointError, ConfigError, DataError
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import runtime_over
 from murmura.experiment.prepare import records_of
+from murmura.experiment.trained import finished
 from murmura.experiment.validate import method_of
 from murmura.federation.engines import SIMULATIONS
 from murmura.federation.server.transcript import TranscriptRound, kept_rounds
 from murmura.federation.site.cohort import Site
 from murmura.model_runtime import ModelRuntime
 from murmura.privacy.journal import Journal
-from murmura.runs import read
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import SITE_JOURNAL, SITE_RECORDS
 from murmura.streams import Stream
@@ -67,10 +67,7 @@ def subject(path: Path) -> Subject:
         ModelError: a model cannot be loaded.
     """
     folder = RunFolder(path)
-    if not read(path).finished:
-        fix = "Finish it first: murmura run ... --resume."
-        raise CheckpointError("the run is not finished", where=str(path), fix=fix)
-    experiment = Experiment.load(folder.config)
+    experiment = finished(path)
     if experiment.run.engine not in SIMULATIONS:
         raise ConfigError(
             f"the sites of this run were real (run.engine = '{experiment.run.engine}'), and their records are not here",

@@ -242,17 +242,18 @@ def _choices(annotation: Any) -> list[Any]:
 
 def _placeholder(field: FieldInfo) -> str:
     """An example of a value for an option that has none."""
-    choices, kinds = _choices(field.annotation), (field.annotation, *get_args(field.annotation))
+    choices = _choices(field.annotation)
+    kinds = [getattr(kind, "__origin__", kind) for kind in (field.annotation, *get_args(field.annotation))]
     if choices:
-        return toml(choices if any(get_origin(kind) in (list, tuple) for kind in kinds) else choices[0])
+        return toml(choices if list in kinds or tuple in kinds else choices[0])
     if bool in kinds:
         return "true"
     if int in kinds:
         return "10"
     if float in kinds:
         return "0.5" if any(getattr(limit, end, 2) <= 1 for limit in field.metadata for end in ("lt", "le")) else "1.0"
-    if any(get_origin(kind) is list for kind in kinds):
+    if list in kinds:
         return '["first", "second"]'
-    if any(get_origin(kind) is dict or kind is dict for kind in kinds):
+    if dict in kinds:
         return "{}"
     return '"..."'

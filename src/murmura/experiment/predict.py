@@ -9,10 +9,9 @@ import numpy as np
 
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
-from murmura.experiment.trained import Trained
+from murmura.experiment.trained import Trained, finished
 from murmura.measure.labelled import probabilities
 from murmura.progress import bar
-from murmura.runs.folder import RunFolder
 from murmura.runs.record import read_classifier
 from murmura.runs.schema import PatternWeights
 
@@ -33,7 +32,7 @@ class Classifier:
         shortened: How many texts did not fit so far, and were read without their end.
 
     Raises:
-        ConfigError: no finished run of a classifier there, or one that has no such site.
+        CheckpointError, ConfigError: as ``described``; or the run has no such site.
     """
 
     def __init__(self, folder: Path, site: str | None = None) -> None:
@@ -59,12 +58,11 @@ def described(folder: Path) -> tuple[PatternWeights, Experiment]:
     """What a finished run tells of its classifier, and its experiment; nothing is loaded.
 
     Raises:
-        ConfigError: no finished run of a classifier there.
-        CheckpointError: what it tells cannot be understood.
+        ConfigError: its method makes no classifier.
+        CheckpointError: no run is there, one that is not finished, or one whose files cannot be understood.
     """
-    told = read_classifier(folder)
+    experiment, told = finished(folder), read_classifier(folder)
     if told is None:
-        missing = "there is no classifier here" if folder.is_dir() else "there is no such folder"
-        fix = "Name the folder of a finished run of a method that works with labels, such as lpfl."
-        raise ConfigError(missing, where=str(folder), fix=fix)
-    return told, Experiment.load(RunFolder(folder).config)
+        fix = "Name a run of a method that works with labels, such as lpfl."
+        raise ConfigError("the run has made no classifier", where=str(folder), fix=fix)
+    return told, experiment

@@ -14,6 +14,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.context import runtime_over
 from murmura.generation.writer import Completion
 from murmura.model_runtime import ModelRuntime
+from murmura.runs import read
 from murmura.runs.folder import RunFolder
 from murmura.training.adapter import State, load_peft
 from murmura.training.bank import Bank
@@ -44,8 +45,8 @@ class Trained:
             site: whose adapter, where sites keep their own.
 
         Raises:
-            CheckpointError: the run is not finished.
-            ConfigError: no run is there, it left no model, or it has no such site.
+            CheckpointError: no run is there, or one that is not finished.
+            ConfigError: it left no model, or has no such site.
             ModelError: a model cannot be loaded.
         """
         experiment = finished(folder)
@@ -76,17 +77,12 @@ def finished(folder: Path) -> Experiment:
     """The experiment of a finished run.
 
     Raises:
-        CheckpointError: the run is not finished.
-        ConfigError: no run is there.
+        CheckpointError: no run is there, or one that is not finished.
     """
-    run = RunFolder(folder)
-    if not run.config.is_file():
-        missing = "there is no run here" if folder.is_dir() else "there is no such folder"
-        raise ConfigError(missing, where=str(folder), fix="Name the folder of a finished run.")
-    if not run.is_finished:
+    if not read(folder).finished:
         fix = "Finish it first: murmura run ... --resume."
         raise CheckpointError("the run is not finished", where=str(folder), fix=fix)
-    return Experiment.load(run.config)
+    return Experiment.load(RunFolder(folder).config)
 
 
 def require_answers(folder: Path) -> Experiment:
