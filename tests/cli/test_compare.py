@@ -1,5 +1,7 @@
 """What ``murmura compare`` says of its options, and of what it would run."""
 
+import re
+
 import pytest
 import tomli_w
 from typer.testing import CliRunner
@@ -39,3 +41,20 @@ def test_a_dry_run_counts_runs_and_seeds(file, tmp_path):
     assert "FedAvg: 1 run, rate 0.0003" in one.stdout and "1 run, seed 0, kept in" in one.stdout
     more = compare(file, "--seeds", "4,6,", "--rates", "1e-3,2e-3,", "--dry-run", "--out", tmp_path / "out")
     assert "FedAvg: 4 runs, rate 0.001, 0.002" in more.stdout and "4 runs, seeds 4, 6, kept in" in more.stdout
+
+
+def test_a_dry_run_tells_what_is_finished(file, tmp_path):
+    out, few = tmp_path / "out", ("--seeds", "1", "--out", tmp_path / "out")
+    assert compare(file, *few).exit_code == 0
+    more = compare(file, "--seeds", "2", "--dry-run", "--time", "--out", out)
+    assert "FedAvg: 2 runs (1 finished), rate" in more.stdout and re.search(r"about \S+ s left\n", more.stdout)
+    every = compare(file, *few, "--dry-run", "--time")
+    assert "FedAvg: 1 run (1 finished)" in every.stdout and every.stdout.endswith(", about 0.00 s left\n")
+
+
+def test_a_comparison_is_kept_in_no_file_and_stays_below_its_folder(file):
+    for words in (("--out", file, "--dry-run"), ("--out", file)):
+        done = compare(file, *words)
+        assert done.exit_code == MISTAKE and "this is a file, and a comparison is kept in a folder" in done.stderr
+    file.write_text(file.read_text() + '[compare]\nname = ".."\n')
+    assert "'name' = '..': names a folder, and so has no '.' or '..' for a part" in compare(file, "--dry-run").stderr

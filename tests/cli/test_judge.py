@@ -115,3 +115,8 @@ def test_options_that_do_not_go_together_are_named(folder):
     assert "--by and --endpoint exclude each other. Give" in both
     assert "Give --model NAME" in invoke(folder, "--endpoint", "http://localhost:1/v1").output
     assert "are for --endpoint" in invoke(folder, "--by", "smollm2-135m", "--model", "m").output
+
+
+def test_a_run_is_not_judged_against_itself(folder):
+    for same in (folder, folder / ".." / folder.name):
+        assert "a run is not compared with itself" in invoke(folder, same, "--by", "smollm2-135m").output

@@ -95,26 +95,26 @@ def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int,
     from murmura.experiment.forecast.timing import timing
     from murmura.units import count, duration
 
-    whole = 0.0
+    left, every, finished = 0.0, 0, 0
     for arm in comparison.arms:
-        one, runs = planned[arm.name], comparison.runs_of(arm)
+        one, runs, done = planned[arm.name], comparison.runs_of(arm), comparison.finished_of(arm)
+        every, finished = every + runs, finished + done
         rates = f"of {arm.rate_of}" if arm.rate_of else ", ".join(f"{rate:g}" for rate in arm.rates)
-        told = [_counted(runs), f"rate {rates}"]
+        told = [_counted(runs, done), f"rate {rates}"]
         told += [] if one.steps is None else [f"{count(one.steps)} steps of all sites in a run"]
         if time:
             seconds = timing(one if isinstance(one, DryRun) else dry_run(one.plan.experiment)).total
-            whole += runs * seconds
+            left += (runs - done) * seconds
             told.append(f"about {duration(seconds)} each")
         typer.echo(f"{arm.name}: {', '.join(told)}")
     seeds = comparison.config.chosen_seeds
     named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    lasts = f", about {duration(whole / jobs)} in all" if time else ""
-    every = sum(map(comparison.runs_of, comparison.arms))
-    typer.echo(f"{_counted(every)}, {named}, kept in {comparison.folder}{lasts}")
+    lasts = f", about {duration(left / jobs)} {'left' if finished else 'in all'}" if time else ""
+    typer.echo(f"{_counted(every, finished)}, {named}, kept in {comparison.folder}{lasts}")
 
 
-def _counted(runs: int) -> str:
-    return "1 run" if runs == 1 else f"{runs} runs"
+def _counted(runs: int, finished: int) -> str:
+    return ("1 run" if runs == 1 else f"{runs} runs") + f" ({finished} finished)" * (finished > 0)
 
 
 def _carry_out(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from murmura.cli.of_run import Run
+from murmura.errors import ConfigError
 
 
 def judge(
@@ -55,6 +56,9 @@ def judge(
     experiment = require_answers(run)
     if other is not None:
         require_answers(other)
+        if other.resolve() == run.resolve():
+            fix = "Name another run, or none: then it is compared with its own model before training."
+            raise ConfigError("a run is not compared with itself", where=str(other), fix=fix)
     judge = begin(by, endpoint, model, key)
     if endpoint is not None and file is None:
         require_sendable(experiment, run, private=private)
@@ -64,8 +68,6 @@ def judge(
 
 
 def _confirmed(what: str) -> bool:
-    from murmura.errors import ConfigError
-
     if not sys.stdin.isatty():
         raise ConfigError(f"{what}, and there is no terminal to confirm on", where="--endpoint", fix="Give --yes.")
     return typer.confirm(f"{what}. Go on?")

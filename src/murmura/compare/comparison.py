@@ -140,6 +140,11 @@ class Comparison:
         searched = len(arm.rates) * len(self.config.seeds_of_search) if _is_searched(arm) else 0
         return searched + len(self.config.chosen_seeds)
 
+    def finished_of(self, arm: Candidate) -> int:
+        """How many of them are finished already."""
+        every = [self._job(RUNS, arm, seed, arm.rates[0]) for seed in self.config.chosen_seeds]
+        return sum(one.finished for one in (*every, *self.searches) if one.arm is arm)
+
     def carry_out(self, at_once: int, planned: Mapping[str, Foreseen]) -> Outcome:
         """Do what is not done, and say what it all comes to.
 

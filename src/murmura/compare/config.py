@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from murmura.config import Bytes, Section, leaves
+from murmura.config import Bytes, FolderName, Section, leaves
 
 SEARCH = 10_000
 """The first seed of searches for a rate; those that a comparison is made with lie below."""
@@ -97,7 +97,7 @@ class Arm(Section):
 class CompareConfig(Section):
     """How arms are compared: every arm is run with the same seeds, on the same records."""
 
-    name: str = Field(UNNAMED, min_length=1)
+    name: FolderName = UNNAMED
     """Names the comparison, and its folder runs/NAME unless `folder` is given."""
     folder: str | None = None
     """Where it is kept."""

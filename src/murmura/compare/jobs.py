@@ -100,12 +100,14 @@ class Job:
 
 
 def require_own(folder: Path) -> None:
-    """Hold a comparison's folder to being no run's, and what would be written there to being an earlier comparison's.
+    """Hold a comparison's folder to being no file and no run's, and what would be written there to an earlier one's.
 
     Raises:
         CheckpointError: it is not; nothing of it is touched.
     """
     fix = "Give the comparison another one (--out, or compare.folder)."
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError("this is a file, and a comparison is kept in a folder", where=str(folder), fix=fix)
     if RunFolder(folder).holds_run:
         raise CheckpointError("a run is kept in this folder", where=str(folder), fix=fix)
     there = [name for name in WRITTEN if (folder / name).exists()]

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, SerializeAsAny, model_validator
 from murmura import methods
 from murmura.aggregation.config import AggregationConfig
 from murmura.augment.config import AugmentConfig
-from murmura.config import Bytes, ModelSource, Section, Source
+from murmura.config import Bytes, FolderName, ModelSource, Section, Source
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
 from murmura.experiment.names import spelling
@@ -41,7 +41,7 @@ def _known_engine(name: str) -> str:
 class RunConfig(Section):
     """The run itself."""
 
-    name: str = Field("run", min_length=1)
+    name: FolderName = "run"
     """Names the run, and its folder runs/NAME unless `folder` is given."""
     seed: int = 0
     """Source of all randomness."""

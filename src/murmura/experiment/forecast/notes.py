@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from murmura.augment.noise import planned
 from murmura.augment.strategies import strategy
@@ -89,63 +89,78 @@ def _caveats(experiment: Experiment, method: Method, sizes: Mapping[str, int] | 
     return caveats(experiment, found.plan, records) if found else []
 
 
-def _of_run(experiment: Experiment, method: Method, gathered: Gathered | None, people: Population | None) -> list[str]:
-    data, folder, found = experiment.data, experiment.run.path, list[str]()
-    by_cluster = data.few_shot is not None or (data.sites.scheme != "iid" and data.sites.label is None)
-    if gathered and by_cluster:
-        found.append(
-            "Records are chosen or shared out by clusters of their embeddings. Random vectors stand in for those here, "
-            "so which records a site gets is an example, and so is what follows from it."
-        )
-    if gathered and people is None:
-        found.append(
-            "Steps are counted, and an ε computed, as if every record fitted: to know takes the model's tokenizer. "
-            "Fewer records at a site can make its ε larger."
-        )
-    measuring = [name for name in method.verbs() if method.declaration(name).measures]
-    if method.protects and measuring:
-        what = " and ".join(one.what for name in measuring for one in method.releases(name).values())
-        found.append(f"Sites also tell figures that the ε does not cover, without noise: {what}.")
+def _of_run(
+    experiment: Experiment, method: Method, gathered: Gathered | None, people: Population | None
+) -> Iterator[str]:
+    if gathered:
+        yield from _of_stand_ins(experiment, exact=people is not None)
     if method.protects:
-        found.append(
-            "How many records each site has is not covered by the ε, and is shown only here: the run publishes none of "
-            "these numbers. Do not publish this either."
-        )
-    evaluation = experiment.evaluation
-    if method.protects and (evaluation.attacks or evaluation.memorisation):
-        found.append(
-            "Figures of attacks (evaluation.attacks, evaluation.memorisation) are computed from private records and "
-            "leave the sites without noise: the ε does not cover them, and the report marks them so."
-        )
-    elif method.protects:
-        found.append(
-            "The sites' records are not attacked, since the ε would not cover what that tells of them: "
-            "evaluation.attacks = true measures leakage all the same."
-        )
+        yield from _beside_the_guarantee(experiment, method)
     if experiment.audit.canaries:
-        found.append(
+        yield (
             f"{experiment.audit.canaries} canaries (random secrets) would stand among the sites' records and are "
             "counted with them. The model would not be for release."
         )
     if experiment.audit.keep:
-        found.append(
+        yield (
             "The global model and all uploads of every round would be kept in private/@run/rounds, as a curious server "
             "keeps them, for `murmura audit`: for the run's owner alone."
         )
     if experiment.aggregation.secure:
-        found.append(
+        yield (
             "What sites send is added up under masks (aggregation.secure): bytes of adapters hold the keys and shares "
             "that this takes, and sites tell of one another who takes part in a round."
         )
     if experiment.augment and experiment.augment.noise_multiplier is not None:
         plan = planned(experiment.augment, experiment.method.rounds)
-        found.append(
+        yield (
             f"Centres of each site's instructions would be sent behind noise: they alone are covered by ε = "
             f"{bound(plan.epsilon().value)} ({plan.describe()}). Whatever else sites send has no ε, and so the run has "
             "none."
         )
     elif experiment.augment and (warning := strategy(experiment.augment).warning):
-        found.append(warning)
+        yield warning
+    folder = experiment.run.path
     if RunFolder(folder).holds_run:
-        found.append(f"{folder} already holds a run: --resume continues it, --overwrite renames it and starts over.")
-    return found
+        yield f"{folder} already holds a run: --resume continues it, --overwrite renames it and starts over."
+
+
+def _of_stand_ins(experiment: Experiment, exact: bool) -> Iterator[str]:
+    """What a dry run does without a model.
+
+    Args:
+        exact: its tokenizer is here, so that it is known which records fit.
+    """
+    data = experiment.data
+    if data.few_shot is not None or (data.sites.scheme != "iid" and data.sites.label is None):
+        yield (
+            "Records are chosen or shared out by clusters of their embeddings. Random vectors stand in for those here, "
+            "so which records a site gets is an example, and so is what follows from it."
+        )
+    if not exact:
+        yield (
+            "Steps are counted, and an ε computed, as if every record fitted: to know takes the model's tokenizer. "
+            "Fewer records at a site can make its ε larger."
+        )
+
+
+def _beside_the_guarantee(experiment: Experiment, method: Method) -> Iterator[str]:
+    """What the ε of a run does not cover."""
+    measuring = [name for name in method.verbs() if method.declaration(name).measures]
+    if measuring:
+        what = " and ".join(one.what for name in measuring for one in method.releases(name).values())
+        yield f"Sites also tell figures that the ε does not cover, without noise: {what}."
+    yield (
+        "How many records each site has is not covered by the ε, and is shown only here: the run publishes none of "
+        "these numbers. Do not publish this either."
+    )
+    if experiment.evaluation.attacks or experiment.evaluation.memorisation:
+        yield (
+            "Figures of attacks (evaluation.attacks, evaluation.memorisation) are computed from private records and "
+            "leave the sites without noise: the ε does not cover them, and the report marks them so."
+        )
+    else:
+        yield (
+            "The sites' records are not attacked, since the ε would not cover what that tells of them: "
+            "evaluation.attacks = true measures leakage all the same."
+        )

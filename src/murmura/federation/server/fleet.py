@@ -312,31 +312,12 @@ class Fleet:
             terms: of the secure sum in which replies leave.
             needed: how many; as ``min_replies`` says, if not given.
         """
-        told = None if terms is None else terms.told
-        ask = Ask(verb, self.round, shared, each or {}, self.run, self.seconds, told)
-        common = size(shared if told is None else {**shared, MASKED: told})
-        ledgers = self.publication.enter(owner(self.verbs, verb), verb, common, not ask.each, like)
-        for ledger in ledgers:
-            for site in sites:
-                ledger.asked(verb, common + size(dict(ask.each.get(site, {}))))
-        self._entered()
-        answered, waited, releases = 0, set(sites), owner(self.verbs, verb).releases(verb)
-        for number, reply in enumerate(self._answers(ask, sites), start=1):
-            if reply.site not in waited:
-                what = f"site {reply.site} answered '{verb}' twice, or was not asked: that does not count"
-                self.event(what, site=reply.site, verb=verb)
-                continue
-            waited.discard(reply.site)
-            if isinstance(reply, Failure):
-                self.event(f"site {reply.site} did not answer '{verb}': {reply.why}", site=reply.site, verb=verb)
-                self.answering.discard(reply.site)
-                continue
-            self.answering.add(reply.site)
-            sizes = (
-                field_sizes({name: one for name, one in reply.fields.items() if name in releases})
-                if terms is None
-                else terms.sizes
-            )
+        ask = Ask(verb, self.round, shared, each or {}, self.run, self.seconds, None if terms is None else terms.told)
+        ledgers, releases = self._enter(ask, sites, like), owner(self.verbs, verb).releases(verb)
+        answered = 0
+        for number, reply in self._expected(ask, sites):
+            released = {name: one for name, one in reply.fields.items() if name in releases}
+            sizes = field_sizes(released) if terms is None else terms.sizes
             for ledger in ledgers:
                 ledger.released(verb, sizes)
             if number <= _EACH or number % _EACH == 0 or number == len(sites):
@@ -364,6 +345,33 @@ class Fleet:
                 fix="Bring the sites back and start again with --resume, or lower run.min_replies. "
                 + "; ".join(self.events),
             )
+
+    def _enter(self, ask: Ask, sites: Sequence[str], like: Payload | None) -> tuple[Ledger, ...]:
+        """Enter what each site is asked, before it is; returns the ledgers in which that stands."""
+        common = size(ask.shared if ask.masked is None else {**ask.shared, MASKED: ask.masked})
+        ledgers = self.publication.enter(owner(self.verbs, ask.verb), ask.verb, common, not ask.each, like)
+        for ledger in ledgers:
+            for site in sites:
+                ledger.asked(ask.verb, common + size(dict(ask.each.get(site, {}))))
+        self._entered()
+        return ledgers
+
+    def _expected(self, ask: Ask, sites: Sequence[str]) -> Iterator[tuple[int, Reply]]:
+        """The first reply of each site that was asked, and how many answers of any kind there were up to it; others
+        become events."""
+        verb, waited = ask.verb, set(sites)
+        for number, reply in enumerate(self._answers(ask, sites), start=1):
+            if reply.site not in waited:
+                what = f"site {reply.site} answered '{verb}' twice, or was not asked: that does not count"
+                self.event(what, site=reply.site, verb=verb)
+                continue
+            waited.discard(reply.site)
+            if isinstance(reply, Failure):
+                self.event(f"site {reply.site} did not answer '{verb}': {reply.why}", site=reply.site, verb=verb)
+                self.answering.discard(reply.site)
+                continue
+            self.answering.add(reply.site)
+            yield number, reply
 
     def _answers(self, ask: Ask, sites: Sequence[str]) -> Iterator[Reply | Failure]:
         """What the engine brings. The time that it takes is counted; what is done with an answer is not."""
