@@ -4,7 +4,7 @@
 # make bench   the commands of docs/speed.md (installs Flower and Opacus to compare with)
 # make flower  the tests over Flower that take minutes, which `make test` leaves out
 # make gpu     the tests that compare a GPU with the CPU, where there is one
-# make results DATA=FOLDER    the studies of docs/results on the records in FOLDER; most of a day, and goes on where it
+# make results DATA=FOLDER    the studies of docs/results on the records in FOLDER; a day or so, and goes on where it
 #     was stopped
 # make docs    the documentation as a site, in build/site
 # make clean   removes what these made, except the models in the cache, and of runs those of the demos alone

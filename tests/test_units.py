@@ -60,15 +60,24 @@ def test_nor_is_a_large_one(value):
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("50MB", 50_000_000), ("1.5 kB", 1500), ("2gb", 2 * 10**9), ("1TB", 10**12), ("77", 77), (77, 77), (None, None)],
+    [
+        ("50MB", 50_000_000),
+        ("1.5 kB", 1500),
+        ("2gb", 2 * 10**9),
+        ("1TB", 10**12),
+        ("77", 77),
+        ("5 B", 5),
+        (77, 77),
+        (None, None),
+    ],
 )
 def test_sizes_are_read_with_their_unit(text, number):
     assert units.bytes_of(text) == number
 
 
-@pytest.mark.parametrize("text", ["", "MB", "5 apples", "inf", "nan"])
+@pytest.mark.parametrize("text", ["", "MB", "5 apples", "inf", "nan", "0.4", "1.0001 kB"])
 def test_what_is_no_size_is_refused(text):
-    with pytest.raises(ValueError, match="say a number of bytes"):
+    with pytest.raises(ValueError, match="say a whole number of bytes"):
         units.bytes_of(text)
 
 

@@ -37,20 +37,12 @@ def _model_beside_the_file(value: str, info: ValidationInfo) -> str:
     return beside if (Path(beside) / "config.json").is_file() else value
 
 
-def _stays_below(value: str) -> str:
-    if {".", ".."} & set(value.split("/")):
-        raise ValueError("names a folder, and so has no '.' or '..' for a part")
-    return value
-
-
 Source = Annotated[str, AfterValidator(_beside_the_file)]
 """A path relative to the experiment file it is written in, or the name of something that is not on this disk."""
 ModelSource = Annotated[str, AfterValidator(_model_beside_the_file)]
 """The folder of a model, relative to the experiment file it is written in; or another name that `models` resolves."""
-FolderName = Annotated[str, Field(min_length=1), AfterValidator(_stays_below)]
-"""What a folder below runs/ is called."""
-Bytes = Annotated[int, BeforeValidator(bytes_of, json_schema_input_type=int | str)]
-"""A number of bytes, or one with its unit: "50MB"."""
+WITH_UNIT = BeforeValidator(bytes_of, json_schema_input_type=Annotated[int, Field(ge=0)] | str)
+"""For a number of bytes, which may come with its unit: "50MB"."""
 
 Elsewhere = Callable[[], Mapping[str, str]]
 """Gives keys by how to write them; only asked where a key is unknown, since it may import every method's options."""

@@ -51,8 +51,8 @@ def evaluate(path: Path, options: Options) -> Evaluation:
         options: what to measure.
 
     Raises:
-        CheckpointError: the run is not finished, or another process works in the folder.
-        ConfigError: there is no run, no task is named, there is no such task, or the run has left no causal model.
+        CheckpointError: there is no run, or one that is not finished; or another process works in the folder.
+        ConfigError: no task is named, there is no such task, or the run has left no causal model.
         DataError: a task's data cannot be read.
         ModelError: a model cannot be loaded.
     """

@@ -72,16 +72,19 @@ def bytes_of(value: object) -> object:
     """``"50MB"`` as a number of bytes (1 kB = 1000 bytes); what is no text stays as it is.
 
     Raises:
-        ValueError: the text is no size.
+        ValueError: the text is no size, or none of whole bytes.
     """
     if not isinstance(value, str):
         return value
-    bare = value.replace(" ", "")
-    power = next((place for place, unit in enumerate(_UNITS, 1) if bare.lower().endswith(unit.lower())), 0)
+    bare = value.replace(" ", "").lower().removesuffix("b")
+    power = next((place for place, unit in enumerate(_UNITS, 1) if bare.endswith(unit[0].lower())), 0)
     try:
-        return round(float(bare[:-2] if power else bare) * 1000**power)
-    except (ValueError, OverflowError):
-        raise ValueError('say a number of bytes, or one with kB, MB, GB or TB: "50MB"') from None
+        found = Decimal(bare[:-1] if power else bare) * 1000**power
+        if found == int(found):
+            return int(found)
+    except (ArithmeticError, ValueError):
+        pass
+    raise ValueError('say a whole number of bytes, or one with kB, MB, GB or TB: "50MB"')
 
 
 def duration(value: float) -> str:

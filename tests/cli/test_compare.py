@@ -39,7 +39,7 @@ def test_a_dry_run_counts_runs_and_seeds(file, tmp_path):
     one = compare(file, "--seeds", "1", "--dry-run", "--out", tmp_path / "out")
     assert one.exit_code == 0, one.output
     assert "FedAvg: 1 run, rate 0.0003" in one.stdout and "1 run, seed 0, kept in" in one.stdout
-    more = compare(file, "--seeds", "4,6,", "--rates", "1e-3,2e-3,", "--dry-run", "--out", tmp_path / "out")
+    more = compare(file, "--seeds", "4,6,", "--rates", "1e-3, 2e-3, ", "--dry-run", "--out", tmp_path / "out")
     assert "FedAvg: 4 runs, rate 0.001, 0.002" in more.stdout and "4 runs, seeds 4, 6, kept in" in more.stdout
 
 
@@ -49,12 +49,33 @@ def test_a_dry_run_tells_what_is_finished(file, tmp_path):
     more = compare(file, "--seeds", "2", "--dry-run", "--time", "--out", out)
     assert "FedAvg: 2 runs (1 finished), rate" in more.stdout and re.search(r"about \S+ s left\n", more.stdout)
     every = compare(file, *few, "--dry-run", "--time")
-    assert "FedAvg: 1 run (1 finished)" in every.stdout and every.stdout.endswith(", about 0.00 s left\n")
+    assert "FedAvg: 1 run (1 finished)" in every.stdout and every.stdout.endswith(f"seed 0, kept in {out}\n")
 
 
-def test_a_comparison_is_kept_in_no_file_and_stays_below_its_folder(file):
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("--set", "method.rounds=2"), "this run has method.rounds = 1, and the comparison asks for 2"),
+        (("--rates", "5e-3"), "this run has training.lr = 0.0003, and the comparison asks for 0.005"),
+    ],
+)
+def test_a_dry_run_counts_no_run_that_is_another(file, tmp_path, change, told):
+    out = tmp_path / "out"
+    assert compare(file, "--seeds", "1", "--out", out).exit_code == 0
+    for dry in (("--dry-run",), ()):
+        done = compare(file, "--seeds", "2", "--out", out, *change, *dry)
+        assert done.exit_code == MISTAKE and told in done.stderr
+
+
+@pytest.mark.parametrize("name", ["..", "a/../../b", "/elsewhere"])
+def test_a_name_leads_nowhere_but_below_the_folder_of_runs(file, tmp_path, name):
+    file.write_text(file.read_text() + f'[compare]\nname = "{name}"\n')
+    done = compare(file, "--dry-run")
+    assert done.exit_code == MISTAKE and f"compare.name: '{name}' names no folder in runs/" in done.stderr
+    assert compare(file, "--dry-run", "--out", tmp_path / "out").exit_code == 0
+
+
+def test_a_comparison_is_kept_in_no_file(file):
     for words in (("--out", file, "--dry-run"), ("--out", file)):
         done = compare(file, *words)
         assert done.exit_code == MISTAKE and "this is a file, and a comparison is kept in a folder" in done.stderr
-    file.write_text(file.read_text() + '[compare]\nname = ".."\n')
-    assert "'name' = '..': names a folder, and so has no '.' or '..' for a part" in compare(file, "--dry-run").stderr

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from murmura import runs
-from murmura.cli import app
+from murmura.cli import MISTAKE, app
 from murmura.experiment.run import run
 from murmura.report.page import render
 from tests.experiment import small
@@ -119,4 +119,5 @@ def test_options_that_do_not_go_together_are_named(folder):
 
 def test_a_run_is_not_judged_against_itself(folder):
     for same in (folder, folder / ".." / folder.name):
-        assert "a run is not compared with itself" in invoke(folder, same, "--by", "smollm2-135m").output
+        done = invoke(folder, same, "--by", "smollm2-135m")
+        assert done.exit_code == MISTAKE and "a run is not compared with itself" in done.stderr

@@ -164,7 +164,7 @@ def test_nothing_is_overwritten_unasked(folder, tmp_path):
     (made / "mine.txt").unlink()
     assert (export(folder, made, "merged", overwrite=True) / "model.safetensors").is_file()
     assert not (made / "adapter_config.json").exists()
-    with pytest.raises(ConfigError, match="no such folder"):
+    with pytest.raises(CheckpointError, match="no such run folder"):
         export(tmp_path / "nowhere", tmp_path / "c", "adapter")
 
 
@@ -243,6 +243,8 @@ def test_the_command(folder, tmp_path, monkeypatch):
     assert (
         "export: one form is needed. Give one of --adapter" in CliRunner().invoke(app, ["export", str(folder)]).output
     )
+    done = CliRunner().invoke(app, ["export", str(folder), "--adapter"])
+    assert done.exit_code == 0 and (tmp_path / "run-adapter" / "adapter_config.json").exists(), done.output
     words = ["export", str(folder), "--merged"]
     assert "only --gguf is made by a converter" in CliRunner().invoke(app, [*words, "--converter", "x.py"]).stderr
     monkeypatch.setenv("MURMURA_GGUF_CONVERTER", "x.py")  # for all exports

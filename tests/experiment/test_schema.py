@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from murmura.errors import ConfigError
+from murmura.experiment.config import Experiment
 from murmura.experiment.names import names
 from murmura.experiment.schema import schema
 from murmura.experiment.starter import starter
@@ -48,6 +50,18 @@ def test_starters_are_valid(name, every):
 )
 def test_what_a_run_refuses_is_invalid(change, where):
     assert errors({"data": {"train": "a.jsonl"}, "method": {"name": "fedit"}} | change) == [where]
+
+
+@pytest.mark.parametrize(("cache", "valid"), [(0, True), ("500MB", True), (-1, False), (0.5, False), (True, False)])
+def test_a_size_is_a_number_or_a_text_with_its_unit(cache, valid):
+    data = {"train": "a.jsonl", "heldout_records": 4}
+    table = {"data": data, "method": {"name": "fedit"}, "run": {"cache_bytes": cache}}
+    assert (errors(table) == []) is valid
+    if valid:
+        assert Experiment.of(table, where="here").run.cache_bytes == {"500MB": 500_000_000}.get(cache, cache)
+    else:
+        with pytest.raises(ConfigError, match="cache_bytes"):
+            Experiment.of(table, where="here")
 
 
 def test_every_option_says_what_it_means():

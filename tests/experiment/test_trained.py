@@ -67,6 +67,8 @@ def test_a_sites_own_adapter_is_asked_for_by_its_name(make):
 def test_what_cannot_answer_is_refused(folder, tmp_path):
     with pytest.raises(CheckpointError, match="no such run folder"):
         finished(tmp_path / "nowhere")
+    (folder / "evaluation.json").write_text("{")  # which evaluating again mends
+    assert finished(folder).method.rounds
     with pytest.raises(ConfigError, match="one adapter for all sites"):
         Trained.load(folder, "heart")
     summary = (folder / "summary.json").read_text()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from murmura.config import Bytes, ModelSource, Section, Source
+from murmura.config import WITH_UNIT, ModelSource, Section, Source
 
 if TYPE_CHECKING:
     from murmura.resources import Resource
@@ -84,8 +84,8 @@ class AugmentConfig(Section):
     those, and stay there."""
     records: int = Field(5000, ge=1)
     """Public records for each site, or records to be written at each."""
-    bytes: Bytes | None = Field(None, ge=1)
-    """Instead of `records`: as many as travel to each site in so many bytes, the nearest first."""
+    bytes: Annotated[int, Field(ge=1), WITH_UNIT] | None = None
+    """Instead of `records`: as many as travel to each site in so many bytes, a number or "50MB", the nearest first."""
     every: int | None = Field(None, ge=1)
     """Choose again after so many rounds; the new records take the place of the old ones. If not given, once, in the
     first round."""

@@ -13,6 +13,7 @@ from murmura.errors import ConfigError
 
 if TYPE_CHECKING:
     from murmura.compare.comparison import Comparison
+    from murmura.compare.config import CompareConfig
     from murmura.experiment.forecast.dry_run import Foreseen
 
 
@@ -80,13 +81,25 @@ def compare(
     if skip_bad:
         changes["data.skip_bad"] = True
     config, arms = load(files, changes, options, given)
-    folder = out or (Path(config.folder) if config.folder else Path("runs") / config.name)
-    comparison = Comparison(config, arms, folder)
+    comparison = Comparison(config, arms, out or _folder(config))
     planned = comparison.check()
     if dry_run:
         _foresee(comparison, planned, jobs, time)
     else:
         _carry_out(comparison, planned, jobs)
+
+
+def _folder(config: CompareConfig) -> Path:
+    """
+    Raises:
+        ConfigError: its name leads out of the folder of runs.
+    """
+    if config.folder:
+        return Path(config.folder)
+    if Path(config.name).is_absolute() or ".." in Path(config.name).parts:
+        what = f"'{config.name}' names no folder in runs/"
+        raise ConfigError(what, where="compare.name", fix="Give another name, or its folder: --out.")
+    return Path("runs") / config.name
 
 
 def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int, time: bool) -> None:
@@ -102,14 +115,14 @@ def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int,
         rates = f"of {arm.rate_of}" if arm.rate_of else ", ".join(f"{rate:g}" for rate in arm.rates)
         told = [_counted(runs, done), f"rate {rates}"]
         told += [] if one.steps is None else [f"{count(one.steps)} steps of all sites in a run"]
-        if time:
+        if time and done < runs:
             seconds = timing(one if isinstance(one, DryRun) else dry_run(one.plan.experiment)).total
             left += (runs - done) * seconds
             told.append(f"about {duration(seconds)} each")
         typer.echo(f"{arm.name}: {', '.join(told)}")
     seeds = comparison.config.chosen_seeds
     named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    lasts = f", about {duration(left / jobs)} {'left' if finished else 'in all'}" if time else ""
+    lasts = f", about {duration(left / jobs)} {'left' if finished else 'in all'}" if left else ""
     typer.echo(f"{_counted(every, finished)}, {named}, kept in {comparison.folder}{lasts}")
 
 
@@ -142,15 +155,8 @@ def _seeds(text: str | None) -> int | list[int] | None:
 
 
 def _listed(text: str) -> list[str]:
-    """What stands between commas; a last one may have nothing behind it.
-
-    Raises:
-        ValueError: nothing stands there.
-    """
-    found = text.removesuffix(",").split(",")
-    if not any(one.strip() for one in found):
-        raise ValueError
-    return found
+    """What stands between commas; a last one may have nothing behind it."""
+    return text.strip().removesuffix(",").split(",")
 
 
 def _rates(text: str | None) -> list[float] | None:

@@ -25,8 +25,9 @@ def export(
     ] = None,
     site: Site = None,
     precision: Annotated[
-        Literal["float32", "bfloat16", "float16"], typer.Option("--precision", help="Of a whole model's weights.")
-    ] = "float32",
+        Literal["float32", "bfloat16", "float16"] | None,
+        typer.Option("--precision", help="Of a whole model's weights. Default: float32."),
+    ] = None,
     converter: Annotated[
         Path | None,
         typer.Option(

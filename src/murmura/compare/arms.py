@@ -122,10 +122,10 @@ def _arms(
 def _require_heeded(changes: Mapping[str, Any], found: Sequence[Candidate]) -> None:
     """
     Raises:
-        ConfigError: an option that is to be changed in all arms is one that the comparison chooses.
+        ConfigError: an option that is to be changed in all arms is one that the comparison chooses for each.
     """
     chosen = dict(_OF_THE_COMPARISON)
-    if any(one.rate_of or one.rates != (one.experiment.training.lr,) for one in found):
+    if all(one.rate_of or one.rates != (one.experiment.training.lr,) for one in found):
         chosen[_RATE] = "Choose rates with --rates."
     for key in (key for key in changes if key in chosen):
         what = f"a comparison chooses {key} itself, for each of its runs"

@@ -118,6 +118,8 @@ class Comparison:
         for arm in self.arms:
             every = [self._job(RUNS, arm, seed, arm.rates[0]) for seed in self.config.chosen_seeds]
             job = next((one for one in every if one.finished), every[0])
+            searched = arm.rate_of or _is_searched(arm)
+            require_same(every, but=["training.lr"] if searched else [])  # which rate it will be is not known yet
             try:
                 experiments = [replace(job, rate=rate).experiment for rate in arm.rates]
                 left = [one for one in (*every, *searches) if one.arm is arm and not one.finished]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from murmura.config import Bytes, FolderName, Section, leaves
+from murmura.config import WITH_UNIT, Section, leaves
 
 SEARCH = 10_000
 """The first seed of searches for a rate; those that a comparison is made with lie below."""
@@ -31,8 +31,8 @@ class Limits(Section):
     max_epsilon: float | None = Field(None, gt=0, allow_inf_nan=True)
     """Most ε that is guaranteed, that of the search for a rate included; an arm that guarantees none does not keep
     it."""
-    max_bytes: Bytes | None = Field(None, gt=0)
-    """Most bytes that travel in a run, up and down, of all sites."""
+    max_bytes: Annotated[int, Field(gt=0), WITH_UNIT] | None = None
+    """Most bytes that travel in a run, up and down, of all sites: a number, or "50MB"."""
     max_leakage: float | None = None
     """Most that the strongest attack on the model may find, as its AUC: 0.5 is guessing."""
 
@@ -97,7 +97,7 @@ class Arm(Section):
 class CompareConfig(Section):
     """How arms are compared: every arm is run with the same seeds, on the same records."""
 
-    name: FolderName = UNNAMED
+    name: str = Field(UNNAMED, min_length=1)
     """Names the comparison, and its folder runs/NAME unless `folder` is given."""
     folder: str | None = None
     """Where it is kept."""

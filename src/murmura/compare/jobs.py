@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -126,8 +126,11 @@ def _is_comparison(folder: Path) -> bool:
     return (isinstance(figures, dict) and "murmura" in figures) or any(RunFolder(run).holds_run for run in kept)
 
 
-def require_same(jobs: Sequence[Job]) -> None:
+def require_same(jobs: Sequence[Job], but: Collection[str] = ()) -> None:
     """Hold runs that are there already to what would be run.
+
+    Args:
+        but: options that may differ.
 
     Raises:
         CheckpointError: a folder holds another experiment; nothing of it is touched.
@@ -143,7 +146,7 @@ def require_same(jobs: Sequence[Job]) -> None:
         there, wanted = (_deciding(one.dump()) for one in (Experiment.load(kept.config), asked))
         # A finished search was measured in its last round, however often besides.
         no_matter = {"evaluation.every"} if job.searching and job.finished else set[str]()
-        for key in sorted({*there, *wanted} - no_matter):
+        for key in sorted({*there, *wanted} - no_matter - {*but}):
             if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took
                 what = f"this run has {key} = {there.get(key)!r}, and the comparison asks for {wanted.get(key)!r}"
                 if key == "training.lr" and not job.searching:

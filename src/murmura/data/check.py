@@ -73,12 +73,15 @@ def check(
 
     Raises:
         DataError: ``fields`` names no field of ``kind``; a folder holds nothing, or two files of one site; or nothing
-            is called like one of ``ignore``.
+            in the folders is called like one of ``ignore``.
     """
     found: list[Checked] = []
     first: dict[object, Place] = {}
     folders = {source: entries(source, ignore) for source in sources if Path(source).is_dir()}
-    require_ignored([*folders.values()], ignore, ", ".join(sources))
+    if ignore and not folders:
+        what = "what is to be ignored is of folders, and none is given"
+        raise DataError(what, where=", ".join(sources), fix="Leave the files out.")
+    require_ignored([*folders.values()], ignore, ", ".join(folders))
     for source in sources:
         held = folders.get(source)
         files = [source] if held is None else [*held.sites.values(), *held.others]

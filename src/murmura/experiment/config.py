@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, SerializeAsAny, model_validator
 from murmura import methods
 from murmura.aggregation.config import AggregationConfig
 from murmura.augment.config import AugmentConfig
-from murmura.config import Bytes, FolderName, ModelSource, Section, Source
+from murmura.config import WITH_UNIT, ModelSource, Section, Source
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
 from murmura.experiment.names import spelling
@@ -41,7 +41,7 @@ def _known_engine(name: str) -> str:
 class RunConfig(Section):
     """The run itself."""
 
-    name: FolderName = "run"
+    name: str = Field("run", min_length=1)
     """Names the run, and its folder runs/NAME unless `folder` is given."""
     seed: int = 0
     """Source of all randomness."""
@@ -58,10 +58,10 @@ class RunConfig(Section):
     """The run stops if fewer sites than this answer."""
     slots: int = Field(8, ge=1)
     """Most adapters in memory at once; a larger cohort is processed in chunks, with the same results."""
-    cache_bytes: Bytes = Field(CACHE_BYTES, ge=0)
-    """Most memory of each process for what the layers below all adapters compute for each record (lora.layers), which
-    is the same in every pass. Of a site's own records the rest is in its private folder until the run ends; 0: nothing
-    is kept."""
+    cache_bytes: Annotated[int, Field(ge=0), WITH_UNIT] = CACHE_BYTES
+    """Most memory of each process, a number or "500MB", for what the layers below all adapters compute for each record
+    (lora.layers), which is the same in every pass. Of a site's own records the rest is in its private folder until the
+    run ends; 0: nothing is kept."""
     decode_rows: int = Field(32, ge=1)
     """Number of texts written at once."""
     decode_dtype: DecodeDtype = "auto"

@@ -14,8 +14,8 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.context import runtime_over
 from murmura.generation.writer import Completion
 from murmura.model_runtime import ModelRuntime
-from murmura.runs import read
 from murmura.runs.folder import RunFolder
+from murmura.runs.record import require_run
 from murmura.training.adapter import State, load_peft
 from murmura.training.bank import Bank
 
@@ -78,8 +78,10 @@ def finished(folder: Path) -> Experiment:
 
     Raises:
         CheckpointError: no run is there, or one that is not finished.
+        ConfigError: its experiment cannot be understood.
     """
-    if not read(folder).finished:
+    require_run(folder)
+    if not RunFolder(folder).is_finished:
         fix = "Finish it first: murmura run ... --resume."
         raise CheckpointError("the run is not finished", where=str(folder), fix=fix)
     return Experiment.load(RunFolder(folder).config)

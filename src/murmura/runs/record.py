@@ -138,7 +138,7 @@ def read(folder: str | Path) -> RunRecord:
             be understood; file and line are named.
     """
     folder = Path(folder)
-    _require_run(folder)
+    require_run(folder)
     summary = files.value(folder / schema.SUMMARY, Summary)
     config, experiment = _config(folder / schema.CONFIG)
     rounds = _rounds(folder / schema.METRICS)
@@ -233,8 +233,12 @@ def read_classifier(folder: Path) -> PatternWeights | None:
     return files.value(folder / schema.OUTCOMES / schema.CLASSIFIER, PatternWeights)
 
 
-def _require_run(folder: Path) -> None:
-    """Refuse what is not a run folder, with a hint to the runs that lie inside it."""
+def require_run(folder: Path) -> None:
+    """Refuse what is not a run folder, with a hint to the runs that lie inside it.
+
+    Raises:
+        CheckpointError: it is none, or none of whose rounds is recorded.
+    """
     if not folder.is_dir():
         fix = "Give a folder that `murmura run` wrote."
         raise CheckpointError("there is no such run folder", where=str(folder), fix=fix)

@@ -313,11 +313,14 @@ class Fleet:
             needed: how many; as ``min_replies`` says, if not given.
         """
         ask = Ask(verb, self.round, shared, each or {}, self.run, self.seconds, None if terms is None else terms.told)
-        ledgers, releases = self._enter(ask, sites, like), owner(self.verbs, verb).releases(verb)
+        ledgers, releases = self._ledgers_of(ask, sites, like), owner(self.verbs, verb).releases(verb)
         answered = 0
         for number, reply in self._expected(ask, sites):
-            released = {name: one for name, one in reply.fields.items() if name in releases}
-            sizes = field_sizes(released) if terms is None else terms.sizes
+            sizes = (
+                field_sizes({name: one for name, one in reply.fields.items() if name in releases})
+                if terms is None
+                else terms.sizes
+            )
             for ledger in ledgers:
                 ledger.released(verb, sizes)
             if number <= _EACH or number % _EACH == 0 or number == len(sites):
@@ -346,8 +349,8 @@ class Fleet:
                 + "; ".join(self.events),
             )
 
-    def _enter(self, ask: Ask, sites: Sequence[str], like: Payload | None) -> tuple[Ledger, ...]:
-        """Enter what each site is asked, before it is; returns the ledgers in which that stands."""
+    def _ledgers_of(self, ask: Ask, sites: Sequence[str], like: Payload | None) -> tuple[Ledger, ...]:
+        """The ledgers in which an ask counts; what each site is asked is entered in them before it is."""
         common = size(ask.shared if ask.masked is None else {**ask.shared, MASKED: ask.masked})
         ledgers = self.publication.enter(owner(self.verbs, ask.verb), ask.verb, common, not ask.each, like)
         for ledger in ledgers:
