@@ -75,7 +75,9 @@ def test_sizes_are_read_with_their_unit(text, number):
     assert units.bytes_of(text) == number
 
 
-@pytest.mark.parametrize("text", ["", "MB", "5 apples", "inf", "nan", "0.4", "1.0001 kB"])
+@pytest.mark.parametrize(
+    "text", ["", "MB", "5 apples", "inf", "nan", "0.4", "1.0001 kB", "50M", "1e3", "1_0", "-5", "9" * 19, "٣"]
+)
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(ValueError, match="say a whole number of bytes"):
         units.bytes_of(text)

@@ -6,6 +6,7 @@ A value that was not measured is ``DASH``, never 0.
 from __future__ import annotations
 
 import math
+import re
 from decimal import ROUND_CEILING, Decimal
 
 DASH = "–"
@@ -76,15 +77,12 @@ def bytes_of(value: object) -> object:
     """
     if not isinstance(value, str):
         return value
-    bare = value.replace(" ", "").lower().removesuffix("b")
-    power = next((place for place, unit in enumerate(_UNITS, 1) if bare.endswith(unit[0].lower())), 0)
-    try:
-        found = Decimal(bare[:-1] if power else bare) * 1000**power
-        if found == int(found):
-            return int(found)
-    except (ArithmeticError, ValueError):
-        pass
-    raise ValueError('say a whole number of bytes, or one with kB, MB, GB or TB: "50MB"')
+    units = ["", "b", *map(str.lower, _UNITS)]
+    told = re.fullmatch(rf"(\d{{1,18}}(?:\.\d{{1,18}})?) *({'|'.join(units)})", value.strip().lower(), re.ASCII)
+    found = Decimal(told[1]) * 1000 ** max(0, units.index(told[2]) - 1) if told else None
+    if found is None or found != int(found):
+        raise ValueError('say a whole number of bytes, or one with kB, MB, GB or TB: "50MB"')
+    return int(found)
 
 
 def duration(value: float) -> str:

@@ -56,7 +56,8 @@ def test_a_dry_run_tells_what_is_finished(file, tmp_path):
     ("change", "told"),
     [
         (("--set", "method.rounds=2"), "this run has method.rounds = 1, and the comparison asks for 2"),
-        (("--rates", "5e-3"), "this run has training.lr = 0.0003, and the comparison asks for 0.005"),
+        (("--rates", "5e-3"), "this run has training.lr = 0.0003, and the comparison asks for 0.005. "),
+        (("--rates", "5e-3,6e-3"), "this run has training.lr = 0.0003, and the comparison asks for 0.005 or 0.006. "),
     ],
 )
 def test_a_dry_run_counts_no_run_that_is_another(file, tmp_path, change, told):
@@ -67,7 +68,7 @@ def test_a_dry_run_counts_no_run_that_is_another(file, tmp_path, change, told):
         assert done.exit_code == MISTAKE and told in done.stderr
 
 
-@pytest.mark.parametrize("name", ["..", "a/../../b", "/elsewhere"])
+@pytest.mark.parametrize("name", [".", "..", "a/../../b", "/elsewhere"])
 def test_a_name_leads_nowhere_but_below_the_folder_of_runs(file, tmp_path, name):
     file.write_text(file.read_text() + f'[compare]\nname = "{name}"\n')
     done = compare(file, "--dry-run")

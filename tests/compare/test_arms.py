@@ -105,11 +105,12 @@ def test_what_a_comparison_chooses_itself_cannot_be_changed_in_all_arms(write, c
         load([write(compare={"rates": [1e-3, 2e-3]})], changes)
 
 
-def test_a_rate_of_all_arms_can_be_changed_where_one_takes_it(write):
+def test_a_rate_of_all_arms_can_be_changed_where_one_takes_it(write, capsys):
     (one,) = load([write(compare={})], {"training.lr": 1e-3})[1]
     assert one.rates == (1e-3,)
     others = [{"name": "B", "rate_of": "A", "training": {"clip": 0.5}}, {"name": "C", "rates": [1e-2]}]
     _, arms = load([write(compare={"arms": [{"name": "A"}, *others]})], {"training.lr": 1e-3})
+    assert "--set training.lr is for A alone" in capsys.readouterr().err
     assert [arm.rates for arm in arms][::2] == [(1e-3,), (1e-2,)]
 
 

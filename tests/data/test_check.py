@@ -91,8 +91,10 @@ def test_a_name_to_ignore_that_nothing_has_is_a_mistake_of_the_whole_call(jsonl,
     assert sum(one.ignored for one in check(both, Instruction, ignore=["*.ods"])) == 1
     with pytest.raises(DataError, match=r"nothing here is called 'notes\.odt', to ignore\. Did you mean 'notes\.ods'"):
         check(both, Instruction, ignore=["notes.odt"])
-    with pytest.raises(DataError, match="is of folders, and none is given"):
+    with pytest.raises(DataError, match="only folders hold files to ignore, and none is given"):
         check([str(jsonl(GOOD))], Instruction, ignore=["*.ods"])
+    (missing,) = check([str(tmp_path / "nowhere.jsonl")], Instruction, ignore=["*.ods"])
+    assert "nowhere.jsonl" in missing.fault
 
 
 def test_a_mapping_of_no_field_is_a_mistake_of_the_whole_call(jsonl):

@@ -96,7 +96,8 @@ def _folder(config: CompareConfig) -> Path:
     """
     if config.folder:
         return Path(config.folder)
-    if Path(config.name).is_absolute() or ".." in Path(config.name).parts:
+    parts = Path(config.name).parts
+    if not parts or ".." in parts or Path(config.name).is_absolute():
         what = f"'{config.name}' names no folder in runs/"
         raise ConfigError(what, where="compare.name", fix="Give another name, or its folder: --out.")
     return Path("runs") / config.name

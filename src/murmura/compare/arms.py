@@ -15,6 +15,8 @@ from murmura.compare.config import Arm, CompareConfig
 from murmura.errors import ConfigError
 from murmura.experiment.config import COMPARE, Experiment, override, read_table
 from murmura.experiment.validate import method_of
+from murmura.progress import say
+from murmura.units import listing
 
 _READ = ("kind", "opening", "fields", "heldout_fields", "template")
 """Options of [data] that may differ: how a kind of record is read."""
@@ -125,8 +127,11 @@ def _require_heeded(changes: Mapping[str, Any], found: Sequence[Candidate]) -> N
         ConfigError: an option that is to be changed in all arms is one that the comparison chooses for each.
     """
     chosen = dict(_OF_THE_COMPARISON)
-    if all(one.rate_of or one.rates != (one.experiment.training.lr,) for one in found):
+    takers = [one.name for one in found if not one.rate_of and one.rates == (one.experiment.training.lr,)]
+    if not takers:
         chosen[_RATE] = "Choose rates with --rates."
+    elif _RATE in changes and len(takers) < len(found):
+        say(f"--set {_RATE} is for {listing(takers)} alone; other arms have a rate that is chosen or given")
     for key in (key for key in changes if key in chosen):
         what = f"a comparison chooses {key} itself, for each of its runs"
         raise ConfigError(what, where="--set", fix=chosen[key])

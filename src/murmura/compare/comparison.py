@@ -23,7 +23,7 @@ from murmura.compare.jobs import (
 )
 from murmura.compare.outcome import Result, Tried, attacked_alike, best, guaranteed, tried
 from murmura.data.config import DataConfig
-from murmura.errors import ConfigError, MurmuraError, RunError
+from murmura.errors import CheckpointError, ConfigError, MurmuraError, RunError
 from murmura.experiment.forecast.dry_run import DryRun, Foreseen, dry_run, finished
 from murmura.experiment.validate import method_of
 from murmura.measure.catalogue import figure, utility_of
@@ -118,12 +118,13 @@ class Comparison:
         for arm in self.arms:
             every = [self._job(RUNS, arm, seed, arm.rates[0]) for seed in self.config.chosen_seeds]
             job = next((one for one in every if one.finished), every[0])
-            searched = arm.rate_of or _is_searched(arm)
-            require_same(every, but=["training.lr"] if searched else [])  # which rate it will be is not known yet
             try:
+                require_same(every, self._rates_of(arm))
                 experiments = [replace(job, rate=rate).experiment for rate in arm.rates]
                 left = [one for one in (*every, *searches) if one.arm is arm and not one.finished]
                 planned = dry_run(experiments[0]) if left else finished(experiments[0])
+            except CheckpointError:
+                raise
             except MurmuraError as error:
                 refused.setdefault(str(error), []).append(arm.name)
                 continue
@@ -141,6 +142,10 @@ class Comparison:
         """How many runs an arm has, those of the search too."""
         searched = len(arm.rates) * len(self.config.seeds_of_search) if _is_searched(arm) else 0
         return searched + len(self.config.chosen_seeds)
+
+    def _rates_of(self, arm: Candidate) -> tuple[float, ...]:
+        """Those of which it takes one."""
+        return next(one.rates for one in self.arms if one.name == (arm.rate_of or arm.name))
 
     def finished_of(self, arm: Candidate) -> int:
         """How many of them are finished already."""

@@ -45,6 +45,7 @@ RUNS, SEARCH = "runs", "search"
 FIGURES, TABLE, PICTURE = "comparison.json", "comparison.md", "comparison.svg"
 WRITTEN = (FIGURES, TABLE, PICTURE, REPORT)
 """Files in it, besides its runs."""
+_RATE = "training.lr"
 _LAST = 12  # lines of a failed run's log that are shown
 _SHARED = ".murmura-states"
 """In a comparison's folder, what its runs share while it goes on. All that is in it is removed, so it has a name that
@@ -126,11 +127,11 @@ def _is_comparison(folder: Path) -> bool:
     return (isinstance(figures, dict) and "murmura" in figures) or any(RunFolder(run).holds_run for run in kept)
 
 
-def require_same(jobs: Sequence[Job], but: Collection[str] = ()) -> None:
+def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
     """Hold runs that are there already to what would be run.
 
     Args:
-        but: options that may differ.
+        rates: of which they may have any, where it is not known yet which it will be; if not given, their own alone.
 
     Raises:
         CheckpointError: a folder holds another experiment; nothing of it is touched.
@@ -146,10 +147,12 @@ def require_same(jobs: Sequence[Job], but: Collection[str] = ()) -> None:
         there, wanted = (_deciding(one.dump()) for one in (Experiment.load(kept.config), asked))
         # A finished search was measured in its last round, however often besides.
         no_matter = {"evaluation.every"} if job.searching and job.finished else set[str]()
-        for key in sorted({*there, *wanted} - no_matter - {*but}):
+        no_matter |= {_RATE} if there.get(_RATE) in rates else set()
+        for key in sorted({*there, *wanted} - no_matter):
             if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took
-                what = f"this run has {key} = {there.get(key)!r}, and the comparison asks for {wanted.get(key)!r}"
-                if key == "training.lr" and not job.searching:
+                asks = " or ".join(map(repr, rates)) if key == _RATE and rates else repr(wanted.get(key))
+                what = f"this run has {key} = {there.get(key)!r}, and the comparison asks for {asks}"
+                if key == _RATE and not rates and not job.searching and len(job.arm.rates) > 1:
                     what += ", the best of the rates as the search has it now"
                 fix = "Give another folder (--out). Removing the run does not undo what it has spent."
                 raise CheckpointError(what, where=str(job.folder), fix=fix)

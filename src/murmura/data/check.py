@@ -78,10 +78,11 @@ def check(
     found: list[Checked] = []
     first: dict[object, Place] = {}
     folders = {source: entries(source, ignore) for source in sources if Path(source).is_dir()}
-    if ignore and not folders:
-        what = "what is to be ignored is of folders, and none is given"
-        raise DataError(what, where=", ".join(sources), fix="Leave the files out.")
-    require_ignored([*folders.values()], ignore, ", ".join(folders))
+    if ignore and all(Path(source).exists() for source in sources):  # what is missing is the graver mistake
+        if not folders:
+            what = "only folders hold files to ignore, and none is given"
+            raise DataError(what, where=", ".join(sources), fix="Leave the files out.")
+        require_ignored([*folders.values()], ignore, ", ".join(folders))
     for source in sources:
         held = folders.get(source)
         files = [source] if held is None else [*held.sites.values(), *held.others]

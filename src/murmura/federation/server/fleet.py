@@ -313,7 +313,7 @@ class Fleet:
             needed: how many; as ``min_replies`` says, if not given.
         """
         ask = Ask(verb, self.round, shared, each or {}, self.run, self.seconds, None if terms is None else terms.told)
-        ledgers, releases = self._ledgers_of(ask, sites, like), owner(self.verbs, verb).releases(verb)
+        ledgers, releases = self._enter(ask, sites, like), owner(self.verbs, verb).releases(verb)
         answered = 0
         for number, reply in self._expected(ask, sites):
             sizes = (
@@ -349,7 +349,7 @@ class Fleet:
                 + "; ".join(self.events),
             )
 
-    def _ledgers_of(self, ask: Ask, sites: Sequence[str], like: Payload | None) -> tuple[Ledger, ...]:
+    def _enter(self, ask: Ask, sites: Sequence[str], like: Payload | None) -> tuple[Ledger, ...]:
         """The ledgers in which an ask counts; what each site is asked is entered in them before it is."""
         common = size(ask.shared if ask.masked is None else {**ask.shared, MASKED: ask.masked})
         ledgers = self.publication.enter(owner(self.verbs, ask.verb), ask.verb, common, not ask.each, like)
