@@ -1,5 +1,6 @@
 """A recorded step against a plain one, on a CPU: what is recorded there is computed again at each replay."""
 
+import warnings
 from functools import partial
 
 import pytest
@@ -206,3 +207,15 @@ def test_a_text_that_is_not_a_number_leaves_nothing_to_those_after_it(records, t
     assert Again.made == 1
     monkeypatch.setattr(decoder, "DEVICES", set())
     assert texts() == ours
+
+
+def test_of_a_prototype_in_torch_the_user_is_told_nothing(monkeypatch, recwarn):
+    asked = []
+
+    def ask(mode):
+        asked.append(mode)
+        warnings.warn("a prototype feature", UserWarning, stacklevel=2)
+
+    monkeypatch.setattr("torch.cuda.set_sync_debug_mode", ask)
+    recorded._on_waiting("error")
+    assert asked == ["error"] and not recwarn.list

@@ -6,6 +6,7 @@ memory each time: all rows of the cache take part, also those without a text, an
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -55,13 +56,20 @@ def _rehearse(compute: Callable[[], torch.Tensor]) -> None:
     here = torch.cuda.current_stream()
     aside, before = _aside(here.device), torch.cuda.get_sync_debug_mode()
     aside.wait_stream(here)
-    torch.cuda.set_sync_debug_mode("error")
+    _on_waiting("error")
     try:
         with torch.cuda.stream(aside):
             compute()
     finally:
-        torch.cuda.set_sync_debug_mode(before)
+        _on_waiting(before)
         here.wait_stream(aside)
+
+
+def _on_waiting(mode: int | str) -> None:
+    """What torch does where something waits for the GPU. It warns that this is a prototype, which is no user's
+    concern."""
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 @cache
