@@ -173,7 +173,7 @@ def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
 def shown(out: Path, references: Sequence[str] = ()) -> str:
     """Of each arm, in Markdown: losses after each round, all of which are measured, and the least of each seed, and how
     many drafts it kept, of how many it could choose from, in all runs; below it, how arms differ in the last loss, and
-    in the least.
+    in the least, but for those about another kind of record than most.
 
     Raises:
         SystemExit: there is no finished run, or none of a reference.
@@ -181,8 +181,11 @@ def shown(out: Path, references: Sequence[str] = ()) -> str:
     found = {arm: own for arm, every in run_records(out).items() if (own := _trained(every))}
     if not found:
         raise SystemExit(f"{out}: no finished run")
-    if missing := [arm for arm in references if arm not in found]:
-        raise SystemExit(f"{out}: no finished run of {missing[0]}; there are {', '.join(found)}")
+    kinds = {arm: next(iter(own.values())).kind for arm, own in found.items()}
+    (kind, _), *_ = Counter(kinds.values()).most_common()
+    alike = {arm: own for arm, own in found.items() if kinds[arm] == kind}
+    if missing := [arm for arm in references if arm not in alike]:
+        raise SystemExit(f"{out}: no finished run of {missing[0]}; there are {', '.join(alike)}")
     losses = {arm: {seed: _losses(one) for seed, one in own.items()} for arm, own in found.items()}
     least = {arm: {seed: min(each[1:]) for seed, each in own.items()} for arm, own in losses.items()}
     rounds = max(len(each) for own in losses.values() for each in own.values())
@@ -192,9 +195,9 @@ def shown(out: Path, references: Sequence[str] = ()) -> str:
         means = [decimal(fmean(known)) if (known := [x for x in each if x is not None]) else DASH for each in after]
         means += [DASH] * (rounds - len(means))
         lines.append([arm, str(len(own)), *means, decimal(fmean(least[arm].values())), _kept(found[arm])])
-    last = pairs(last_losses(found), references)
-    told = f"{pipes(head, lines)}\nAfter the last round:\n\n{last}"
-    return f"{told}\nAt the least of each seed:\n\n{pairs(least, references)}"
+    told = f"{pipes(head, lines)}\nAfter the last round:\n\n{pairs(last_losses(alike), references)}"
+    best = pairs({arm: least[arm] for arm in alike}, references)
+    return f"{told}\nAt the least of each seed:\n\n{best}"
 
 
 def _trained(found: Mapping[int, RunRecord]) -> dict[int, RunRecord]:

@@ -120,8 +120,11 @@ def test_losses_round_by_round_and_of_every_two_arms(study, tmp_path):
             rows += [{"round": k, "heldout_loss": loss, "counts": counts} for k, loss in enumerate(each, 1)]
             write_run(tmp_path / "runs" / f"{arm}-seed{seed}", seed=seed, rows=rows)
     write_run(tmp_path / "runs" / "local-seed2", seed=2, rows=[{"round": 0, "heldout_loss": 4.0}])  # no loss after it
+    rows = [{"round": k, "heldout_loss": 1.0} for k in (0, 1)]
+    write_run(tmp_path / "runs" / "ω-seed0", rows=rows, kind="document")  # whose loss is of something else
     p = float(ttest_1samp([1.0, 1.5], 0).pvalue)
     text = module.shown(tmp_path, ["local"])
+    assert "| ω | 1 |" in text and "ω −" not in text and "− ω" not in text
     assert text.splitlines()[:5] == [
         "| arm | seeds | round 0 | round 1 | round 2 | least | drafts kept |",
         "| --- | --: | --: | --: | --: | --: | --: |",
