@@ -5,6 +5,7 @@ STARTER = """\
 #
 #   murmura compare my.toml --dry-run --time       what it would run, and about how long that takes
 #   murmura compare my.toml                        run it; stopped, it goes on with the same command
+#   murmura compare my.toml --jobs 2               the same, two runs side by side: sooner, in twice the memory
 #   murmura compare my.toml --max-leakage 0.6      choose under another limit: finished runs are kept
 #
 # Name your records in [data]; all else can stay.
