@@ -173,7 +173,7 @@ def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
 def shown(out: Path, references: Sequence[str] = ()) -> str:
     """Of each arm, in Markdown: losses after each round, all of which are measured, and the least of each seed, and how
     many drafts it kept, of how many it could choose from, in all runs; below it, how arms differ in the last loss, and
-    in the least, but for those about another kind of record than most.
+    in the least, and in what each attack finds, but for those about another kind of record than most.
 
     Raises:
         SystemExit: there is no finished run, or none of a reference.
@@ -197,7 +197,20 @@ def shown(out: Path, references: Sequence[str] = ()) -> str:
         lines.append([arm, str(len(own)), *means, decimal(fmean(least[arm].values())), _kept(found[arm])])
     told = f"{pipes(head, lines)}\nAfter the last round:\n\n{pairs(last_losses(alike), references)}"
     best = pairs({arm: least[arm] for arm in alike}, references)
-    return f"{told}\nAt the least of each seed:\n\n{best}"
+    aucs = _aucs(alike).items()
+    leaks = "".join(f"\nAUC of {attack} on the last model:\n\n{pairs(own, references)}" for attack, own in aucs)
+    return f"{told}\nAt the least of each seed:\n\n{best}{leaks}"
+
+
+def _aucs(found: Mapping[str, Mapping[int, RunRecord]]) -> dict[str, dict[str, dict[int, float]]]:
+    """What each attack on the last model comes to, by arm and seed."""
+    aucs: dict[str, dict[str, dict[int, float]]] = {}
+    for arm, own in found.items():
+        for seed, run in own.items():
+            told = run.last.attacks.get("attack")
+            for attack, (auc, *_) in told.each.items() if told else ():
+                aucs.setdefault(attack, {name: {} for name in found})[arm][seed] = auc
+    return aucs
 
 
 def _trained(found: Mapping[int, RunRecord]) -> dict[int, RunRecord]:

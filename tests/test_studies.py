@@ -139,6 +139,16 @@ def test_losses_round_by_round_and_of_every_two_arms(study, tmp_path):
     assert "| FedAvg − local | +1.000" in last and "| FedAvg − local | +0.250" in least
     assert least.count(" − ") == 2 and module.shown(tmp_path).count(" − ") == 6
     assert module.shown(tmp_path, ["local", "β"]).count(" − ") == 6  # FedAvg and β from local, FedAvg from β
+    attacked = {"attack": {"attack": "loss", "members": 9, "others": 9}}
+    for arm, auc in (("A", 0.75), ("B", 0.5)):
+        for seed in (0, 1):
+            each = {"each": {"loss": [auc + seed / 8, 0.25, 1.0]}}
+            rows = [{"round": 0, "heldout_loss": 2.0}]
+            rows += [{"round": 1, "heldout_loss": 1.0, "attacks": {"attack": attacked["attack"] | each}}]
+            write_run(tmp_path / "attacked" / "runs" / f"{arm}-seed{seed}", seed=seed, rows=rows)
+    assert "AUC of" not in text
+    _, aucs = module.shown(tmp_path / "attacked", ["B"]).split("AUC of loss on the last model:")
+    assert "| A − B | +0.250 (+0.250 to +0.250)" in aucs
     certain = {arm: dict.fromkeys(range(20), loss) for arm, loss in (("one", 2.0), ("other", 1.0))}
     assert study("runs").pairs(certain).endswith(", p < 0.001 | < 0.001 |\n")
     with pytest.raises(SystemExit, match="no finished run"):

@@ -100,5 +100,9 @@ def test_counts():
     assert units.count(2.5) == "2.5"
 
 
+def test_several():
+    assert [units.several(number, "run") for number in (0, 1, 2000)] == ["0 runs", "1 run", "2000 runs"]
+
+
 def test_listing():
     assert [units.listing(list(names)) for names in ("a", "ab", "abc")] == ["a", "a and b", "a, b and c"]

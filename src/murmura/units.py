@@ -58,6 +58,11 @@ def count(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
 
 
+def several(number: int, what: str) -> str:
+    """``1 run``, ``3 runs``."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def size(value: float) -> str:
     """Bytes in decimal units (1 kB = 1000 bytes), three significant figures: ``29.5 MB``."""
     if value < 999.5:

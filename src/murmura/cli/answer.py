@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from murmura.cli.of_run import Overwrite, Run, Site, require_new
+from murmura.units import several
 
 
 def answer(
@@ -44,9 +45,5 @@ def answer(
     with replacing(target, "the file of answers", "--out") as stream:  # an impossible place is reported before any work
         for row in answers(Trained.load(run, site), asked, tokens, base=base):
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-    left_out = f", {_several(len(asked.bad), 'row')} left out" if asked.bad else ""
-    typer.echo(f"{_several(len(asked.records), 'question')} answered{left_out}: {target}")
-
-
-def _several(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    left_out = f", {several(len(asked.bad), 'row')} left out" if asked.bad else ""
+    typer.echo(f"{several(len(asked.records), 'question')} answered{left_out}: {target}")

@@ -10,6 +10,7 @@ import typer
 
 from murmura.cli.of_run import SkipBad
 from murmura.errors import ConfigError
+from murmura.units import several
 
 if TYPE_CHECKING:
     from murmura.compare.comparison import Comparison
@@ -128,7 +129,7 @@ def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int,
 
 
 def _counted(runs: int, finished: int) -> str:
-    return ("1 run" if runs == 1 else f"{runs} runs") + f" ({finished} finished)" * (finished > 0)
+    return several(runs, "run") + f" ({finished} finished)" * (finished > 0)
 
 
 def _carry_out(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int) -> None:

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from murmura.compare.config import Arm, CompareConfig
+from murmura.compare.config import RATE, Arm, CompareConfig
 from murmura.errors import ConfigError
 from murmura.experiment.config import COMPARE, Experiment, override, read_table
 from murmura.experiment.validate import method_of
@@ -25,7 +25,6 @@ _OF_THE_COMPARISON = {
     "run.folder": "Choose where its runs are with --out.",
     "run.name": "Name an arm in [[compare.arms]].",
 }
-_RATE = "training.lr"
 _LONGEST = 180  # bytes of an arm's name in those of folders, which may have 255
 
 
@@ -129,9 +128,9 @@ def _require_heeded(changes: Mapping[str, Any], found: Sequence[Candidate]) -> N
     chosen = dict(_OF_THE_COMPARISON)
     takers = [one.name for one in found if not one.rate_of and one.rates == (one.experiment.training.lr,)]
     if not takers:
-        chosen[_RATE] = "Choose rates with --rates."
-    elif _RATE in changes and len(takers) < len(found):
-        say(f"--set {_RATE} is for {listing(takers)} alone; other arms have a rate that is chosen or given")
+        chosen[RATE] = "Choose rates with --rates."
+    elif RATE in changes and len(takers) < len(found):
+        say(f"--set {RATE} is for {listing(takers)} alone; other arms have a rate that is chosen or given")
     for key in (key for key in changes if key in chosen):
         what = f"a comparison chooses {key} itself, for each of its runs"
         raise ConfigError(what, where="--set", fix=chosen[key])

@@ -11,6 +11,8 @@ from murmura.config import WITH_UNIT, Section, leaves
 
 SEARCH = 10_000
 """The first seed of searches for a rate; those that a comparison is made with lie below."""
+RATE = "training.lr"
+"""The option that a comparison may choose for each arm."""
 UNNAMED = "comparison"
 """What one without a name is called."""
 

@@ -21,6 +21,7 @@ from typing import Any
 from murmura import atomic
 from murmura.audit.subject import hold_to_digests
 from murmura.compare.arms import Candidate
+from murmura.compare.config import RATE
 from murmura.config import leaves
 from murmura.errors import CheckpointError, MurmuraError, RunError, explaining
 from murmura.experiment.augmenting import opened
@@ -45,7 +46,6 @@ RUNS, SEARCH = "runs", "search"
 FIGURES, TABLE, PICTURE = "comparison.json", "comparison.md", "comparison.svg"
 WRITTEN = (FIGURES, TABLE, PICTURE, REPORT)
 """Files in it, besides its runs."""
-_RATE = "training.lr"
 _LAST = 12  # lines of a failed run's log that are shown
 _SHARED = ".murmura-states"
 """In a comparison's folder, what its runs share while it goes on. All that is in it is removed, so it has a name that
@@ -147,12 +147,12 @@ def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
         there, wanted = (_deciding(one.dump()) for one in (Experiment.load(kept.config), asked))
         # A finished search was measured in its last round, however often besides.
         no_matter = {"evaluation.every"} if job.searching and job.finished else set[str]()
-        no_matter |= {_RATE} if there.get(_RATE) in rates else set()
+        no_matter |= {RATE} if there.get(RATE) in rates else set()
         for key in sorted({*there, *wanted} - no_matter):
             if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took
-                asks = " or ".join(map(repr, rates)) if key == _RATE and rates else repr(wanted.get(key))
+                asks = " or ".join(map(repr, rates)) if key == RATE and rates else repr(wanted.get(key))
                 what = f"this run has {key} = {there.get(key)!r}, and the comparison asks for {asks}"
-                if key == _RATE and not rates and not job.searching and len(job.arm.rates) > 1:
+                if key == RATE and not rates and not job.searching and len(job.arm.rates) > 1:
                     what += ", the best of the rates as the search has it now"
                 fix = "Give another folder (--out). Removing the run does not undo what it has spent."
                 raise CheckpointError(what, where=str(job.folder), fix=fix)

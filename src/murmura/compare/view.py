@@ -25,7 +25,7 @@ from murmura.report.markdown import answered, pipes
 from murmura.report.standing import UNATTACKED, Standing, cases, caveats_of, costs, leaks, promise_of, promised
 from murmura.report.style import Style, style
 from murmura.report.table import few_attacked
-from murmura.units import DASH, bound, count, decimal, duration, listing, size
+from murmura.units import DASH, bound, count, decimal, duration, listing, several, size
 
 _LINEAR = "a linear model"
 _BESIDE = (
@@ -166,7 +166,7 @@ def _parts(words: str) -> tuple[str, str]:
 def _marks(one: Result, choice: Choice, front: Sequence[str]) -> list[str]:
     told = ["chosen"] * (one.arm == choice.arm) + ["on the frontier"] * (one.arm in front)
     seeds = len(one.seeds) - len(one.lacking)
-    return [*told, f"{seeds} seed{'s' * (seeds != 1)}{f' of {len(one.seeds)}' if one.lacking else ''}"]
+    return [*told, f"{several(seeds, 'seed')}{f' of {len(one.seeds)}' if one.lacking else ''}"]
 
 
 def _rate(one: Result) -> Entry:

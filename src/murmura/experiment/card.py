@@ -8,7 +8,7 @@ from typing import Any
 from murmura import __version__
 from murmura.experiment.config import Experiment
 from murmura.federation.method import Method
-from murmura.units import bound
+from murmura.units import bound, several
 
 _UNBOUNDED = "What the model tells of the records that it was trained on is not bounded."
 
@@ -20,7 +20,7 @@ def made_by(experiment: Experiment, method: Method, rows: Sequence[Mapping[str, 
         rows: the run's metrics as anybody may see them.
     """
     options, last, name = experiment.model, rows[-1], experiment.run.name
-    rounds = f"{last['round']} round{'s' * (last['round'] != 1)}"
+    rounds = several(last["round"], "round")
     parts = [
         f"{method.title}, {rounds}, with Murmura {__version__}, as the run '{name}' with seed {experiment.run.seed}; "
         "its report has the figures."

@@ -20,6 +20,7 @@ from murmura.federation.server.checkpoint import Checkpoint, latest, prune
 from murmura.federation.server.rounds import Server
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
+from murmura.units import several
 
 _MAY_CHANGE = {
     "aggregation.secure.allow_cohort_change_on_retry",
@@ -89,14 +90,10 @@ class Past:
         times = [_noisy_selections(one) for one in (self.begun, experiment)]
         if self.checkpoint and times[0] != times[1]:
             what = (
-                f"the run was begun with noisy centres in {_rounds(times[0])}, and would go on with some in "
-                f"{_rounds(times[1])}"
+                f"the run was begun with noisy centres in {several(times[0], 'round')}, and would go on with some in "
+                f"{several(times[1], 'round')}"
             )
             raise PrivacyError(what, where="method.rounds", fix="Resume with the same rounds, or start another run.")
-
-
-def _rounds(number: int) -> str:
-    return f"{number} round{'s' * (number != 1)}"
 
 
 def _noisy_selections(experiment: Experiment) -> int:

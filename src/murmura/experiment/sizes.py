@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
+from murmura.units import several
+
 _PER_CORE = 128  # texts that a core writes, varies and trains on in a few minutes
 _MOST = 50_000
 
@@ -37,7 +39,7 @@ def sizes(seeds: str) -> Mapping[str, Any]:
 def machine() -> str:
     """What they are for, in words."""
     cores = _cores()
-    return f"machine ({cores} core{'s' * (cores != 1)}, no GPU)"
+    return f"machine ({several(cores, 'core')}, no GPU)"
 
 
 def _cores() -> int:

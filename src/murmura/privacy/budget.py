@@ -29,7 +29,7 @@ from murmura.privacy.guarantee import Cost
 from murmura.privacy.journal import Journal
 from murmura.privacy.plan import PrivacyPlan
 from murmura.runs.schema import site_folder, site_of
-from murmura.units import bound
+from murmura.units import bound, several
 
 ACCOUNT = "account.journal"
 _PATIENCE = 600  # seconds to wait while others read and write accounts of the same folder
@@ -160,7 +160,7 @@ class Budget:
         after = self._epsilon(before.with_(entry))
         if self.epsilon is not None and after.value > self.epsilon:
             told = bound(self._epsilon(before).value) if before.runs else "0"
-            more = f"another {cost.steps} step{'s' * (cost.steps != 1)}" if cost.plan else "another answer"
+            more = f"another {several(cost.steps, 'step')}" if cost.plan else "another answer"
             raise BudgetError(
                 f"{more} would exceed the owner's budget: {told} of ε = {self.epsilon:g} is spent, over "
                 f"{len(before.runs)} runs at δ = {self.delta:g}, and it would be {bound(after.value)}",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from murmura.privacy.observation import SLACK, Observation, chi_square, length
 from murmura.privacy.parts import Part, Unit, at_least, check, same
+from murmura.units import several
 
 if TYPE_CHECKING:
     import torch
@@ -75,7 +76,7 @@ class Clipping(Part):
     def contradictions(self, entries: Sequence[Spent], seen: Observation) -> list[str]:
         """In words, where what was ``seen`` of all steps together cannot be so clipped."""
         found = [
-            f"it was seen to clip by {kind} in {groups} group{'s' * (groups != 1)} of tensors, where "
+            f"it was seen to clip by {kind} in {several(groups, 'group')} of tensors, where "
             f"{self.observed[0]} in {self.observed[1]} was planned"
             for kind, groups in seen.clipped
             if (kind, groups) != self.observed

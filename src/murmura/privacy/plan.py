@@ -17,6 +17,7 @@ from murmura.privacy.mechanisms import NOISES
 from murmura.privacy.mechanisms.noise import Noise
 from murmura.privacy.parts import Adjacency, Unit, check, from_json
 from murmura.privacy.samplers import SAMPLERS, Sampler
+from murmura.units import several
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -182,5 +183,5 @@ class PrivacyPlan:
         """One line for people."""
         return (
             f"{self.unit}-level, {self.adjacency}; {self.sampler.describe()}; {self.clipping.describe()}; "
-            f"{self.noise.describe()}; {self.steps} step{'s' * (self.steps != 1)}; δ = {self.delta:g}"
+            f"{self.noise.describe()}; {several(self.steps, 'step')}; δ = {self.delta:g}"
         )

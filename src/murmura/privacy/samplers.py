@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from murmura.privacy.observation import CHANCE, Observation
 from murmura.privacy.parts import Part, check
+from murmura.units import several
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -260,7 +261,7 @@ def binomial(drawn: int, chances: int, rate: float) -> bool:
 
 
 def _back(apart: int, unit: str) -> str:
-    return f"a {unit} was seen to be back after {apart} step{'s' * (apart != 1)}"
+    return f"a {unit} was seen to be back after {several(apart, 'step')}"
 
 
 def _shuffled(population: int, entropy: Entropy) -> list[int]:

@@ -19,6 +19,7 @@ from murmura.privacy.mechanisms.gaussian import noise_like, released
 from murmura.privacy.mechanisms.noise import Noise, PrefixSums, Tensors
 from murmura.privacy.observation import noised
 from murmura.privacy.parts import check
+from murmura.units import several
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +71,7 @@ class BandedNoise(Noise):
         return {"bands": self.bands}
 
     def words(self, amount: str) -> str:
-        return f"banded noise{amount}, {self.bands} band{'s' * (self.bands != 1)}"
+        return f"banded noise{amount}, {several(self.bands, 'band')}"
 
 
 @lru_cache(maxsize=64)
