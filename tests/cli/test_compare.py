@@ -7,6 +7,7 @@ import tomli_w
 from typer.testing import CliRunner
 
 from murmura.cli import MISTAKE, app
+from tests.compare.conftest import begun  # noqa: F401 (a fixture)
 from tests.experiment import small
 
 
@@ -43,6 +44,7 @@ def test_a_dry_run_counts_runs_and_seeds(file, tmp_path):
     assert "FedAvg: 4 runs, rate 0.001, 0.002" in more.stdout and "4 runs, seeds 4, 6, kept in" in more.stdout
 
 
+@pytest.mark.usefixtures("begun")
 def test_a_dry_run_tells_what_is_finished(file, tmp_path):
     out, few = tmp_path / "out", ("--seeds", "1", "--out", tmp_path / "out")
     assert compare(file, *few).exit_code == 0
@@ -52,6 +54,7 @@ def test_a_dry_run_tells_what_is_finished(file, tmp_path):
     assert "FedAvg: 1 run (1 finished)" in every.stdout and every.stdout.endswith(f"seed 0, kept in {out}\n")
 
 
+@pytest.mark.usefixtures("begun")
 @pytest.mark.parametrize(
     ("change", "told"),
     [
