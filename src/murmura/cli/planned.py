@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from murmura.privacy.parts import check
+
 if TYPE_CHECKING:
     from murmura.privacy import Adjacency, PrivacyPlan, Sampler
 
@@ -24,21 +26,19 @@ def sampler_of(
     """
     from murmura.privacy import FixedSizeSampling, FullParticipation, MinSeparation, OncePerTree, PoissonSampling
 
-    require(batch is None or of is not None, "--batch needs --of, the number of units it is drawn from", "Give both.")
-    require(of is None or batch is not None, "--of needs --batch, the number of units that are drawn", "Give both.")
-    require(not once or restart_every is not None, "--once needs --restart-every, the steps of a tree", "Give both.")
+    check(batch is None or of is not None, "--batch needs --of, the number of units it is drawn from", "Give both.")
+    check(of is None or batch is not None, "--of needs --batch, the number of units that are drawn", "Give both.")
+    check(not once or restart_every is not None, "--once needs --restart-every, the steps of a tree", "Give both.")
     fix = "Give one of them, --batch with --of."
-    require(batch is None or rate == 1, "--sampling-rate and --batch exclude each other", fix)
-    require(
-        apart is None or bands is not None, "--apart needs --bands, the steps noise is correlated over", "Give both."
-    )
+    check(batch is None or rate == 1, "--sampling-rate and --batch exclude each other", fix)
+    check(apart is None or bands is not None, "--apart needs --bands, the steps noise is correlated over", "Give both.")
     alone = rate == 1 and batch is None and restart_every is None
-    require(bands is None or alone, "--bands does not go with samples or trees", "Give --bands and --apart alone.")
+    check(bands is None or alone, "--bands does not go with samples or trees", "Give --bands and --apart alone.")
     if bands is not None:
         return MinSeparation(1, bands if apart is None else apart)
     if once:
         fix = "Each unit is in at most one step of a tree."
-        require(rate == 1 and batch is None, "--once does not go with --sampling-rate or --batch", fix)
+        check(rate == 1 and batch is None, "--once does not go with --sampling-rate or --batch", fix)
         return OncePerTree(1)
     if batch is not None and of is not None:
         return FixedSizeSampling(batch, of)
@@ -74,7 +74,7 @@ def plan_of(
     if restart_every is not None or bands is not None:
         plain = clipping == "example" and groups == 1
         fix = "With --restart-every and --bands whole updates are clipped."
-        require(plain, "trees and bands do not go with --clipping batch or --tensor-groups", fix)
+        check(plain, "trees and bands do not go with --clipping batch or --tensor-groups", fix)
     if restart_every is not None:
         tree = TreeNoise(noise_multiplier, restart_every)
         return PrivacyPlan("site", adjacency, sampler, SiteClipping(1.0), tree, steps, delta)
@@ -95,24 +95,12 @@ def of_votes(plan: PrivacyPlan, votes: int | None, kind: str, shares: int | None
     from murmura.privacy.mechanisms import NOISES
 
     fix = "Other noise needs no number of shares."
-    require(shares is None or kind == "discrete-gaussian", "--shares is for --noise discrete-gaussian alone", fix)
+    check(shares is None or kind == "discrete-gaussian", "--shares is for --noise discrete-gaussian alone", fix)
     if votes is None:
-        require(
-            kind == "gaussian", f"--noise {kind} needs --votes, the votes that each site casts at most", "Give both."
-        )
+        check(kind == "gaussian", f"--noise {kind} needs --votes, the votes that each site casts at most", "Give both.")
         return plan
     plain = plan.clipping.kind == "example" and plan.clipping.groups == 1
     what = "--votes does not go with --clipping batch, --tensor-groups, --restart-every or --bands"
-    require(plain, what, "Give --votes without them.")
+    check(plain, what, "Give --votes without them.")
     noise = NOISES[kind](plan.noise.std).divided(1 if shares is None else shares)
     return PrivacyPlan("site", plan.adjacency, plan.sampler, VoteLimit(votes), noise, plan.steps, plan.delta)
-
-
-def require(holds: bool, what: str, fix: str) -> None:
-    """
-    Raises:
-        PrivacyError: unless it ``holds``.
-    """
-    from murmura.privacy.parts import check
-
-    check(holds, what, fix)

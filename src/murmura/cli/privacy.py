@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from murmura.cli.planned import of_votes, plan_of, require, sampler_of
+from murmura.cli.planned import of_votes, plan_of, sampler_of
+from murmura.privacy.parts import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -245,7 +246,7 @@ def _bound(found: Epsilon) -> dict[str, Any]:
 
 
 def _require_choice(chosen_among: float | None, shape: float) -> None:
-    require(
+    check(
         chosen_among is not None or shape == 1,
         "--shape needs --chosen-among, the mean of what it describes",
         "Give both.",

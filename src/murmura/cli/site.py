@@ -172,10 +172,10 @@ def _asked(found: Terms) -> Table:
     from murmura.report.content import Table
 
     rows = []
-    for one in found.fields:
+    for one, often in zip(found.fields, found.often, strict=True):
         protection = protection_from_json(one.protection)
         what = f"{one.what}. {one.note}" if one.note else one.what
-        rows.append([one.verb, one.field, one.kind, what, protection.words if protection else "none", one.often])
+        rows.append([one.verb, one.field, one.kind, what, protection.words if protection else "none", often])
     return Table(["verb", "field", "kind", "what", "protection", "how often"], rows, text=range(6), unbroken=(0, 1))
 
 

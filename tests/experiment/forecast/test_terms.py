@@ -90,8 +90,10 @@ def test_the_guarantee_is_for_the_sites_own_number_of_records_and_how_it_is_prot
     assert three.guarantee[0].startswith("For each of the site's 3 records: ε = ")
     assert four.guarantee[0].startswith("For each of the site's 4 records: ε = ")
     assert any("finds at most" in sentence for sentence in three.guarantee)
-    [adapter] = [one for one in three.fields if one.field == "adapter"]
-    assert protection_from_json(adapter.protection).added_by == "site" and adapter.often == "2 times at most"
+    [(adapter, often)] = [
+        (one, often) for one, often in zip(three.fields, three.often, strict=True) if one.field == "adapter"
+    ]
+    assert protection_from_json(adapter.protection).added_by == "site" and often == "2 times at most"
 
 
 def test_a_site_is_told_before_it_agrees_what_makes_its_epsilon_worth_less_than_it_looks(shared):

@@ -31,24 +31,6 @@ from murmura.runs.schema import EXPERIMENT, ROSTER, Disclosure
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A field that may leave the site.
-
-    Args:
-        often: how often, in words.
-        protection: as ``protection_to_json`` has it.
-    """
-
-    verb: str
-    field: str
-    kind: str
-    what: str
-    protection: dict[str, Any] | None
-    note: str
-    often: str
-
-
-@dataclass(frozen=True)
 class Terms:
     """What a run asks of a site.
 
@@ -60,6 +42,7 @@ class Terms:
         records: of the site.
         reads: most of them that a round's answers depend on.
         fields: all that may leave the site.
+        often: how often each of them, in words.
         bytes_up: most bytes that a round's answers to the method take, in each round; None where it is not known.
         measured: verbs that measure the run on the site's records.
         secure: how single answers to the method are hidden in sums; None where the server reads each.
@@ -73,7 +56,8 @@ class Terms:
     rounds: int
     records: int
     reads: int
-    fields: tuple[Asked, ...]
+    fields: tuple[Disclosure, ...]
+    often: tuple[str, ...]
     bytes_up: int | None
     measured: tuple[str, ...]
     secure: str | None
@@ -116,17 +100,14 @@ def terms(folder: Path, *, rostered: bool = True) -> Terms:
         rounds=experiment.method.total_rounds,
         records=len(records),
         reads=asked.reads,
-        fields=tuple(_asked(row, _often(experiment, one, row.verb)) for one, row in rows_of(verbs)),
+        fields=tuple(row for _, row in rows_of(verbs)),
+        often=tuple(_often(experiment, one, row.verb) for one, row in rows_of(verbs)),
         bytes_up=_bytes_up(experiment, method, model, file, records, sites),
         measured=tuple(asked.measured),
         secure=secure[0] if secure else None,
         guarantee=tuple(_promised(asked)),
         rejection=file.allow.rejection_reason(asked),
     )
-
-
-def _asked(row: Disclosure, often: str) -> Asked:
-    return Asked(row.verb, row.field, row.kind, row.what, row.protection, row.note, often)
 
 
 def _often(experiment: Experiment, verbs: Verbs, verb: str) -> str:
