@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from murmura.data.records import Instruction
-from murmura.errors import ConfigError
+from murmura.errors import ConfigError, RunError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.federation.site.store import SiteStore
@@ -134,6 +134,21 @@ def test_under_an_epsilon_nothing_is_told_and_sites_have_models_all_the_same(ask
     assert (result.folder / "sites" / "heart" / "adapter_model.safetensors").is_file()
     with pytest.raises(ConfigError, match="does not cover"):
         run(asked(method, run={"folder": str(result.folder) + "-2"}))
+
+
+@pytest.mark.usefixtures("no_page")
+def test_under_an_epsilon_nobody_learns_that_a_sites_own_model_came_to_no_number(asked):
+    """Which sites fail would follow from their records, under an adapter that a server makes up for it."""
+    private = {"name": "dplora", "noise_multiplier": 1.0, "accountant": "rdp", "rounds": 1}
+    result = run(asked(private, {"heldout": None, "lr": 1e30}))
+    shared, *own = (load_peft(result.folder / name)[0] for name in ("adapter", *(f"sites/{site}" for site in SIZES)))
+    assert all(same(one, shared) for one in own)
+    for site in SIZES:
+        assert "own model came to no finite number" in (result.folder / "private" / site / "notes.txt").read_text()
+    rows = read(result.folder).rounds
+    assert not any("personalise" in event for row in rows for event in row.events)
+    with pytest.raises(RunError, match=r"step \d \(personal\): the loss or the adapter is no longer a finite number"):
+        run(asked(None, {"lr": 1e30}, run={"folder": str(result.folder) + "-2"}))
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,14 @@ def test_clipping_never_leaves_more_than_the_norm(seed):
     torch.testing.assert_close(after / after.norm(), before / before.norm(), atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.parametrize("norm", [0.01, 0.3, 1.0])
+@pytest.mark.parametrize("value", [1e30, 1e36, 1e37, 1e38, 3e38])
+def test_nor_where_no_float32_factor_is_small_enough(value, norm):
+    clipped, unclipped = clip({"a": torch.full((100_000,), value)}, norm)
+    assert not unclipped and size(clipped) <= norm
+    assert size(clipped) > 0.99 * norm or not clipped["a"].any()
+
+
 def test_a_short_update_is_left_alone():
     update = {"a": torch.tensor([0.3, 0.4])}
     clipped, unclipped = clip(update, 0.51)

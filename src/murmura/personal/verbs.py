@@ -10,6 +10,7 @@ from murmura.data.records import KINDS
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Metric, Release, Verbs, verb
 from murmura.federation.wire.well_formed import is_count
+from murmura.finite import is_finite
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.personal.config import PersonalConfig
 from murmura.training.adapter import State, split_residual
@@ -46,7 +47,7 @@ class Personalising(Verbs):
         return super().releases(name) if self.tells else {}
 
     def reads(self, records: int, training: LocalTraining) -> int:
-        return records if self.tells else 0  # else no answer depends on what records say
+        return records if self.tells else 0  # else no answer depends on what records say, nor whether there is one
 
     def answers(self, name: str) -> int | None:
         return 1 if self.tells else None
@@ -62,7 +63,9 @@ class Personalising(Verbs):
     def personalise(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Train ``adapter``, the global one, further on the site's own records, and keep the result.
 
-        Where figures are told, ``heldout`` brings public records to measure it on too.
+        Where figures are told, ``heldout`` brings public records to measure it on too. Where none are, as under an ε,
+        a site that comes to no finite number keeps the global one and tells its owner alone: that it failed would tell
+        the server of records that no noise hides.
         """
         starts, own = cohort.starts(ask), [self._members(site, cohort.stream) for site in cohort.sites]
         bench = cohort.runtime
@@ -70,10 +73,16 @@ class Personalising(Verbs):
         steps = bench.training.model_copy(update={"max_steps": self.config.steps})
         lr = bench.training.lr if self.config.lr is None else self.config.lr
         frozen = "A" if self.config.part == "B" else None
-        trained = cohort.train(shards, starts, lr, PERSONAL, training=steps, frozen=frozen)
+        trained = cohort.train(shards, starts, lr, PERSONAL, training=steps, frozen=frozen, finite=self.tells)
         replies = []
         for site, start, result in zip(cohort.sites, starts, trained, strict=True):
             personal = {**result.state, **split_residual(start)[1]}
+            if not all(map(is_finite, personal.values())):
+                site.tell(
+                    f"Round {cohort.round}: the site's own model came to no finite number, so it is the global one, "
+                    "and the server was not told. Look at this site's records, or ask for a lower personal.lr."
+                )
+                personal = start
             site.store[PERSONAL] = personal
             public = ask.payload(site.name).get("heldout", ())
             before = bench.initial(cohort.stream / "adapter")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from murmura.privacy.mechanisms.noise import Tensors
 
 _MARGIN = 1 - 1e-6  # float32 rounding must not carry a clipped update beyond its norm
+_SMALLEST = 2.0**-126  # factor that float32 holds with all its digits
 
 
 @dataclass(frozen=True)
@@ -267,11 +268,11 @@ def clip(update: Tensors, norm: float) -> tuple[dict[str, torch.Tensor], bool]:
     """Scale all tensors together down to L2 norm ``norm`` (McMahan et al. 2018, Algorithm 1).
 
     Returns:
-        The float32 update; whether it was within the norm already. An update with a NaN or an infinity, whose
-        influence no factor bounds, counts as zero, and as one that was too long.
+        The float32 update; whether it was within the norm already. An update with a NaN or an infinity, or so long
+        that no float32 factor brings it to its norm, counts as zero, and as one that was too long.
     """
     size = length(update.values())
-    if not math.isfinite(size):
+    if not math.isfinite(size) or norm / max(size, norm) * _MARGIN < _SMALLEST:
         return {name: tensor.new_zeros(tensor.shape).float() for name, tensor in update.items()}, False
     if size <= norm:
         return {name: tensor.float() for name, tensor in update.items()}, True

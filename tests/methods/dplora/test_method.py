@@ -5,7 +5,7 @@ import torch
 
 from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
-from murmura.errors import CheckpointError, PrivacyError
+from murmura.errors import CheckpointError, PrivacyError, RefusedError, RunError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.site.cohort import Cohort
@@ -13,6 +13,7 @@ from murmura.federation.site.store import SiteStore
 from murmura.federation.traits import RULES
 from murmura.federation.wire.messages import Ask
 from murmura.methods import build, parse_config
+from murmura.methods.dplora import guarantee
 from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.methods.dplora.guarantee import plan
 from murmura.methods.dplora.method import DPLoRA
@@ -252,6 +253,26 @@ def test_every_upload_that_was_sent_is_in_the_printed_epsilon(tokenizer, tmp_pat
     promised = plan(method.config, CLIPPED, 4)
     assert told == pytest.approx([promised.epsilon(2 * uploads, "rdp").value for uploads in (1, 2, 8, 9)])
     assert world.server.rows[4]["privacy"]["refused"] is None
+
+
+def test_noisy_steps_that_end_in_no_finite_number_are_in_the_ledger(tokenizer, tmp_path):
+    """That a site fails follows from them, and is told."""
+    training = CLIPPED.model_copy(update={"lr": 3e38, "optimizer": "sgd", "max_steps": 4})
+    method = dplora(rounds=1, noise_multiplier=4.0)
+    world = make_world(tokenizer, method, tmp_path, sizes=(4, 4), training=training)
+    with pytest.raises(RunError):
+        method.lead(world.server, world.fleet)
+    for site in world.sites:
+        assert {line["round"] for line in site.journal.lines[1:]} == {1}
+        assert guarantee.Guard(method.config, training, site).ledger.steps >= 4
+
+
+@pytest.mark.parametrize("lr", [0.02, 3e37, 0.0, -0.01])
+def test_no_site_trains_privately_at_a_rate_above_the_runs(tokenizer, tmp_path, lr):
+    world = make_world(tokenizer, method := dplora(rounds=1), tmp_path, sizes=(4,), training=CLIPPED)
+    ask = Ask("train_private", 1, {"adapter": world.server.adapter, "lr": lr})
+    with pytest.raises(RefusedError, match=r"in this run 0\.01 at most"):
+        method.train_private(Cohort(world.sites, world.runtime, ask, world.fleet.stream), ask)
 
 
 def test_a_ledger_is_on_the_disk_before_its_upload_leaves(tokenizer, tmp_path):

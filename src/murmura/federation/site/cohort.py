@@ -321,12 +321,21 @@ class Cohort:
                     **{"frozen": self.rule.frozen(self.round), **options},
                 )
             except NonFiniteLoss as error:
-                raise RunError(
-                    "the loss or the adapter is no longer a finite number",
-                    where=f"round {self.round}, site {self.sites[error.slot].name}, step {error.step} ({purpose})",
-                    fix="Lower training.lr, or look at this site's records. The last checkpoint is intact: "
-                    "change the option and start with --resume.",
-                ) from None
+                raise self.diverged(error.slot, f"step {error.step} ({purpose})") from None
+
+    def diverged(self, slot: int, when: str) -> RunError:
+        """What is told where training comes to no finite number.
+
+        Args:
+            slot: whose.
+            when: in which step.
+        """
+        return RunError(
+            "the loss or the adapter is no longer a finite number",
+            where=f"round {self.round}, site {self.sites[slot].name}, {when}",
+            fix="Lower training.lr, or look at this site's records. The last checkpoint is intact: "
+            "change the option and start with --resume.",
+        )
 
     def own(self) -> list[list[Any]]:
         """Each site's records as local training takes them; those that do not fit are left out."""

@@ -11,6 +11,7 @@ from murmura.federation.forecast import Forecast, Part
 from murmura.federation.traits import RULES, AveragingTraits, Combines, Traits
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import DifferentialPrivacy, Metric, Release, Weights, verb
+from murmura.finite import is_finite
 from murmura.methods.dplora import guarantee
 from murmura.methods.dplora.baselines import VanillaFL
 from murmura.methods.dplora.config import DPLoRAConfig
@@ -22,6 +23,7 @@ from murmura.training.adapter import State
 from murmura.training.config import LocalTraining
 from murmura.training.loop import steps_of
 from murmura.training.private import Private
+from murmura.units import several
 
 if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
@@ -152,7 +154,14 @@ class DPLoRA(VanillaFL):
         guards = [guarantee.Guard(self.config, cohort.runtime.training, site) for site in cohort.sites]
         entropy = [self.entropy(cohort, site) for site in cohort.sites]
         privacy = Private([guard.trained(ask["lr"]) for guard in guards], entropy)
-        trained = self.trained(cohort, ask, cohort.own(), starts=self._publicly(cohort, ask), privacy=privacy)
+        starts = self._publicly(cohort, ask)
+        trained = self.trained(
+            cohort, ask, cohort.own(), starts=starts, privacy=privacy, finite=not self.config.private
+        )
+        for slot, (guard, result) in enumerate(zip(guards, trained, strict=True)):
+            if not all(map(is_finite, result.state.values())):
+                guard.record(cohort.round, result.spent)  # that it fails follows from all of its noisy steps
+                raise cohort.diverged(slot, f"within {several(result.steps, 'step')} (private)")
         uploads = cohort.uploads([result.state for result in trained])
         replies = []
         for site, guard, result, upload in zip(cohort.sites, guards, trained, uploads, strict=True):
@@ -166,10 +175,11 @@ class DPLoRA(VanillaFL):
     def _require_rate(self, lr: float, training: LocalTraining) -> None:
         """
         Raises:
-            RefusedError: the rate is larger than the plan's, so that noise on weights would hide less of a step.
+            RefusedError: the rate is larger than the run's, so that noise on weights would hide less of a step, and
+                other noise carry a site's adapter away.
         """
-        if self.config.noise_on == "weights" and not 0 < lr <= training.lr * (1 + 1e-6):  # as schedules round
-            raise RefusedError(f"a learning rate of {lr:g} is asked for, and the noise is for {training.lr:g} at most")
+        if self.config.private and not 0 < lr <= training.lr * (1 + 1e-6):  # as schedules round
+            raise RefusedError(f"a learning rate of {lr:g} is asked for, and in this run {training.lr:g} at most")
 
     @verb(releases={"privacy": _SPENT}, slots=False, singly=True)
     def tell_privacy(self, cohort: Cohort, ask: Ask) -> list[Reply]:
