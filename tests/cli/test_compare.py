@@ -44,6 +44,12 @@ def test_a_dry_run_counts_runs_and_seeds(file, tmp_path):
     assert "FedAvg: 4 runs, rate 0.001, 0.002" in more.stdout and "4 runs, seeds 4, 6, kept in" in more.stdout
 
 
+def test_a_dry_run_tells_what_is_not_known_here(file, tmp_path):
+    done = compare(file, "--dry-run", "--set", "model.name=nobody/nothing", "--out", tmp_path / "out")
+    assert done.exit_code == 0 and "\nNot known here: The model: " in done.stdout and "nobody/nothing" in done.stdout
+    assert "Not known" not in compare(file, "--dry-run", "--out", tmp_path / "out").stdout
+
+
 @pytest.mark.usefixtures("begun")
 def test_a_dry_run_tells_what_is_finished(file, tmp_path):
     out, few = tmp_path / "out", ("--seeds", "1", "--out", tmp_path / "out")

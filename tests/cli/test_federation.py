@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from murmura.cli import app
 from murmura.errors import CheckpointError
 from murmura.experiment import federation
+from murmura.experiment.federation import PORT, split
 from murmura.experiment.site_side import open_sites
 from murmura.federation.site.identity import read_roster
 from tests.experiment.small import experiment, write_data, write_lines
@@ -29,6 +30,13 @@ def murmura(*words, fails=False):
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert (done.exit_code != 0) == fails, done.output
     return done.output
+
+
+@pytest.mark.parametrize("address", ["foo:99999", "foo:0", "foo:bar:1", ":9443", "foo:", ""])
+def test_an_address_that_is_none_is_refused_before_anything_is_made(file, tmp_path, address):
+    told = murmura("federation", "new", file(), "--out", tmp_path / "fed", "--address", address, fails=True)
+    assert "this is not an address" in told and not (tmp_path / "fed").exists()
+    assert split("::1") == ("::1", PORT) and split("foo:1") == ("foo", 1) and split("foo") == ("foo", PORT)
 
 
 @pytest.mark.parametrize("secure", [False, True])

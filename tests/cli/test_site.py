@@ -63,6 +63,15 @@ def test_the_log_has_all_that_left_a_site_of_its_own_process(sites):
     assert [len(line.get("fields", [])) for line in lines] == [3, 0, 0]
 
 
+def test_a_folder_that_is_no_sites_has_no_log(sites, tmp_path):
+    """It would say that nothing has ever left."""
+    folder = sites()
+    for place in (folder, tmp_path):
+        done = site_of("site", "log", place)
+        assert done.exit_code != 0 and "this is no site's folder" in done.stderr
+    assert "0 answers have left" in site_of("site", "log", folder / "heart").stdout
+
+
 def test_the_log_names_the_first_line_that_was_changed(sites):
     folder = sites()
     site_of("site", "consent", folder / "heart")

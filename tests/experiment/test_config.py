@@ -37,6 +37,16 @@ def refused(load, text=FILE, **options):
     return str(caught.value)
 
 
+@pytest.mark.parametrize("device", ["tpu", "cuda:x", "gpu", ""])
+def test_a_device_is_one_that_models_run_on(load, device):
+    assert f"'{device}' is no device that models run on" in refused(load, set={"model.device": device})
+
+
+@pytest.mark.parametrize("lr", [1e31, 1e300])
+def test_a_rate_is_one_that_float32_can_step_by(load, lr):
+    assert "training.lr" in refused(load, set={"training.lr": lr})
+
+
 def test_a_file_is_read(load, tmp_path):
     (tmp_path / "sites").mkdir()
     experiment = load()

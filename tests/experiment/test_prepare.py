@@ -33,6 +33,14 @@ def test_a_run_may_lie_among_sites_files_where_it_is_not_read(make, tmp_path):
     dry_run(make(run={"folder": str(tmp_path / "sites" / "runs" / "a")}, data=sites))
 
 
+@pytest.mark.parametrize(("place", "why"), [("/", "all folders lie in this one"), ("heldout.jsonl", "this is a file")])
+def test_a_run_is_kept_in_a_folder_of_its_own(make, tmp_path, place, why):
+    asked = make(run={"folder": str(tmp_path / place)})
+    for begin in (dry_run, run):
+        with pytest.raises(ConfigError, match=why):
+            begin(asked)
+
+
 @pytest.mark.parametrize("name", ["..", "a/b"])
 def test_a_run_without_a_folder_has_a_name_that_is_one(make, name):
     asked = make(run={"name": name})

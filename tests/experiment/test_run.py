@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from murmura import Experiment
 from murmura.errors import CheckpointError, DataError, Interrupted, PrivacyError, RunError
 from murmura.experiment import simulation
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.precision import settled
 from murmura.experiment.run import run
 from murmura.federation.server.checkpoint import latest
@@ -395,6 +396,19 @@ def test_site_names_become_folders_that_stay_inside_the_run(tmp_path, quick):
     assert sorted(unquote(folder.name) for folder in folders) == sorted(NAMES)
     assert all((folder / "adapter_model.safetensors").exists() for folder in folders)
     assert not (tmp_path / "run" / "adapter_model.safetensors").exists()
+
+
+@pytest.mark.parametrize("letters", [39, 40, 41])
+def test_a_name_too_long_for_a_folder_is_refused_by_a_dry_run(tmp_path, quick, letters):
+    rows = [record("heart", number) | {"owner": "ж" * letters} for number in range(6)]
+    write_lines(tmp_path / "all.jsonl", rows)
+    asked = quick(data={"train": "all.jsonl", "sites": {"by": "column", "column": "owner"}}, method={"rounds": 1})
+    if letters <= 40:
+        run(asked)
+        return
+    with pytest.raises(DataError, match="name takes 246 letters as a folder's, of at most 240") as refused:
+        dry_run(asked)
+    assert refused.value.where == f"site {'ж' * letters}"
 
 
 def test_no_site_name_leads_out_of_its_folder():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from murmura.errors import PrivacyError
 from murmura.privacy import BatchClipping, ExampleClipping, FixedSizeSampling, FullParticipation, PoissonSampling
-from murmura.privacy.accounting import epsilon
+from murmura.privacy.accounting import epsilon, profile
 from tests.privacy.plans import of_records
 
 pytestmark = pytest.mark.slow
@@ -191,3 +191,11 @@ def test_an_event_that_no_accountant_knows():
 def test_delta_is_a_probability(delta):
     with pytest.raises(PrivacyError, match="δ lies between 0 and 1"):
         epsilon(dp.GaussianDpEvent(1.0), delta, "zero-out")
+
+
+@pytest.mark.parametrize("sigma", [1e7, 1e9, 1e12])
+def test_noise_beyond_all_measure_has_the_exact_profile(sigma):
+    """Moments of it are rounded to nothing, of which no logarithm is taken."""
+    plan = full(sigma, 10, 1e-5)
+    bounds, shares = profile(plan.event(), "zero-out", [1e-5], [0.0, 1.0])
+    assert bounds == [plan.epsilon(accountant="exact").value] and 0 <= shares[1] <= shares[0] < 1e-5

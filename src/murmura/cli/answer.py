@@ -40,7 +40,7 @@ def answer(
 
     experiment = require_answers(run)
     target = out or Path(f"{stem(file)}.answers.jsonl")
-    require_new(target, file, overwrite)
+    require_new(target, file, run, overwrite)
     asked = questions(experiment, file, skip_bad=skip_bad)
     with replacing(target, "the file of answers", "--out") as stream:  # an impossible place is reported before any work
         for row in answers(Trained.load(run, site), asked, tokens, base=base):

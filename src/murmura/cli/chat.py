@@ -35,7 +35,7 @@ def chat(
         sys.stdin.reconfigure(errors="replace")  # no tokenizer takes a text with bytes that are not UTF-8
     while True:
         if asking:
-            console.print("[bold]> [/bold]", end="")
+            console.print("> ", style="bold", end="")
         line = sys.stdin.readline()
         if not line:
             break

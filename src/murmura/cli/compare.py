@@ -10,7 +10,7 @@ import typer
 
 from murmura.cli.of_run import SkipBad
 from murmura.errors import ConfigError
-from murmura.units import several
+from murmura.units import listing, several
 
 if TYPE_CHECKING:
     from murmura.compare.comparison import Comparison
@@ -122,10 +122,22 @@ def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int,
             left += (runs - done) * seconds
             told.append(f"about {duration(seconds)} each")
         typer.echo(f"{arm.name}: {', '.join(told)}")
+    for what, arms in _unknown(planned).items():
+        whose = "" if len(arms) == len(planned) else f" ({listing(arms)})"
+        typer.echo(f"Not known here{whose}: {what}")
     seeds = comparison.config.chosen_seeds
     named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     lasts = f", about {duration(left / jobs)} {'left' if finished else 'in all'}" if left else ""
     typer.echo(f"{_counted(every, finished)}, {named}, kept in {comparison.folder}{lasts}")
+
+
+def _unknown(planned: Mapping[str, Foreseen]) -> dict[str, list[str]]:
+    """What a dry run could not find out, and of which arms."""
+    found: dict[str, list[str]] = {}
+    for arm, one in planned.items():
+        for what in one.plan.unknown:
+            found.setdefault(what, []).append(arm)
+    return found
 
 
 def _counted(runs: int, finished: int) -> str:

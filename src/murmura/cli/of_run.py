@@ -21,21 +21,26 @@ SkipBad = Annotated[
 ]
 
 
-def require_new(target: Path, source: Path, overwrite: bool) -> None:
-    """Refuse to write over the file that is read, or over one that exists.
+def require_new(target: Path, source: Path, run: Path, overwrite: bool) -> None:
+    """Refuse to write over the file that is read, over what a run consists of, or over a file that exists.
 
     Args:
         target: the file to write.
         source: the file that is read.
+        run: whose model is asked.
         overwrite: whether an existing file may be replaced.
 
     Raises:
-        ConfigError: ``target`` is ``source``, or exists and may not be replaced.
+        ConfigError: ``target`` is ``source``, the run's, or exists and may not be replaced.
     """
     from murmura.errors import ConfigError
+    from murmura.runs.schema import WRITTEN
 
     if target.resolve() == source.resolve():
         what = "this file is read, and would be overwritten"
         raise ConfigError(what, where=f"--out {target}", fix="Name another.")
+    inside = target.resolve().relative_to(run.resolve()).parts if target.resolve().is_relative_to(run.resolve()) else ()
+    if inside[:1] and inside[0] in WRITTEN:
+        raise ConfigError("this is the run's own", where=f"--out {target}", fix="Name a file outside of its folder.")
     if target.exists() and not overwrite:
         raise ConfigError("this file already exists", where=str(target), fix="Use --overwrite, or give another name.")

@@ -39,7 +39,7 @@ def predict(
 
     _, experiment = described(run)
     target = out or Path(f"{stem(file)}.labels.csv")
-    require_new(target, file, overwrite)
+    require_new(target, file, run, overwrite)
     column = text or experiment.data.fields.get("text")
     loaded = load_records(
         file, Document, fields={"text": column} if column else {}, skip_bad=skip_bad, renaming="--text '{column}'"

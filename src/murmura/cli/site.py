@@ -124,9 +124,12 @@ def log(folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="As
     """
     from murmura.errors import ConfigError, PrivacyError
     from murmura.federation.site.store import released
+    from murmura.runs.schema import RELEASED_JOURNAL, SITE_FILE, SITE_JOURNAL
 
     if not folder.is_dir():
         raise ConfigError("there is no such folder", where=str(folder), fix="Name a site's folder.")
+    if not any((folder / name).exists() for name in (SITE_FILE, SITE_JOURNAL, RELEASED_JOURNAL)):
+        raise ConfigError("this is no site's folder", where=str(folder), fix=f"Name the one with its {SITE_FILE}.")
     lines, broken = list[dict[str, Any]](), None
     try:
         for line in released(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -79,6 +80,13 @@ class RunConfig(Section):
         return Path(self.folder) if self.folder else Path("runs") / self.name
 
 
+def _a_device(name: str) -> str:
+    """Whether there is one here, a run finds out."""
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
+        raise ValueError(f"'{name}' is no device that models run on; valid: auto, cpu, cuda, cuda:1 ..., mps")
+    return name
+
+
 class ModelConfig(Section):
     """The base model."""
 
@@ -86,7 +94,7 @@ class ModelConfig(Section):
     """An alias (see `murmura models list`), a folder, or a Hugging Face id."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """auto: bfloat16 on a GPU, float32 on a CPU and wherever all parameters train."""
-    device: str = "auto"
+    device: Annotated[str, AfterValidator(_a_device)] = "auto"
     """auto, cpu, cuda, cuda:1 ..., mps. auto: a GPU where there is one."""
     quantization: Literal["int8", "4bit"] | None = None
     """Quantise the base with bitsandbytes."""

@@ -13,6 +13,7 @@ from murmura.federation.engines.flower.superlink import SuperLink
 from murmura.progress import say
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import FLOWER
+from murmura.units import several
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Deployment:
             home = self.federation.folder / SERVER / FLOWER
             superlink = SuperLink(home, listen, self.federation.tls, keys, door.address)
             opened.callback(superlink.close)
-            say(f"listening at {listen[0]}:{superlink.port}; waiting for {len(keys)} sites")
+            say(f"listening at {listen[0]}:{superlink.port}; waiting for {several(len(keys), 'site')}")
             engine = FlowerEngine(superlink.nodes, door, superlink.carry, superlink.close, self.patience)
             opened.callback(engine.close)
             missing = engine.missing(self.wait, self.quorum, lambda sites: folder.write_live({"expected": sites}))

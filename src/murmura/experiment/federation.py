@@ -10,6 +10,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, Self
 
@@ -306,9 +307,19 @@ def split(address: str) -> tuple[str, int]:
         ConfigError: it is none.
     """
     host, colon, port = address.rpartition(":") if address.count(":") == 1 else (address, "", "")
-    if not host or (colon and not port.isdigit()):
-        raise ConfigError("this is not an address", where=address, fix="Give HOST or HOST:PORT.")
+    named = host and (":" not in host or _is_ipv6(host))
+    if not named or (colon and not (port.isdecimal() and 0 < int(port) < 2**16)):
+        raise ConfigError(
+            "this is not an address", where=address, fix="Give HOST or HOST:PORT, with a port from 1 to 65535."
+        )
     return host, int(port) if colon else PORT
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        return bool(IPv6Address(host.strip("[]")))
+    except ValueError:
+        return False
 
 
 def _introduced(path: Path) -> Member:

@@ -160,6 +160,9 @@ def require_apart(experiment: Experiment) -> None:
         fix = "Give a name without slashes, or a run.folder."
         raise ConfigError(f"the folder would be runs/{run.name}", where="run.name", fix=fix)
     folder, where, fix = run.path.resolve(), f"run.folder = {run.path}", "Choose another run.folder."
+    if folder == folder.parent or (folder.exists() and not folder.is_dir()):
+        what = "all folders lie in this one" if folder == folder.parent else "this is a file, and no folder"
+        raise ConfigError(what, where=where, fix=fix)
     sites = Path(data.train).resolve() if data.train else None
     if sites and sites.is_dir() and sites in folder.parents:
         place = sites / folder.relative_to(sites).parts[0]

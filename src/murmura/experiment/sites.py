@@ -27,8 +27,10 @@ from murmura.federation.site.cohort import Site
 from murmura.progress import say
 from murmura.reading import Fitted, Reading
 from murmura.retrieval.encoder import Encoder
-from murmura.runs.schema import Exclusions, SiteReport
+from murmura.runs.schema import Exclusions, SiteReport, site_folder
 from murmura.streams import Stream
+
+_LONGEST = 240  # of a folder's name, where file systems have 255, and a folder that is being made has a longer one
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ def gather(
     loaded = _load(data, stream, embed or Encoder(data.encoder).embed, KINDS[kind])
     gathered = _without_public(loaded) if promises and data.skip_bad else _without_twins(loaded, data)
     tell_repeats(gathered.groups)
+    _require_short_names(gathered.groups)
     if pooled:
         everything = [record for records in gathered.groups.values() for record in records]
         gathered = replace(gathered, groups={"pooled": everything})
@@ -231,6 +234,18 @@ def _by_site(loaded: Loaded[Any]) -> Groups:
     for site, placed in zip(loaded.sites, _placed(loaded), strict=True):
         groups[site].append(placed)
     return groups
+
+
+def _require_short_names(groups: Groups) -> None:
+    """
+    Raises:
+        DataError: a site's name is too long to be that of its folder.
+    """
+    for site in groups:
+        if len(site_folder(site)) > _LONGEST:
+            what = f"this site's name takes {len(site_folder(site))} letters as a folder's, of at most {_LONGEST}"
+            fix = "Give it a shorter one (its file's, if it has one): each letter that is not Latin takes six or more."
+            raise DataError(what, where=f"site {site}", fix=fix)
 
 
 def _without_public(gathered: Gathered) -> Gathered:

@@ -152,9 +152,12 @@ def _profile(
     def ask(accountant: Any) -> Any:
         if name == "rdp" and not (accountant.rdp > 0).all():
             raise OverflowError  # rounded to nothing, from which dp_accounting would make a δ of 0
-        return [float(accountant.get_epsilon(one)) for one in deltas], [
-            float(accountant.get_delta(one)) for one in epsilons
-        ]
+        try:
+            return [float(accountant.get_epsilon(one)) for one in deltas], [
+                float(accountant.get_delta(one)) for one in epsilons
+            ]
+        except ValueError as error:  # a logarithm of what was rounded to nothing
+            raise OverflowError from error
 
     found: tuple[list[float], list[float]] = {"rdp": _rdp, "pld": _pld}[name](
         event, min(deltas, default=1e-5), adjacency, ask

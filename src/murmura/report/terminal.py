@@ -63,10 +63,10 @@ def show_blocks(blocks: Sequence[Block], console: Console | None = None) -> None
 
 def wide(least: int, console: Console | None = None) -> Console:
     """Standard output, or this console; in a file or a pipe, where nothing has an edge, at least so many characters
-    wide."""
+    wide. What stands in brackets is text: runs, sites and arms may be called so."""
     from rich.console import Console
 
-    console = console or Console(highlight=False)
+    console = console or Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = max(least, console.width)
     return console

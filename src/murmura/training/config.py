@@ -54,7 +54,7 @@ class LoraSpec(Section):
 class LocalTraining(Section):
     """How a site trains in one round; the defaults are those of the Hugging Face Trainer where it has them."""
 
-    lr: float = Field(3e-4, gt=0)
+    lr: float = Field(3e-4, gt=0, le=1e30)
     """Learning rate of the first round."""
     lr_min: float = Field(1e-6, ge=0)
     """The rate that the cosine approaches in the last rounds; not above lr."""

@@ -393,3 +393,9 @@ def test_an_attack_that_will_say_little_is_noted_with_what_to_do(make):
     [note] = [note for note in dry_run(make()).notes if "say little" in note]
     assert "data.nonmember_records" in note
     assert not any("say little" in note for note in dry_run(make(evaluation={"attacks": False})).notes)
+
+
+def test_more_replies_than_sites_that_are_asked_are_noted(make):
+    assert not any("min_replies" in note for note in dry_run(make(run={"min_replies": 2})).notes)
+    [note] = [note for note in dry_run(make(run={"min_replies": 9})).notes if "min_replies" in note]
+    assert note == "run.min_replies is 9, and a round asks 2 sites: all of them have to answer."

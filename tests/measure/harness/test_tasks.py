@@ -133,6 +133,8 @@ def test_names_are_held_against_the_harness(monkeypatch):
     only(monkeypatch, "hellaswag")
     with pytest.raises(ConfigError, match=r"has no task 'hellaswagg'.*'hellaswag'"):
         load(["hellaswagg"])
+    with pytest.raises(ConfigError, match=r"has no task 'qqq'. `lm-eval ls tasks` lists them"):
+        load(["qqq"])
 
 
 def test_a_group_is_the_mean_over_its_questions():

@@ -474,7 +474,8 @@ def test_a_site_whose_update_is_not_finite_is_told_and_the_server_is_not(tokeniz
 
 
 def test_a_rate_that_is_far_too_high_does_not_stop_a_private_run(tokenizer, tmp_path):
-    training = LocalTraining(lr=1e38, schedule="constant", optimizer="sgd", clip=0.0, max_steps=3, batch_size=2)
+    training = LocalTraining(schedule="constant", optimizer="sgd", clip=0.0, max_steps=3, batch_size=2)
+    training = training.model_copy(update={"lr": 1e38})
     world = run(tokenizer, tmp_path, dpfedavg(rounds=1), training=training)
     assert world.server.rows[1]["privacy"]["refused"] is None
     assert all(tensor.isfinite().all() for tensor in world.server.adapter.values())

@@ -19,7 +19,7 @@ from murmura.measure.membership import chosen, member_stream, others_stream, set
 from murmura.measure.monitor import attacked
 from murmura.runs.folder import RunFolder
 from murmura.streams import Stream
-from murmura.units import bound
+from murmura.units import bound, several
 
 
 def notes(
@@ -96,6 +96,9 @@ def _of_run(
         yield from _of_stand_ins(experiment, exact=people is not None)
     if method.protects:
         yield from _beside_the_guarantee(experiment, method)
+    least, asked = experiment.run.min_replies, experiment.method.cohort_size or len(people.sites if people else ())
+    if asked and least > asked:
+        yield f"run.min_replies is {least}, and a round asks {several(asked, 'site')}: all of them have to answer."
     if experiment.audit.canaries:
         yield (
             f"{experiment.audit.canaries} canaries (random secrets) would stand among the sites' records and are "

@@ -206,7 +206,8 @@ def _specified(names: Sequence[str]) -> tuple[Any, list[Any]]:
     manager = TaskManager(include_defaults=known, include_path=_OURS)
     for name in specs:
         if isinstance(name, str) and name not in manager.task_index:
-            fix = nearest(name, manager.all_tasks)
+            hint = nearest(name, manager.all_tasks)
+            fix = hint if hint.startswith("Did") else "`lm-eval ls tasks` lists them."  # which are thousands
             raise ConfigError(f"lm-evaluation-harness has no task '{name}'", where=WHERE, fix=fix)
     return manager, specs
 
