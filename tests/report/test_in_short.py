@@ -208,6 +208,7 @@ def test_of_many_the_least_and_the_most_are_told():
     assert costs(many) == ("From 4.00 MB sent (arm5) to 9.00 MB sent (arm0), by what was sent.",)
     alike = [standing(f"arm{n}", sent=1e6, seconds=90.0 - 10 * n) for n in range(6)]
     assert costs(alike) == ("From 1.00 MB sent, 40.0 s (arm5) to 1.00 MB sent, 90.0 s (arm0), by time.",)
+    assert costs(alike, "other machines")[0].endswith("by what was sent.")
     assert "Not measured for B." in leaks([standing("A", leakage=0.7), standing("B")])
 
 

@@ -6,7 +6,7 @@ from murmura.report.terminal import show_blocks
 
 def test_brackets_are_text(capsys):
     """Arms, runs and sites may be called so, and tables of a file are written in brackets."""
-    odd = ["FedAvg [/b]", "X [v1]", "[red]odd", "`[audit] keep = true`"]
+    odd = ["FedAvg [/b]", "X [v1]", "[red]odd", "`[audit] keep = true`", "a:heart:b"]
     table = Table(["Arm", *odd], [["[bold]row", *odd]], title="Of [all]")
     show_blocks([Answers({"Which [one]?": tuple(odd)}), table, Paragraph(" ".join(odd))])
     told = capsys.readouterr().out

@@ -139,7 +139,7 @@ class AugmentConfig(Section):
     projector_heldout: float = Field(0.1, ge=0, lt=1)
     """This share of them is not trained on; training ends when its loss has not fallen for three epochs, and the
     weights with which it was least are kept. 0 holds none out."""
-    projector_lr: float = Field(1e-3, gt=0)
+    projector_lr: float = Field(1e-3, gt=0, le=1e30)
     """Adam's rate."""
     projector_batch: int = Field(32, ge=2)
     """Texts in a batch, which are each other's negatives."""
@@ -153,7 +153,7 @@ class AugmentConfig(Section):
     """Share of the pool, drawn at random, that the server trains an adapter on to compare gradients by."""
     less_epochs: int = Field(4, ge=1)
     """Epochs of that training; gradients are compared at the end of each."""
-    less_lr: float = Field(2e-5, gt=0)
+    less_lr: float = Field(2e-5, gt=0, le=1e30)
     """Its highest rate."""
     less_batch: int = Field(32, ge=1)
     """Records per step of it."""

@@ -82,9 +82,12 @@ class RunConfig(Section):
 
 def _a_device(name: str) -> str:
     """Whether there is one here, a run finds out."""
-    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
+    if not re.fullmatch(r"auto|(cpu|mps|cuda)(:\d+)?", name):
         raise ValueError(f"'{name}' is no device that models run on; valid: auto, cpu, cuda, cuda:1 ..., mps")
     return name
+
+
+Device = Annotated[str, AfterValidator(_a_device)]
 
 
 class ModelConfig(Section):
@@ -94,7 +97,7 @@ class ModelConfig(Section):
     """An alias (see `murmura models list`), a folder, or a Hugging Face id."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """auto: bfloat16 on a GPU, float32 on a CPU and wherever all parameters train."""
-    device: Annotated[str, AfterValidator(_a_device)] = "auto"
+    device: Device = "auto"
     """auto, cpu, cuda, cuda:1 ..., mps. auto: a GPU where there is one."""
     quantization: Literal["int8", "4bit"] | None = None
     """Quantise the base with bitsandbytes."""

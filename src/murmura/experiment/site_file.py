@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from murmura.config import Section
 from murmura.errors import ConfigError, PrivacyError, nearest
-from murmura.experiment.config import Experiment
+from murmura.experiment.config import Device, Experiment
 from murmura.federation.method import Method
 from murmura.federation.wire.releases import Verbs
 from murmura.measure.verbs import Measuring
@@ -164,7 +164,7 @@ class SiteFile(Section):
     """The folder of what members of the federation hand round: the experiment, and with secure sums the roster."""
     results: str = "results"
     """Where adapters of its own are left."""
-    device: str = "auto"
+    device: Device = "auto"
     """As `model.device`."""
     simulated: bool = False
     """A simulation plays this site, from a copy of records that are on this machine anyway, and removes the copy:

@@ -79,10 +79,10 @@ def gather(
     loaded = _load(data, stream, embed or Encoder(data.encoder).embed, KINDS[kind])
     gathered = _without_public(loaded) if promises and data.skip_bad else _without_twins(loaded, data)
     tell_repeats(gathered.groups)
-    _require_short_names(gathered.groups)
     if pooled:
         everything = [record for records in gathered.groups.values() for record in records]
         gathered = replace(gathered, groups={"pooled": everything})
+    _require_short_names(gathered.groups)
     return _bounded(gathered, data.records_per_user, stream)
 
 

@@ -75,7 +75,7 @@ def conclude(
         **judged(judge, compared, transcript),
     )
     RunFolder(run).write_judgement(slug, found)
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     console.print(f"Against {found.against}, by {name}:")
     console.print(draw(table(found)))
     for sentence in doubts(found):

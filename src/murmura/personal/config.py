@@ -19,7 +19,7 @@ class PersonalConfig(Section):
 
     steps: int = Field(20, ge=1)
     """Optimiser steps at each site, in batches of training.batch_size."""
-    lr: float | None = Field(None, gt=0)
+    lr: float | None = Field(None, gt=0, le=1e30)
     """Their learning rate; training.lr if not given."""
     part: Literal["all", "B"] = "all"
     """What trains. all: both factors. B: the factor B alone (with DoRA's magnitudes), over the A that all sites

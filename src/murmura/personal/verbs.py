@@ -47,7 +47,7 @@ class Personalising(Verbs):
         return super().releases(name) if self.tells else {}
 
     def reads(self, records: int, training: LocalTraining) -> int:
-        return records if self.tells else 0  # else no answer depends on what records say, nor whether there is one
+        return records if self.tells else 0  # else no answer depends on records, nor on whether training fails
 
     def answers(self, name: str) -> int | None:
         return 1 if self.tells else None

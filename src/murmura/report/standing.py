@@ -216,7 +216,8 @@ def costs(standings: Sequence[Standing], apart: str = "") -> tuple[str, ...]:
     elif len(every) <= TOLD:
         told = (f"{'; '.join(f'{label}: {cost}' for label, cost in every.items())}.",)
     else:
-        same = len({size(one.sent or 0.0) for one in standings}) == 1 and all(one.seconds for one in standings)
+        same = not apart and len({size(one.sent or 0.0) for one in standings}) == 1
+        same = same and all(one.seconds for one in standings)
         known = sorted(standings, key=lambda one: (one.seconds if same else one.sent) or 0.0)
         ends = [f"{_cost(one)} ({one.label})" for one in known[:1] + known[-1:]]
         told = (f"From {' to '.join(ends)}, by {'time' if same else 'what was sent'}.",)

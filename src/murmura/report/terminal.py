@@ -66,7 +66,7 @@ def wide(least: int, console: Console | None = None) -> Console:
     wide. What stands in brackets is text: runs, sites and arms may be called so."""
     from rich.console import Console
 
-    console = console or Console(highlight=False, markup=False)
+    console = console or Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = max(least, console.width)
     return console

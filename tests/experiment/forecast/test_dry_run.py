@@ -397,5 +397,8 @@ def test_an_attack_that_will_say_little_is_noted_with_what_to_do(make):
 
 def test_more_replies_than_sites_that_are_asked_are_noted(make):
     assert not any("min_replies" in note for note in dry_run(make(run={"min_replies": 2})).notes)
-    [note] = [note for note in dry_run(make(run={"min_replies": 9})).notes if "min_replies" in note]
-    assert note == "run.min_replies is 9, and a round asks 2 sites: all of them have to answer."
+    for cohort, asked in ((None, "2 sites"), (1, "1 site"), (20, "2 sites")):
+        options = {} if cohort is None else {"sites_per_round": cohort}
+        found = dry_run(make({"name": "fedit", "rounds": 1, **options}, run={"min_replies": 9})).notes
+        [note] = [note for note in found if "min_replies" in note]
+        assert note.startswith(f"run.min_replies is 9, and a round asks {asked} at most: all that are asked")

@@ -96,9 +96,11 @@ def _of_run(
         yield from _of_stand_ins(experiment, exact=people is not None)
     if method.protects:
         yield from _beside_the_guarantee(experiment, method)
-    least, asked = experiment.run.min_replies, experiment.method.cohort_size or len(people.sites if people else ())
-    if asked and least > asked:
-        yield f"run.min_replies is {least}, and a round asks {several(asked, 'site')}: all of them have to answer."
+    least, there = experiment.run.min_replies, len(people.sites) if people else None
+    known = [size for size in (there, experiment.method.cohort_size) if size is not None]
+    if known and least > min(known):
+        most = several(min(known), "site")
+        yield f"run.min_replies is {least}, and a round asks {most} at most: all that are asked have to answer."
     if experiment.audit.canaries:
         yield (
             f"{experiment.audit.canaries} canaries (random secrets) would stand among the sites' records and are "

@@ -162,11 +162,12 @@ class DPLoRA(VanillaFL):
             if not all(map(is_finite, result.state.values())):
                 guard.record(cohort.round, result.spent)  # that it fails follows from all of its noisy steps
                 raise cohort.diverged(slot, f"within {several(result.steps, 'step')} (private)")
+        for guard, result in zip(guards, trained, strict=True):
+            guard.record(cohort.round, result.spent)
         uploads = cohort.uploads([result.state for result in trained])
         replies = []
-        for site, guard, result, upload in zip(cohort.sites, guards, trained, uploads, strict=True):
+        for site, guard, upload in zip(cohort.sites, guards, uploads, strict=True):
             fields: Payload = {"adapter": upload}
-            guard.record(cohort.round, result.spent)
             if self.config.private and not self._tells_apart:
                 fields["privacy"] = guard.told()
             replies.append(Reply(site.name, fields))

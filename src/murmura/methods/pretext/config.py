@@ -44,7 +44,7 @@ class Tuning(Section):
     """Modules of the generator that carry it, as lora.targets has it."""
     beta: float = Field(0.01, gt=0)
     """β of DPO: the larger it is, the nearer the generator stays to the one that was loaded."""
-    lr: float = Field(8e-7, gt=0)
+    lr: float = Field(8e-7, gt=0, le=1e30)
     """Learning rate."""
     batch_size: int = Field(24, ge=1)
     """Pairs per optimiser step."""

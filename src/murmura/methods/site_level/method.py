@@ -137,13 +137,14 @@ class SiteLevel(Method):
         for site, start, upload in zip(cohort.sites, starts, uploads, strict=True):
             change = {name: tensor - start[name] for name, tensor in upload.items()}
             entered = self.entered(change, start)
-            if not math.isfinite(length(entered.values())):
-                site.tell(
-                    f"Round {cohort.round}: the update was not a finite number, so it counted as zero, and the server "
-                    "was not told. Look at this site's records, or ask for a lower training.lr."
-                )
             update, unclipped = clip(entered, ask["norm"])
-            if not length(update.values()) <= ask["norm"] * (1 + SLACK):
+            left = length(update.values())
+            if not left and length(entered.values()) != 0:
+                site.tell(
+                    f"Round {cohort.round}: the update was not a finite number, or far too long, so it counted as "
+                    "zero, and the server was not told. Look at this site's records, or ask for a lower training.lr."
+                )
+            if not left <= ask["norm"] * (1 + SLACK):
                 what = "an update was about to leave unclipped"
                 fix = "Use a release of murmura as it was published: this one does not clip."
                 raise PrivacyError(what, where=f"site {site.name}, round {cohort.round}", fix=fix)
