@@ -105,6 +105,11 @@ def test_predict_writes_a_table(make, folder):
         assert row["label"] == max(probabilities, key=probabilities.get)
     again = CliRunner().invoke(app, ["predict", str(result.folder), str(folder / "new.csv")])
     assert again.exit_code == 2 and "already exists" in again.output
+    words = ["predict", str(result.folder), str(folder / "new.csv"), "--out", str(result.folder / "summary.json")]
+    before = (result.folder / "summary.json").read_bytes()
+    own = CliRunner().invoke(app, [*words, "--overwrite"])
+    assert own.exit_code == 2 and "this is the run's own" in own.output
+    assert (result.folder / "summary.json").read_bytes() == before
 
 
 def test_predict_takes_another_column_another_file_and_may_overwrite(make, folder):

@@ -39,8 +39,7 @@ def require_new(target: Path, source: Path, run: Path, overwrite: bool) -> None:
     if target.resolve() == source.resolve():
         what = "this file is read, and would be overwritten"
         raise ConfigError(what, where=f"--out {target}", fix="Name another.")
-    inside = target.resolve().relative_to(run.resolve()).parts if target.resolve().is_relative_to(run.resolve()) else ()
-    if inside[:1] and inside[0] in WRITTEN:
+    if any(target.resolve().is_relative_to(run.resolve() / name) for name in WRITTEN):
         raise ConfigError("this is the run's own", where=f"--out {target}", fix="Name a file outside of its folder.")
     if target.exists() and not overwrite:
         raise ConfigError("this file already exists", where=str(target), fix="Use --overwrite, or give another name.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from murmura.experiment.validate import require_sections
 from murmura.federation.engines import DEPLOYED, ENGINES
 from murmura.federation.method_config import MethodConfig
 from murmura.measure.config import AuditConfig, EvaluationConfig
+from murmura.models.loading import DEVICES, is_device
 from murmura.personal.config import PersonalConfig
 from murmura.precision import DecodeDtype
 from murmura.privacy.budget import BudgetConfig
@@ -82,8 +82,8 @@ class RunConfig(Section):
 
 def _a_device(name: str) -> str:
     """Whether there is one here, a run finds out."""
-    if not re.fullmatch(r"auto|(cpu|mps|cuda)(:\d+)?", name):
-        raise ValueError(f"'{name}' is no device that models run on; valid: auto, cpu, cuda, cuda:1 ..., mps")
+    if not is_device(name):
+        raise ValueError(f"'{name}' is no device that models run on; valid: {DEVICES}")
     return name
 
 

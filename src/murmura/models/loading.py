@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +23,8 @@ Wanted = Literal["causal", "masked", "either"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["int8", "4bit"]
 
-_DEVICES = "auto, cpu, cuda, cuda:1 ..., mps"
+DEVICES = "auto, cpu, cuda, cuda:1 ..., mps"
+"""In words, what a device may be called. PyTorch knows more kinds, and most of them fail only when first used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,11 @@ def quantized(quantization: Quantization, dtype: torch.dtype) -> object:
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
 
 
+def is_device(name: str) -> bool:
+    """Whether models run on devices of that kind; there may be none here."""
+    return re.fullmatch(r"auto|(cpu|mps|cuda)(:\d{1,2})?", name) is not None
+
+
 def device_of(name: str) -> torch.device:
     """The device that a user names; "auto" is "cuda" where there is one, else "cpu".
 
@@ -159,20 +166,16 @@ def device_of(name: str) -> torch.device:
     """
     import torch
 
+    if not is_device(name):
+        raise ModelError(f"'{name}' is no device that models run on", fix=f"Valid: {DEVICES}.")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    # PyTorch knows more kinds of device, and most of them fail only when first used.
     there = {
         "cpu": 1,
         "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
         "mps": int(torch.backends.mps.is_available()),
     }
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = None
-    if device is None or device.type not in there:
-        raise ModelError(f"'{name}' is no device that models run on", fix=f"Valid: {_DEVICES}.")
+    device = torch.device(name)
     if (device.index or 0) >= there[device.type]:
         number = "" if device.index is None else f" number {device.index}"
         what = f"device '{name}' is asked for, but PyTorch sees no {device.type.upper()} device{number}"
