@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, get_args
 
+import tomli_w
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -55,6 +56,26 @@ def leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def toml(value: Any) -> str:
+    """A value in one line, as an experiment file has it."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return tomli_w.dumps({"x": value}).removeprefix("x = ").strip()
+
+
+def shown(value: Any) -> str:
+    """A value in a message: as in a file, but a text in single quotes, and ``not set`` for None, which a file leaves
+    out."""
+    if value is None:
+        return "not set"
+    try:
+        return repr(value) if isinstance(value, str) else toml(value)
+    except TypeError:  # from a program: no file could have said it
+        return repr(value)
 
 
 def by_kind(default: str | None = None) -> BeforeValidator:
@@ -144,7 +165,7 @@ class Section(BaseModel):
         for option in options:
             default = type(self).model_fields[option].get_default(call_default_factory=True)
             if getattr(self, option) != default:
-                back = "" if default is None else f", or set it back to {default!r}"
+                back = "" if default is None else f", or set it back to {shown(default)}"
                 raise ValueError(f"'{option}' does nothing {reason}; remove it{back}")
 
 
@@ -197,7 +218,9 @@ def _readable(section: type[Section], error: ValidationError, where: str, elsewh
         kinds = [kind for one in sections for kind in get_args(one.model_fields["kind"].annotation)]
         tag = told["tag"]
         return ConfigError(f"'{name}' = '{tag}': there is no such kind", where=where, fix=nearest(tag, kinds))
-    message = _IN_TOML.get(first["type"], str(first["msg"]).removeprefix("Value error, "))
+    message = _IN_TOML.get(
+        first["type"], str(first["msg"]).removeprefix("Value error, ").replace("Input should", "must")
+    )
     if first["type"] == "too_short":
         message = "must not be empty" if told["min_length"] == 1 else f"must have at least {told['min_length']} entries"
     elif first["type"] == "too_long":
@@ -205,8 +228,8 @@ def _readable(section: type[Section], error: ValidationError, where: str, elsewh
     if not path:
         return ConfigError(message, where=where)  # about several options, which it names
     # A whole table would hide what the message says.
-    shown = "" if isinstance(value, Mapping) else f" = {str(value).lower() if isinstance(value, bool) else repr(value)}"
-    return ConfigError(f"'{name}'{shown}: {message}", where=where)
+    given = "" if isinstance(value, Mapping) else f" = {shown(value)}"
+    return ConfigError(f"'{name}'{given}: {message}", where=where)
 
 
 def _walk(section: type[Section], loc: list[str]) -> tuple[list[str], list[type[Section]]]:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from murmura.cli import app
 from murmura.errors import CheckpointError
 from murmura.experiment import federation
-from murmura.experiment.federation import PORT, split
+from murmura.experiment.federation import PORT, joined, split
 from murmura.experiment.site_side import open_sites
 from murmura.federation.site.identity import read_roster
 from tests.experiment.small import experiment, write_data, write_lines
@@ -32,11 +32,26 @@ def murmura(*words, fails=False):
     return done.output
 
 
-@pytest.mark.parametrize("address", ["foo:99999", "foo:0", "foo:bar:1", ":9443", "foo:", ""])
+@pytest.mark.parametrize(
+    "address", ["foo:99999", "foo:0", "foo:bar:1", ":9443", "foo:", "", "[foo]:1", "[::1]:", "[::1]9"]
+)
 def test_an_address_that_is_none_is_refused_before_anything_is_made(file, tmp_path, address):
     told = murmura("federation", "new", file(), "--out", tmp_path / "fed", "--address", address, fails=True)
     assert "this is not an address" in told and not (tmp_path / "fed").exists()
-    assert split("::1") == ("::1", PORT) and split("foo:1") == ("foo", 1) and split("foo") == ("foo", PORT)
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"),
+    [
+        ("foo", ("foo", PORT)),
+        ("foo:1", ("foo", 1)),
+        ("::1", ("::1", PORT)),
+        ("[::1]", ("::1", PORT)),
+        ("[::1]:1", ("::1", 1)),
+    ],
+)
+def test_an_address_has_a_host_and_may_have_a_port(address, parts):
+    assert split(address) == split(joined(*parts)) == parts
 
 
 @pytest.mark.parametrize("secure", [False, True])

@@ -294,7 +294,7 @@ def test_a_run_of_a_version_that_did_not_have_an_option_yet_is_reused(comparison
     kept.write_text(kept.read_text().replace("dora = false\n", ""))
     require_same([job])
     kept.write_text(kept.read_text().replace("[lora]\n", "[lora]\ndora = true\n"))
-    with pytest.raises(CheckpointError, match=r"lora.dora = True, and the comparison asks for False"):
+    with pytest.raises(CheckpointError, match=r"lora.dora = true, and the comparison asks for false"):
         require_same([job])
 
 

@@ -60,6 +60,8 @@ def test_a_byte_order_mark_is_no_part_of_the_first_record(jsonl, table):
         (b"[", "not one JSON object a line (Expecting value at column 2)"),
         (b'[{"text": "b"}]', "not one JSON object a line, but an array"),
         (b'"b"', "not one JSON object a line, but a single value"),
+        (b'{"text": "b", "text": "B"}', "the key 'text' stands there twice"),
+        (b'{"text": "b", "more": {"n": 1, "m": 2, "n": 1}}', "the key 'n' stands there twice"),
         (b'{"text": "caf\xe9"}', "not UTF-8 (byte 0xe9, number 14 of the line)"),
         (b"[" * 100_000, "JSON that cannot be read (a number too long, or nested too deeply)"),
         (b'{"n": ' + b"1" * 5000 + b"}", "JSON that cannot be read (a number too long, or nested too deeply)"),

@@ -1,3 +1,5 @@
+import os
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -129,6 +131,15 @@ def test_sources_that_are_not_there(jsonl, tmp_path):
         load_records(tmp_path, Instruction)
     with pytest.raises(DataError, match="a file has no split 'test'"):
         load_records(tmp_path / "clinic.jsonl", Instruction, split="test")
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "moved.jsonl")
+    with pytest.raises(DataError, match=r"a link that leads nowhere\. It points to .*moved\.jsonl"):
+        load_records(tmp_path / "link.jsonl", Instruction)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(DataError, match="no ordinary file, but a pipe or a device"):
+        load_records(tmp_path / "pipe.jsonl", Instruction)
 
 
 def test_one_file_a_site(jsonl, tmp_path):

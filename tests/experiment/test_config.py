@@ -93,7 +93,7 @@ def test_overrides_win_over_the_file(load):
         (FILE + "[trainig]\nlr = 1.0\n", "unknown key 'trainig'. Did you mean 'training'?"),
         (FILE + "[training]\nlearning_rate = 1.0\n", "unknown key 'training.learning_rate'. Valid: batch_size"),
         (FILE.replace("0.3", "'half'"), "'beta' = 'half': must be a number"),
-        (FILE.replace("0.3", "1.5"), "'beta' = 1.5: Input should be less than or equal to 1"),
+        (FILE.replace("0.3", "1.5"), "'beta' = 1.5: must be less than or equal to 1"),
         (FILE.replace("heldout_records = 5", ""), "'data': give heldout = a file, or heldout_records"),
         (FILE.replace('train = "sites"', ""), "'data': 'train' is missing"),
         (FILE.replace('"sites"', '["a.jsonl", "b.jsonl"]'), "several files go into a folder of their own"),

@@ -65,10 +65,10 @@ def test_noise_is_calibrated_unless_it_is_given(name):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"epsilon": 0}, "'epsilon' = 0: Input should be greater than 0"),
-        ({"epsilon": -2.0}, "'epsilon' = -2.0: Input should be greater than 0"),
-        ({"delta": 0}, "'delta' = 0: Input should be greater than 0"),
-        ({"delta": 1.0}, "'delta' = 1.0: Input should be less than 1"),
+        ({"epsilon": 0}, "'epsilon' = 0: must be greater than 0"),
+        ({"epsilon": -2.0}, "'epsilon' = -2.0: must be greater than 0"),
+        ({"delta": 0}, "'delta' = 0: must be greater than 0"),
+        ({"delta": 1.0}, "'delta' = 1.0: must be less than 1"),
         ({"noise_multiplier": -1}, "'noise_multiplier' = -1"),
         ({"epsilon": 2, "noise_multiplier": 1}, "say the same thing twice; remove one of them"),
         ({"noise_multiplier": 0, "delta": 1e-3}, "'delta' does nothing without noise"),

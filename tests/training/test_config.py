@@ -15,7 +15,7 @@ def test_scale():
     ("table", "message"),
     [
         ({"lr": 1e-5, "lr_min": 1e-4}, r"lr_min \(0.0001\) is above lr \(1e-05\)"),
-        ({"lr": 0}, "'lr' = 0: Input should be greater than 0"),
+        ({"lr": 0}, "'lr' = 0: must be greater than 0"),
         ({"optimizer": "lion"}, "'optimizer' = 'lion'"),
         ({"schedule": "constant", "lr_min": 1e-5}, "'lr_min' does nothing with schedule 'constant'; remove it"),
         ({"max_steps": 2, "epochs": 5}, "'epochs' does nothing with max_steps"),
@@ -25,8 +25,8 @@ def test_scale():
         ({"epoch": 3}, "unknown key 'epoch'. Did you mean 'epochs'?"),
         ({"tokens_per_pass": 0}, "'tokens_per_pass' = 0"),
         ({"tokens_per_pass": "many"}, "'tokens_per_pass' = 'many'"),
-        ({"betas": [0.9, 1]}, "'betas.1' = 1: Input should be less than 1"),
-        ({"betas": [-0.1, 0.9]}, "'betas.0' = -0.1: Input should be greater than or equal to 0"),
+        ({"betas": [0.9, 1]}, "'betas.1' = 1: must be less than 1"),
+        ({"betas": [-0.1, 0.9]}, "'betas.0' = -0.1: must be greater than or equal to 0"),
     ],
 )
 def test_bad_options(table, message):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from murmura.compare.config import RATE, Arm, CompareConfig
+from murmura.config import shown
 from murmura.errors import ConfigError
 from murmura.experiment.config import COMPARE, Experiment, override, read_table
 from murmura.experiment.validate import method_of
@@ -196,10 +197,9 @@ def _require_comparable(found: Sequence[Candidate]) -> None:
         own = _shared(arm.experiment)
         for key in sorted({*first, *own}):
             if first.get(key) != own.get(key):
-                what = (
-                    f"{key} is {own.get(key)!r}, and in '{found[0].name}' {first.get(key)!r}: arms must have the same "
-                    "records, model and measurements"
-                )
+                here, there = shown(own.get(key)), shown(first.get(key))
+                what = f"{key} is {here}, and in '{found[0].name}' {there}: arms must have the same "
+                what += "records, model and measurements"
                 raise ConfigError(what, where=arm.file, fix="Make it the same in both.")
 
 

@@ -22,7 +22,7 @@ from murmura import atomic
 from murmura.audit.subject import hold_to_digests
 from murmura.compare.arms import Candidate
 from murmura.compare.config import RATE
-from murmura.config import leaves
+from murmura.config import leaves, shown
 from murmura.errors import CheckpointError, MurmuraError, RunError, explaining
 from murmura.experiment.augmenting import opened
 from murmura.experiment.config import Experiment
@@ -46,6 +46,7 @@ RUNS, SEARCH = "runs", "search"
 FIGURES, TABLE, PICTURE = "comparison.json", "comparison.md", "comparison.svg"
 WRITTEN = (FIGURES, TABLE, PICTURE, REPORT)
 """Files in it, besides its runs."""
+_AGAIN = "Fix what they report, and give the same command again: it keeps finished runs, and resumes the others."
 _LAST = 12  # lines of a failed run's log that are shown
 _SHARED = ".murmura-states"
 """In a comparison's folder, what its runs share while it goes on. All that is in it is removed, so it has a name that
@@ -150,8 +151,8 @@ def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
         no_matter |= {RATE} if there.get(RATE) in rates else set()
         for key in sorted({*there, *wanted} - no_matter):
             if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took
-                asks = " or ".join(map(repr, rates)) if key == RATE and rates else repr(wanted.get(key))
-                what = f"this run has {key} = {there.get(key)!r}, and the comparison asks for {asks}"
+                asks = " or ".join(map(shown, rates)) if key == RATE and rates else shown(wanted.get(key))
+                what = f"this run has {key} = {shown(there.get(key))}, and the comparison asks for {asks}"
                 if key == RATE and not rates and not job.searching and len(job.arm.rates) > 1:
                     what += ", the best of the rates as the search has it now"
                 fix = "Give another folder (--out). Removing the run does not undo what it has spent."
@@ -367,4 +368,4 @@ def require_done(failed: Sequence[tuple[Job, str]]) -> None:
         told = "\n".join(f"{job.folder}:\n{problem}" for job, problem in failed)
         runs = "1 run failed, and stands" if len(failed) == 1 else f"{len(failed)} runs failed, and stand"
         what = f"{runs} in no figure:\n{told}"
-        raise RunError(what, fix="Fix what they report, and give the same command again: finished runs are kept.")
+        raise RunError(what, fix=_AGAIN)

@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -76,18 +77,31 @@ def _read_json_lines(path: Path, layout: Layout[Any]) -> Rows:
 
 def _parse_json_line(line: bytes, where: Place) -> Row | BadRecord:
     try:
-        value = json.loads(line.decode())
+        value = json.loads(line.decode(), object_pairs_hook=_distinct)
     except UnicodeDecodeError as error:
         why = f"not UTF-8 (byte 0x{line[error.start]:02x}, number {error.start + 1} of the line)"
         return BadRecord(where, why, RECODE)
     except json.JSONDecodeError as error:
         return BadRecord(where, f"not one JSON object a line ({error.msg} at column {error.colno})")
+    except _TwiceError as error:
+        return BadRecord(where, f"the key '{error}' stands there twice")
     except (ValueError, RecursionError):  # a number of thousands of digits, thousands of nested brackets
         return BadRecord(where, "JSON that cannot be read (a number too long, or nested too deeply)")
     if not isinstance(value, dict):
         kind = "an array" if isinstance(value, list) else "a single value"
         return BadRecord(where, f"not one JSON object a line, but {kind}")
     return Row(where, value)
+
+
+class _TwiceError(ValueError):
+    """A JSON object has a key twice; of the two values Python would keep the last."""
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _TwiceError(next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1))
+    return found
 
 
 def _read_csv(path: Path, layout: Layout[Any]) -> Rows:

@@ -176,6 +176,9 @@ def _rows(source: str | Path, split: str, layout: Layout[R]) -> Rows:
         raise DataError("a folder where a file is expected", where=str(source), fix="For a folder use one file a site.")
     if not path.exists():
         raise _no_file(path)
+    if not path.is_file():
+        fix = "Write what it gives to a file first: records are read more than once."
+        raise DataError("no ordinary file, but a pipe or a device", where=str(source), fix=fix)
     if split != "train":
         raise DataError(f"a file has no split '{split}'", where=str(source), fix="Only hub data sets have splits.")
     return read_rows(path, layout)
@@ -214,6 +217,8 @@ def _checked(row: Row | BadRecord, layout: Layout[R]) -> tuple[R, str | None, st
 
 
 def _no_file(path: Path) -> DataError:
+    if path.is_symlink():
+        return DataError("a link that leads nowhere", where=str(path), fix=f"It points to {path.readlink()}.")
     neighbours = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     fix = nearest_file(path.name, neighbours) or "Expected a file, or a Hugging Face id: owner/name."
     return DataError("there is no such file", where=str(path), fix=fix)

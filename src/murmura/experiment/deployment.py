@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from murmura.errors import ConfigError, RunError
-from murmura.experiment.federation import SERVER, Federation, split
+from murmura.experiment.federation import SERVER, Federation, joined, split
 from murmura.federation.engines.flower.door import Door
 from murmura.federation.engines.flower.engine import PATIENCE, FlowerEngine
 from murmura.federation.engines.flower.superlink import SuperLink
@@ -49,11 +49,12 @@ class Deployment:
             raise ConfigError(what, where="--quorum", fix="Lower it, or make more sites known.")
         with ExitStack() as opened:
             door = opened.enter_context(Door())
-            listen = self.listen or ("0.0.0.0", split(self.federation.address)[1])
+            host, port = split(self.federation.address)
+            listen = self.listen or ("::" if ":" in host else "0.0.0.0", port)
             home = self.federation.folder / SERVER / FLOWER
             superlink = SuperLink(home, listen, self.federation.tls, keys, door.address)
             opened.callback(superlink.close)
-            say(f"listening at {listen[0]}:{superlink.port}; waiting for {several(len(keys), 'site')}")
+            say(f"listening at {joined(listen[0], superlink.port)}; waiting for {several(len(keys), 'site')}")
             engine = FlowerEngine(superlink.nodes, door, superlink.carry, superlink.close, self.patience)
             opened.callback(engine.close)
             missing = engine.missing(self.wait, self.quorum, lambda sites: folder.write_live({"expected": sites}))

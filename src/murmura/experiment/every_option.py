@@ -7,10 +7,9 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
 
-import tomli_w
 from pydantic.fields import FieldInfo
 
-from murmura.config import Section, sections_in
+from murmura.config import Section, sections_in, toml
 from murmura.data.records import Kind
 from murmura.experiment.config import Experiment
 from murmura.federation.method_config import MethodConfig
@@ -204,15 +203,6 @@ def comment(text: str | None) -> list[str]:
 def plain(text: str | None) -> str:
     """A text on one line."""
     return " ".join((text or "").split())
-
-
-def toml(value: Any) -> str:
-    """A value as TOML in one line."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(toml(item) for item in value) + "]"
-    return tomli_w.dumps({"x": value}).removeprefix("x = ").strip()
 
 
 def _description(field: FieldInfo) -> str:

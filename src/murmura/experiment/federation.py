@@ -7,6 +7,7 @@ the site's owner.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,12 +15,12 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, Self
 
-import tomli_w
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from murmura import atomic
+from murmura.config import toml
 from murmura.data.loading import load_records
 from murmura.data.records import KINDS, digest
 from murmura.errors import CheckpointError, ConfigError, DataError, explaining, remedy
@@ -176,7 +177,7 @@ def _make(plan: Plan, folder: Path, address: str, folders: Mapping[str, Path], *
             atomic.make_private(shared)
             _write(shared / EXPERIMENT, plan.experiment.dump())
             for name, one in folders.items():
-                quoted = tomli_w.dumps({"": name}).partition("= ")[2].strip()
+                quoted = toml(name)
                 told = _TEMPLATE.format(name=name, folder=one.name, quoted=quoted, federation=FEDERATION)
                 _write(one / SITE_FILE, told)
         (shared / ROSTER).unlink(missing_ok=True)  # sites make their keys themselves
@@ -185,7 +186,7 @@ def _make(plan: Plan, folder: Path, address: str, folders: Mapping[str, Path], *
             _write(own / name, "".join(f"{json.dumps(asdict(one))}\n" for one in some))
         apart = [*people.heldout, *people.nonmembers]
         _write(shared / HELDOUT_DIGESTS, json.dumps(sorted(digest([one.identity]) for one in apart)))
-        _write(shared / SERVER_ADDRESS, json.dumps({"address": f"{host}:{port}"}))
+        _write(shared / SERVER_ADDRESS, json.dumps({"address": joined(host, port)}))
     new_authority(shared / AUTHORITY, own / _AUTHORITY_KEY, plan.experiment.run.name)
     certify(folder)
 
@@ -301,23 +302,31 @@ def _know(folder: Path, members: Mapping[str, Member]) -> None:
 
 
 def split(address: str) -> tuple[str, int]:
-    """Host and port of an address, whose port may be left out.
+    """Host and port of an address, whose port may be left out; an IPv6 address is in brackets where it has one.
 
     Raises:
         ConfigError: it is none.
     """
-    host, colon, port = address.rpartition(":") if address.count(":") == 1 else (address, "", "")
-    named = host and (":" not in host or _is_ipv6(host))
+    bracketed = re.fullmatch(r"\[(.*)\](?:(:)(.*))?", address)
+    if bracketed:
+        host, colon, port = bracketed.groups()
+    else:
+        host, colon, port = address.rpartition(":") if address.count(":") == 1 else (address, "", "")
+    named = _is_ipv6(host) if bracketed or ":" in host else host
     if not named or (colon and not (port.isdecimal() and 0 < int(port) < 2**16)):
-        raise ConfigError(
-            "this is not an address", where=address, fix="Give HOST or HOST:PORT, with a port from 1 to 65535."
-        )
+        fix = "Give HOST or HOST:PORT, with a port from 1 to 65535; IPv6 as [::1]:PORT."
+        raise ConfigError("this is not an address", where=address, fix=fix)
     return host, int(port) if colon else PORT
+
+
+def joined(host: str, port: int) -> str:
+    """The inverse of ``split``."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _is_ipv6(host: str) -> bool:
     try:
-        return bool(IPv6Address(host.strip("[]")))
+        return bool(IPv6Address(host))
     except ValueError:
         return False
 
@@ -331,7 +340,7 @@ def _introduced(path: Path) -> Member:
         if len(bytes.fromhex(member.identity)) != 32 or not is_p384 or member.records < 1:
             raise ValueError("a key or the number of records is none")
     except (OSError, ValueError, KeyError, TypeError, UnsupportedAlgorithm) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
+        why = getattr(error, "strerror", None) or (f"it lacks {error}" if isinstance(error, KeyError) else str(error))
         fix = f"Name the file {PUBLIC_KEYS} that `murmura site init` has written."
         raise ConfigError(f"this does not make a site known ({why})", where=str(path), fix=fix) from None
     return member

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from murmura import models
+from murmura.config import shown
 from murmura.errors import ModelError
 from murmura.experiment.config import Experiment, ModelConfig
 from murmura.precision import in_bfloat16, slowdown
@@ -61,7 +62,7 @@ def stays(before: Mapping[str, str], begun: Experiment, now: Experiment) -> str 
         name, _, option = key.partition(".")
         was, value = (getattr(getattr(one, name), option) for one in (begun, now))
         if before.get(key, here[key]) != here[key] and was == value:
-            stay.append(f"{key} stays {value!r}")
+            stay.append(f"{key} stays {shown(value)}")
     if not stay:
         return None
     natively = "multiplies" if in_bfloat16("auto", device_name(now.model)) else "does not multiply"

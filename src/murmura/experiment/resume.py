@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from murmura.config import leaves
+from murmura.config import leaves, shown
 from murmura.errors import CheckpointError, ConfigError, DataError, PrivacyError
 from murmura.experiment.config import Experiment
 from murmura.experiment.precision import settled, stays
@@ -131,7 +131,7 @@ def past(folder: RunFolder, experiment: Experiment, refused: Mapping[int, str] |
     events = [f"{problem}; the run goes on from the one before" for problem in checkpoint.damaged]
     if elsewhere := stays(checkpoint.run.get("automatic", {}), begun, experiment):
         events.append(elsewhere)
-    events += [f"{key} is {_value(now)} from here on, and was {_value(was)}" for key, (was, now) in changed.items()]
+    events += [f"{key} is {shown(now)} from here on, and was {shown(was)}" for key, (was, now) in changed.items()]
     new = [{"after": checkpoint.round, "changed": changed, "events": events}] if events else []
     return Past(begun, experiment, checkpoint, [*checkpoint.run["resumed"], *new], events)
 
@@ -183,7 +183,7 @@ def _changed(folder: RunFolder, begun: Experiment, experiment: Experiment) -> di
             continue
         fixed = begun.method.fixed_on_resume if key == "method.rounds" else ""
         if fixed or not (key.startswith(_in_rounds(begun)) or key in _MAY_CHANGE):
-            what = f"{key} is {_value(now.get(key))}, but the run was started with {_value(before.get(key))}"
+            what = f"{key} is {shown(now.get(key))}, but the run was started with {shown(before.get(key))}"
             what += f"; {fixed}" if fixed else ""
             fix = "Resume with the same experiment, or start another run."
             raise ConfigError(what, where=str(folder.path), fix=fix)
@@ -204,14 +204,10 @@ def _require_rounds(folder: RunFolder, done: int, experiment: Experiment, change
         raise ConfigError(what, where=str(folder.path), fix=fix)
     idle = next((key for key in changed if key.startswith(_in_rounds(experiment))), None)
     if rounds == done and idle:
-        what = f"all rounds are done ({done}), so {idle} = {_value(changed[idle][1])} would change none of them"
+        what = f"all rounds are done ({done}), so {idle} = {shown(changed[idle][1])} would change none of them"
         fix = "Raise method.rounds too, resume without the change, or start another run."
         raise ConfigError(what, where=str(folder.path), fix=fix)
 
 
 def _options(experiment: Experiment) -> dict[str, Any]:
     return dict(leaves(tables(experiment)))
-
-
-def _value(value: Any) -> str:
-    return "not set" if value is None else repr(value)

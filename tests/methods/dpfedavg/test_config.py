@@ -11,8 +11,8 @@ def parsed(**given):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"clip_norm": 0}, "'clip_norm' = 0: Input should be greater than 0"),
-        ({"momentum": 1}, "'momentum' = 1: Input should be less than 1"),
+        ({"clip_norm": 0}, "'clip_norm' = 0: must be greater than 0"),
+        ({"momentum": 1}, "'momentum' = 1: must be less than 1"),
         ({"sites_per_round": 2}, "unknown key 'sites_per_round'"),
         ({"sampler": "poisson"}, "'sampler.sites_per_round' is missing"),
         ({"quantile": 0.9}, "unknown key 'quantile'"),

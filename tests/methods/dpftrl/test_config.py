@@ -11,7 +11,7 @@ def parsed(**given):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"noise": {"restart_every": 0}}, "'noise.restart_every' = 0: Input should be greater than or equal to 1"),
+        ({"noise": {"restart_every": 0}}, "'noise.restart_every' = 0: must be greater than or equal to 1"),
         ({"noise": "banded"}, "noise = 'banded' needs 'sites_per_round'"),
         ({"noise": {"kind": "banded", "honaker": False}, "sites_per_round": 2}, "unknown key 'noise.honaker'"),
         ({"noise": {"bands": 3}, "sites_per_round": 2}, "unknown key 'noise.bands'"),

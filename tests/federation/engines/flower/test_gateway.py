@@ -11,6 +11,7 @@ import pytest
 import uvicorn
 
 from murmura.errors import RunError
+from murmura.experiment.federation import joined
 from murmura.federation.engines.flower import free_port, gateway
 from murmura.federation.engines.flower.certificates import new_authority, new_local, new_server
 from murmura.federation.engines.flower.gateway import Gateway, Rules
@@ -64,16 +65,16 @@ def made(tmp_path):
     with ExitStack() as opened:
         new_authority(tmp_path / "ca.crt", tmp_path / "ca.key", "tests")
         tls = tmp_path / "server.crt", tmp_path / "server.key"
-        new_server(*tls, ["127.0.0.1"], tmp_path / "ca.crt", tmp_path / "ca.key")
+        new_server(*tls, ["127.0.0.1", "::1"], tmp_path / "ca.crt", tmp_path / "ca.key")
         upstream = Upstream(tmp_path)
         opened.callback(upstream.close)
 
-        def make(**rules):
+        def make(host="127.0.0.1", **rules):
             before = f"https://127.0.0.1:{upstream.port}"
-            one = Gateway(("127.0.0.1", 0), tls, before, upstream.certificate, Rules(**rules))
+            one = Gateway((host, 0), tls, before, upstream.certificate, Rules(**rules))
             opened.callback(one.close)
             verifying = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
-            return httpx.Client(base_url=f"https://127.0.0.1:{one.port}", verify=verifying, timeout=20)
+            return httpx.Client(base_url=f"https://{joined(host, one.port)}", verify=verifying, timeout=20)
 
         yield upstream, make
 
@@ -84,6 +85,14 @@ def test_calls_of_the_fleet_go_through_as_they_are(made):
     assert answer.content == b"ok" * 40 and answer.headers["x-told"] == "yes"
     [(path, body, headers)] = upstream.reached
     assert (path, body) == (PULL, b"asked") and headers[b"flwr-signature"] == b"s"
+
+
+def test_a_server_may_have_an_ipv6_address(made):
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    assert made[1]("::1").post(PULL, content=b"asked").content == b"ok" * 40
 
 
 @pytest.mark.parametrize(
