@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from murmura.cli import app
 from murmura.experiment import Experiment
 from murmura.experiment.site_side import open_sites
+from murmura.experiment.skeleton import OutOfReachError
 from murmura.experiment.verbs import fingerprint
 from murmura.federation.wire.messages import Ask
 from tests.experiment.small import experiment, write_data
@@ -172,3 +173,17 @@ def test_no_consent_is_noted_to_what_the_owners_own_limits_exclude(sites):
 def limit(folder, allow):
     file = folder / "site.toml"
     file.write_text(f"{file.read_text()}\n[allow]\n{allow}\n")
+
+
+def test_without_the_model_a_site_cannot_say_how_many_records_it_takes_part_with(sites, monkeypatch):
+    folder = sites()
+
+    def out_of_reach(*_, **__):
+        raise OutOfReachError("neither here nor at the hub")
+
+    monkeypatch.setattr("murmura.experiment.forecast.terms.model_spec", out_of_reach)
+    (folder / "heart" / "public.json").unlink()
+    refused = CliRunner().invoke(app, ["site", "init", str(folder / "heart")])
+    assert "the model is not on this machine" in refused.output
+    assert not (folder / "heart" / "public.json").exists()
+    assert "4 as if each fitted the model" in " ".join(site_of("site", "show", folder / "heart").stdout.split())

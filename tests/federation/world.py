@@ -119,6 +119,7 @@ def make_world(
     adapter = runtime.bank.initial(stream / "adapter")
     monitor = Monitor(runtime, evaluation_set(evaluation.sample), evaluation, stream)
     server = Server(runtime, fleet, monitor, run_folder, stream, adapter, method.rule)
+    server.promised = method.guarantee(sizes, runtime.training)
     return World(server, fleet, runtime, sites, ledger, run_folder)
 
 

@@ -181,11 +181,15 @@ class ByCentres(FromPool):
         if self.config.noise_multiplier is not None:
             encoder = self._encoder(server) if self.config.site_encoder else None
             asked["starts"] = noise.starts(self.config, pool, encoder, server.stream / "augment" / "starts")
+            noise.reported(server).asked(sites)
+            self.guarantee = noise.guaranteed(server, self.config)
         told = {}
         for reply in fleet.ask("centres", sites, each, **asked):
             if "privacy" in reply.fields:  # first of all: the centres have left, whatever becomes of the others
-                self.guarantee = noise.guaranteed(server, {reply.site: reply["privacy"]}, self.config)
+                noise.reported(server).record(reply.site, reply["privacy"])
             told[reply.site] = _centres(reply.site, reply["centres"].numpy(), reply["sizes"].numpy(), width, round)
+        if self.config.noise_multiplier is not None:
+            self.guarantee = noise.guaranteed(server, self.config)
         few = {site: len(own) for site, own in told.items() if len(own) < self.config.clusters}
         if few:
             counts = ", ".join(f"{site} {count}" for site, count in few.items())

@@ -6,7 +6,7 @@ and the adapters that it has trained on the same records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,8 +37,12 @@ _SAMPLE = 4096  # of the pool's records, whose clusters k-means starts from
 
 def planned(config: AugmentConfig, rounds: int) -> PrivacyPlan:
     """The plan of every site in a run of so many rounds; it does not depend on how many records a site has."""
+    return _plan(config, config.selections(rounds))
+
+
+def _plan(config: AugmentConfig, times: int) -> PrivacyPlan:
+    """That of answering so often."""
     assert config.noise_multiplier is not None, "without noise there is no plan"
-    times = config.selections(rounds)
     return plan_of(config.noise_multiplier, config.noise_iterations, times, config.noise_delta)
 
 
@@ -94,18 +98,19 @@ def answer(
 
 def _spent(ledger: PrivacyLedger) -> dict[str, Any]:
     """What a site says of its ε, which does not depend on how many records it has."""
-    known = {"plan": ledger.plan.describe(), "epsilon": None, "refused": None}
     try:
-        return known | {"epsilon": ledger.epsilon().value}
+        return {"epsilon": ledger.epsilon().value, "refused": None}
     except PrivacyError as error:
-        return known | {"refused": str(error)}
+        return {"epsilon": None, "refused": str(error)}
 
 
-def guaranteed(server: Server, told: Mapping[str, Mapping[str, Any]], config: AugmentConfig) -> Guarantee:
-    """What holds for every site, after what these have told; one that no longer answers counts with what it said
-    last."""
-    reported = server.journal(REPORTED, ReportedEpsilons)
-    for site, figures in told.items():
-        reported.record(site, figures)
-    worst = reported.worst
-    return Guarantee(worst["epsilon"], config.noise_delta, "zero-out", worst["plan"], worst["refused"])
+def reported(server: Server) -> ReportedEpsilons:
+    """What sites have said of their ε."""
+    return server.journal(REPORTED, ReportedEpsilons)
+
+
+def guaranteed(server: Server, config: AugmentConfig) -> Guarantee:
+    """What holds for every site that was asked, whether it still answers or not."""
+    worst = reported(server).worst(lambda times: _plan(config, times).epsilon().value)
+    words = _plan(config, reported(server).most_asked).describe()
+    return Guarantee(worst["epsilon"], config.noise_delta, "zero-out", words, worst["refused"])

@@ -29,10 +29,15 @@ def init(folder: Folder) -> None:
     The private keys stay in the folder. Send what is printed to whoever leads the federation, in a way that lets
     nobody replace it on the way.
     """
+    from murmura.errors import ConfigError
     from murmura.experiment.federation import introduce
     from murmura.experiment.forecast.terms import terms
 
     found = terms(folder, rostered=False)
+    if not found.fitting:
+        what = "how many records the site takes part with is not known: the model is not on this machine"
+        fix = "Get the model that the experiment names first: murmura models fetch NAME"
+        raise ConfigError(what, where=f"site {found.site}", fix=fix)
     path = introduce(folder, found.site, found.records)
     typer.echo(path.read_text())
     typer.echo(f"This is in {path}. Send it to whoever leads the federation: it is public.", err=True)
@@ -157,11 +162,12 @@ def _print_terms(found: Terms) -> None:
 def _facts(found: Terms) -> dict[str, str]:
     from murmura.units import DASH, count, size
 
+    counted = "" if found.fitting else " as if each fitted the model, which is not on this machine"
     return {
         "experiment": found.experiment,
         "method": found.method,
         "rounds": count(found.rounds),
-        "records": f"{count(found.records)}, of which a round uses {count(found.reads)} at most",
+        "records": f"{count(found.records)}{counted}, of which a round uses {count(found.reads)} at most",
         "sent in a round": DASH if found.bytes_up is None else f"about {size(found.bytes_up)} at most, a forecast",
         "measures": f"on the site's records: {', '.join(found.measured)}" if found.measured else "on no private record",
         "sums": found.secure or "not secure: the server reads each answer",

@@ -174,6 +174,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
     with closing(engine):
         side = assemble(plan.server, engine, folder, run=run)
         if plan.guarantee:
+            side.server.promised = plan.guarantee
             side.server.caveats = _caveats(plan, people, side.server)
             for said in side.server.caveats:
                 say(said, public=True)

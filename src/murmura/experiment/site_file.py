@@ -36,6 +36,7 @@ class AskedOf:
         verbs: that it may ask for; the method's first.
         records: how many the site has.
         sites: of the federation; None where the site is not told.
+        fitting: whether these are the records that fit the model; without its tokenizer nobody knows which do.
     """
 
     experiment: Experiment
@@ -43,6 +44,7 @@ class AskedOf:
     verbs: Sequence[Verbs]
     records: int
     sites: int | None = None
+    fitting: bool = True
 
     @property
     def measured(self) -> list[str]:
@@ -61,8 +63,12 @@ class AskedOf:
         are, for as few as can be, of which ε is the largest.
 
         Raises:
-            PrivacyError: the plan makes no sense for a site with so many records, or for so few sites.
+            PrivacyError: the plan makes no sense for a site with so many records, or for so few sites; or it is not
+                known how many a site has, and fewer have a larger ε.
         """
+        if self.method.protects == "record" and not self.fitting:
+            what = f"which records fit takes the tokenizer of '{self.experiment.model.name}', which is not here"
+            raise PrivacyError(what, fix=f"Get it: murmura models fetch {self.experiment.model.name}")
         sites = 1
         if self.method.protects == "site":
             sites = self.sites or self.experiment.method.cohort_size or _MANY

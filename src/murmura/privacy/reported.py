@@ -1,14 +1,21 @@
-"""What sites with ledgers of their own have reported of them to the server."""
+"""What sites with ledgers of their own have reported of them to the server.
+
+A site that is asked may have answered, though nothing of it has arrived here: too late, cut off, or refused. So from
+the ask on, what that costs counts, and what the site has reported before is not enough.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from murmura.privacy.journal import Journal
 from murmura.units import listing
+
+_LONGEST = 500  # characters that are kept of a site's reason
 
 
 class ReportedEpsilons:
@@ -28,6 +35,8 @@ class ReportedEpsilons:
         self._journal = Journal(path, "journal of the ε that sites have reported")
         self._last: dict[str, dict[str, Any]] = {}
         self._silent: list[str] = []
+        self._asked = Counter[str]()
+        self._uncounted = set[str]()  # sites that have reported unasked: in a version that did not count
         for line in self._journal.lines:
             self._follow(line)
 
@@ -37,17 +46,36 @@ class ReportedEpsilons:
         return self._last
 
     @property
-    def worst(self) -> Mapping[str, Any]:
-        """What the least protected site reported last, whether it still answers or not. A refused ε is worse than any
-        other, and so is what a site does not say."""
-        if self._silent:
-            what = f"no ε: {listing(self._silent)} did not say what the last answer has cost"
-            return {"plan": None, "epsilon": None, "refused": what}
-        return max(self._last.values(), key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"])
+    def most_asked(self) -> int:
+        """How often the site was asked that was asked most often."""
+        return max(self._asked.values())
+
+    def worst(self, promised: Callable[[int], float | None] = lambda _: None) -> Mapping[str, Any]:
+        """What holds for the least protected site, whether it still answers or not: ``epsilon``, or None and why it is
+        ``refused``, which is worse than any other.
+
+        Args:
+            promised: the ε, for any site, of answering so often; None where that is not known. It counts for a site
+                that has not said what it has spent since it was asked.
+        """
+        found, unknown = dict(self._last), list[str]()
+        for site in self._silent:
+            before = found.get(site, {"epsilon": 0.0, "refused": None})
+            if before["epsilon"] is None:
+                continue
+            most = None if site in self._uncounted else promised(self._asked[site])
+            if most is None:
+                unknown.append(site)
+            else:
+                found[site] = {"epsilon": max(most, before["epsilon"]), "refused": None}
+        if unknown:
+            what = f"no ε: {listing(unknown)} did not say what the last answer has cost"
+            return {"epsilon": None, "refused": what}
+        return max(found.values(), key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"])
 
     def record(self, site: str, figures: Any) -> None:
-        """Keep what a site reports of its ε: ``epsilon`` or, where there is none, ``refused``, with whatever else.
-        It is on disk when this returns.
+        """Keep what a site reports of its ε: ``epsilon`` or, where there is none, ``refused``, why. Nothing else that
+        it may say is kept. It is on disk when this returns.
 
         What a site has spent never decreases: an ε smaller than before is refused, since the site's ledger must have
         been lost.
@@ -56,17 +84,19 @@ class ReportedEpsilons:
             CheckpointError: it could not be written.
         """
         if not _is_readable(figures):
-            what = f"no ε: site {site} has told none that can be read"
-            figures = {"plan": None, "epsilon": None, "refused": what}
+            figures = {"epsilon": None, "refused": f"no ε: site {site} has told none that can be read"}
+        elif figures["epsilon"] is None:
+            figures = {"epsilon": None, "refused": f"site {site} says: {figures['refused'][:_LONGEST]}"}
+        figures = {key: figures[key] for key in ("epsilon", "refused")}
         before = self._last.get(site)
         if before is not None and _has_lost(figures, before):
             lost = before["refused"] or f"no ε: the privacy ledger of site {site} has lost what it had spent before"
             figures = {**figures, "epsilon": None, "refused": lost}
         if before != figures or site in self._silent:
-            self._enter({"site": site, "figures": dict(figures)})
+            self._enter({"site": site, "figures": figures})
 
-    def silent(self, sites: Sequence[str]) -> None:
-        """Keep that sites have released something, before they say what that has cost. It is on disk when this returns.
+    def asked(self, sites: Sequence[str]) -> None:
+        """Keep that sites are asked for an answer that costs something. It is on disk when this returns.
 
         Raises:
             CheckpointError: it could not be written.
@@ -80,16 +110,17 @@ class ReportedEpsilons:
     def _follow(self, line: Mapping[str, Any]) -> None:
         if "silent" in line:
             self._silent = list(dict.fromkeys([*self._silent, *line["silent"]]))
+            self._asked.update(line["silent"])
             return
+        if not self._asked[line["site"]]:
+            self._uncounted.add(line["site"])
         self._last[line["site"]] = dict(line["figures"])
         self._silent = [site for site in self._silent if site != line["site"]]
 
 
 def _is_readable(figures: Any) -> bool:
-    """Whether what a site reports, which may be anything, is an ε or why there is none, with words and figures."""
-    if not isinstance(figures, Mapping) or not {"epsilon", "refused", "plan"} <= figures.keys():
-        return False
-    if not all(one is None or isinstance(one, str | int | float) for one in figures.values()):
+    """Whether what a site reports, which may be anything, is an ε or why there is none."""
+    if not isinstance(figures, Mapping) or not {"epsilon", "refused"} <= figures.keys():
         return False
     epsilon, refused = figures["epsilon"], figures["refused"]
     if epsilon is None:

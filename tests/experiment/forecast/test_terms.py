@@ -10,6 +10,7 @@ from murmura.experiment.forecast.terms import terms
 from murmura.experiment.run import run
 from murmura.experiment.simulation import share_out
 from murmura.experiment.site_side import open_sites
+from murmura.experiment.skeleton import OutOfReachError
 from murmura.federation.wire.releases import VOUCHED, protection_from_json
 from murmura.runs.record import read
 from tests.federation.world import instructions
@@ -113,3 +114,19 @@ def test_a_dry_run_tells_the_same_of_what_travels(shared, make):
     expected, found = dry_run(make()), terms(folders["heart"])
     assert found.bytes_up == expected.rounds[0].bytes_up / expected.rounds[0].sites
     assert {(one.verb, one.field) for one in found.fields} == {(row.verb, row.field) for row in expected.disclosure}
+
+
+def test_where_nobody_knows_which_records_fit_no_epsilon_is_told_and_none_is_within_a_limit(shared, monkeypatch):
+    """Counted as if all fitted, a site would have more records than it takes part with, and so too small an ε."""
+    _, folders = shared(**PRIVATE | {"evaluation": {"attacks": False, "uploads": 0}})
+
+    def out_of_reach(*_, **__):
+        raise OutOfReachError("neither here nor at the hub")
+
+    monkeypatch.setattr("murmura.experiment.forecast.terms.model_spec", out_of_reach)
+    with (folders["heart"] / "site.toml").open("a") as file:
+        file.write("[allow]\nepsilon = 1000\n")
+    found = terms(folders["heart"])
+    assert not found.fitting and "ε =" not in "".join(found.guarantee)
+    assert found.guarantee[0].startswith("What the run promises is not known from here: which records fit takes")
+    assert "is not known here" in found.rejection

@@ -11,7 +11,7 @@ from murmura.federation.server.checkpoint import latest
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.site.store import SiteStore
 from murmura.federation.traits import RULES
-from murmura.federation.wire.messages import Ask
+from murmura.federation.wire.messages import Ask, Failure
 from murmura.methods import build, parse_config
 from murmura.methods.dplora import guarantee
 from murmura.methods.dplora.config import DPLoRAConfig
@@ -294,8 +294,14 @@ def test_a_ledger_is_on_the_disk_before_its_upload_leaves(tokenizer, tmp_path):
 
 
 def test_an_upload_whose_ledger_cannot_be_written_does_not_leave(tokenizer, tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
+    from murmura import atomic
+
+    written = atomic.append
+
+    def full(path, data):
+        if "private" in path.parts:  # the sites' disk, not the server's
+            raise OSError(28, "No space left on device")
+        written(path, data)
 
     monkeypatch.setattr("murmura.atomic.append", full)
     world = make_world(tokenizer, method := dplora(), tmp_path, sizes=SIZES, training=CLIPPED)
@@ -399,14 +405,27 @@ def test_every_rule_works_on_noised_adapters_at_the_same_price(tokenizer, tmp_pa
 # ---- what goes wrong -------------------------------------------------------------------------------------------------
 
 
-def test_a_data_set_smaller_than_the_batch(tokenizer, tmp_path):
-    with pytest.raises(PrivacyError) as error:
-        run(tokenizer, tmp_path, dplora(), sizes=(4, 1))
-    assert str(error.value).startswith("site site-1: the data set is smaller than the batch: 1 records")
-
-
-def test_a_dead_site_is_left_out_and_spends_nothing(tokenizer, tmp_path):
+def test_a_dead_site_is_left_out_and_counts_with_all_that_it_may_have_spent(tokenizer, tmp_path):
     engine = failing(LocalEngine, lambda site, ask: site == "site-1" and ask.verb == "train_private")
-    world = run(tokenizer, tmp_path, dplora(rounds=1), engine=engine)
+    world = run(tokenizer, tmp_path, dplora(rounds=2), engine=engine)
     assert "privacy" not in world.stores()["site-1"]
-    assert world.server.rows[1]["privacy"]["epsilon"] > 0
+    for row in world.server.rows[1:]:
+        assert row["privacy"]["epsilon"] == world.server.promised.spent.value
+
+
+@pytest.mark.parametrize("target", [None, 4.0])
+def test_what_has_left_a_site_and_did_not_arrive_counts(tokenizer, tmp_path, target):
+    """Whoever sees what left the site sees it; the server need not have counted it."""
+
+    class Late(LocalEngine):
+        def ask(self, ask, sites):
+            for reply in super().ask(ask, sites):
+                lost = ask.verb == "train_private" and reply.site == "site-1"
+                yield Failure(reply.site, "too late") if lost else reply
+
+    method = dplora(rounds=2, epsilon=target, noise_multiplier=None if target else 1.0)
+    world = run(tokenizer, tmp_path, method, sizes=(9, 3), engine=Late)
+    spent = guarantee.Guard(method.config, world.runtime.training, world.sites[1]).told()["epsilon"]
+    assert spent > guarantee.Guard(method.config, world.runtime.training, world.sites[0]).told()["epsilon"] or target
+    for row in world.server.rows[1:]:
+        assert row["privacy"]["epsilon"] >= spent

@@ -40,6 +40,7 @@ class Terms:
         method: what is done, in words.
         rounds: in which sites may be asked.
         records: of the site.
+        fitting: whether only those are counted that fit the model; without its tokenizer, all are.
         reads: most of them that a round's answers depend on.
         fields: all that may leave the site.
         often: how often each of them, in words.
@@ -55,6 +56,7 @@ class Terms:
     method: str
     rounds: int
     records: int
+    fitting: bool
     reads: int
     fields: tuple[Disclosure, ...]
     often: tuple[str, ...]
@@ -91,7 +93,7 @@ def terms(folder: Path, *, rostered: bool = True) -> Terms:
     method.check(file.name, records)
     verbs = verbs_of(experiment, method)
     sites = len(read_roster(federation / ROSTER)) if method.rule.config.secure and rostered else None
-    asked = AskedOf(experiment, method, verbs, len(records), sites)
+    asked = AskedOf(experiment, method, verbs, len(records), sites, fitting=meets is not None)
     secure = [sum.words for one in verbs for verb in one.verbs() if (sum := one.secure(verb)) is not None]
     return Terms(
         site=file.name,
@@ -99,6 +101,7 @@ def terms(folder: Path, *, rostered: bool = True) -> Terms:
         method=method.title,
         rounds=experiment.method.total_rounds,
         records=len(records),
+        fitting=asked.fitting,
         reads=asked.reads,
         fields=tuple(row for _, row in rows_of(verbs)),
         often=tuple(_often(experiment, one, row.verb) for one, row in rows_of(verbs)),
@@ -158,7 +161,7 @@ def _promised(asked: AskedOf) -> Iterator[str]:
         if guarantee is not None:
             yield from _words(asked, guarantee)
     except PrivacyError as error:
-        yield f"What the run promises is not known from here: {error.what}."
+        yield f"What the run promises is not known from here: {error}."
 
 
 def _words(asked: AskedOf, guarantee: Guarantee) -> Iterator[str]:

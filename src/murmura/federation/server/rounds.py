@@ -28,6 +28,7 @@ from murmura.units import at_least, bound
 
 if TYPE_CHECKING:
     from murmura.measure.monitor import Monitor
+    from murmura.privacy.guarantee import Guarantee
 
 T = TypeVar("T")
 _STORE = "store."
@@ -45,6 +46,7 @@ class Server:
         stream: the run's randomness.
         rows: metrics of each finished round, round 0 being before training.
         about: JSON that tells what run this is; saved in every checkpoint.
+        promised: what the run promises of private data; None: nothing.
         caveats: what to say beside the guarantee of every round, in sentences.
         publication: what anybody may see of the run.
         curious: keeps what a curious server would; None: nothing is kept.
@@ -72,6 +74,7 @@ class Server:
         self._journals: dict[str, Any] = {}
         self.about: dict[str, Any] = {}
         self.publication, self.curious = fleet.publication, curious
+        self.promised: Guarantee | None = None
         self.caveats: list[str] = []
         self.arriving: Callable[[int], None] | None = None
         self.opening: Callable[[int], None] | None = None

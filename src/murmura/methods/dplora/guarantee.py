@@ -154,33 +154,17 @@ class Guard:
         exact ε, which follow from that, are not said. A given noise has an ε that cannot be told without it.
         """
         target = self.config.epsilon
-        known: dict[str, Any] = {"plan": self.plan.describe(), "epsilon": None, "refused": None}
-        known["claimed_per_step"] = claimed_per_step(self.sigma, self.config.delta)
-        if target is not None:
-            known |= {"plan": self._described(target), "claimed_per_step": None}
         try:
             spent = self.ledger.epsilon(self.config.accountant)
         except PrivacyError as error:
-            return known | {"refused": str(error)}
-        exclusions = f" ({spent.note})" if spent.note else ""
-        value = spent.value if target is None else rounded(spent.value, target)
-        return known | {"epsilon": value, "accountant": spent.accountant + exclusions}
+            return {"epsilon": None, "refused": str(error)}
+        return {"epsilon": spent.value if target is None else rounded(spent.value, target), "refused": None}
 
-    def _described(self, target: float) -> str:
-        """The plan in words that are the same for sites of any size."""
-        batch, plan = self.training.batch_size, self.plan
-        drawn = f"{batch} of a site's records a step, without replacement"
-        if self.config.sampler == "poisson":
-            drawn = f"{batch} of a site's records expected a step, Poisson sampling"
-        return (
-            f"{plan.unit}-level, {plan.adjacency}; {drawn}; {plan.clipping.describe()}; "
-            f"Gaussian noise for ε = {target:g} over the run; δ = {plan.delta:g}"
-        )
 
-    @property
-    def sigma(self) -> float:
-        """σ as the paper's own bound has it: the noise as it is written down, in units of C or of the weights."""
-        return self.plan.noise.std if self.config.noise_on == "gradient" else self.config.noise_multiplier or 0.0
+def asked(server: Server, config: DPLoRAConfig, sites: Sequence[str]) -> None:
+    """Note who is asked to train: what leaves a site has cost it something, whether it arrives here or not."""
+    server.journal(REPORTED, ReportedEpsilons).asked(sites)
+    _note_worst(server, config)
 
 
 def note(server: Server, config: DPLoRAConfig, site: str, figures: Mapping[str, Any] | None) -> None:
@@ -189,23 +173,34 @@ def note(server: Server, config: DPLoRAConfig, site: str, figures: Mapping[str, 
     _note_worst(server, config)
 
 
-def summed(server: Server, config: DPLoRAConfig, sites: Sequence[str]) -> None:
-    """Note whose updates are in a sum, before they say what that has cost them."""
-    server.journal(REPORTED, ReportedEpsilons).silent(sites)
-    _note_worst(server, config)
-
-
 def _note_worst(server: Server, config: DPLoRAConfig) -> None:
-    worst = server.journal(REPORTED, ReportedEpsilons).worst
+    """Note what holds for every site. Of sites it has the ε alone; all words are of the run's own plan."""
+    assert server.promised is not None and server.promised.plan is not None, "noise has a plan"
+    spent, plan, target, given = server.promised.spent, server.promised.plan, config.epsilon, config.noise_multiplier
+    promised = spent.value if target is None else max(target, spent.value)
+    reported = server.journal(REPORTED, ReportedEpsilons)
+    worst = reported.worst(lambda times: promised if times <= config.rounds else None)
+    batch = server.runtime.training.batch_size
     server.note_privacy(
         {
             "unit": "record",
             "adjacency": config.adjacency,
             "delta": config.delta,
             "epsilon": worst["epsilon"],
-            "accountant": worst.get("accountant"),
-            "plan": worst["plan"],
+            "accountant": f"{spent.accountant} ({spent.note})" if spent.note else spent.accountant,
+            "plan": plan.describe() if target is None else described(config, plan, batch),
             "refused": worst["refused"],
-            "claimed_per_step": worst.get("claimed_per_step"),
+            "claimed_per_step": claimed_per_step(given, config.delta) if target is None and given else None,
         }
+    )
+
+
+def described(config: DPLoRAConfig, plan: PrivacyPlan, batch: int) -> str:
+    """A plan for a target in words that are the same for sites of any size."""
+    drawn = f"{batch} of a site's records a step, without replacement"
+    if config.sampler == "poisson":
+        drawn = f"{batch} of a site's records expected a step, Poisson sampling"
+    return (
+        f"{plan.unit}-level, {plan.adjacency}; {drawn}; {plan.clipping.describe()}; "
+        f"Gaussian noise for ε = {config.epsilon:g} over the run; δ = {plan.delta:g}"
     )

@@ -106,19 +106,18 @@ class DPLoRA(VanillaFL):
             server.journal(REPORTED, ReportedEpsilons)  # refused now, if at all
         super().lead(server, fleet)
 
-    def average(self, server: Server, fleet: Fleet, *args: Any, **options: Any) -> None:
-        super().average(server, fleet, *args, **options)
+    def average(self, server: Server, fleet: Fleet, cohort: Sequence[str], *args: Any, **options: Any) -> None:
+        if self.config.private:
+            guarantee.asked(server, self.config, cohort)
+        super().average(server, fleet, cohort, *args, **options)
         if self._tells_apart:
             for reply in fleet.ask(_TELL, fleet.sites):
                 guarantee.note(server, self.config, reply.site, reply.fields.get("privacy"))
 
     def note(self, server: Server, sites: Sequence[str], told: Payload) -> None:
         super().note(server, sites, told)
-        if self._tells_apart:
-            guarantee.summed(server, self.config, sites)
-        elif self.config.private or "privacy" in told:
-            for site in sites:
-                guarantee.note(server, self.config, site, told.get("privacy"))
+        for site in sites if self.config.private and not self._tells_apart else ():
+            guarantee.note(server, self.config, site, told.get("privacy"))
 
     # ---- at the sites --------------------------------------------------------------------------------------------
 
